@@ -1,0 +1,104 @@
+"""Millrace: Kafka Streams' model in Python, live and in batch, from the same code.
+
+This is the whole public surface for those who write topologies. Hosts are packages of their own and are not loaded by
+importing this: `pipeline.testing` (in memory), `pipeline.worker` (long-running), `pipeline.spark` (bounded).
+
+>>> from pipeline import Consumed, Produced, STRING, StreamsBuilder
+>>> builder = StreamsBuilder()
+>>> builder.stream("in", Consumed(STRING, STRING)).map_values(str.upper).to("out", Produced(STRING, STRING))
+>>> print(builder.build().describe())
+Topologies:
+   Sub-topology: 0
+    Source: KSTREAM-SOURCE-0000000000 (topics: [in])
+      --> KSTREAM-MAPVALUES-0000000001
+    Processor: KSTREAM-MAPVALUES-0000000001 (stores: [])
+      --> KSTREAM-SINK-0000000002
+      <-- KSTREAM-SOURCE-0000000000
+    Sink: KSTREAM-SINK-0000000002 (topic: out)
+      <-- KSTREAM-MAPVALUES-0000000001
+<BLANKLINE>
+<BLANKLINE>
+"""
+
+from __future__ import annotations
+
+from pipeline.dsl.builder import StreamsBuilder
+from pipeline.dsl.options import Consumed, Grouped, Joined, Materialized, Named, Produced, Repartitioned
+from pipeline.dsl.streams import GlobalKTable, KGroupedStream, KStream, KTable, TimeWindowedKStream
+from pipeline.errors import (
+    BrokerError,
+    ConfigError,
+    DeserializationError,
+    ProcessingError,
+    RangeError,
+    SerializationError,
+    StateError,
+    StreamsError,
+    TopologyError,
+)
+from pipeline.processor.api import Cancellable, Processor, ProcessorContext, PunctuationType
+from pipeline.records import ConsumerRecord, Headers, OffsetVector, Record, TopicPartition, ValueAndTimestamp
+from pipeline.serde.api import Serde
+from pipeline.serde.json import JSON
+from pipeline.serde.primitives import BOOLEAN, BYTES, DOUBLE, FLOAT, INTEGER, LONG, SHORT, STRING
+from pipeline.serde.windowed import windowed
+from pipeline.state.api import KeyValueStore, StoreBuilder, WindowStore
+from pipeline.state.builders import Stores
+from pipeline.topology.nodes import AutoOffsetReset
+from pipeline.topology.topology import Topology
+from pipeline.windows import TimeWindows, Window, Windowed
+
+__all__ = [
+    "BOOLEAN",
+    "BYTES",
+    "DOUBLE",
+    "FLOAT",
+    "INTEGER",
+    "JSON",
+    "LONG",
+    "SHORT",
+    "STRING",
+    "AutoOffsetReset",
+    "BrokerError",
+    "Cancellable",
+    "ConfigError",
+    "Consumed",
+    "ConsumerRecord",
+    "DeserializationError",
+    "GlobalKTable",
+    "Grouped",
+    "Headers",
+    "Joined",
+    "KGroupedStream",
+    "KStream",
+    "KTable",
+    "KeyValueStore",
+    "Materialized",
+    "Named",
+    "OffsetVector",
+    "Processor",
+    "ProcessorContext",
+    "ProcessingError",
+    "Produced",
+    "PunctuationType",
+    "RangeError",
+    "Record",
+    "Repartitioned",
+    "Serde",
+    "SerializationError",
+    "StateError",
+    "StoreBuilder",
+    "Stores",
+    "StreamsBuilder",
+    "StreamsError",
+    "TimeWindowedKStream",
+    "TimeWindows",
+    "TopicPartition",
+    "Topology",
+    "TopologyError",
+    "ValueAndTimestamp",
+    "Window",
+    "WindowStore",
+    "Windowed",
+    "windowed",
+]

@@ -1,0 +1,37 @@
+"""Functions of the value alone, or of key and value: told apart by the number of their parameters.
+
+Kafka Streams has two interfaces for each (`ValueMapper` and `ValueMapperWithKey`); here the function itself says it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def required_arguments(function: Callable[..., Any]) -> int | None:
+    """Number of positional parameters without a default; None if Python cannot tell."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    return sum(p.kind in _POSITIONAL and p.default is inspect.Parameter.empty for p in parameters)
+
+
+def with_key(mapper: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    """A mapper of key and value, made of a mapper of one or of two."""
+    if required_arguments(mapper) == 2:  # noqa: PLR2004 - key and value
+        return mapper
+    return lambda _key, value: mapper(value)
+
+
+def joiner_with_key(joiner: Callable[..., Any]) -> Callable[[Any, Any, Any], Any]:
+    """A joiner of key and both values, made of a joiner of two or of three."""
+    if required_arguments(joiner) == 3:  # noqa: PLR2004 - key and two values
+        return joiner
+    return lambda _key, value, other: joiner(value, other)

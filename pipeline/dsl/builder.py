@@ -1,0 +1,156 @@
+"""`StreamsBuilder`: where every topology of the DSL begins and ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pipeline.dsl.options import Materialized
+from pipeline.dsl.plan import Plan, TableNode, serde_of
+from pipeline.dsl.streams import GlobalKTable, KStream, KTable
+from pipeline.errors import TopologyError
+from pipeline.operators.tables import GlobalTableSource, TableSource, store_getter
+from pipeline.state.api import StoreBuilder, StoreKind
+from pipeline.topology.nodes import GlobalStore, ProcessorNode, SourceNode
+
+if TYPE_CHECKING:
+    from pipeline.dsl.options import Consumed
+    from pipeline.topology.topology import Topology
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class StreamsBuilder:
+    """Builds a topology (`org.apache.kafka.streams.StreamsBuilder`).
+
+    The order of calls decides the names of unnamed nodes, stores and internal topics: it must be the same on every
+    instance and in every run of an application.
+
+    >>> from pipeline import Consumed, STRING, StreamsBuilder
+    >>> builder = StreamsBuilder()
+    >>> builder.stream("words", Consumed(STRING, STRING)).filter(lambda k, v: bool(v)).to("kept")
+    >>> builder.build().source_topics
+    ('words',)
+    """
+
+    def __init__(self) -> None:
+        """An empty builder."""
+        self._plan = Plan()
+        self._streams: dict[frozenset[str], str] = {}
+
+    def stream(self, topics: str | tuple[str, ...], consumed: Consumed[K, V]) -> KStream[K, V]:
+        """Read one topic, or several together, as a stream.
+
+        Reading the same topics twice gives two streams of one source.
+
+        Raises:
+            TopologyError: At `build()`, if a topic is part of two different sources.
+        """
+        names = (topics,) if isinstance(topics, str) else tuple(topics)
+        name = self._plan.processor_name("KSTREAM-SOURCE-", consumed.name)
+        known = self._streams.setdefault(frozenset(names), name)
+        if known == name:
+            source = _source(name, names, consumed)
+            self._plan.steps.append(lambda topology: _add_source(topology, source))
+        return KStream(self._plan, known, frozenset({known}), consumed.key_serde, consumed.value_serde)
+
+    def table(
+        self, topic: str, consumed: Consumed[K, V], materialized: Materialized[K, V] | None = None
+    ) -> KTable[K, V]:
+        """Read a topic as a table: the last value per key counts, a null value deletes, a null key is dropped.
+
+        Args:
+            topic: The topic; compacted, as a rule.
+            consumed: How it is read.
+            materialized: How it is stored. Without a name it is stored only if something downstream needs it.
+        """
+        options: Materialized[K, V] = materialized or Materialized()
+        store_name = options.name or self._plan.store_name(f"{topic}-")
+        source_name = self._plan.processor_name("KSTREAM-SOURCE-", consumed.name and f"{consumed.name}-source")
+        name = self._plan.processor_name("KTABLE-SOURCE-", consumed.name)
+        source = _source(source_name, (topic,), consumed)
+        store = _table_store(store_name, consumed, options)
+        node = TableNode(
+            name, store_name, lambda c: store_getter(c, store_name), is_materialized=options.name is not None
+        )
+
+        def operator() -> TableSource:
+            used = store_name if node.is_materialized else None
+            return TableSource(used, send_old_values=node.sends_old_values)
+
+        def write(topology: Topology) -> None:
+            _add_source(topology, source)
+            topology.add_processor(name, operator, source_name, functions=())
+            if node.is_materialized:
+                topology.add_state_store(store, name)
+
+        self._plan.steps.append(write)
+        return KTable(self._plan, node, frozenset({source_name}), consumed.key_serde, consumed.value_serde)
+
+    def global_table(
+        self, topic: str, consumed: Consumed[K, V], materialized: Materialized[K, V] | None = None
+    ) -> GlobalKTable[K, V]:
+        """Read a topic as a table that every instance holds completely, for joins by any key.
+
+        Its records are not synchronised with those of other sources: a join sees what has been read so far.
+        """
+        options: Materialized[K, V] = materialized or Materialized()
+        store_name = options.name or self._plan.store_name(f"{topic}-")
+        source_name = self._plan.processor_name("KSTREAM-SOURCE-", consumed.name and f"{consumed.name}-source")
+        name = self._plan.processor_name("KTABLE-SOURCE-", consumed.name)
+        source = _source(source_name, (topic,), consumed)
+        store = _table_store(store_name, consumed, Materialized(caching=False, logging=False))
+        processor = ProcessorNode(name, (source_name,), lambda: GlobalTableSource(store_name))
+        self._plan.steps.append(lambda topology: topology.add_global_store(GlobalStore(source, processor, store)))
+        return GlobalKTable(store_name, lambda c: store_getter(c, store_name))
+
+    def add_state_store(self, store: StoreBuilder) -> StreamsBuilder:
+        """Add a store for processors to use by name (`KStream.process`)."""
+        self._plan.steps.append(lambda topology: topology.add_state_store(store))
+        return self
+
+    def build(self) -> Topology:
+        """The topology.
+
+        Raises:
+            TopologyError: If nothing was built, names collide, or a topic is read by two different sources.
+        """
+        if not self._plan.steps:
+            message = "Topology is empty: it reads no topic"
+            raise TopologyError(message)
+        return self._plan.build()
+
+
+def _source(name: str, topics: tuple[str, ...], consumed: Consumed[Any, Any]) -> SourceNode:
+    return SourceNode(
+        name,
+        topics,
+        consumed.key_serde,
+        consumed.value_serde,
+        consumed.timestamp_extractor,
+        consumed.offset_reset_policy,
+    )
+
+
+def _add_source(topology: Topology, source: SourceNode) -> None:
+    topology.add_source(
+        source.name,
+        *source.topics,
+        key_serde=source.key_serde,
+        value_serde=source.value_serde,
+        timestamp_extractor=source.timestamp_extractor,
+        reset=source.reset,
+    )
+
+
+def _table_store(name: str, consumed: Consumed[Any, Any], options: Materialized[Any, Any]) -> StoreBuilder:
+    return StoreBuilder(
+        name,
+        StoreKind.TIMESTAMPED_KEY_VALUE,
+        serde_of(options.key_serde or consumed.key_serde, "keys", f"store {name}"),
+        serde_of(options.value_serde or consumed.value_serde, "values", f"store {name}"),
+        persistent=options.persistent,
+        caching=options.caching,
+        logging=options.logging,
+        log_config=options.log_config,
+    )

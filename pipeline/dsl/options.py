@@ -1,0 +1,183 @@
+"""Options of operators: frozen, one per decision, named as in Kafka Streams."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from pipeline.errors import TopologyError
+from pipeline.topology.nodes import AutoOffsetReset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import timedelta
+
+    from pipeline.records import ConsumerRecord
+    from pipeline.serde.api import Serde
+
+K = TypeVar("K")
+V = TypeVar("V")
+VO = TypeVar("VO")
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def validate_name(name: str | None) -> None:
+    """Refuse names that cannot be part of a topic's name (`Named.validate`).
+
+    Raises:
+        TopologyError: If the name is empty, `.`, `..`, too long, or has characters other than `a-zA-Z0-9._-`.
+    """
+    if name is not None and (name in {".", ".."} or not _LEGAL_NAME.fullmatch(name)):
+        message = f"Name {name!r} is illegal: 1 to 249 characters out of a-z A-Z 0-9 . _ - and neither '.' nor '..'"
+        raise TopologyError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed(Generic[K, V]):
+    """How a topic is read.
+
+    Args:
+        key_serde: How keys are read.
+        value_serde: How values are read.
+        timestamp_extractor: `(record, partition_time_ms) -> event_time_ms`; left out, the record's own timestamp. A
+            negative result stops the task, as Kafka Streams' `FailOnInvalidTimestamp` does.
+        offset_reset_policy: Where to start without committed offsets.
+        name: Name of the source node.
+    """
+
+    key_serde: Serde[K]
+    value_serde: Serde[V]
+    timestamp_extractor: Callable[[ConsumerRecord[K, V], int], int] | None = None
+    offset_reset_policy: AutoOffsetReset = AutoOffsetReset.EARLIEST
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the name."""
+        validate_name(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Produced(Generic[K, V]):
+    """How a topic is written.
+
+    Args:
+        key_serde: How keys are written; left out, the stream's own.
+        value_serde: How values are written; left out, the stream's own.
+        partitioner: `(topic, key, value, number_of_partitions) -> partition`; None leaves it to Kafka's default.
+        name: Name of the sink node.
+    """
+
+    key_serde: Serde[K] | None = None
+    value_serde: Serde[V] | None = None
+    partitioner: Callable[[str, K, V, int], int | None] | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the name."""
+        validate_name(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped(Generic[K, V]):
+    """How records are grouped.
+
+    Args:
+        key_serde: Serde of the grouping key; left out, the stream's own.
+        value_serde: Serde of the values; left out, the stream's own.
+        name: Name of the grouping node and, with `-repartition`, of the repartition topic.
+    """
+
+    key_serde: Serde[K] | None = None
+    value_serde: Serde[V] | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the name."""
+        validate_name(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Materialized(Generic[K, V]):
+    """How a table is stored.
+
+    Args:
+        name: Name of the store, for queries and its changelog; generated if left out.
+        key_serde: Serde of the keys; left out, the stream's own.
+        value_serde: Serde of the values.
+        caching: Whether updates are held back and forwarded once per key and commit.
+        logging: Whether changes go to a changelog topic; without one the state cannot be restored.
+        log_config: Topic settings of the changelog.
+        retention: Windowed tables: how long windows are kept; at least size and grace, which is the default.
+        persistent: RocksDB if true, else memory.
+    """
+
+    name: str | None = None
+    key_serde: Serde[K] | None = None
+    value_serde: Serde[V] | None = None
+    caching: bool = True
+    logging: bool = True
+    log_config: Mapping[str, str] = field(default_factory=dict)
+    retention: timedelta | None = None
+    persistent: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the name."""
+        validate_name(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Joined(Generic[K, V, VO]):
+    """How a stream is joined with a table.
+
+    Args:
+        key_serde: Serde of the keys, where the stream must be repartitioned first.
+        value_serde: Serde of the stream's values, likewise.
+        name: Name of the join node, and of the repartition topic.
+    """
+
+    key_serde: Serde[K] | None = None
+    value_serde: Serde[V] | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the name."""
+        validate_name(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Repartitioned(Generic[K, V]):
+    """How a stream is written to a topic of the application's own, and read back.
+
+    Args:
+        key_serde: Serde of the keys; left out, the stream's own.
+        value_serde: Serde of the values; left out, the stream's own.
+        name: With `-repartition`, name of the topic.
+        number_of_partitions: Fixed number of partitions; left out, that of the topics upstream.
+        partitioner: `(topic, key, value, number_of_partitions) -> partition`; None leaves it to Kafka's default.
+    """
+
+    key_serde: Serde[K] | None = None
+    value_serde: Serde[V] | None = None
+    name: str | None = None
+    number_of_partitions: int | None = None
+    partitioner: Callable[[str, Any, Any, int], int | None] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the name and the number of partitions."""
+        validate_name(self.name)
+        if self.number_of_partitions is not None and self.number_of_partitions < 1:
+            message = f"number_of_partitions must be at least 1, not {self.number_of_partitions}"
+            raise TopologyError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The name of an operator's node."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        """Check the name."""
+        validate_name(self.name)

@@ -1,0 +1,140 @@
+"""What the DSL writes down while a topology is being built, and how it becomes a `Topology`.
+
+Each call of the DSL appends one or more steps. A step is written into the topology at `build()`, not before: only
+then is it known whether a table has to be materialised or has to tell what an update replaced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import TopologyError
+from pipeline.operators.stateless import Filter
+from pipeline.topology.nodes import InternalTopic
+from pipeline.topology.topology import Topology
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.processor.operator import OperatorContext
+    from pipeline.operators.tables import ValueGetter
+    from pipeline.serde.api import Serde
+    from pipeline.state.api import StoreBuilder
+
+
+@dataclass(slots=True)
+class Plan:
+    """The steps of one `StreamsBuilder`, and the one counter that names processors and stores."""
+
+    steps: list[Callable[[Topology], object]] = field(default_factory=list)
+    counter: int = 0
+
+    def processor_name(self, prefix: str, given: str | None = None) -> str:
+        """The given name, or a generated one. The counter moves either way (`NamedInternal`)."""
+        generated = f"{prefix}{self.counter:010d}"
+        self.counter += 1
+        return given if given is not None else generated
+
+    def store_name(self, prefix: str) -> str:
+        """A generated store name."""
+        return self.processor_name(f"{prefix}STATE-STORE-")
+
+    def build(self) -> Topology:
+        """Write all steps, in order, into a new topology."""
+        topology = Topology()
+        for step in self.steps:
+            step(topology)
+        return topology
+
+
+@dataclass(slots=True)
+class TableNode:
+    """What is known of a table while the topology is being built.
+
+    Args:
+        name: Name of the node that forwards its updates.
+        open_getter: Opens the lookup of its values in a task.
+        store: Name of the store behind it, if it has one.
+        is_materialized: Whether that store must really exist.
+        sends_old_values: Whether somebody downstream wants to know what an update replaced.
+    """
+
+    name: str
+    store: str
+    open_getter: Callable[[OperatorContext], ValueGetter]
+    is_materialized: bool
+    sends_old_values: bool = False
+
+
+def repartition(
+    plan: Plan,
+    parent: str,
+    prefix: str,
+    serdes: tuple[Serde[Any], Serde[Any]],
+    *,
+    keeps_null_keys: bool = False,
+    partitions: int | None = None,
+    partitioner: Callable[[str, Any, Any, int], int | None] | None = None,
+) -> str:
+    """Write `parent` to a topic of the application's own and read it back (`KStreamImpl.createRepartitionedSource`).
+
+    Args:
+        plan: Where the steps go.
+        parent: The node to repartition.
+        prefix: Names the topic, with `-repartition`; generated prefixes give generated node names.
+        serdes: Of keys and values.
+        keeps_null_keys: Whether somebody downstream wants records without a key (left joins: KIP-962).
+        partitions: Fixed number of partitions.
+        partitioner: Chooses partitions instead of Kafka's default.
+
+    Returns:
+        Name of the source that reads the records back.
+    """
+    topic = prefix if prefix.endswith("-repartition") else f"{prefix}-repartition"
+    generated = [plan.processor_name(kind) for kind in ("KSTREAM-SINK-", "KSTREAM-FILTER-", "KSTREAM-SOURCE-")]
+    if not _is_generated(prefix):
+        generated = [f"{topic}-sink", f"{topic}-filter", f"{topic}-source"]
+    sink, null_key_filter, source = generated
+    accept = _any_key if keeps_null_keys else _has_key
+    key_serde, value_serde = serdes
+
+    def write(topology: Topology) -> None:
+        topology.add_internal_topic(InternalTopic(topic, partitions))
+        topology.add_processor(null_key_filter, lambda: Filter(accept), parent, functions=(accept,))
+        topology.add_sink(
+            sink, topic, null_key_filter, key_serde=key_serde, value_serde=value_serde, partitioner=partitioner
+        )
+        topology.add_source(source, topic, key_serde=key_serde, value_serde=value_serde)
+
+    plan.steps.append(write)
+    return source
+
+
+def add_store(topology: Topology, builder: StoreBuilder, processor: str) -> None:
+    """Add a store and connect it to one processor."""
+    topology.add_state_store(builder, processor)
+
+
+def serde_of(serde: Serde[Any] | None, what: str, where: str) -> Serde[Any]:
+    """The serde, or a clear complaint that there is none.
+
+    Raises:
+        TopologyError: If no serde was given where one is needed.
+    """
+    if serde is None:
+        message = f"{where} needs a serde for its {what}"
+        raise TopologyError(message, hint="Pass it in Grouped, Materialized, Produced, Joined or Repartitioned.")
+    return serde
+
+
+def _is_generated(prefix: str) -> bool:
+    return prefix.startswith("KSTREAM") and prefix[-11:-10] == "-" and prefix[-10:].isdecimal()
+
+
+def _has_key(key: object, _value: object) -> bool:
+    return key is not None
+
+
+def _any_key(_key: object, _value: object) -> bool:
+    return True

@@ -1,0 +1,153 @@
+"""Every error Millrace raises, grouped by who must act.
+
+* StreamsError
+  x TopologyError                 the author of a topology, when it is built
+  x ConfigError                   the operator, before anything starts
+  x UnsupportedByHostError        the operator: this host cannot run that feature
+  x RecordError                   whoever wrote the record, or the user code that met it
+    - DeserializationError
+    - SerializationError
+    - ProcessingError
+  x StateError                    the operator: a store cannot be used
+    - InvalidStateStoreError
+    - CorruptStateError
+  x TaskError                     the host, which recovers by itself
+    - TaskMigratedError           another owner fenced this task: give it up
+    - TaskCorruptedError          state and log disagree: wipe the state and restore
+  x BrokerError                   the operator of the brokers; `retriable` says whether waiting can help
+    - TopicError                  a topic is missing or has the wrong shape
+    - EmbeddedBrokerError         the broker that Millrace itself starts
+  x RangeError                    whoever asked for a range of offsets
+  x ReleaseError                  whoever drives the release
+    - VersionConflictError        somebody else changed the release in between: look again
+    - GateFailedError             the data did not pass: nothing was switched
+"""
+
+from __future__ import annotations
+
+
+class StreamsError(Exception):
+    """Root of the tree.
+
+    Args:
+        message: What happened, with the names in it.
+        hint: What to do about it; printed on a line of its own.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        """Keep the message and the hint apart, so that a shell can print them apart."""
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        """The message and, on its own line, the hint."""
+        return f"{self.message}\nHint: {self.hint}" if self.hint else self.message
+
+
+class TopologyError(StreamsError):
+    """A topology that cannot be built. The author of the topology must act."""
+
+
+class ConfigError(StreamsError):
+    """Configuration that cannot be used. Raised before anything has started."""
+
+
+class UnsupportedByHostError(StreamsError):
+    """A topology uses a feature which the chosen host does not offer. Raised before the first record."""
+
+
+class RecordError(StreamsError):
+    """A record could not be handled.
+
+    Args:
+        reason: What happened.
+        hint: What to do about it.
+        coordinates: Where: `task`, `topic`, `partition`, `offset`, as far as they are known.
+    """
+
+    def __init__(self, reason: str, *, hint: str | None = None, **coordinates: str | int) -> None:
+        """Append the coordinates to the message, and keep both."""
+        where = ", ".join(f"{name} {value}" for name, value in coordinates.items())
+        super().__init__(f"{reason} ({where})" if where else reason, hint=hint)
+        self.reason = reason
+        self.coordinates = coordinates
+
+    def at(self, **coordinates: str | int) -> RecordError:
+        """The same error with coordinates, for whoever knows them."""
+        return type(self)(self.reason, hint=self.hint, **coordinates)
+
+
+class DeserializationError(RecordError):
+    """Bytes read from a topic are not what the serde expects, or carry no valid timestamp."""
+
+
+class SerializationError(RecordError):
+    """A value cannot be written with the serde of its sink or store."""
+
+
+class ProcessingError(RecordError):
+    """User code raised while it handled a record."""
+
+
+class StateError(StreamsError):
+    """A state store cannot be used."""
+
+
+class InvalidStateStoreError(StateError):
+    """The store does not exist, is not connected to the caller, or is closed."""
+
+
+class CorruptStateError(StateError):
+    """Files of a local store cannot be read. They are a cache: deleting them costs a restore, nothing else."""
+
+
+class TaskError(StreamsError):
+    """A task cannot go on in its present form. Hosts recover from it by themselves."""
+
+
+class TaskMigratedError(TaskError):
+    """Another owner has fenced this task. The one who sees this must drop the task and write nothing more."""
+
+
+class TaskCorruptedError(TaskError):
+    """Local state does not fit the log. The task must be wiped and restored from its changelogs."""
+
+
+class BrokerError(StreamsError):
+    """The brokers refused or did not answer.
+
+    Args:
+        message: What happened.
+        retriable: Whether the same call may succeed later without anybody acting.
+        hint: What to do about it.
+    """
+
+    def __init__(self, message: str, *, retriable: bool = False, hint: str | None = None) -> None:
+        """Keep whether waiting can help."""
+        super().__init__(message, hint=hint)
+        self.retriable = retriable
+
+
+class TopicError(BrokerError):
+    """A topic is missing, or has the wrong number of partitions or the wrong settings."""
+
+
+class EmbeddedBrokerError(BrokerError):
+    """The embedded broker cannot be installed, started or stopped."""
+
+
+class RangeError(StreamsError):
+    """A range of offsets that cannot be processed: reversed, beyond the log, or behind its start."""
+
+
+class ReleaseError(StreamsError):
+    """A step of a release cannot be taken."""
+
+
+class VersionConflictError(ReleaseError):
+    """Somebody else changed the release between the look and the write. Nothing was written."""
+
+
+class GateFailedError(ReleaseError):
+    """The quality gate found critical failures. The live version stays live."""

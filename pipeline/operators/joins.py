@@ -1,0 +1,102 @@
+"""Joins of a stream with a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.operators.tables import ValueGetter
+    from pipeline.processor.operator import OperatorContext
+    from pipeline.records import Headers
+
+
+class StreamTableJoin:
+    """Looks each record's key up in a table, inner join (`KStreamKTableJoinProcessor`).
+
+    Records whose looked-up key or whose value is null are dropped. Timestamp and headers are the stream's.
+
+    Args:
+        open_table: Opens the table's lookup in a task.
+        key_of: `(key, value) -> key` to look up.
+        joiner: `(key, value, table_value) -> value`.
+    """
+
+    def __init__(
+        self,
+        open_table: Callable[[OperatorContext], ValueGetter],
+        key_of: Callable[[Any, Any], Any],
+        joiner: Callable[[Any, Any, Any], Any],
+    ) -> None:
+        """Nothing is opened before `init`."""
+        self._open_table = open_table
+        self._key_of = key_of
+        self._joiner = joiner
+        self._context: OperatorContext
+        self._lookup: ValueGetter
+
+    def init(self, context: OperatorContext) -> None:
+        """Open the table and bind the children."""
+        self._context = context
+        self._lookup = self._open_table(context)
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Join one record."""
+        table_key = None if value is None else self._key_of(key, value)
+        if table_key is None:
+            self._context.drop("null-key-or-value")
+            return
+        found = self._lookup(table_key)
+        if found is not None:
+            self._context.forward(key, self._joiner(key, value, found.value), timestamp, headers)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class StreamTableLeftJoin:
+    """The same as a left join: records without a match are joined with None.
+
+    A record with a null key and a value is joined with None as well (KIP-962); only null values, and null looked-up keys
+    of records that have a key, are dropped.
+
+    Args:
+        open_table: Opens the table's lookup in a task.
+        key_of: `(key, value) -> key` to look up.
+        joiner: `(key, value, table_value or None) -> value`.
+    """
+
+    def __init__(
+        self,
+        open_table: Callable[[OperatorContext], ValueGetter],
+        key_of: Callable[[Any, Any], Any],
+        joiner: Callable[[Any, Any, Any], Any],
+    ) -> None:
+        """Nothing is opened before `init`."""
+        self._open_table = open_table
+        self._key_of = key_of
+        self._joiner = joiner
+        self._context: OperatorContext
+        self._lookup: ValueGetter
+
+    def init(self, context: OperatorContext) -> None:
+        """Open the table and bind the children."""
+        self._context = context
+        self._lookup = self._open_table(context)
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Join one record."""
+        if value is None:
+            self._context.drop("null-value")
+            return
+        table_key = self._key_of(key, value)
+        if table_key is None and key is not None:
+            self._context.drop("null-key")
+            return
+        found = None if table_key is None else self._lookup(table_key)
+        joined = self._joiner(key, value, None if found is None else found.value)
+        self._context.forward(key, joined, timestamp, headers)
+
+    def close(self) -> None:
+        """Nothing to release."""

@@ -1,0 +1,168 @@
+"""Operators without state. Timestamps and headers flow through unchanged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pipeline.processor.operator import OperatorContext
+    from pipeline.records import Headers
+
+
+@dataclass(slots=True)
+class Filter:
+    """Forwards records for which the predicate holds (`KStreamFilter`)."""
+
+    predicate: Callable[[Any, Any], bool]
+    _forward: Callable[[Any, Any, int, Headers], None] = None  # type: ignore[assignment]
+
+    def init(self, context: OperatorContext) -> None:
+        """Bind the children."""
+        self._forward = context.forward
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Forward or not."""
+        if self.predicate(key, value):
+            self._forward(key, value, timestamp, headers)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+@dataclass(slots=True)
+class Map:
+    """Forwards what the mapper makes of key and value (`KStreamMap`)."""
+
+    mapper: Callable[[Any, Any], tuple[Any, Any]]
+    _forward: Callable[[Any, Any, int, Headers], None] = None  # type: ignore[assignment]
+
+    def init(self, context: OperatorContext) -> None:
+        """Bind the children."""
+        self._forward = context.forward
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Map and forward."""
+        new_key, new_value = self.mapper(key, value)
+        self._forward(new_key, new_value, timestamp, headers)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+@dataclass(slots=True)
+class MapKey:
+    """Forwards records under the key that the mapper gives (`KStreamImpl.internalSelectKey`)."""
+
+    mapper: Callable[[Any, Any], Any]
+    _forward: Callable[[Any, Any, int, Headers], None] = None  # type: ignore[assignment]
+
+    def init(self, context: OperatorContext) -> None:
+        """Bind the children."""
+        self._forward = context.forward
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Map the key and forward."""
+        self._forward(self.mapper(key, value), value, timestamp, headers)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+@dataclass(slots=True)
+class MapValues:
+    """Forwards what the mapper makes of the value (`KStreamMapValues`)."""
+
+    mapper: Callable[[Any, Any], Any]
+    _forward: Callable[[Any, Any, int, Headers], None] = None  # type: ignore[assignment]
+
+    def init(self, context: OperatorContext) -> None:
+        """Bind the children."""
+        self._forward = context.forward
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Map the value and forward."""
+        self._forward(key, self.mapper(key, value), timestamp, headers)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+@dataclass(slots=True)
+class FlatMap:
+    """Forwards every pair that the mapper gives (`KStreamFlatMap`)."""
+
+    mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]]
+    _forward: Callable[[Any, Any, int, Headers], None] = None  # type: ignore[assignment]
+
+    def init(self, context: OperatorContext) -> None:
+        """Bind the children."""
+        self._forward = context.forward
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Map and forward each pair."""
+        for new_key, new_value in self.mapper(key, value):
+            self._forward(new_key, new_value, timestamp, headers)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+@dataclass(slots=True)
+class FlatMapValues:
+    """Forwards every value that the mapper gives (`KStreamFlatMapValues`)."""
+
+    mapper: Callable[[Any, Any], Iterable[Any]]
+    _forward: Callable[[Any, Any, int, Headers], None] = None  # type: ignore[assignment]
+
+    def init(self, context: OperatorContext) -> None:
+        """Bind the children."""
+        self._forward = context.forward
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Map and forward each value."""
+        for new_value in self.mapper(key, value):
+            self._forward(key, new_value, timestamp, headers)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+@dataclass(slots=True)
+class Peek:
+    """Calls the action, then forwards the record as it came (`KStreamPeek`)."""
+
+    action: Callable[[Any, Any], object]
+    _forward: Callable[[Any, Any, int, Headers], None] = None  # type: ignore[assignment]
+
+    def init(self, context: OperatorContext) -> None:
+        """Bind the children."""
+        self._forward = context.forward
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Act and forward."""
+        self.action(key, value)
+        self._forward(key, value, timestamp, headers)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+@dataclass(slots=True)
+class PassThrough:
+    """Forwards everything (`PassThrough`): the node where streams merge."""
+
+    _forward: Callable[[Any, Any, int, Headers], None] = None  # type: ignore[assignment]
+
+    def init(self, context: OperatorContext) -> None:
+        """Bind the children."""
+        self._forward = context.forward
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Forward."""
+        self._forward(key, value, timestamp, headers)
+
+    def close(self) -> None:
+        """Nothing to release."""

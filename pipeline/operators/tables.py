@@ -1,0 +1,126 @@
+"""Operators at the borders of tables: sources that materialise them, and the way back to a stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pipeline.operators.forwarding import CachedForward
+from pipeline.records import Change, ValueAndTimestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.processor.operator import OperatorContext
+    from pipeline.records import Headers
+    from pipeline.state.api import KeyValueStore
+    from pipeline.windows import Windowed
+
+
+class ValueGetter(Protocol):
+    """How the other side of a join reads a table: the latest value of a key, with its timestamp."""
+
+    def __call__(self, key: Any) -> ValueAndTimestamp[Any] | None:
+        """The value, or None."""
+        ...
+
+
+def store_getter(context: OperatorContext, store: str) -> ValueGetter:
+    """Read a table from the store that materialises it."""
+    getter: ValueGetter = context.get_state_store(store).get
+    return getter
+
+
+def window_store_getter(context: OperatorContext, store: str) -> ValueGetter:
+    """Read a windowed table, by its `Windowed` keys, from the store that materialises it."""
+    fetch = context.get_state_store(store).fetch
+
+    def get(key: Windowed[Any]) -> ValueAndTimestamp[Any] | None:
+        found: ValueAndTimestamp[Any] | None = fetch(key.key, key.window.start)
+        return found
+
+    return get
+
+
+class TableSource:
+    """Turns records into updates of a table (`KTableSource`).
+
+    Null keys are dropped, a null value deletes. Out-of-order updates are applied, as in Kafka Streams.
+
+    Args:
+        store: Name of the store that materialises the table, or None if nobody needs one.
+        send_old_values: Whether downstream wants to know what an update replaced.
+    """
+
+    def __init__(self, store: str | None, *, send_old_values: bool) -> None:
+        """Nothing is opened before `init`."""
+        self._store_name = store
+        self._send_old_values = send_old_values
+        self._store: KeyValueStore[Any, ValueAndTimestamp[Any]] | None = None
+        self._context: OperatorContext
+
+    def init(self, context: OperatorContext) -> None:
+        """Open the store and bind the children."""
+        self._context = context
+        if self._store_name is not None:
+            self._store = context.get_state_store(self._store_name)
+            self._updates = CachedForward.of(context, self._store, send_old_values=self._send_old_values)
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Apply one update."""
+        if key is None:
+            self._context.drop("null-key")
+            return
+        if self._store is None:
+            self._context.forward(key, Change(value, None), timestamp, headers)
+            return
+        old = self._store.get(key) if self._send_old_values and not self._updates.holds_back else None
+        self._store.put(key, None if value is None else ValueAndTimestamp(value, timestamp))
+        if not self._updates.holds_back:
+            self._context.forward(key, Change(value, old.value if old else None), timestamp, headers)
+
+    def close(self) -> None:
+        """The task closes the store."""
+
+
+class GlobalTableSource:
+    """Fills a global store; forwards nothing (`GlobalKTableSource`)."""
+
+    def __init__(self, store: str) -> None:
+        """Nothing is opened before `init`."""
+        self._store_name = store
+        self._store: KeyValueStore[Any, ValueAndTimestamp[Any]]
+        self._context: OperatorContext
+
+    def init(self, context: OperatorContext) -> None:
+        """Open the store."""
+        self._context = context
+        self._store = context.get_state_store(self._store_name)
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:  # noqa: ARG002 - an operator
+        """Apply one update; null keys are dropped, a null value deletes."""
+        if key is None:
+            self._context.drop("null-key")
+            return
+        self._store.put(key, None if value is None else ValueAndTimestamp(value, timestamp))
+
+    def close(self) -> None:
+        """The task closes the store."""
+
+
+@dataclass(slots=True)
+class ToStream:
+    """Forwards the new value of each update, tombstones included (`KTableImpl.toStream`)."""
+
+    _forward: Callable[[Any, Any, int, Headers], None] = None  # type: ignore[assignment]
+
+    def init(self, context: OperatorContext) -> None:
+        """Bind the children."""
+        self._forward = context.forward
+
+    def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
+        """Forward the new value."""
+        self._forward(key, value.new, timestamp, headers)
+
+    def close(self) -> None:
+        """Nothing to release."""

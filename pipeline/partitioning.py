@@ -1,0 +1,32 @@
+"""Kafka's default partitioning: murmur2 of the key's bytes, as the Java producer and librdkafka's `murmur2_random` do."""
+
+from __future__ import annotations
+
+_SEED = 0x9747B28C
+_M = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+
+
+def murmur2(data: bytes) -> int:
+    """Kafka's 32-bit hash (`org.apache.kafka.common.utils.Utils.murmur2`), signed as in Java.
+
+    >>> murmur2(b"21"), murmur2(b"foobar")
+    (-973932308, -790332482)
+    """
+    length = len(data)
+    h = _SEED ^ length
+    whole = length & ~3
+    for at in range(0, whole, 4):
+        k = (int.from_bytes(data[at : at + 4], "little") * _M) & _MASK
+        k = ((k ^ (k >> 24)) * _M) & _MASK
+        h = ((h * _M) & _MASK) ^ k
+    if length & 3:
+        h = ((h ^ int.from_bytes(data[whole:], "little")) * _M) & _MASK
+    h = ((h ^ (h >> 13)) * _M) & _MASK
+    h ^= h >> 15
+    return h - (1 << 32) if h & 0x80000000 else h
+
+
+def partition_for(key: bytes, partitions: int) -> int:
+    """The partition of a key (`BuiltInPartitioner.partitionForKey`)."""
+    return (murmur2(key) & 0x7FFFFFFF) % partitions

@@ -1,0 +1,102 @@
+"""What users implement to process records by hand: `Processor`, and the context it is given."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+    from pipeline.records import Record, RecordMetadata, TaskId
+
+KIn = TypeVar("KIn", contravariant=True)  # noqa: PLC0105 - Kafka Streams' names
+VIn = TypeVar("VIn", contravariant=True)  # noqa: PLC0105 - Kafka Streams' names
+
+
+class PunctuationType(Enum):
+    """Which clock a punctuation follows."""
+
+    STREAM_TIME = "stream-time"
+    """The highest event time the task has seen; stands still without records."""
+    WALL_CLOCK_TIME = "wall-clock-time"
+    """The host's clock. Results that depend on it cannot be reproduced by a bounded run."""
+
+
+class Cancellable(Protocol):
+    """A scheduled punctuation."""
+
+    def cancel(self) -> None:
+        """Stop it; takes effect at once, also from within the punctuator."""
+        ...
+
+
+class ProcessorContext(Protocol):
+    """What a processor may ask of the task it runs in (`org.apache.kafka.streams.processor.api.ProcessorContext`)."""
+
+    @property
+    def application_id(self) -> str:
+        """The application's id."""
+        ...
+
+    @property
+    def task_id(self) -> TaskId:
+        """The task this processor belongs to."""
+        ...
+
+    @property
+    def record_metadata(self) -> RecordMetadata | None:
+        """Where the current record came from; None within a punctuation."""
+        ...
+
+    def forward(self, record: Record[Any, Any], child: str | None = None) -> None:
+        """Send a record to all children, or to one of them.
+
+        Raises:
+            TopologyError: If there is no child of that name.
+        """
+        ...
+
+    def get_state_store(self, name: str) -> Any:  # noqa: ANN401 - the kind of store is the caller's knowledge
+        """A store connected to this processor, or a global one (read only).
+
+        Raises:
+            InvalidStateStoreError: If the store is not connected to this processor.
+        """
+        ...
+
+    def schedule(
+        self, interval: timedelta, punctuation_type: PunctuationType, punctuator: Callable[[int], None]
+    ) -> Cancellable:
+        """Call `punctuator(time_ms)` at every interval (at least 1 ms); missed intervals are not caught up."""
+        ...
+
+    def commit(self) -> None:
+        """Ask for a commit soon."""
+        ...
+
+    def current_system_time_ms(self) -> int:
+        """The host's clock, as cached at the start of the current record or punctuation, ms."""
+        ...
+
+    def current_stream_time_ms(self) -> int:
+        """The task's stream time, ms; -1 before the first record."""
+        ...
+
+
+class Processor(Protocol[KIn, VIn]):
+    """Handles one record after the other (`org.apache.kafka.streams.processor.api.Processor`).
+
+    A supplier must give a new instance on each call: every task has its own.
+    """
+
+    def init(self, context: ProcessorContext) -> None:
+        """Called once, before the first record."""
+
+    def process(self, record: Record[KIn, VIn]) -> None:  # type: ignore[type-var,misc,unused-ignore]
+        """Handle one record; `context.forward` sends results on."""
+        ...
+
+    def close(self) -> None:
+        """Called once, after the last record. Stores are closed by the task, not here."""

@@ -1,0 +1,100 @@
+"""What built-in operators implement: no object per record, one call per hop.
+
+An operator gets key, value, timestamp and headers as arguments and calls `context.forward` with the same four. The
+task binds `forward` to the children once, so a chain of operators is a chain of plain calls.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+    from pipeline.processor.api import Cancellable, PunctuationType
+    from pipeline.records import Headers, RecordMetadata, TaskId
+
+
+class OperatorContext(Protocol):
+    """What an operator may ask of its task. The attributes of the current record change with every record."""
+
+    application_id: str
+    task_id: TaskId
+    forward: Callable[[Any, Any, int, Headers], None]
+    """Send key, value, timestamp (ms) and headers to all children."""
+
+    @property
+    def headers(self) -> Headers:
+        """Headers of the current record; empty within a punctuation."""
+        ...
+
+    @property
+    def timestamp(self) -> int:
+        """Event time of the current record, or the time of the punctuation, ms."""
+        ...
+
+    @property
+    def record_metadata(self) -> RecordMetadata | None:
+        """Where the current record came from; None within a punctuation."""
+        ...
+
+    def forward_to(self, child: str) -> Callable[[Any, Any, int, Headers], None]:
+        """The same for one child.
+
+        Raises:
+            TopologyError: If there is no child of that name.
+        """
+        ...
+
+    def get_state_store(self, name: str) -> Any:  # noqa: ANN401 - the kind of store is the caller's knowledge
+        """A store connected to this node, or a global one.
+
+        Raises:
+            InvalidStateStoreError: If it is neither.
+        """
+        ...
+
+    def schedule(
+        self, interval: timedelta, punctuation_type: PunctuationType, punctuator: Callable[[int], None]
+    ) -> Cancellable:
+        """Call `punctuator(time_ms)` at every interval."""
+        ...
+
+    def forward_as(
+        self, metadata: RecordMetadata | None, key: Any, value: Any, timestamp: int, headers: Headers  # noqa: ANN401
+    ) -> None:
+        """Forward what a cache held back, as if the record of the held-back update were the current one."""
+        ...
+
+    def drop(self, reason: str) -> None:
+        """Count a record that is not processed further."""
+        ...
+
+    def commit(self) -> None:
+        """Ask for a commit soon."""
+        ...
+
+    def current_system_time_ms(self) -> int:
+        """The host's clock, cached per record, ms."""
+        ...
+
+    def current_stream_time_ms(self) -> int:
+        """The task's stream time, ms; -1 before the first record."""
+        ...
+
+
+class Operator(Protocol):
+    """One node of a running task."""
+
+    def init(self, context: OperatorContext) -> None:
+        """Called once, before the first record."""
+        ...
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:  # noqa: ANN401 - any types
+        """Handle one record."""
+        ...
+
+    def close(self) -> None:
+        """Called once, after the last record."""
+        ...

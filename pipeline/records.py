@@ -1,0 +1,211 @@
+"""The values that travel between all layers: records, tasks, partitions and offsets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+from pipeline.errors import ProcessingError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+Headers = tuple[tuple[str, bytes | None], ...]
+"""Record headers in order; a name may occur more than once. Immutable, so forwarding shares them safely."""
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic; prints as `topic-partition`."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        """`topic-partition`, as Kafka prints it."""
+        return f"{self.topic}-{self.partition}"
+
+    @classmethod
+    def parse(cls, text: str) -> TopicPartition:
+        """Read `topic-partition` back.
+
+        >>> TopicPartition.parse("late-orders-3")
+        TopicPartition(topic='late-orders', partition=3)
+
+        Raises:
+            ValueError: If there is no `-<number>` at the end.
+        """
+        topic, dash, partition = text.rpartition("-")
+        if not (topic and dash and partition.isdecimal()):
+            message = f"not a topic-partition: {text!r}"
+            raise ValueError(message)
+        return cls(topic, int(partition))
+
+
+class TaskId(NamedTuple):
+    """Sub-topology and partition; prints and sorts as in Kafka Streams: `0_3`."""
+
+    sub_topology: int
+    partition: int
+
+    def __str__(self) -> str:
+        """`<sub-topology>_<partition>`."""
+        return f"{self.sub_topology}_{self.partition}"
+
+    @classmethod
+    def parse(cls, text: str) -> TaskId:
+        """Read `0_3` back.
+
+        >>> str(TaskId.parse("0_3"))
+        '0_3'
+        """
+        sub_topology, _, partition = text.partition("_")
+        return cls(int(sub_topology), int(partition))
+
+
+class RawRecord(NamedTuple):
+    """A record as it lies in a topic, before its serdes have seen it. Times in ms since the epoch."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    offset: int
+    headers: Headers = ()
+
+
+class ConsumerRecord(NamedTuple, Generic[K, V]):
+    """A record as a timestamp extractor sees it: decoded, with its place in the log. Times in ms."""
+
+    key: K
+    value: V
+    timestamp: int
+    headers: Headers
+    topic: str
+    partition: int
+    offset: int
+
+
+class ValueAndTimestamp(NamedTuple, Generic[V]):
+    """A stored value and the event time (ms) it was last changed at (Kafka Streams' `ValueAndTimestamp`)."""
+
+    value: V
+    timestamp: int
+
+
+class Change(NamedTuple, Generic[V]):
+    """An update of a table: the new value and, only where downstream asked for it, the old one."""
+
+    new: V | None
+    old: V | None
+
+
+class RecordMetadata(NamedTuple):
+    """Where the record being processed came from."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record(Generic[K, V]):
+    """What a `Processor` receives and forwards.
+
+    Args:
+        key: Key, or None.
+        value: Value, or None (a tombstone, for a table).
+        timestamp: Event time in ms since the epoch; never negative.
+        headers: Headers, shared with the record this one was made from.
+
+    Raises:
+        ProcessingError: If the timestamp is negative (Kafka Streams: `StreamsException`).
+    """
+
+    key: K
+    value: V
+    timestamp: int
+    headers: Headers = ()
+
+    def __post_init__(self) -> None:
+        """Refuse negative timestamps, as `org.apache.kafka.streams.processor.api.Record` does."""
+        if self.timestamp < 0:
+            message = f"Malformed record: timestamp {self.timestamp} is negative"
+            raise ProcessingError(message)
+
+    def with_key(self, key: Any) -> Record[Any, V]:  # noqa: ANN401 - any key type may follow
+        """The same record under another key."""
+        return replace(self, key=key)
+
+    def with_value(self, value: Any) -> Record[K, Any]:  # noqa: ANN401 - any value type may follow
+        """The same record with another value."""
+        return replace(self, value=value)
+
+    def with_timestamp(self, timestamp: int) -> Record[K, V]:
+        """The same record at another event time (ms)."""
+        return replace(self, timestamp=timestamp)
+
+    def with_headers(self, headers: Headers) -> Record[K, V]:
+        """The same record with other headers."""
+        return replace(self, headers=headers)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """The records of one partition with `start <= offset < end`.
+
+    >>> OffsetRange(3, 10).size
+    7
+    """
+
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        """Refuse reversed and negative ranges."""
+        if not 0 <= self.start <= self.end:
+            message = f"not a range of offsets: [{self.start}, {self.end})"
+            raise ValueError(message)
+
+    @property
+    def size(self) -> int:
+        """Number of offsets; an upper bound of the records, since markers and compaction leave gaps."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetVector:
+    """One offset per partition: a point in the history of several topics.
+
+    Its text form sorts partitions and reads back: `orders-0@12,orders-1@7`.
+
+    >>> str(OffsetVector.parse("orders-1@7,orders-0@12"))
+    'orders-0@12,orders-1@7'
+    """
+
+    offsets: Mapping[TopicPartition, int]
+
+    def __str__(self) -> str:
+        """The text form."""
+        return ",".join(f"{tp}@{offset}" for tp, offset in sorted(self.offsets.items()))
+
+    @classmethod
+    def parse(cls, text: str) -> OffsetVector:
+        """Read the text form.
+
+        Raises:
+            ValueError: If an entry is not `topic-partition@offset`, or a partition occurs twice.
+        """
+        offsets: dict[TopicPartition, int] = {}
+        for entry in filter(None, (part.strip() for part in text.split(","))):
+            name, at, offset = entry.rpartition("@")
+            if not (at and offset.isdecimal()):
+                message = f"not topic-partition@offset: {entry!r}"
+                raise ValueError(message)
+            tp = TopicPartition.parse(name)
+            if tp in offsets:
+                message = f"{tp} occurs twice in {text!r}"
+                raise ValueError(message)
+            offsets[tp] = int(offset)
+        return cls(offsets)

@@ -1,0 +1,196 @@
+"""Builds the running operators of a sub-topology and binds each to its children."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from pipeline.errors import RecordError, SerializationError
+from pipeline.operators.process import UserProcessor
+from pipeline.runtime.context import NodeContext
+from pipeline.runtime.layout import full_name
+from pipeline.partitioning import partition_for
+from pipeline.topology.nodes import ProcessorNode, SinkNode, SourceNode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pipeline.processor.operator import Operator
+    from pipeline.records import Headers, TaskId
+    from pipeline.runtime.context import TaskContext
+    from pipeline.runtime.ports import Collector
+    from pipeline.topology.nodes import SubTopology
+
+    Forward = Callable[[Any, Any, int, Headers], None]
+
+
+OPERATOR_ARGUMENTS = 4
+"""Key, value, timestamp, headers: what tells an operator from a user's processor, which takes one record."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledNodes:
+    """The operators of one task.
+
+    Args:
+        operators: By node name, in the order in which they must be initialised.
+        contexts: The context of each.
+        entries: Where records of each source node enter.
+    """
+
+    operators: Mapping[str, Operator]
+    contexts: Mapping[str, NodeContext]
+    entries: Mapping[str, Callable[[Any, Any, int, Headers], None]]
+
+    def init(self) -> None:
+        """Initialise all operators."""
+        for name, operator in self.operators.items():
+            operator.init(self.contexts[name])
+
+    def close(self) -> None:
+        """Close all operators."""
+        for operator in self.operators.values():
+            operator.close()
+
+
+def compile_nodes(
+    sub: SubTopology,
+    application_id: str,
+    task_id: TaskId,
+    context: TaskContext,
+    collector: Collector,
+    stores: Mapping[str, Any],
+    global_stores: Mapping[str, Any],
+    *,
+    skips_failures: bool = False,
+) -> CompiledNodes:
+    """Build the operators of a task, children before parents, so that each is bound once and for all.
+
+    Args:
+        sub: The sub-topology.
+        application_id: Prefix of internal topics.
+        task_id: The task.
+        context: The task's current record.
+        collector: Where sinks send.
+        stores: The task's stores by name.
+        global_stores: The global stores by name.
+        skips_failures: Whether a record on which a processor fails is dropped at that processor, and counted
+            (`processing.exception.handler`); else the failure stops the task.
+    """
+    children: dict[str, list[str]] = {node.name: [] for node in sub.nodes}
+    for node in sub.nodes:
+        for parent in node.parents:
+            children[parent].append(node.name)
+    inlets: dict[str, Forward] = {}
+    operators: dict[str, Operator] = {}
+    contexts: dict[str, NodeContext] = {}
+    for node in reversed(sub.nodes):
+        below = {child: inlets[child] for child in children[node.name]}
+        match node:
+            case SinkNode():
+                inlets[node.name] = sink(node, full_name_of(sub, application_id, node), collector)
+            case SourceNode():
+                inlets[node.name] = fan_out(list(below.values()))
+            case ProcessorNode():
+                operator = instantiate(node)
+                accessible = {name: stores[name] for name in sub.store_access.get(node.name, ())}
+                contexts[node.name] = NodeContext(
+                    node.name,
+                    application_id,
+                    task_id,
+                    context,
+                    fan_out(list(below.values())),
+                    below,
+                    {**global_stores, **accessible},
+                )
+                operators[node.name] = operator
+                inlets[node.name] = skipping(operator.process, context) if skips_failures else operator.process
+    order = [node.name for node in sub.nodes if node.name in operators]
+    return CompiledNodes(
+        {name: operators[name] for name in order},
+        contexts,
+        {source.name: inlets[source.name] for source in sub.sources},
+    )
+
+
+def instantiate(node: ProcessorNode) -> Operator:
+    """A new operator for a task; a user's processor is wrapped in one."""
+    made = node.supplier()
+    if len(inspect.signature(made.process).parameters) == OPERATOR_ARGUMENTS:
+        return cast("Operator", made)
+    return UserProcessor(cast("Any", made))
+
+
+def fan_out(targets: Sequence[Forward]) -> Forward:
+    """One function that sends to all targets, in order; a single target is called directly."""
+    if len(targets) == 1:
+        return targets[0]
+    fixed = tuple(targets)
+
+    def forward(key: Any, value: Any, timestamp: int, headers: Headers) -> None:  # noqa: ANN401 - any types
+        for target in fixed:
+            target(key, value, timestamp, headers)
+
+    return forward
+
+
+def skipping(process: Forward, context: TaskContext) -> Forward:
+    """The same, but a record that fails is dropped here and counted; what is upstream goes on."""
+
+    def guarded(key: Any, value: Any, timestamp: int, headers: Headers) -> None:  # noqa: ANN401 - any types
+        try:
+            process(key, value, timestamp, headers)
+        except RecordError:
+            raise
+        except Exception:  # noqa: BLE001 - user code may raise anything, and the user chose to go on
+            context.dropped["processing-failed"] += 1
+
+    return guarded
+
+
+def full_name_of(sub: SubTopology, application_id: str, node: SinkNode) -> str | Callable[[Any, Any, int], str]:
+    """A sink's topic as Kafka knows it."""
+    return full_name(sub, application_id, node.topic) if isinstance(node.topic, str) else node.topic
+
+
+def sink(node: SinkNode, topic: str | Callable[[Any, Any, int], str], collector: Collector) -> Forward:
+    """The function that serialises and sends what reaches a sink."""
+    key_bytes, value_bytes = node.key_serde.serialize, node.value_serde.serialize
+    choose = partition_chooser(node, collector)
+    send = collector.send
+
+    def forward(key: Any, value: Any, timestamp: int, headers: Headers) -> None:  # noqa: ANN401 - any types
+        name = topic if isinstance(topic, str) else topic(key, value, timestamp)
+        try:
+            raw_key = None if key is None else key_bytes(key)
+            raw_value = None if value is None else value_bytes(value)
+        except Exception as error:
+            message = f"Sink {node.name} cannot write {error_text(error)} to {name} with {serdes_text(node)}"
+            raise SerializationError(message) from error
+        send(name, raw_key, raw_value, timestamp, headers, choose(name, key, value))
+
+    return forward
+
+
+def partition_chooser(node: SinkNode, collector: Collector) -> Callable[[str, Any, Any], int | None]:
+    """How a sink finds partitions: the user's way, the inner key of windowed keys, or Kafka's default."""
+    if node.partitioner is not None:
+        custom = node.partitioner
+        return lambda topic, key, value: custom(topic, key, value, collector.partitions(topic))
+    if node.key_serde.partition_key is not None:
+        inner = node.key_serde.partition_key
+        return lambda topic, key, _value: (
+            None if key is None else partition_for(inner(key), collector.partitions(topic))
+        )
+    return lambda _topic, _key, _value: None
+
+
+def serdes_text(node: SinkNode) -> str:
+    """The serdes of a sink, for a message."""
+    return f"key serde {node.key_serde.name} and value serde {node.value_serde.name}"
+
+
+def error_text(error: Exception) -> str:
+    """An error in one line."""
+    return f"({type(error).__name__}: {error})"

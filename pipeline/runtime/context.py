@@ -1,0 +1,133 @@
+"""The record being processed, and what operators see of their task."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import InvalidStateStoreError, TopologyError
+from pipeline.processor.api import PunctuationType
+from pipeline.records import RecordMetadata
+from pipeline.runtime.punctuation import Punctuations, Schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import timedelta
+
+    from pipeline.records import Headers, TaskId
+    from pipeline.runtime.ports import Clock
+
+
+@dataclass(slots=True)
+class TaskContext:
+    """What changes with every record of a task. Stores read it, queues write it."""
+
+    clock: Clock
+    topic: str | None = None
+    partition: int = -1
+    offset: int = -1
+    timestamp: int = -1
+    headers: Headers = ()
+    stream_time: int = -1
+    commit_requested: bool = False
+    dropped: Counter[str] = field(default_factory=Counter)
+    stream_punctuations: Punctuations = field(default_factory=Punctuations)
+    wall_clock_punctuations: Punctuations = field(default_factory=Punctuations)
+
+    @property
+    def record_metadata(self) -> RecordMetadata | None:
+        """Where the current record came from; None within a punctuation."""
+        return None if self.topic is None else RecordMetadata(self.topic, self.partition, self.offset)
+
+    def enter(self, metadata: RecordMetadata | None, timestamp: int, headers: Headers) -> None:
+        """Make another record the current one, or none: a punctuation, or an update that a cache held back."""
+        self.topic, self.partition, self.offset = metadata or (None, -1, -1)
+        self.timestamp = timestamp
+        self.headers = headers
+
+
+@dataclass(slots=True)
+class NodeContext:
+    """An `OperatorContext`: one node's view of its task."""
+
+    node: str
+    application_id: str
+    task_id: TaskId
+    task: TaskContext
+    forward: Callable[[Any, Any, int, Headers], None]
+    children: Mapping[str, Callable[[Any, Any, int, Headers], None]]
+    stores: Mapping[str, Any]
+
+    @property
+    def headers(self) -> Headers:
+        """Headers of the current record."""
+        return self.task.headers
+
+    @property
+    def timestamp(self) -> int:
+        """Event time of the current record, ms."""
+        return self.task.timestamp
+
+    @property
+    def record_metadata(self) -> RecordMetadata | None:
+        """Where the current record came from."""
+        return self.task.record_metadata
+
+    def forward_to(self, child: str) -> Callable[[Any, Any, int, Headers], None]:
+        """The way to one child."""
+        if child not in self.children:
+            message = f"Unknown downstream node: {child} either does not exist or is not connected to {self.node}"
+            raise TopologyError(message)
+        return self.children[child]
+
+    def forward_as(
+        self,
+        metadata: RecordMetadata | None,
+        key: Any,  # noqa: ANN401 - any type
+        value: Any,  # noqa: ANN401 - any type
+        timestamp: int,
+        headers: Headers,
+    ) -> None:
+        """Forward as if another record were the current one."""
+        self.task.enter(metadata, timestamp, headers)
+        self.forward(key, value, timestamp, headers)
+
+    def get_state_store(self, name: str) -> Any:  # noqa: ANN401 - the kind of store is the caller's knowledge
+        """A store of this node, or a global one."""
+        if name not in self.stores:
+            message = f"Processor {self.node} has no access to StateStore {name} as the store is not connected to it"
+            raise InvalidStateStoreError(
+                message, hint="Name the store when the processor is added, or connect them afterwards."
+            )
+        return self.stores[name]
+
+    def schedule(
+        self, interval: timedelta, punctuation_type: PunctuationType, punctuator: Callable[[int], None]
+    ) -> Schedule:
+        """First call: with the first record (stream time), or after one interval (wall clock)."""
+
+        def punctuate(now_ms: int) -> None:
+            self.task.enter(None, now_ms, ())
+            punctuator(now_ms)
+
+        if punctuation_type is PunctuationType.STREAM_TIME:
+            return self.task.stream_punctuations.schedule(0, interval, punctuate)
+        first_ms = self.task.clock.now_ms() + round(interval.total_seconds() * 1000)
+        return self.task.wall_clock_punctuations.schedule(first_ms, interval, punctuate)
+
+    def drop(self, reason: str) -> None:
+        """Count a record that is not processed further."""
+        self.task.dropped[reason] += 1
+
+    def commit(self) -> None:
+        """Ask for a commit soon."""
+        self.task.commit_requested = True
+
+    def current_system_time_ms(self) -> int:
+        """The host's clock, ms."""
+        return self.task.clock.now_ms()
+
+    def current_stream_time_ms(self) -> int:
+        """The task's stream time, ms."""
+        return self.task.stream_time

@@ -1,0 +1,105 @@
+"""The stores that every instance holds completely, and how a host fills them (`GlobalStateUpdateTask`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pipeline.records import TaskId
+from pipeline.runtime.compile import instantiate
+from pipeline.runtime.context import NodeContext, TaskContext
+from pipeline.runtime.queue import RecordQueue
+from pipeline.state.stores import open_store
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Callable, Iterable, Mapping
+
+    from pipeline.processor.operator import Operator
+    from pipeline.records import Headers, RawRecord, TopicPartition
+    from pipeline.runtime.ports import Clock
+    from pipeline.state.api import StateBackend, StateStore
+    from pipeline.topology.nodes import GlobalStore
+    from pipeline.topology.topology import Topology
+
+GLOBAL_TASK = TaskId(-1, -1)
+"""Named in errors and contexts of global processors (`GlobalStateUpdateTask`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    declared: GlobalStore
+    store: StateStore
+    operator: Operator
+
+
+class GlobalState:
+    """Opens the global stores of a topology, above one backend, and applies the records of their topics."""
+
+    def __init__(self, topology: Topology, application_id: str, backend: StateBackend, clock: Clock) -> None:
+        """Open the stores as they were left."""
+        self._context = TaskContext(clock)
+        self._backend = backend
+        self._opened = {
+            topic: self._open(declared, application_id)
+            for declared in topology.global_stores
+            for topic in declared.source.topics
+        }
+        self._queues: dict[TopicPartition, RecordQueue] = {}
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics to read, all partitions of each."""
+        return tuple(self._opened)
+
+    @property
+    def stores(self) -> Mapping[str, Any]:
+        """The stores by name."""
+        return {opened.declared.store.name: opened.store for opened in self._opened.values()}
+
+    @property
+    def dropped(self) -> Counter[str]:
+        """Records that were not applied, by reason."""
+        return self._context.dropped
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """Per partition the next offset to read."""
+        return self._backend.positions()
+
+    def apply(self, tp: TopicPartition, records: Iterable[RawRecord], next_offset: int) -> None:
+        """Apply records of one partition, all before `next_offset`, and make them durable.
+
+        Raises:
+            DeserializationError: If a record cannot be decoded.
+        """
+        opened = self._opened[tp.topic]
+        queue = self._queues.setdefault(tp, self._queue(tp, opened))
+        queue.add(records)
+        while (record := queue.pop()) is not None:
+            self._context.topic, self._context.partition, self._context.offset = *tp, record.offset
+            self._context.timestamp, self._context.headers = record.timestamp, record.headers
+            queue.enter(record.key, record.value, record.timestamp, record.headers)
+        opened.store.flush()
+        self._backend.write(opened.store.pending(), {tp: next_offset})
+        opened.store.committed()
+
+    def close(self) -> None:
+        """Close the processors. The backend is the host's to close."""
+        for opened in self._opened.values():
+            opened.operator.close()
+
+    def _open(self, declared: GlobalStore, application_id: str) -> _Opened:
+        store = open_store(declared.store, self._backend, self._context)
+        operator = instantiate(declared.processor)
+        name = declared.processor.name
+        stores = {declared.store.name: store}
+        operator.init(NodeContext(name, application_id, GLOBAL_TASK, self._context, _nowhere, {}, stores))
+        return _Opened(declared, store, operator)
+
+    def _queue(self, tp: TopicPartition, opened: _Opened) -> RecordQueue:
+        enter: Callable[[Any, Any, int, Headers], None] = opened.operator.process
+        return RecordQueue(tp, opened.declared.source, enter, self._context, GLOBAL_TASK)
+
+
+def _nowhere(key: object, value: object, timestamp: int, headers: Headers) -> None:
+    """Global processors have no children."""

@@ -1,0 +1,146 @@
+"""Which tasks a topology has, and which topics of its own it needs: pure arithmetic on partition counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pipeline.errors import TopicError, TopologyError
+from pipeline.records import TaskId, TopicPartition
+from pipeline.state.changelog import changelog_config
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pipeline.topology.nodes import SubTopology
+    from pipeline.topology.topology import Topology
+
+REPARTITION_CONFIG = {
+    "cleanup.policy": "delete",
+    "message.timestamp.type": "CreateTime",
+    "retention.ms": "-1",
+    "segment.bytes": "52428800",
+}
+"""Settings of repartition topics (`RepartitionTopicConfig`). Their records carry historical event times: time
+retention must never delete them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRequirement:
+    """A topic of the application's own that must exist: full name, partitions, settings."""
+
+    name: str
+    partitions: int
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The tasks of a topology over topics with certain numbers of partitions.
+
+    Args:
+        tasks: The input partitions of each task, by full topic names, sorted.
+        repartition_topics: Repartition topics that must exist.
+        changelog_topics: Changelog topics that must exist.
+    """
+
+    tasks: Mapping[TaskId, tuple[TopicPartition, ...]]
+    repartition_topics: tuple[TopicRequirement, ...]
+    changelog_topics: tuple[TopicRequirement, ...]
+
+    @property
+    def internal_topics(self) -> tuple[TopicRequirement, ...]:
+        """All topics that must exist."""
+        return self.repartition_topics + self.changelog_topics
+
+
+def internal_name(application_id: str, name: str) -> str:
+    """Full name of a repartition topic."""
+    return f"{application_id}-{name}"
+
+
+def changelog_name(application_id: str, store: str) -> str:
+    """Full name of a store's changelog topic."""
+    return f"{application_id}-{store}-changelog"
+
+
+def full_name(sub: SubTopology, application_id: str, topic: str) -> str:
+    """A topic's name in Kafka: with the application's prefix if it is internal."""
+    return internal_name(application_id, topic) if topic in sub.repartition_topics else topic
+
+
+def plan_layout(topology: Topology, application_id: str, partitions: Mapping[str, int]) -> Layout:
+    """Say which tasks there are, and which topics must be created.
+
+    Args:
+        topology: The topology.
+        application_id: Prefix of the internal topics.
+        partitions: Number of partitions of every external source topic.
+
+    Raises:
+        TopicError: If a source topic is missing, or topics that are joined differ in partitions.
+        TopologyError: If the partitions of a repartition topic cannot be decided.
+    """
+    external = (*topology.source_topics, *(t for g in topology.global_stores for t in g.source.topics))
+    missing = sorted(set(external) - partitions.keys())
+    if missing:
+        message = f"Source topics do not exist: {', '.join(missing)}"
+        raise TopicError(message, hint="Create them, or correct the topology's topic names.")
+    counts = _repartition_counts(topology, dict(partitions))
+    _check_copartitioned(topology, counts)
+    tasks: dict[TaskId, tuple[TopicPartition, ...]] = {}
+    changelogs: list[TopicRequirement] = []
+    for sub in topology.sub_topologies():
+        size = max((counts[topic] for topic in sub.source_topics), default=0)
+        for number in range(size):
+            tasks[TaskId(sub.id, number)] = tuple(
+                TopicPartition(full_name(sub, application_id, topic), number)
+                for topic in sub.source_topics
+                if number < counts[topic]
+            )
+        changelogs += [
+            TopicRequirement(changelog_name(application_id, store.name), size, changelog_config(store))
+            for store in sub.stores
+            if store.logging and size
+        ]
+    repartitions = tuple(
+        TopicRequirement(internal_name(application_id, name), counts[name], REPARTITION_CONFIG)
+        for name in topology.internal_topics
+    )
+    return Layout(tasks, repartitions, tuple(changelogs))
+
+
+def _repartition_counts(topology: Topology, counts: dict[str, int]) -> dict[str, int]:
+    """Add the repartition topics: fixed, or as joined topics demand, or as many as the writer's inputs."""
+    counts |= {t.name: t.partitions for t in topology.internal_topics.values() if t.partitions is not None}
+    waiting = set(topology.internal_topics) - counts.keys()
+    while waiting:
+        decided = {name: count for name in waiting if (count := _count_of(topology, name, counts)) is not None}
+        if not decided:
+            message = f"Number of partitions cannot be decided for repartition topics {', '.join(sorted(waiting))}"
+            raise TopologyError(message, hint="Set number_of_partitions in Repartitioned.")
+        counts |= decided
+        waiting -= decided.keys()
+    return counts
+
+
+def _count_of(topology: Topology, name: str, counts: Mapping[str, int]) -> int | None:
+    for group in topology.copartitioned_topics():
+        known = [counts[topic] for topic in group if topic in counts and topic not in topology.internal_topics]
+        if name in group and known:
+            return max(known)
+    writers = [sub for sub in topology.sub_topologies() if name in sub.sink_topics]
+    inputs = {topic for sub in writers for topic in sub.source_topics}
+    if not inputs or inputs - counts.keys():
+        return None
+    return max(counts[topic] for topic in inputs)
+
+
+def _check_copartitioned(topology: Topology, counts: Mapping[str, int]) -> None:
+    for group in topology.copartitioned_topics():
+        if len({counts[topic] for topic in group}) > 1:
+            found = ", ".join(f"{topic}: {counts[topic]}" for topic in sorted(group))
+            message = f"Topics not co-partitioned: [{found}]"
+            raise TopicError(
+                message, hint="Topics that are joined need equal partitions: repartition() one, or recreate it."
+            )

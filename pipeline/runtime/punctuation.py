@@ -1,0 +1,70 @@
+"""When punctuations are due (`PunctuationQueue`, `PunctuationSchedule`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pipeline.errors import TopologyError
+from pipeline.windows import millis
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+NEVER = 2**63 - 1
+
+
+@dataclass(slots=True)
+class Schedule:
+    """One punctuation: when it is due next, and what it calls."""
+
+    due_ms: int
+    interval_ms: int
+    punctuate: Callable[[int], None]
+    is_cancelled: bool = False
+
+    def cancel(self) -> None:
+        """Stop it, also from within the punctuator."""
+        self.is_cancelled = True
+
+    def advance(self, now_ms: int) -> None:
+        """Set the next due time on the grid of the first; intervals missed meanwhile are not caught up."""
+        missed = max(0, now_ms - self.due_ms) // self.interval_ms
+        self.due_ms += (missed + 1) * self.interval_ms
+
+
+@dataclass(slots=True)
+class Punctuations:
+    """The punctuations of a task that follow one clock."""
+
+    next_due_ms: int = NEVER
+    _schedules: list[Schedule] = field(default_factory=list)
+
+    def schedule(self, first_ms: int, interval: timedelta, punctuate: Callable[[int], None]) -> Schedule:
+        """Call `punctuate(time_ms)` first when the clock reaches `first_ms`, then at every interval.
+
+        Raises:
+            TopologyError: If the interval is below 1 ms.
+        """
+        interval_ms = millis(interval, "punctuation interval")
+        if interval_ms < 1:
+            message = f"The minimum supported scheduling interval is 1 ms, not {interval!r}"
+            raise TopologyError(message)
+        schedule = Schedule(first_ms, interval_ms, punctuate)
+        self._schedules.append(schedule)
+        self.next_due_ms = min(self.next_due_ms, first_ms)
+        return schedule
+
+    def fire(self, now_ms: int) -> int:
+        """Call what is due, each at most once, in order of due times; gives the number of calls."""
+        fired = 0
+        due = sorted((s for s in self._schedules if s.due_ms <= now_ms), key=lambda s: s.due_ms)
+        for schedule in due:
+            if not schedule.is_cancelled:
+                schedule.punctuate(now_ms)
+                schedule.advance(now_ms)
+                fired += 1
+        self._schedules = [s for s in self._schedules if not s.is_cancelled]
+        self.next_due_ms = min((s.due_ms for s in self._schedules), default=NEVER)
+        return fired

@@ -1,0 +1,379 @@
+"""`Task`: the unit every host runs.
+
+A host feeds records and says when to commit; the task does the rest, in the same way everywhere:
+
+1. `restore` each store from its changelog, then `start`.
+2. `add_records`, `process`, `punctuate_wall_clock`, as often as there is something.
+3. `prepare_commit` flushes caches, sends the changelog records and gives the offsets to commit.
+4. The host makes all of that durable (one transaction, or flush and commit).
+5. `post_commit` writes the same changes to the local store. Only now: a store is always at a committed point.
+
+If step 4 fails, the task is thrown away (`close`) and made anew: nothing of the attempt is in the local store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import InvalidStateStoreError, ProcessingError, RecordError, StreamsError
+from pipeline.records import TopicPartition
+from pipeline.runtime.compile import compile_nodes
+from pipeline.runtime.context import TaskContext
+from pipeline.runtime.layout import changelog_name, full_name
+from pipeline.runtime.offset_metadata import OffsetMetadata
+from pipeline.runtime.queue import RecordQueue, RecordQueues
+from pipeline.state.api import ChangelogRecord
+from pipeline.state.stores import open_store
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pipeline.records import RawRecord, TaskId
+    from pipeline.runtime.ports import Ports
+    from pipeline.state.api import StateStore
+    from pipeline.topology.nodes import SubTopology
+
+
+class TaskState(Enum):
+    """Where a task stands (`Task.State`)."""
+
+    CREATED = "created"
+    RESTORING = "restoring"
+    RUNNING = "running"
+    CLOSED = "closed"
+
+
+TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = {
+    TaskState.CREATED: frozenset({TaskState.RESTORING, TaskState.CLOSED}),
+    TaskState.RESTORING: frozenset({TaskState.RUNNING, TaskState.CLOSED}),
+    TaskState.RUNNING: frozenset({TaskState.CLOSED}),
+    TaskState.CLOSED: frozenset(),
+}
+"""The legal transitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpec:
+    """What a task is.
+
+    Args:
+        id: Its id.
+        sub_topology: What it runs.
+        application_id: Prefix of internal topics.
+        inputs: The partitions it reads.
+        skips_undecodable: `deserialization.exception.handler` is `continue`.
+        skips_failures: `processing.exception.handler` is `continue`.
+        max_task_idle_ms: How long to wait for an input without records before records of other inputs go ahead;
+            0 waits only for what the broker already has, -1 not at all.
+    """
+
+    id: TaskId
+    sub_topology: SubTopology
+    application_id: str
+    inputs: tuple[TopicPartition, ...]
+    skips_undecodable: bool = False
+    skips_failures: bool = False
+    max_task_idle_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCommit:
+    """What a host has to make durable together with everything sent so far.
+
+    Args:
+        offsets: Per input partition the offset to go on from, and its metadata.
+        changelogs: The changelog partitions that were written since the last commit.
+    """
+
+    offsets: Mapping[TopicPartition, tuple[int, str]]
+    changelogs: tuple[TopicPartition, ...]
+
+
+class Task:
+    """Runs one sub-topology over one set of partitions."""
+
+    def __init__(self, spec: TaskSpec, ports: Ports) -> None:
+        """Open the stores and build the operators; nothing is processed before `start`."""
+        self.spec = spec
+        self.state = TaskState.CREATED
+        self._ports = ports
+        self._context = TaskContext(ports.clock)
+        self._stores: dict[str, StateStore] = {
+            builder.name: open_store(builder, ports.backend, self._context) for builder in spec.sub_topology.stores
+        }
+        self._changelogs = {
+            builder.name: TopicPartition(changelog_name(spec.application_id, builder.name), spec.id.partition)
+            for builder in spec.sub_topology.stores
+            if builder.logging
+        }
+        self._nodes = compile_nodes(
+            spec.sub_topology,
+            spec.application_id,
+            spec.id,
+            self._context,
+            ports.collector,
+            self._stores,
+            ports.global_stores,
+            skips_failures=spec.skips_failures,
+        )
+        self._sources = {
+            full_name(spec.sub_topology, spec.application_id, topic): source
+            for source in spec.sub_topology.sources
+            for topic in source.topics
+        }
+        self._queues = RecordQueues()
+        for tp in spec.inputs:
+            self._queues.register(self._new_queue(tp))
+        self._has_progress = False
+        self._idle_since: dict[TopicPartition, int] = {}
+
+    def stores(self) -> Mapping[str, Any]:
+        """The task's stores by name, for reading."""
+        return self._stores
+
+    def store(self, name: str) -> Any:  # noqa: ANN401 - the kind of store is the caller's knowledge
+        """One of the task's stores.
+
+        Raises:
+            InvalidStateStoreError: If the task has no such store.
+        """
+        if name not in self._stores:
+            message = f"Task {self.spec.id} has no store {name}"
+            raise InvalidStateStoreError(message, hint=f"It has: {', '.join(sorted(self._stores)) or 'none'}")
+        return self._stores[name]
+
+    @property
+    def dropped(self) -> Counter[str]:
+        """Records that were not processed, by reason."""
+        return self._context.dropped
+
+    @property
+    def stream_time(self) -> int:
+        """Highest event time so far, ms; -1 before the first record."""
+        return self._context.stream_time
+
+    @property
+    def changelogs(self) -> Mapping[str, TopicPartition]:
+        """Changelog partitions by store name."""
+        return self._changelogs
+
+    def restore_starts(self) -> dict[TopicPartition, int]:
+        """Where the restore of each changelog has to start: after what the local store has already, else at 0."""
+        self._move_to(TaskState.RESTORING)
+        known = self._ports.backend.positions()
+        return {tp: known.get(tp, 0) for tp in self._changelogs.values()}
+
+    def restore(self, changelog: TopicPartition, records: Sequence[RawRecord], next_offset: int) -> None:
+        """Apply changelog records to the store they belong to; they are before `next_offset`."""
+        name = next(store for store, tp in self._changelogs.items() if tp == changelog)
+        puts = self._stores[name].restore(_changelog_records(records))
+        self._ports.backend.write(puts, {changelog: next_offset})
+
+    def start(self, committed: Mapping[TopicPartition, tuple[int, str]]) -> None:
+        """Go on from committed offsets: take over their times, initialise the processors."""
+        if self.state is TaskState.CREATED:
+            self._move_to(TaskState.RESTORING)
+        for queue in self._queues.all():
+            if queue.tp in committed:
+                offset, metadata = committed[queue.tp]
+                queue.next_offset = offset
+                queue.partition_time = OffsetMetadata.decode(metadata).partition_time
+                self._context.stream_time = max(self._context.stream_time, queue.partition_time)
+        self._nodes.init()
+        self._move_to(TaskState.RUNNING)
+
+    def add_records(self, tp: TopicPartition, records: Iterable[RawRecord], run: int = 0) -> None:
+        """Append records of an input.
+
+        Args:
+            tp: One of the task's inputs.
+            records: The records that follow those already added.
+            run: Which writer's run of records within the partition they belong to: runs are merged by event time as if
+                each were a partition. Live hosts have one run per partition.
+        """
+        queue = self._queues.of(tp, run)
+        if queue is None:
+            queue = self._new_queue(tp)
+            self._queues.register(queue, run)
+        queue.add(records)
+
+    def reached_end(self, tp: TopicPartition, offset: int) -> None:
+        """All records of an input before `offset` have been added, and there are no more at present."""
+        queue = self._queues.of(tp)
+        if queue is not None:
+            before = queue.next_offset
+            queue.reached_end(offset)
+            self._has_progress |= queue.next_offset != before
+
+    def buffered(self, tp: TopicPartition) -> int:
+        """Number of records of an input that wait."""
+        queue = self._queues.of(tp)
+        return len(queue) if queue is not None else 0
+
+    def is_ready(self) -> bool:
+        """Whether the next record may be chosen now (`PartitionGroup.readyToProcess`).
+
+        An input without records holds the others back while the broker may still have records for it, and then for
+        `max.task.idle.ms`: otherwise their order would depend on which fetch comes first.
+        """
+        queues = self._queues.all()
+        waiting = [queue for queue in queues if len(queue)]
+        if not waiting:
+            return False
+        if self.spec.max_task_idle_ms < 0:
+            return True
+        now_ms = self._ports.clock.now_ms()
+        for queue in queues:
+            if len(queue) or not queue.is_caught_up:
+                self._idle_since.pop(queue.tp, None)
+            if len(queue):
+                continue
+            if not queue.is_caught_up:
+                return False
+            since = self._idle_since.setdefault(queue.tp, now_ms)
+            if now_ms - since < self.spec.max_task_idle_ms:
+                return False
+        return True
+
+    def process(self, limit: int) -> int:
+        """Process up to `limit` records, lowest event time first; gives how many it were.
+
+        Raises:
+            DeserializationError: If a record cannot be decoded, and is not to be skipped.
+            ProcessingError: If user code raises, and the record is not to be skipped.
+        """
+        done = 0
+        may_choose = self.is_ready()
+        while may_choose and done < limit:
+            queue = self._queues.next_queue()
+            if queue is None:
+                break
+            self._process_head(queue)
+            done += 1
+            may_choose = len(queue) > 0 or self.is_ready()
+        self._has_progress |= done > 0
+        return done
+
+    def process_all(self) -> int:
+        """Process everything that was added, lowest event time first, for hosts that have all inputs at hand."""
+        done = 0
+        while (queue := self._queues.next_queue()) is not None:
+            self._process_head(queue)
+            done += 1
+        self._has_progress |= done > 0
+        return done
+
+    def punctuate_wall_clock(self) -> int:
+        """Call the wall-clock punctuations that are due; gives how many."""
+        now_ms = self._ports.clock.now_ms()
+        if now_ms < self._context.wall_clock_punctuations.next_due_ms:
+            return 0
+        fired = self._context.wall_clock_punctuations.fire(now_ms)
+        self._has_progress |= fired > 0
+        return fired
+
+    @property
+    def needs_commit(self) -> bool:
+        """Whether anything has happened since the last commit."""
+        return self._has_progress
+
+    @property
+    def commit_requested(self) -> bool:
+        """Whether a processor has asked for a commit."""
+        return self._context.commit_requested
+
+    def cached_bytes(self) -> int:
+        """Estimated size of what the stores hold in memory."""
+        return sum(store.cached_bytes() for store in self._stores.values())
+
+    def prepare_commit(self) -> TaskCommit:
+        """Flush caches, which may forward records, then send the changelog records.
+
+        Stores are flushed in the order of the operators they belong to, so what one flush forwards is in the next.
+        """
+        for store in self._stores.values():
+            store.flush()
+        send = self._ports.collector.send
+        written = []
+        for name, tp in self._changelogs.items():
+            records = list(self._stores[name].changelog())
+            for record in records:
+                send(tp.topic, record.key, record.value, record.timestamp, (), tp.partition)
+            if records:
+                written.append(tp)
+        offsets = {
+            queue.tp: (queue.committable_offset(), OffsetMetadata(queue.partition_time).encode())
+            for queue in self._queues.all()
+            if queue.committable_offset() >= 0
+        }
+        return TaskCommit(offsets, tuple(written))
+
+    def post_commit(self, positions: Mapping[TopicPartition, int]) -> None:
+        """The commit is durable: bring the local store to the same point.
+
+        Args:
+            positions: Per changelog partition that was written, the offset after its last record.
+        """
+        puts: dict[str, dict[bytes, bytes | None]] = {}
+        for store in self._stores.values():
+            for table, entries in store.pending().items():
+                puts.setdefault(table, {}).update(entries)
+        if puts or positions:
+            self._ports.backend.write(puts, positions)
+        for store in self._stores.values():
+            store.committed()
+        self._has_progress = False
+        self._context.commit_requested = False
+
+    def close(self) -> None:
+        """Stop. What was not committed is forgotten; the backend is the host's to close. Idempotent."""
+        if self.state is TaskState.CLOSED:
+            return
+        if self.state is TaskState.RUNNING:
+            self._nodes.close()
+        self.state = TaskState.CLOSED
+
+    def _new_queue(self, tp: TopicPartition) -> RecordQueue:
+        node = self._sources[tp.topic]
+        return RecordQueue(
+            tp, node, self._nodes.entries[node.name], self._context, self.spec.id, self.spec.skips_undecodable
+        )
+
+    def _process_head(self, queue: RecordQueue) -> None:
+        record = queue.pop()
+        if record is None:
+            return
+        context = self._context
+        key, value, timestamp, offset, headers = record
+        context.topic, context.partition = queue.tp
+        context.offset, context.timestamp, context.headers = offset, timestamp, headers
+        if timestamp > context.stream_time:
+            context.stream_time = timestamp
+        try:
+            queue.enter(key, value, timestamp, headers)
+            if context.stream_time >= context.stream_punctuations.next_due_ms:
+                context.stream_punctuations.fire(context.stream_time)
+        except RecordError as error:
+            raise error.at(**self._coordinates(queue.tp, offset)) from error
+        except StreamsError:
+            raise
+        except Exception as error:
+            message = f"Processing failed: {type(error).__name__}: {error}"
+            hint = "Set processing.exception.handler = continue to skip such records."
+            raise ProcessingError(message, **self._coordinates(queue.tp, offset), hint=hint) from error
+
+    def _coordinates(self, tp: TopicPartition, offset: int) -> dict[str, Any]:
+        return {"task": str(self.spec.id), "topic": tp.topic, "partition": tp.partition, "offset": offset}
+
+    def _move_to(self, state: TaskState) -> None:
+        if state not in TRANSITIONS[self.state]:
+            message = f"Task {self.spec.id} cannot go from {self.state.value} to {state.value}"
+            raise StreamsError(message)
+        self.state = state
+
+
+def _changelog_records(records: Iterable[RawRecord]) -> Iterable[ChangelogRecord]:
+    return (ChangelogRecord(r.key, r.value, r.timestamp) for r in records if r.key is not None)

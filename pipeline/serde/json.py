@@ -1,0 +1,41 @@
+"""JSON: plain values, or any type msgspec knows, checked on reading."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+
+from pipeline.serde.api import Serde
+
+T = TypeVar("T")
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+_encode_typed = msgspec.json.Encoder().encode
+"""Fields of structs are written in their declared order anyway."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonSerde(Serde[Any]):
+    """A `Serde` of plain JSON values, and a way to typed ones.
+
+    >>> JSON.serialize({"b": 1, "a": [True, None]})
+    b'{"a":[true,null],"b":1}'
+    >>> class Flight(msgspec.Struct):
+    ...     carrier: str
+    ...     delay: int | None = None
+    >>> JSON(Flight).deserialize(b'{"carrier": "AA"}')
+    Flight(carrier='AA', delay=None)
+    """
+
+    def __call__(self, type_: type[T]) -> Serde[T]:
+        """A serde of one type: a `msgspec.Struct`, a dataclass, a TypedDict, or anything else msgspec can decode.
+
+        Bytes that are not JSON, or do not fit the type, raise msgspec's error with the path of the field.
+        """
+        return Serde(f"json[{type_.__name__}]", _encode_typed, msgspec.json.Decoder(type_).decode)
+
+
+JSON = JsonSerde("json", _encode, msgspec.json.decode)
+"""JSON of plain values; `JSON(Type)` for a type. Output is deterministic: mappings are written in order of keys."""

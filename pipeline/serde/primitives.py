@@ -1,0 +1,52 @@
+"""Serdes of simple types, byte for byte those of `org.apache.kafka.common.serialization`."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, TypeVar
+
+from pipeline.serde.api import Serde
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+
+def _fixed(name: str, layout: str) -> Serde[T]:
+    """A serde of numbers with a fixed layout; bytes of another length are refused."""
+    packer = struct.Struct(layout)
+    unpack = packer.unpack
+
+    def deserialize(data: bytes) -> T:
+        try:
+            value: T = unpack(data)[0]
+        except struct.error as error:
+            message = f"{name} takes {packer.size} bytes, not {len(data)}"
+            raise ValueError(message) from error
+        return value
+
+    serialize: Callable[[T], bytes] = packer.pack
+    return Serde(name, serialize, deserialize)
+
+
+def _same(data: bytes) -> bytes:
+    return data
+
+
+STRING: Serde[str] = Serde("string", str.encode, bytes.decode)
+"""UTF-8 (`StringSerializer`)."""
+BYTES: Serde[bytes] = Serde("bytes", _same, _same)
+"""Bytes as they are (`ByteArraySerializer`)."""
+SHORT: Serde[int] = _fixed("short", ">h")
+"""Signed 16 bits, big-endian (`ShortSerializer`)."""
+INTEGER: Serde[int] = _fixed("integer", ">i")
+"""Signed 32 bits, big-endian (`IntegerSerializer`)."""
+LONG: Serde[int] = _fixed("long", ">q")
+"""Signed 64 bits, big-endian (`LongSerializer`)."""
+FLOAT: Serde[float] = _fixed("float", ">f")
+"""IEEE 754, 32 bits, big-endian (`FloatSerializer`)."""
+DOUBLE: Serde[float] = _fixed("double", ">d")
+"""IEEE 754, 64 bits, big-endian (`DoubleSerializer`)."""
+BOOLEAN: Serde[bool] = _fixed("boolean", "?")
+"""One byte, 0 or 1 (`BooleanSerializer`)."""

@@ -1,0 +1,298 @@
+"""The contracts of state: what processors see (stores), and what hosts provide (backends).
+
+A task owns one backend: an ordered map of bytes per table, written atomically together with the changelog
+positions it corresponds to. Stores lie above it. They keep what was written since the last commit to
+themselves; a host first makes the commit durable in Kafka and then hands the same writes to the backend, so that a
+backend is always at some committed point, whenever the process dies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+
+from pipeline.records import Headers, RecordMetadata, TopicPartition, ValueAndTimestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from pipeline.serde.api import Serde
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+Puts = dict[str, dict[bytes, bytes | None]]
+"""Writes per table name; None deletes."""
+
+
+class Table(Protocol):
+    """An ordered map of bytes to bytes; keys compare as unsigned bytes."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value, or None."""
+        ...
+
+    def scan(
+        self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Entries with `lower <= key < upper` in key order; None is an open end. Later writes are not seen."""
+        ...
+
+
+class StateBackend(Protocol):
+    """All tables of one task."""
+
+    def table(self, name: str) -> Table:
+        """The table of that name, created when it is first written."""
+        ...
+
+    def tables(self) -> tuple[str, ...]:
+        """Names of all tables that exist, sorted."""
+        ...
+
+    def drop(self, name: str) -> None:
+        """Remove a table and its entries; nothing happens if there is none."""
+        ...
+
+    def write(self, puts: Puts, positions: Mapping[TopicPartition, int]) -> None:
+        """Apply writes and the changelog positions they correspond to, all or nothing."""
+        ...
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """Per changelog partition the next offset that is not yet applied."""
+        ...
+
+    def checkpoint(self, directory: Path) -> None:
+        """Write a consistent copy into a directory that does not exist yet.
+
+        Raises:
+            UnsupportedByHostError: If the backend is in memory.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release files and locks. Idempotent."""
+        ...
+
+    def wipe(self) -> None:
+        """Delete everything, tables and positions. The backend stays usable."""
+        ...
+
+
+class ChangelogRecord(NamedTuple):
+    """A change of a store as it is written to, or restored from, its changelog topic."""
+
+    key: bytes
+    value: bytes | None
+    timestamp: int
+
+
+class StoreKind(Enum):
+    """What a store can do; decides its byte layout and its changelog's configuration."""
+
+    KEY_VALUE = "key-value"
+    TIMESTAMPED_KEY_VALUE = "timestamped-key-value"
+    WINDOW = "window"
+    TIMESTAMPED_WINDOW = "timestamped-window"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreBuilder:
+    """Everything needed to open a store, and nothing that is open.
+
+    Args:
+        name: Name of the store; its changelog is `<application.id>-<name>-changelog`.
+        kind: What it can do.
+        key_serde: Serde of the keys (of window stores: of the inner key).
+        value_serde: Serde of the values (of timestamped stores: without the timestamp).
+        persistent: RocksDB if true, else memory.
+        caching: Whether updates are held back and forwarded once per key and commit.
+        logging: Whether changes go to a changelog topic.
+        log_config: Topic settings that override the defaults of the changelog topic.
+        retention_ms: Window stores: how long a window is kept behind the store's highest time.
+        window_size_ms: Window stores: length of a window.
+    """
+
+    name: str
+    kind: StoreKind
+    key_serde: Serde[Any]
+    value_serde: Serde[Any]
+    persistent: bool = True
+    caching: bool = False
+    logging: bool = True
+    log_config: Mapping[str, str] = field(default_factory=dict)
+    retention_ms: int = 0
+    window_size_ms: int = 0
+
+
+class CachedUpdate(NamedTuple):
+    """What a caching store forwards for one key when it is flushed.
+
+    `key` is the store's key (of window stores: `(key, window_start)`); `old` is what the store held before the first
+    held-back update, or None where nobody asked for it; `headers` and `metadata` are those of the last update.
+    """
+
+    key: Any
+    new: ValueAndTimestamp[Any] | None
+    old: ValueAndTimestamp[Any] | None
+    timestamp: int
+    headers: Headers
+    metadata: RecordMetadata | None
+
+
+class UpdateContext(Protocol):
+    """The record being processed, as far as a store needs it."""
+
+    @property
+    def timestamp(self) -> int:
+        """Event time of the record being processed, ms; timestamps the changelog of stores without their own."""
+        ...
+
+    @property
+    def headers(self) -> Headers:
+        """Headers of the record being processed."""
+        ...
+
+    @property
+    def record_metadata(self) -> RecordMetadata | None:
+        """Where the record being processed came from; None within a punctuation."""
+        ...
+
+
+class StateStore(Protocol):
+    """What a task does with every store, whatever its kind."""
+
+    @property
+    def name(self) -> str:
+        """Name of the store."""
+        ...
+
+    def set_flush_listener(self, listener: Callable[[CachedUpdate], None], *, send_old_values: bool) -> bool:
+        """Forward held-back updates to `listener`. False if this store does not hold anything back."""
+        ...
+
+    def flush(self) -> None:
+        """Give held-back updates to the listener, in the order in which their keys became dirty."""
+        ...
+
+    def cached_bytes(self) -> int:
+        """Estimated size of what the store holds in memory, bytes."""
+        ...
+
+    def changelog(self) -> Iterator[ChangelogRecord]:
+        """The writes since the last commit: one record per key, the last one, in order of the first write."""
+        ...
+
+    def pending(self) -> Puts:
+        """The same writes as the backend wants them."""
+        ...
+
+    def committed(self) -> None:
+        """The pending writes are in the backend now: forget them, drop expired segments."""
+        ...
+
+    def restore(self, records: Iterable[ChangelogRecord]) -> Puts:
+        """Changelog records as the backend wants them; also recovers the store's highest time."""
+        ...
+
+
+@runtime_checkable
+class KeyValueStore(Protocol[K, V]):
+    """Keys to values (`org.apache.kafka.streams.state.KeyValueStore`). Iteration is in order of serialized keys.
+
+    Timestamped stores are `KeyValueStore[K, ValueAndTimestamp[V]]`.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name of the store."""
+        ...
+
+    def get(self, key: K) -> V | None:
+        """The value, or None."""
+        ...
+
+    def put(self, key: K, value: V | None) -> None:
+        """Set the value; None deletes."""
+        ...
+
+    def put_if_absent(self, key: K, value: V) -> V | None:
+        """Set the value if there is none; returns what was there."""
+        ...
+
+    def put_all(self, entries: Iterable[tuple[K, V | None]]) -> None:
+        """Set several values."""
+        ...
+
+    def delete(self, key: K) -> V | None:
+        """Delete, and return what was there."""
+        ...
+
+    def range(self, from_key: K | None = None, to_key: K | None = None) -> Iterator[tuple[K, V]]:
+        """Entries from `from_key` to `to_key`, both inclusive; None is an open end."""
+        ...
+
+    def reverse_range(self, from_key: K | None = None, to_key: K | None = None) -> Iterator[tuple[K, V]]:
+        """The same, backwards."""
+        ...
+
+    def all(self) -> Iterator[tuple[K, V]]:
+        """All entries."""
+        ...
+
+    def reverse_all(self) -> Iterator[tuple[K, V]]:
+        """All entries, backwards."""
+        ...
+
+    def prefix_scan(self, prefix: bytes) -> Iterator[tuple[K, V]]:
+        """Entries whose serialized key starts with `prefix`."""
+        ...
+
+    def approximate_num_entries(self) -> int:
+        """Number of entries; may be an estimate."""
+        ...
+
+
+@runtime_checkable
+class WindowStore(Protocol[K, V]):
+    """Windows of keys to values (`org.apache.kafka.streams.state.WindowStore`); times are window starts, inclusive.
+
+    Timestamped stores are `WindowStore[K, ValueAndTimestamp[V]]`.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name of the store."""
+        ...
+
+    def put(self, key: K, value: V | None, window_start: int) -> None:
+        """Set the value of a window; None deletes. Ignored and counted if the window has expired."""
+        ...
+
+    def fetch(self, key: K, time: int) -> V | None:
+        """The value of the window that starts at `time`."""
+        ...
+
+    def fetch_range(self, key: K, time_from: int, time_to: int) -> Iterator[tuple[int, V]]:
+        """`(start, value)` of the key's windows that start in `[time_from, time_to]`, ascending."""
+        ...
+
+    def fetch_keys(
+        self, key_from: K | None, key_to: K | None, time_from: int, time_to: int
+    ) -> Iterator[tuple[K, int, V]]:
+        """`(key, start, value)` of a range of keys and of times, all inclusive."""
+        ...
+
+    def all(self) -> Iterator[tuple[K, int, V]]:
+        """`(key, start, value)` of everything that has not expired."""
+        ...
+
+
+class OpenStore(Protocol):
+    """How stores come to life: `pipeline.state.stores.open_store`."""
+
+    def __call__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> StateStore:
+        """Open the store that `builder` describes, above `backend`."""
+        ...

@@ -1,0 +1,85 @@
+"""Updates that a store holds back until it is flushed, and decoded values kept for the next read (`NamedCache`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pipeline.state.api import CachedUpdate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.records import Headers, RecordMetadata
+    from pipeline.state.codec import ValueCodec
+
+_ENTRY_OVERHEAD_BYTES = 200
+"""What an entry costs beside its serialized key and value: the objects around them, measured with sys.getsizeof."""
+
+
+class Dirty(NamedTuple):
+    """The last update of a key that was not flushed yet."""
+
+    key: Any
+    timestamp: int
+    headers: Headers
+    metadata: RecordMetadata | None
+
+
+@dataclass(slots=True)
+class UpdateCache:
+    """Decoded values by store key; the dirty ones in the order in which they became dirty.
+
+    A value handed out is the live object: whoever changes it in place must put it back, as every aggregation does.
+
+    Args:
+        codec: How values become bytes.
+        stored: What the store holds without this cache, as bytes.
+        put: How a flushed value gets into the store: `(store_key, data, timestamp_ms)`.
+    """
+
+    codec: ValueCodec
+    stored: Callable[[bytes], bytes | None]
+    put: Callable[[bytes, bytes | None, int], None]
+    values: dict[bytes, Any] = field(default_factory=dict)
+    dirty: dict[bytes, Dirty] = field(default_factory=dict)
+    _listener: Callable[[CachedUpdate], None] | None = None
+    _send_old_values: bool = False
+    _entry_bytes: int = _ENTRY_OVERHEAD_BYTES
+
+    def listen(self, listener: Callable[[CachedUpdate], None], *, send_old_values: bool) -> None:
+        """Tell `listener` about every update that is flushed."""
+        self._listener = listener
+        self._send_old_values = send_old_values
+
+    def flush(self) -> None:
+        """Write the dirty values to the store, and tell the listener about each."""
+        dirty, self.dirty = self.dirty, {}
+        for store_key, last in dirty.items():
+            value = self.values[store_key]
+            old_data = self.stored(store_key) if value is None or self._send_old_values else None
+            if value is None and old_data is None:
+                continue  # came and went within one commit: nobody has heard of it
+            data = None if value is None else self.codec.encode(value)
+            self.put(store_key, data, last.timestamp)
+            if data is not None:
+                self._entry_bytes = len(store_key) + len(data) + _ENTRY_OVERHEAD_BYTES
+            if self._listener is not None:
+                old = self.codec.decode(old_data) if old_data is not None and self._send_old_values else None
+                timestamp = last.timestamp if value is None else value.timestamp
+                update = CachedUpdate(last.key, value, old, timestamp, last.headers, last.metadata)
+                self._listener(update)
+
+    def encoded_dirty(self) -> dict[bytes, bytes | None]:
+        """The dirty values as the store would hold them, for scans."""
+        values = ((key, self.values[key]) for key in self.dirty)
+        return {key: None if value is None else self.codec.encode(value) for key, value in values}
+
+    def estimated_bytes(self) -> int:
+        """Estimated size of all entries, from the size of the last one flushed."""
+        return len(self.values) * self._entry_bytes
+
+    def drop_clean(self, limit_bytes: int) -> None:
+        """Forget decoded values that are not dirty, if all together take more than `limit_bytes`."""
+        if self.estimated_bytes() > limit_bytes:
+            self.values = {key: self.values[key] for key in self.dirty}

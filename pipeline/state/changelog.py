@@ -1,0 +1,27 @@
+"""Settings of changelog topics (`InternalTopicConfig` and its subclasses)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.state.api import StoreKind
+
+if TYPE_CHECKING:
+    from pipeline.state.api import StoreBuilder
+
+ADDITIONAL_RETENTION_MS = 86_400_000
+"""Default of `windowstore.changelog.additional.retention.ms`."""
+
+
+def changelog_config(builder: StoreBuilder, additional_retention_ms: int = ADDITIONAL_RETENTION_MS) -> dict[str, str]:
+    """Topic settings of a store's changelog.
+
+    Args:
+        builder: The store; its `log_config` has the last word.
+        additional_retention_ms: How much longer than the store the topic of a window store keeps records.
+    """
+    config = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
+    if builder.kind in {StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW}:
+        config["cleanup.policy"] = "compact,delete"
+        config["retention.ms"] = str(min(builder.retention_ms + additional_retention_ms, 2**63 - 1))
+    return config | dict(builder.log_config)

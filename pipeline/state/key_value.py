@@ -1,0 +1,174 @@
+"""Key-value stores, plain and timestamped, with or without a cache."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pipeline.state.cache import Dirty, UpdateCache
+from pipeline.state.codec import codec_of
+from pipeline.state.pending import merged_scan, prefix_end
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pipeline.state.api import (
+        CachedUpdate,
+        ChangelogRecord,
+        KeyValueStore,
+        Puts,
+        StateBackend,
+        StateStore,
+        StoreBuilder,
+        UpdateContext,
+    )
+
+CLEAN_CACHE_BYTES = 4 * 1024 * 1024
+"""Above this, decoded values that a commit has left clean are forgotten."""
+
+
+class KeyValueStateStore:
+    """A store of one task: `KeyValueStore` for processors, `StateStore` for the task."""
+
+    def __init__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> None:
+        """Open the store as the backend holds it."""
+        self.name = builder.name
+        self._context = context
+        self._key_bytes = builder.key_serde.serialize
+        self._key_of = builder.key_serde.deserialize
+        self._codec = codec_of(builder)
+        self._table = backend.table(builder.name)
+        self._pending: dict[bytes, bytes | None] = {}
+        self._times: dict[bytes, int] = {}
+        self._cache = UpdateCache(self._codec, self._stored, self._write) if builder.caching else None
+
+    def get(self, key: Any) -> Any:  # noqa: ANN401 - the builder knows the type
+        """The value, or None."""
+        store_key = self._key_bytes(key)
+        cache = self._cache
+        if cache is not None and store_key in cache.values:
+            return cache.values[store_key]
+        data = self._stored(store_key)
+        value = None if data is None else self._codec.decode(data)
+        if cache is not None:
+            cache.values[store_key] = value
+        return value
+
+    def put(self, key: Any, value: Any) -> None:  # noqa: ANN401 - the builder knows the type
+        """Set the value; None deletes."""
+        store_key = self._key_bytes(key)
+        context, cache = self._context, self._cache
+        if cache is None:
+            data = None if value is None else self._codec.encode(value)
+            self._write(store_key, data, context.timestamp)
+            return
+        cache.values[store_key] = value
+        cache.dirty[store_key] = Dirty(key, context.timestamp, context.headers, context.record_metadata)
+
+    def put_if_absent(self, key: Any, value: Any) -> Any:  # noqa: ANN401 - the builder knows the type
+        """Set the value if there is none; returns what was there."""
+        known = self.get(key)
+        if known is None:
+            self.put(key, value)
+        return known
+
+    def put_all(self, entries: Iterable[tuple[Any, Any]]) -> None:
+        """Set several values."""
+        for key, value in entries:
+            self.put(key, value)
+
+    def delete(self, key: Any) -> Any:  # noqa: ANN401 - the builder knows the type
+        """Delete, and return what was there."""
+        known = self.get(key)
+        self.put(key, None)
+        return known
+
+    def range(self, from_key: Any = None, to_key: Any = None) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - any type
+        """Entries from `from_key` to `to_key`, both inclusive, in order of serialized keys."""
+        return self._scan(*self._bounds(from_key, to_key))
+
+    def reverse_range(self, from_key: Any = None, to_key: Any = None) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401
+        """The same, backwards."""
+        return self._scan(*self._bounds(from_key, to_key), reverse=True)
+
+    def all(self) -> Iterator[tuple[Any, Any]]:
+        """All entries, in order of serialized keys."""
+        return self._scan(None, None)
+
+    def reverse_all(self) -> Iterator[tuple[Any, Any]]:
+        """The same, backwards."""
+        return self._scan(None, None, reverse=True)
+
+    def prefix_scan(self, prefix: bytes) -> Iterator[tuple[Any, Any]]:
+        """Entries whose serialized key starts with `prefix`."""
+        return self._scan(prefix, prefix_end(prefix))
+
+    def approximate_num_entries(self) -> int:
+        """Number of entries; counted, so not free."""
+        return sum(1 for _ in self._scan_bytes(None, None))
+
+    def set_flush_listener(self, listener: Callable[[CachedUpdate], None], *, send_old_values: bool) -> bool:
+        """Forward held-back updates to `listener`; False without a cache."""
+        if self._cache is None:
+            return False
+        self._cache.listen(listener, send_old_values=send_old_values)
+        return True
+
+    def flush(self) -> None:
+        """Give held-back updates to the listener."""
+        if self._cache is not None:
+            self._cache.flush()
+
+    def cached_bytes(self) -> int:
+        """Estimated size of what the store holds in memory."""
+        return self._cache.estimated_bytes() if self._cache is not None else 0
+
+    def changelog(self) -> Iterator[ChangelogRecord]:
+        """One record per key written since the last commit."""
+        convert, times = self._codec.to_changelog, self._times
+        return (convert(key, data, times[key]) for key, data in self._pending.items())
+
+    def pending(self) -> Puts:
+        """The same writes as the backend wants them."""
+        return {self.name: self._pending} if self._pending else {}
+
+    def committed(self) -> None:
+        """The pending writes are in the backend."""
+        self._pending, self._times = {}, {}
+        if self._cache is not None:
+            self._cache.drop_clean(CLEAN_CACHE_BYTES)
+
+    def restore(self, records: Iterable[ChangelogRecord]) -> Puts:
+        """Changelog records as the backend wants them."""
+        convert = self._codec.from_changelog
+        return {self.name: {record.key: convert(record) for record in records}}
+
+    def _stored(self, store_key: bytes) -> bytes | None:
+        if store_key in self._pending:
+            return self._pending[store_key]
+        return self._table.get(store_key)
+
+    def _write(self, store_key: bytes, data: bytes | None, timestamp: int) -> None:
+        self._pending[store_key] = data
+        self._times[store_key] = timestamp
+
+    def _bounds(self, from_key: Any, to_key: Any) -> tuple[bytes | None, bytes | None]:  # noqa: ANN401 - any type
+        lower = None if from_key is None else self._key_bytes(from_key)
+        upper = None if to_key is None else self._key_bytes(to_key) + b"\0"
+        return lower, upper
+
+    def _scan(
+        self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False
+    ) -> Iterator[tuple[Any, Any]]:
+        key_of, decode = self._key_of, self._codec.decode
+        return ((key_of(k), decode(data)) for k, data in self._scan_bytes(lower, upper, reverse=reverse))
+
+    def _scan_bytes(
+        self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        changed = self._pending if self._cache is None else self._pending | self._cache.encoded_dirty()
+        return merged_scan(changed, self._table, lower, upper, reverse=reverse)
+
+
+if TYPE_CHECKING:
+    _store: type[StateStore] = KeyValueStateStore
+    _key_value: type[KeyValueStore[Any, Any]] = KeyValueStateStore

@@ -1,0 +1,114 @@
+"""A backend in memory: for the test driver, for stores that need not survive, and as the model RocksDB is tested against."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+from pipeline.errors import UnsupportedByHostError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from pipeline.records import TopicPartition
+    from pipeline.state.api import Puts, StateBackend, Table
+
+
+class MemoryTable:
+    """An ordered map: a dict, and its keys sorted when a scan needs them."""
+
+    def __init__(self) -> None:
+        """An empty table."""
+        self._entries: dict[bytes, bytes] = {}
+        self._sorted: list[bytes] | None = []
+        self.get = self._entries.get
+
+    def __len__(self) -> int:
+        """Number of entries."""
+        return len(self._entries)
+
+    def scan(
+        self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Entries with `lower <= key < upper`, as they are now."""
+        if self._sorted is None:
+            self._sorted = sorted(self._entries)
+        start = 0 if lower is None else bisect_left(self._sorted, lower)
+        end = len(self._sorted) if upper is None else bisect_left(self._sorted, upper)
+        keys = self._sorted[start:end]
+        if reverse:
+            keys.reverse()
+        return iter([(key, self._entries[key]) for key in keys])
+
+    def update(self, puts: Mapping[bytes, bytes | None]) -> None:
+        """Apply writes; None deletes."""
+        before = len(self._entries)
+        for key, value in puts.items():
+            if value is None:
+                if self._entries.pop(key, None) is not None:
+                    self._sorted = None
+            else:
+                self._entries[key] = value
+        if len(self._entries) != before:
+            self._sorted = None
+
+    def clear(self) -> None:
+        """Remove everything."""
+        self._entries.clear()
+        self._sorted = []
+
+
+class MemoryBackend:
+    """Tables in memory."""
+
+    def __init__(self) -> None:
+        """Empty."""
+        self._tables: dict[str, MemoryTable] = {}
+        self._positions: dict[TopicPartition, int] = {}
+
+    def table(self, name: str) -> MemoryTable:
+        """The table of that name."""
+        return self._tables.setdefault(name, MemoryTable())
+
+    def tables(self) -> tuple[str, ...]:
+        """Names of the tables with entries, sorted."""
+        return tuple(sorted(name for name, table in self._tables.items() if len(table)))
+
+    def drop(self, name: str) -> None:
+        """Remove a table."""
+        if name in self._tables:
+            self._tables.pop(name).clear()
+
+    def write(self, puts: Puts, positions: Mapping[TopicPartition, int]) -> None:
+        """Apply writes and positions."""
+        for name, entries in puts.items():
+            self.table(name).update(entries)
+        self._positions.update(positions)
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """Per changelog partition the next offset that is not yet applied."""
+        return dict(self._positions)
+
+    def checkpoint(self, directory: Path) -> None:
+        """Not offered.
+
+        Raises:
+            UnsupportedByHostError: Always.
+        """
+        message = f"State in memory cannot be copied to {directory}"
+        raise UnsupportedByHostError(message)
+
+    def close(self) -> None:
+        """Nothing to release; entries stay, so that a task can be opened again in the same process."""
+
+    def wipe(self) -> None:
+        """Delete everything."""
+        for table in self._tables.values():
+            table.clear()
+        self._positions.clear()
+
+
+if TYPE_CHECKING:
+    _backend: type[StateBackend] = MemoryBackend
+    _table: type[Table] = MemoryTable

@@ -1,0 +1,29 @@
+"""Opens a store from its builder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.state.api import StoreKind
+from pipeline.state.key_value import KeyValueStateStore
+from pipeline.state.window import WindowStateStore
+
+if TYPE_CHECKING:
+    from pipeline.state.api import OpenStore, StateBackend, StateStore, StoreBuilder, UpdateContext
+
+
+def open_store(builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> StateStore:
+    """Open the store that `builder` describes, above `backend`.
+
+    Args:
+        builder: What to open.
+        backend: Where its bytes are kept; the task's own.
+        context: The record being processed; the store reads it at each update.
+    """
+    if builder.kind in {StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW}:
+        return WindowStateStore(builder, backend, context)
+    return KeyValueStateStore(builder, backend, context)
+
+
+if TYPE_CHECKING:
+    _opens: OpenStore = open_store

@@ -1,0 +1,21 @@
+"""The in-memory host, shipped to users: `TopologyTestDriver` with input and output topics.
+
+It runs the same tasks as the worker and the Spark host, without a broker. May import the runtime, memory state and what
+lies below; knows neither the DSL nor Kafka.
+
+>>> from pipeline import Consumed, Produced, STRING, StreamsBuilder
+>>> from pipeline.testing import TopologyTestDriver
+>>> builder = StreamsBuilder()
+>>> builder.stream("in", Consumed(STRING, STRING)).map_values(str.upper).to("out", Produced(STRING, STRING))
+>>> with TopologyTestDriver(builder.build()) as driver:
+...     driver.input_topic("in", STRING, STRING).pipe_input("k", "hello", timestamp=5)
+...     driver.output_topic("out", STRING, STRING).read_record()
+Record(key='k', value='HELLO', timestamp=5, headers=())
+"""
+
+from __future__ import annotations
+
+from pipeline.testing.driver import TopologyTestDriver
+from pipeline.testing.topics import TestInputTopic, TestOutputTopic
+
+__all__ = ["TestInputTopic", "TestOutputTopic", "TopologyTestDriver"]

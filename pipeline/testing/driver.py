@@ -1,0 +1,251 @@
+"""`TopologyTestDriver`: a topology in memory, one record at a time."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pipeline.errors import InvalidStateStoreError, StreamsError
+from pipeline.records import RawRecord, TopicPartition
+from pipeline.runtime.global_state import GlobalState
+from pipeline.runtime.layout import plan_layout
+from pipeline.runtime.ports import Ports
+from pipeline.runtime.task import Task, TaskSpec
+from pipeline.state.memory import MemoryBackend
+from pipeline.testing.topics import TestInputTopic, TestOutputTopic
+from pipeline.windows import millis
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import timedelta
+
+    from pipeline.records import Headers, TaskId
+    from pipeline.serde.api import Serde
+    from pipeline.topology.topology import Topology
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+@dataclass(slots=True)
+class MockClock:
+    """A wall clock that moves only when told to; times in ms."""
+
+    time_ms: int = 0
+
+    def now_ms(self) -> int:
+        """The time it was set to."""
+        return self.time_ms
+
+
+@dataclass(slots=True)
+class MemoryTopics:
+    """Every topic of the driver: one partition each, all records kept. A `Collector`."""
+
+    logs: dict[str, list[RawRecord]] = field(default_factory=dict)
+    read: Counter[str] = field(default_factory=Counter)
+    inputs: set[str] = field(default_factory=set)
+    arrived: deque[tuple[str, RawRecord]] = field(default_factory=deque)
+    _input_offsets: Counter[str] = field(default_factory=Counter)
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers,
+        partition: int | None,  # noqa: ARG002 - there is one
+    ) -> None:
+        """Append a record; what tasks read themselves is queued for them."""
+        log = self.logs.setdefault(topic, [])
+        log.append(RawRecord(key, value, timestamp, len(log), headers))
+        if topic in self.inputs:
+            self.pipe(topic, key, value, timestamp, headers)
+
+    def pipe(self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> None:
+        """Queue a record for the tasks that read the topic."""
+        self.arrived.append((topic, RawRecord(key, value, timestamp, self._input_offsets[topic], headers)))
+        self._input_offsets[topic] += 1
+
+    def partitions(self, topic: str) -> int:  # noqa: ARG002 - all are alike
+        """Every topic has one."""
+        return 1
+
+    def take(self, topic: str) -> RawRecord | None:
+        """The next record nobody has read."""
+        log, at = self.logs.get(topic, []), self.read[topic]
+        if at >= len(log):
+            return None
+        self.read[topic] += 1
+        return log[at]
+
+    def size(self, topic: str) -> int:
+        """Number of records nobody has read."""
+        return len(self.logs.get(topic, [])) - self.read[topic]
+
+
+class TopologyTestDriver:
+    """Runs a topology in memory (`org.apache.kafka.streams.TopologyTestDriver`).
+
+    Each topic has one partition. After every input record the driver processes it, punctuates stream time, commits - so
+    caches never hold anything back - and feeds what went to internal topics back in, until nothing is left. The wall
+    clock stands still unless it is advanced.
+
+    Args:
+        topology: What to run.
+        application_id: Prefix of internal topics.
+        initial_wall_clock_time_ms: Where the wall clock starts.
+        skips_undecodable: `deserialization.exception.handler` is `continue`.
+        skips_failures: `processing.exception.handler` is `continue`.
+
+    Raises:
+        TopologyError: If the topology cannot run.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        *,
+        application_id: str = "test",
+        initial_wall_clock_time_ms: int = 0,
+        skips_undecodable: bool = False,
+        skips_failures: bool = False,
+    ) -> None:
+        """Open the stores and start the tasks."""
+        self._clock = MockClock(initial_wall_clock_time_ms)
+        self._topics = MemoryTopics()
+        self._global = GlobalState(topology, application_id, MemoryBackend(), self._clock)
+        external = (*topology.source_topics, *self._global.topics)
+        layout = plan_layout(topology, application_id, dict.fromkeys(external, 1))
+        subs = {sub.id: sub for sub in topology.sub_topologies()}
+        self._tasks: dict[TaskId, Task] = {}
+        self._readers: dict[str, list[Task]] = {}
+        for task_id, inputs in layout.tasks.items():
+            spec = TaskSpec(
+                task_id,
+                subs[task_id.sub_topology],
+                application_id,
+                inputs,
+                skips_undecodable=skips_undecodable,
+                skips_failures=skips_failures,
+                max_task_idle_ms=-1,
+            )
+            task = Task(spec, Ports(self._topics, MemoryBackend(), self._clock, self._global.stores))
+            self._tasks[task_id] = task
+            for tp in inputs:
+                self._readers.setdefault(tp.topic, []).append(task)
+        self._topics.inputs = set(self._readers)
+        for task in self._tasks.values():
+            task.start({})
+
+    def __enter__(self) -> TopologyTestDriver:
+        """The driver itself."""
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Close it."""
+        self.close()
+
+    def input_topic(
+        self,
+        topic: str,
+        key_serde: Serde[K],
+        value_serde: Serde[V],
+        *,
+        start_ms: int = 0,
+        auto_advance: timedelta | None = None,
+    ) -> TestInputTopic[K, V]:
+        """An input topic to write to.
+
+        Args:
+            topic: A source topic, or the topic of a global table.
+            key_serde: How keys are written.
+            value_serde: How values are written.
+            start_ms: Time of the first record without a timestamp.
+            auto_advance: How far that time moves with each such record.
+
+        Raises:
+            StreamsError: If nothing reads that topic.
+        """
+        if topic not in self._readers and topic not in self._global.topics:
+            message = f"No source reads topic {topic}"
+            known = sorted({*self._readers, *self._global.topics})
+            raise StreamsError(message, hint=f"The topology reads: {', '.join(known)}")
+        advance_ms = millis(auto_advance) if auto_advance is not None else 0
+        return TestInputTopic(topic, key_serde, value_serde, self._pipe, start_ms, advance_ms)
+
+    def output_topic(self, topic: str, key_serde: Serde[K], value_serde: Serde[V]) -> TestOutputTopic[K, V]:
+        """An output topic to read from; internal topics and changelogs by their full names."""
+        return TestOutputTopic(topic, key_serde, value_serde, self._topics.take, self._topics.size)
+
+    def read_raw(self, topic: str) -> list[RawRecord]:
+        """All records of a topic that nobody has read, as bytes."""
+        records = []
+        while (record := self._topics.take(topic)) is not None:
+            records.append(record)
+        return records
+
+    def produced_topic_names(self) -> set[str]:
+        """Every topic written to, internal ones and changelogs included."""
+        return set(self._topics.logs)
+
+    def advance_wall_clock_time(self, by: timedelta) -> None:
+        """Advance the wall clock and call the punctuations that become due."""
+        self._clock.time_ms += millis(by)
+        for task in self._tasks.values():
+            task.punctuate_wall_clock()
+            self._commit(task)
+        self._drain()
+
+    def get_state_store(self, name: str) -> Any:  # noqa: ANN401 - the kind of store is the caller's knowledge
+        """A store by name, for reading and for setting up a test.
+
+        Raises:
+            InvalidStateStoreError: If the topology has no such store.
+        """
+        stores = self.get_all_state_stores()
+        if name not in stores:
+            message = f"The topology has no store {name}"
+            raise InvalidStateStoreError(message, hint=f"It has: {', '.join(sorted(stores)) or 'none'}")
+        return stores[name]
+
+    def get_all_state_stores(self) -> Mapping[str, Any]:
+        """All stores by name, global ones included."""
+        stores = dict(self._global.stores)
+        for task in self._tasks.values():
+            stores |= task.stores()
+        return stores
+
+    def dropped(self) -> Counter[str]:
+        """Records that were not processed, by reason."""
+        return sum((task.dropped for task in self._tasks.values()), self._global.dropped)
+
+    def close(self) -> None:
+        """Close the tasks. Idempotent."""
+        for task in self._tasks.values():
+            task.close()
+        self._global.close()
+
+    def _pipe(self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> None:
+        if topic in self._global.topics:
+            tp = TopicPartition(topic, 0)
+            offset = self._global.positions().get(tp, 0)
+            self._global.apply(tp, [RawRecord(key, value, timestamp, offset, headers)], offset + 1)
+            return
+        self._topics.pipe(topic, key, value, timestamp, headers)
+        self._drain()
+
+    def _drain(self) -> None:
+        while self._topics.arrived:
+            topic, record = self._topics.arrived.popleft()
+            for task in self._readers[topic]:
+                task.add_records(TopicPartition(topic, 0), [record])
+                task.process_all()
+                self._commit(task)
+
+    def _commit(self, task: Task) -> None:
+        commit = task.prepare_commit()
+        ends = {tp: len(self._topics.logs[tp.topic]) for tp in commit.changelogs}
+        task.post_commit(ends)

@@ -1,0 +1,135 @@
+"""Typed ends of a `TopologyTestDriver`: where records go in, and where they come out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from pipeline.errors import StreamsError
+from pipeline.records import Record
+from pipeline.windows import millis
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from datetime import timedelta
+
+    from pipeline.records import Headers, RawRecord
+    from pipeline.serde.api import Serde
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+@dataclass(slots=True)
+class TestInputTopic(Generic[K, V]):
+    """Writes records into one input topic (`org.apache.kafka.streams.TestInputTopic`).
+
+    Records without a timestamp of their own get the topic's time, which starts at `start_ms` and advances by
+    `auto_advance` after each of them.
+    """
+
+    __test__ = False
+
+    topic: str
+    key_serde: Serde[K]
+    value_serde: Serde[V]
+    _pipe: Callable[[str, bytes | None, bytes | None, int, Headers], None]
+    time_ms: int = 0
+    auto_advance_ms: int = 0
+
+    def pipe_input(
+        self, key: K | None, value: V | None, *, timestamp: int | None = None, headers: Headers = ()
+    ) -> None:
+        """Write one record and process it, with everything that follows from it.
+
+        Args:
+            key: Key, or None.
+            value: Value, or None.
+            timestamp: Event time, ms; the topic's time if left out.
+            headers: Headers.
+        """
+        at = timestamp
+        if at is None:
+            at = self.time_ms
+            self.time_ms += self.auto_advance_ms
+        raw_key = None if key is None else self.key_serde.serialize(key)
+        raw_value = None if value is None else self.value_serde.serialize(value)
+        self._pipe(self.topic, raw_key, raw_value, at, headers)
+
+    def pipe_record_list(self, records: Iterable[Record[K, V]]) -> None:
+        """Write records one after the other."""
+        for record in records:
+            self.pipe_input(record.key, record.value, timestamp=record.timestamp, headers=record.headers)
+
+    def pipe_key_value_list(self, pairs: Iterable[tuple[K | None, V | None]]) -> None:
+        """Write records one after the other, at the topic's time."""
+        for key, value in pairs:
+            self.pipe_input(key, value)
+
+    def advance_time(self, by: timedelta) -> None:
+        """Advance the topic's time."""
+        self.time_ms += millis(by)
+
+
+@dataclass(slots=True)
+class TestOutputTopic(Generic[K, V]):
+    """Reads records from one output topic (`org.apache.kafka.streams.TestOutputTopic`)."""
+
+    __test__ = False
+
+    topic: str
+    key_serde: Serde[K]
+    value_serde: Serde[V]
+    _take: Callable[[str], RawRecord | None]
+    _size: Callable[[str], int]
+
+    def read_record(self) -> Record[K | None, V | None]:
+        """The next record.
+
+        Raises:
+            StreamsError: If there is none.
+        """
+        raw = self._take(self.topic)
+        if raw is None:
+            message = f"Output topic {self.topic} has no more records"
+            raise StreamsError(message)
+        key = None if raw.key is None else self.key_serde.deserialize(raw.key)
+        value = None if raw.value is None else self.value_serde.deserialize(raw.value)
+        return Record(key, value, raw.timestamp, raw.headers)
+
+    def read_key_value(self) -> tuple[K | None, V | None]:
+        """Key and value of the next record.
+
+        Raises:
+            StreamsError: If there is none.
+        """
+        record = self.read_record()
+        return record.key, record.value
+
+    def read_value(self) -> V | None:
+        """Value of the next record.
+
+        Raises:
+            StreamsError: If there is none.
+        """
+        return self.read_record().value
+
+    def read_records_to_list(self) -> list[Record[K | None, V | None]]:
+        """All records not read yet."""
+        return [self.read_record() for _ in range(self.queue_size())]
+
+    def read_key_values_to_list(self) -> list[tuple[K | None, V | None]]:
+        """Keys and values of all records not read yet."""
+        return [(record.key, record.value) for record in self.read_records_to_list()]
+
+    def read_key_values_to_map(self) -> dict[K | None, V | None]:
+        """The last value of each key among the records not read yet."""
+        return dict(self.read_key_values_to_list())
+
+    def queue_size(self) -> int:
+        """Number of records not read yet."""
+        return self._size(self.topic)
+
+    def is_empty(self) -> bool:
+        """Whether all records have been read."""
+        return self.queue_size() == 0

@@ -1,0 +1,111 @@
+"""Digests of a topology: of its structure, and of the user's functions within it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from types import CellType, CodeType, FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
+
+from pipeline.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
+
+if TYPE_CHECKING:
+    from pipeline.state.api import StoreBuilder
+    from pipeline.topology.topology import Topology
+
+
+def fingerprint(topology: Topology) -> str:
+    """One digest of everything, 16 hex digits."""
+    groups = sorted(sorted(group) for group in topology.copartitioned_topics())
+    return _digest(sorted(node_fingerprints(topology).items()), groups)
+
+
+def node_fingerprints(topology: Topology) -> dict[str, str]:
+    """A digest per node, store and global store, by name."""
+    users = topology.store_users
+    prints = {name: _node(node, tuple(sorted(s for s in users if name in users[s]))) for name, node in topology.nodes.items()}
+    prints |= {f"store {name}": _store(builder) for name, builder in topology.stores.items()}
+    for global_store in topology.global_stores:
+        parts = _node(global_store.source, ()), _store(global_store.store)
+        prints[f"global store {global_store.store.name}"] = _digest(*parts)
+    return prints
+
+
+def _node(node: Node, stores: tuple[str, ...]) -> str:
+    match node:
+        case SourceNode():
+            serdes = node.key_serde.name, node.value_serde.name
+            return _digest("source", sorted(node.topics), *serdes, _code(node.timestamp_extractor), node.reset.value)
+        case ProcessorNode():
+            return _digest("processor", node.parents, stores, [_code(function) for function in node.functions])
+        case SinkNode():
+            topic = node.topic if isinstance(node.topic, str) else _code(node.topic)
+            serdes = node.key_serde.name, node.value_serde.name
+            return _digest("sink", node.parents, topic, *serdes, _code(node.partitioner))
+
+
+def _store(builder: StoreBuilder) -> str:
+    serdes = builder.key_serde.name, builder.value_serde.name
+    return _digest(builder.kind.value, *serdes, builder.logging, builder.retention_ms, builder.window_size_ms)
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def _code(function: Any, seen: frozenset[int] = frozenset()) -> object:  # noqa: ANN401 - users pass any callable
+    """What makes a function behave as it does: its code, defaults, captured values and the module's own functions.
+
+    Never an address, and nothing whose order changes from process to process.
+    """
+    if id(function) in seen:
+        return "recursion"
+    inner = functools.partial(_code, seen=seen | {id(function)})
+    match function:
+        case functools.partial():
+            named = sorted((name, inner(value)) for name, value in function.keywords.items())
+            return [inner(function.func), [inner(a) for a in function.args], named]
+        case MethodType():
+            return [inner(function.__func__), inner(function.__self__)]
+        case FunctionType():
+            captured = [inner(value) for value in _captured(function)]
+            return [_bytecode(function.__code__), inner(function.__defaults__), captured]
+        case type():
+            return [function.__qualname__, [(name, inner(method)) for name, method in _methods(function)]]
+        case tuple() | list():
+            return [inner(item) for item in function]
+        case str() | bytes() | int() | float() | None:
+            return function
+        case _:
+            return getattr(function, "__qualname__", type(function).__qualname__)
+
+
+def _captured(function: FunctionType) -> list[Any]:
+    """Values of the closure, and the functions and classes of the same module that the code names."""
+    cells = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
+    named = (function.__globals__.get(name) for name in function.__code__.co_names)
+    own = [
+        value
+        for value in named
+        if isinstance(value, FunctionType | type) and value.__module__ == function.__module__
+    ]
+    return [*cells, *own]
+
+
+def _methods(owner: type) -> list[tuple[str, FunctionType]]:
+    """The methods a user wrote, by name; generated ones (dataclasses) have no file."""
+    found = {name: getattr(member, "__func__", member) for name, member in vars(owner).items()}
+    return sorted(
+        (name, member)
+        for name, member in found.items()
+        if isinstance(member, FunctionType) and not member.__code__.co_filename.startswith("<")
+    )
+
+
+def _bytecode(code: CodeType) -> object:
+    constants = [_bytecode(c) if isinstance(c, CodeType) else _constant(c) for c in code.co_consts]
+    return [code.co_code.hex(), code.co_names, code.co_varnames, constants]
+
+
+def _constant(constant: object) -> str:
+    return str(sorted(map(repr, constant))) if isinstance(constant, frozenset) else repr(constant)

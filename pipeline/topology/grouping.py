@@ -1,0 +1,95 @@
+"""Splitting a topology into sub-topologies, and sub-topologies into levels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.errors import TopologyError
+from pipeline.topology.nodes import Node, ProcessorNode, SourceNode, SubTopology
+
+if TYPE_CHECKING:
+    from pipeline.topology.topology import Topology
+
+
+def group_ids(topology: Topology) -> tuple[dict[str, int], dict[str, int]]:
+    """Number the groups of connected nodes.
+
+    Groups are numbered by their first member: all sources first, by name, then all other nodes, by name
+    (`InternalTopologyBuilder.makeNodeGroups`). The sources of global stores count as well.
+
+    Returns:
+        Node name to group id, and global store name to group id.
+    """
+    root = _connected_roots(topology)
+    global_sources = {g.source.name: g.store.name for g in topology.global_stores}
+    sources = [name for name, node in topology.nodes.items() if isinstance(node, SourceNode)]
+    others = topology.nodes.keys() - set(sources)
+    number: dict[str, int] = {}
+    for name in [*sorted([*sources, *global_sources]), *sorted(others)]:
+        number.setdefault(root.get(name, name), len(number))
+    nodes = {name: number[root[name]] for name in topology.nodes}
+    return nodes, {store: number[source] for source, store in global_sources.items()}
+
+
+def _connected_roots(topology: Topology) -> dict[str, str]:
+    root = {name: name for name in topology.nodes}
+
+    def find(name: str) -> str:
+        while root[name] != name:
+            root[name] = root[root[name]]
+            name = root[name]
+        return name
+
+    for node in topology.nodes.values():
+        for parent in node.parents:
+            root[find(node.name)] = find(parent)
+    for users in topology.store_users.values():
+        first, *rest = sorted(users) or [""]
+        for user in rest:
+            root[find(user)] = find(first)
+    return {name: find(name) for name in root}
+
+
+def sub_topologies(topology: Topology) -> tuple[SubTopology, ...]:
+    """The groups that run as tasks, by id."""
+    ids, _ = group_ids(topology)
+    members: dict[int, list[Node]] = {}
+    for name, node in topology.nodes.items():
+        members.setdefault(ids[name], []).append(node)
+    return tuple(_sub_topology(topology, group, tuple(members[group])) for group in sorted(members))
+
+
+def _sub_topology(topology: Topology, group: int, nodes: tuple[Node, ...]) -> SubTopology:
+    names = {node.name for node in nodes}
+    users = topology.store_users
+    access = {
+        node.name: tuple(sorted(store for store, who in users.items() if node.name in who))
+        for node in nodes
+        if isinstance(node, ProcessorNode)
+    }
+    return SubTopology(
+        id=group,
+        nodes=nodes,
+        stores=tuple(builder for name, builder in topology.stores.items() if users[name] & names),
+        store_access=access,
+        repartition_topics=frozenset(topology.internal_topics),
+    )
+
+
+def levels(topology: Topology) -> tuple[tuple[SubTopology, ...], ...]:
+    """Sub-topologies grouped so that whoever reads a repartition topic comes after all who write it.
+
+    Raises:
+        TopologyError: If repartition topics form a cycle.
+    """
+    waiting = list(sub_topologies(topology))
+    result: list[tuple[SubTopology, ...]] = []
+    while waiting:
+        unfinished = {t for sub in waiting for t in sub.sink_topics if t in sub.repartition_topics}
+        ready = tuple(sub for sub in waiting if not unfinished.intersection(sub.source_topics))
+        if not ready:
+            message = f"Repartition topics form a cycle: {', '.join(sorted(unfinished))}"
+            raise TopologyError(message)
+        result.append(ready)
+        waiting = [sub for sub in waiting if sub not in ready]
+    return tuple(result)

@@ -1,0 +1,144 @@
+"""The nodes of a topology: immutable, and nothing in them is running."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.processor.api import Processor
+    from pipeline.processor.operator import Operator
+    from pipeline.records import ConsumerRecord
+    from pipeline.serde.api import Serde
+    from pipeline.state.api import StoreBuilder
+
+
+
+class AutoOffsetReset(Enum):
+    """Where a source starts that has no committed offset."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceNode:
+    """Reads topics.
+
+    Args:
+        name: Unique within the topology.
+        topics: Topics it reads; repartition topics without the application's prefix.
+        key_serde: How keys are read.
+        value_serde: How values are read.
+        timestamp_extractor: `(record, partition_time_ms) -> event_time_ms`; None takes the record's own. A negative
+            result means invalid.
+        reset: Where to start without committed offsets.
+    """
+
+    name: str
+    topics: tuple[str, ...]
+    key_serde: Serde[Any]
+    value_serde: Serde[Any]
+    timestamp_extractor: Callable[[ConsumerRecord[Any, Any], int], int] | None = None
+    reset: AutoOffsetReset = AutoOffsetReset.EARLIEST
+
+    @property
+    def parents(self) -> tuple[str, ...]:
+        """Sources have none."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorNode:
+    """Runs a built-in operator or a user's processor.
+
+    Args:
+        name: Unique within the topology.
+        parents: Names of the nodes it receives records from.
+        supplier: Gives a new instance on each call.
+        functions: The user's functions within it; part of the fingerprint.
+    """
+
+    name: str
+    parents: tuple[str, ...]
+    supplier: Callable[[], Operator] | Callable[[], Processor[Any, Any]]
+    functions: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SinkNode:
+    """Writes to a topic.
+
+    Args:
+        name: Unique within the topology.
+        parents: Names of the nodes it receives records from.
+        topic: A topic, or `(key, value, timestamp_ms) -> topic` for a choice per record.
+        key_serde: How keys are written.
+        value_serde: How values are written.
+        partitioner: `(topic, key, value, number_of_partitions) -> partition or None`; None means Kafka's default.
+    """
+
+    name: str
+    parents: tuple[str, ...]
+    topic: str | Callable[[Any, Any, int], str]
+    key_serde: Serde[Any]
+    value_serde: Serde[Any]
+    partitioner: Callable[[str, Any, Any, int], int | None] | None = None
+
+
+Node = SourceNode | ProcessorNode | SinkNode
+
+
+@dataclass(frozen=True, slots=True)
+class InternalTopic:
+    """A repartition topic: its name without the application's prefix, and its number of partitions if fixed."""
+
+    name: str
+    partitions: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalStore:
+    """A store that every instance holds completely, and the source that fills it."""
+
+    source: SourceNode
+    processor: ProcessorNode
+    store: StoreBuilder
+
+
+@dataclass(frozen=True, slots=True)
+class SubTopology:
+    """Nodes that share tasks: connected with each other directly or through a store.
+
+    Args:
+        id: The first part of its tasks' ids.
+        nodes: Its nodes, parents before children.
+        stores: Its stores.
+        store_access: Node name to the names of the stores it may use.
+        repartition_topics: Which of its topics are internal, without the application's prefix.
+    """
+
+    id: int
+    nodes: tuple[Node, ...]
+    stores: tuple[StoreBuilder, ...]
+    store_access: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    repartition_topics: frozenset[str] = frozenset()
+
+    @property
+    def sources(self) -> tuple[SourceNode, ...]:
+        """Its sources."""
+        return tuple(node for node in self.nodes if isinstance(node, SourceNode))
+
+    @property
+    def source_topics(self) -> tuple[str, ...]:
+        """The topics it reads, sorted."""
+        return tuple(sorted({topic for source in self.sources for topic in source.topics}))
+
+    @property
+    def sink_topics(self) -> tuple[str, ...]:
+        """The topics it writes and that are known beforehand, sorted."""
+        sinks = (node for node in self.nodes if isinstance(node, SinkNode))
+        return tuple(sorted({sink.topic for sink in sinks if isinstance(sink.topic, str)}))

@@ -1,0 +1,297 @@
+"""`Topology`: what a user builds, by the DSL or node by node, and what every host receives."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import TopologyError
+from pipeline.topology.describe import describe
+from pipeline.topology.fingerprint import fingerprint, node_fingerprints
+from pipeline.topology.grouping import levels, sub_topologies
+from pipeline.topology.nodes import (
+    AutoOffsetReset,
+    GlobalStore,
+    InternalTopic,
+    Node,
+    ProcessorNode,
+    SinkNode,
+    SourceNode,
+    SubTopology,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from pipeline.processor.api import Processor
+    from pipeline.processor.operator import Operator
+    from pipeline.records import ConsumerRecord
+    from pipeline.serde.api import Serde
+    from pipeline.state.api import StoreBuilder
+
+_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+class Topology:
+    """A graph of sources, processors, stores and sinks (`org.apache.kafka.streams.Topology`).
+
+    Each `add_…` returns the topology, so calls chain; names must be unique and parents must exist. Nodes themselves
+    are immutable. Adding to a topology that already runs has no effect on what runs.
+
+    >>> from pipeline import STRING, Topology
+    >>> topology = Topology().add_source("in", "words", key_serde=STRING, value_serde=STRING)
+    >>> topology = topology.add_sink("out", "copy", "in", key_serde=STRING, value_serde=STRING)
+    >>> print(topology.describe())
+    Topologies:
+       Sub-topology: 0
+        Source: in (topics: [words])
+          --> out
+        Sink: out (topic: copy)
+          <-- in
+    <BLANKLINE>
+    <BLANKLINE>
+    """
+
+    def __init__(self) -> None:
+        """An empty topology."""
+        self._nodes: dict[str, Node] = {}
+        self._stores: dict[str, StoreBuilder] = {}
+        self._users: dict[str, set[str]] = {}
+        self._global_stores: dict[str, GlobalStore] = {}
+        self._internal: dict[str, InternalTopic] = {}
+        self._copartitioned: list[frozenset[str]] = []
+
+    def add_source(
+        self,
+        name: str,
+        *topics: str,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        timestamp_extractor: Callable[[ConsumerRecord[Any, Any], int], int] | None = None,
+        reset: AutoOffsetReset = AutoOffsetReset.EARLIEST,
+    ) -> Topology:
+        """Read topics.
+
+        Raises:
+            TopologyError: If the name is taken, no topic is named, or a topic has a source already.
+        """
+        self._check_new_name(name)
+        if not topics:
+            message = f"Source {name} must read at least one topic"
+            raise TopologyError(message)
+        for topic in topics:
+            self._check_topic(topic)
+        self._nodes[name] = SourceNode(name, topics, key_serde, value_serde, timestamp_extractor, reset)
+        return self
+
+    def add_processor(
+        self,
+        name: str,
+        supplier: Callable[[], Operator] | Callable[[], Processor[Any, Any]],
+        *parents: str,
+        functions: tuple[Any, ...] | None = None,
+    ) -> Topology:
+        """Run a processor on what its parents forward.
+
+        Args:
+            name: Unique within the topology.
+            supplier: Called once per task; must give a new instance each time. A class will do.
+            parents: The nodes to receive records from.
+            functions: What the fingerprint covers; the supplier itself if left out.
+
+        Raises:
+            TopologyError: If the name is taken, or a parent is missing or a sink.
+        """
+        self._check_new_name(name)
+        self._check_parents(name, parents)
+        covered = (supplier,) if functions is None else functions
+        self._nodes[name] = ProcessorNode(name, parents, supplier, covered)
+        return self
+
+    def add_sink(
+        self,
+        name: str,
+        topic: str | Callable[[Any, Any, int], str],
+        *parents: str,
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        partitioner: Callable[[str, Any, Any, int], int | None] | None = None,
+    ) -> Topology:
+        """Write what the parents forward to a topic, or to the topic a function chooses per record.
+
+        Raises:
+            TopologyError: If the name is taken, or a parent is missing or a sink.
+        """
+        self._check_new_name(name)
+        self._check_parents(name, parents)
+        if isinstance(topic, str) and not _LEGAL_TOPIC.fullmatch(topic):
+            message = f"{topic!r} is no legal topic name"
+            raise TopologyError(message)
+        self._nodes[name] = SinkNode(name, parents, topic, key_serde, value_serde, partitioner)
+        return self
+
+    def add_state_store(self, builder: StoreBuilder, *processors: str) -> Topology:
+        """Add a store and connect it to processors.
+
+        Raises:
+            TopologyError: If another store has the name, or a processor is missing.
+        """
+        known = self._stores.setdefault(builder.name, builder)
+        if known is not builder and known != builder:
+            message = f"A different state store {builder.name} has been added already"
+            raise TopologyError(message)
+        self._users.setdefault(builder.name, set())
+        for processor in processors:
+            self.connect_processor_and_state_stores(processor, builder.name)
+        return self
+
+    def connect_processor_and_state_stores(self, processor: str, *stores: str) -> Topology:
+        """Let a processor use stores; processors that share a store share their tasks.
+
+        Raises:
+            TopologyError: If the processor or a store is missing.
+        """
+        if not isinstance(self._nodes.get(processor), ProcessorNode):
+            message = f"{processor} is no processor of this topology"
+            raise TopologyError(message)
+        for store in stores:
+            if store not in self._users:
+                message = f"State store {store} has not been added"
+                raise TopologyError(message)
+            self._users[store].add(processor)
+        return self
+
+    def add_global_store(self, global_store: GlobalStore) -> Topology:
+        """Add a store that every instance fills completely from a topic.
+
+        Raises:
+            TopologyError: If a name or the topic is taken, or the store logs (its topic is its changelog).
+        """
+        for name in (global_store.source.name, global_store.processor.name):
+            self._check_new_name(name)
+        for topic in global_store.source.topics:
+            self._check_topic(topic)
+        if global_store.store.name in self._users or global_store.store.name in self._global_stores:
+            message = f"A state store {global_store.store.name} has been added already"
+            raise TopologyError(message)
+        if global_store.store.logging:
+            message = f"Global store {global_store.store.name} must not log: its topic is its changelog"
+            raise TopologyError(message)
+        self._global_stores[global_store.store.name] = global_store
+        return self
+
+    def add_internal_topic(self, topic: InternalTopic) -> Topology:
+        """Declare a topic of the application's own; hosts create it and prefix its name.
+
+        Raises:
+            TopologyError: If it was declared with another number of partitions.
+        """
+        if self._internal.setdefault(topic.name, topic) != topic:
+            message = f"Internal topic {topic.name} is declared with different numbers of partitions"
+            raise TopologyError(message)
+        return self
+
+    def copartition(self, sources: Iterable[str]) -> Topology:
+        """Require that the topics of these sources have the same number of partitions."""
+        self._copartitioned.append(frozenset(sources))
+        return self
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """Nodes by name, in the order in which they were added; without those of global stores."""
+        return self._nodes
+
+    @property
+    def stores(self) -> Mapping[str, StoreBuilder]:
+        """Stores of tasks by name; without global ones."""
+        return self._stores
+
+    @property
+    def store_users(self) -> Mapping[str, frozenset[str]]:
+        """Store name to the processors connected to it."""
+        return {name: frozenset(users) for name, users in self._users.items()}
+
+    @property
+    def global_stores(self) -> tuple[GlobalStore, ...]:
+        """The global stores."""
+        return tuple(self._global_stores.values())
+
+    @property
+    def internal_topics(self) -> Mapping[str, InternalTopic]:
+        """Repartition topics by their names without the application's prefix."""
+        return self._internal
+
+    @property
+    def source_topics(self) -> tuple[str, ...]:
+        """The topics the application reads and does not own, sorted; without those of global stores."""
+        topics = {t for n in self._nodes.values() if isinstance(n, SourceNode) for t in n.topics}
+        return tuple(sorted(topics - self._internal.keys()))
+
+    @property
+    def sink_topics(self) -> tuple[str, ...]:
+        """The topics the application writes for others, sorted; without those chosen per record."""
+        sinks = (n.topic for n in self._nodes.values() if isinstance(n, SinkNode))
+        return tuple(sorted({topic for topic in sinks if isinstance(topic, str)} - self._internal.keys()))
+
+    def copartitioned_topics(self) -> tuple[frozenset[str], ...]:
+        """Groups of topics that need the same number of partitions."""
+        groups = []
+        for group in self._copartitioned:
+            nodes = (self._nodes[name] for name in group)
+            groups.append(frozenset(t for node in nodes if isinstance(node, SourceNode) for t in node.topics))
+        return tuple(groups)
+
+    def sub_topologies(self) -> tuple[SubTopology, ...]:
+        """The parts that run as tasks, by id."""
+        return sub_topologies(self)
+
+    def levels(self) -> tuple[tuple[SubTopology, ...], ...]:
+        """Sub-topologies in the order in which a bounded run can complete them.
+
+        Raises:
+            TopologyError: If repartition topics form a cycle.
+        """
+        return levels(self)
+
+    def describe(self) -> str:
+        """The text of Kafka Streams' `Topology.describe()`."""
+        return describe(self)
+
+    def fingerprint(self) -> str:
+        """A digest of the structure and of the user's functions; equal means the same results."""
+        return fingerprint(self)
+
+    def node_fingerprints(self) -> dict[str, str]:
+        """The digest of each node and store by name: what a release compares to say what changed."""
+        return node_fingerprints(self)
+
+    def _check_new_name(self, name: str) -> None:
+        taken = name in self._nodes or any(
+            name in (g.source.name, g.processor.name) for g in self._global_stores.values()
+        )
+        if taken:
+            message = f"Processor {name} is already added."
+            raise TopologyError(message)
+
+    def _check_topic(self, topic: str) -> None:
+        if not _LEGAL_TOPIC.fullmatch(topic):
+            message = f"{topic!r} is no legal topic name"
+            raise TopologyError(message)
+        sources = [n for n in self._nodes.values() if isinstance(n, SourceNode)]
+        sources += [g.source for g in self._global_stores.values()]
+        for source in sources:
+            if topic in source.topics:
+                message = f"Topic {topic} has already been registered by another source."
+                raise TopologyError(message, hint=f"Use what source {source.name} gives instead of reading it again.")
+
+    def _check_parents(self, name: str, parents: tuple[str, ...]) -> None:
+        if not parents:
+            message = f"{name} must have at least one parent"
+            raise TopologyError(message)
+        for parent in parents:
+            if parent == name or parent not in self._nodes:
+                message = f"Predecessor processor {parent} is not added yet for {name}"
+                raise TopologyError(message)
+            if isinstance(self._nodes[parent], SinkNode):
+                message = f"Sink {parent} cannot be the parent of {name}"
+                raise TopologyError(message)

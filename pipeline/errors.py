@@ -14,6 +14,7 @@
   x TaskError                     the host, which recovers by itself
     - TaskMigratedError           another owner fenced this task: give it up
     - TaskCorruptedError          state and log disagree: wipe the state and restore
+    - UnknownOutcomeError         a commit got no answer: read the committed offsets and go on from there
   x BrokerError                   the operator of the brokers; `retriable` says whether waiting can help
     - TopicError                  a topic is missing or has the wrong shape
     - EmbeddedBrokerError         the broker that Millrace itself starts
@@ -112,6 +113,10 @@ class TaskMigratedError(TaskError):
 
 class TaskCorruptedError(TaskError):
     """Local state does not fit the log. The task must be wiped and restored from its changelogs."""
+
+
+class UnknownOutcomeError(TaskError):
+    """A commit got no answer. Its producer must be discarded; the committed offsets tell whether it happened."""
 
 
 class BrokerError(StreamsError):

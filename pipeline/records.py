@@ -134,11 +134,11 @@ class Record(Generic[K, V]):
             message = f"Malformed record: timestamp {self.timestamp} is negative"
             raise ProcessingError(message)
 
-    def with_key(self, key: Any) -> Record[Any, V]:  # noqa: ANN401 - any key type may follow
+    def with_key(self, key: Any) -> Record[Any, V]:
         """The same record under another key."""
         return replace(self, key=key)
 
-    def with_value(self, value: Any) -> Record[K, Any]:  # noqa: ANN401 - any value type may follow
+    def with_value(self, value: Any) -> Record[K, Any]:
         """The same record with another value."""
         return replace(self, value=value)
 

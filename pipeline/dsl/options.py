@@ -181,3 +181,8 @@ class Named:
     def __post_init__(self) -> None:
         """Check the name."""
         validate_name(self.name)
+
+
+def name_of(named: Named | None) -> str | None:
+    """The name that was given, if one was."""
+    return named.name if named is not None else None

@@ -17,8 +17,8 @@ from pipeline.topology.topology import Topology
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline.processor.operator import OperatorContext
     from pipeline.operators.tables import ValueGetter
+    from pipeline.processor.operator import OperatorContext
     from pipeline.serde.api import Serde
     from pipeline.state.api import StoreBuilder
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from pipeline.dsl.arity import joiner_with_key, with_key
-from pipeline.dsl.options import Grouped, Joined, Materialized, Produced, Repartitioned
+from pipeline.dsl.options import Grouped, Joined, Materialized, Produced, Repartitioned, name_of
 from pipeline.dsl.plan import Plan, TableNode, repartition, serde_of
 from pipeline.errors import TopologyError
 from pipeline.operators.aggregations import Aggregator, StreamAggregate, StreamWindowAggregate
@@ -107,11 +107,11 @@ class KStream(Generic[K, V]):
 
     def merge(self, other: KStream[K, V], *, named: Named | None = None) -> KStream[K, V]:
         """The records of both streams, in no particular order between them. Serdes are forgotten."""
-        name = self._plan.processor_name("KSTREAM-MERGE-", named and named.name)
-        parents = self._node, other._node  # noqa: SLF001 - the same class
+        name = self._plan.processor_name("KSTREAM-MERGE-", name_of(named))
+        parents = self._node, other._node
         self._plan.steps.append(lambda topology: topology.add_processor(name, PassThrough, *parents, functions=()))
-        sources = self._sources | other._sources  # noqa: SLF001 - the same class
-        required = self._repartition_required or other._repartition_required  # noqa: SLF001 - the same class
+        sources = self._sources | other._sources
+        required = self._repartition_required or other._repartition_required
         return KStream(self._plan, name, sources, None, None, required)
 
     def process(
@@ -124,7 +124,7 @@ class KStream(Generic[K, V]):
             state_stores: Names of stores added by `StreamsBuilder.add_state_store`.
             named: Name of the node.
         """
-        name = self._plan.processor_name("KSTREAM-PROCESSOR-", named and named.name)
+        name = self._plan.processor_name("KSTREAM-PROCESSOR-", name_of(named))
         parent = self._node
 
         def write(topology: Topology) -> None:
@@ -213,9 +213,7 @@ class KStream(Generic[K, V]):
         _refuse_key(key)
         return self._join_table("KSTREAM-LEFTJOIN-", StreamTableLeftJoin, other, joiner, joined or Joined())
 
-    def to(
-        self, topic: str | Callable[[K, V, int], str], produced: Produced[K, V] | None = None
-    ) -> None:
+    def to(self, topic: str | Callable[[K, V, int], str], produced: Produced[K, V] | None = None) -> None:
         """Write the stream to a topic, or to the topic that `topic(key, value, timestamp_ms)` names."""
         options: Produced[K, V] = produced or Produced()
         name = self._plan.processor_name("KSTREAM-SINK-", options.name)
@@ -229,15 +227,13 @@ class KStream(Generic[K, V]):
         )
 
     def _append(self, prefix: str, named: Named | None, supplier: Callable[[], Operator], *functions: object) -> str:
-        name = self._plan.processor_name(prefix, named and named.name)
+        name = self._plan.processor_name(prefix, name_of(named))
         self._add(name, supplier, *functions)
         return name
 
     def _add(self, name: str, supplier: Callable[[], Operator], *functions: object) -> None:
         parent = self._node
-        self._plan.steps.append(
-            lambda topology: topology.add_processor(name, supplier, parent, functions=functions)
-        )
+        self._plan.steps.append(lambda topology: topology.add_processor(name, supplier, parent, functions=functions))
 
     def _with_values(self, node: str) -> KStream[K, Any]:
         return KStream(self._plan, node, self._sources, self._key_serde, None, self._repartition_required)
@@ -308,9 +304,7 @@ class KStream(Generic[K, V]):
             topology.copartition(sources)
 
         self._plan.steps.append(write)
-        return KStream(
-            self._plan, name, sources, joined.key_serde or self._key_serde, None, self._repartition_required
-        )
+        return KStream(self._plan, name, sources, joined.key_serde or self._key_serde, None, self._repartition_required)
 
     def _join_global(
         self,
@@ -345,9 +339,7 @@ class KGroupedStream(Generic[K, V]):
     _name: str | None
     _repartition_required: bool
 
-    def count(
-        self, materialized: Materialized[K, int] | None = None, *, named: Named | None = None
-    ) -> KTable[K, int]:
+    def count(self, materialized: Materialized[K, int] | None = None, *, named: Named | None = None) -> KTable[K, int]:
         """Number of records per key."""
         return self._aggregate("KSTREAM-AGGREGATE-", COUNT, (), _counted(materialized), named)
 
@@ -391,7 +383,7 @@ class KGroupedStream(Generic[K, V]):
         named: Named | None,
     ) -> KTable[K, Any]:
         store_name = options.name or self._plan.store_name(prefix)
-        name = self._plan.processor_name(prefix, named and named.name)
+        name = self._plan.processor_name(prefix, name_of(named))
         store = self._store(options, store_name, StoreKind.TIMESTAMPED_KEY_VALUE)
         node = TableNode(name, store_name, lambda c: store_getter(c, store_name), is_materialized=True)
 
@@ -488,7 +480,7 @@ class TimeWindowedKStream(Generic[K, V]):
         grouped, windows = self._grouped, self._windows
         plan = grouped._plan  # noqa: SLF001 - two halves of one operation
         store_name = options.name or plan.store_name(prefix)
-        name = plan.processor_name(prefix, named and named.name)
+        name = plan.processor_name(prefix, name_of(named))
         store = replace(
             grouped._store(options, store_name, StoreKind.TIMESTAMPED_WINDOW),  # noqa: SLF001 - two halves
             retention_ms=_retention_ms(options, windows, store_name),
@@ -526,7 +518,7 @@ class KTable(Generic[K, V]):
 
     def to_stream(self, *, named: Named | None = None) -> KStream[K, V]:
         """The updates as a stream; a deleted key appears with the value None."""
-        name = self._plan.processor_name("KTABLE-TOSTREAM-", named and named.name)
+        name = self._plan.processor_name("KTABLE-TOSTREAM-", name_of(named))
         parent = self._node.name
         self._plan.steps.append(lambda topology: topology.add_processor(name, ToStream, parent, functions=()))
         return KStream(self._plan, name, self.sources, self._key_serde, self._value_serde)
@@ -548,8 +540,6 @@ class GlobalKTable(Generic[K, V]):
     def __repr__(self) -> str:
         """The store's name says which table it is."""
         return f"GlobalKTable({self.queryable_store_name!r})"
-
-
 
 
 COUNT = Aggregator(lambda: 0, lambda _key, _value, count: count + 1)
@@ -582,7 +572,7 @@ def _retention_ms(options: Materialized[Any, Any], windows: TimeWindows, store: 
     return retention_ms
 
 
-def _own_key(key: Any, _value: object) -> Any:  # noqa: ANN401 - any key
+def _own_key(key: Any, _value: object) -> Any:
     return key
 
 

@@ -29,7 +29,7 @@ class Aggregator:
     initializer: Callable[[], Any] | None
     add: Callable[[Any, Any, Any], Any]
 
-    def first(self, key: Any, value: Any) -> Any:  # noqa: ANN401 - any type
+    def first(self, key: Any, value: Any) -> Any:
         """The aggregate of the first value."""
         return value if self.initializer is None else self.add(key, value, self.initializer())
 
@@ -105,8 +105,7 @@ class StreamWindowAggregate:
         if key is None:
             self._context.drop("null-key")
             return
-        if timestamp > self._observed:
-            self._observed = timestamp
+        self._observed = max(self._observed, timestamp)
         first_open_start = self._observed - self._windows.grace_ms - self._windows.size_ms + 1
         for start in self._windows.starts_for(timestamp):
             if start >= first_open_start:

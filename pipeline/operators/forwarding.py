@@ -28,7 +28,7 @@ class CachedForward:
     def of(
         cls,
         context: OperatorContext,
-        store: Any,  # noqa: ANN401 - any kind of store
+        store: Any,
         *,
         send_old_values: bool,
         key_of: Callable[[Any], Any] = lambda key: key,

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
     from pipeline.records import Record, RecordMetadata, TaskId
 
-KIn = TypeVar("KIn", contravariant=True)  # noqa: PLC0105 - Kafka Streams' names
-VIn = TypeVar("VIn", contravariant=True)  # noqa: PLC0105 - Kafka Streams' names
+KIn = TypeVar("KIn")
+VIn = TypeVar("VIn")
 
 
 class PunctuationType(Enum):
@@ -58,7 +58,7 @@ class ProcessorContext(Protocol):
         """
         ...
 
-    def get_state_store(self, name: str) -> Any:  # noqa: ANN401 - the kind of store is the caller's knowledge
+    def get_state_store(self, name: str) -> Any:
         """A store connected to this processor, or a global one (read only).
 
         Raises:
@@ -94,7 +94,7 @@ class Processor(Protocol[KIn, VIn]):
     def init(self, context: ProcessorContext) -> None:
         """Called once, before the first record."""
 
-    def process(self, record: Record[KIn, VIn]) -> None:  # type: ignore[type-var,misc,unused-ignore]
+    def process(self, record: Record[KIn, VIn]) -> None:
         """Handle one record; `context.forward` sends results on."""
         ...
 

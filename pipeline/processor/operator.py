@@ -19,10 +19,20 @@ if TYPE_CHECKING:
 class OperatorContext(Protocol):
     """What an operator may ask of its task. The attributes of the current record change with every record."""
 
-    application_id: str
-    task_id: TaskId
-    forward: Callable[[Any, Any, int, Headers], None]
-    """Send key, value, timestamp (ms) and headers to all children."""
+    @property
+    def application_id(self) -> str:
+        """The application's id."""
+        ...
+
+    @property
+    def task_id(self) -> TaskId:
+        """The task this node belongs to."""
+        ...
+
+    @property
+    def forward(self) -> Callable[[Any, Any, int, Headers], None]:
+        """Sends key, value, timestamp (ms) and headers to all children."""
+        ...
 
     @property
     def headers(self) -> Headers:
@@ -47,7 +57,7 @@ class OperatorContext(Protocol):
         """
         ...
 
-    def get_state_store(self, name: str) -> Any:  # noqa: ANN401 - the kind of store is the caller's knowledge
+    def get_state_store(self, name: str) -> Any:
         """A store connected to this node, or a global one.
 
         Raises:
@@ -62,7 +72,12 @@ class OperatorContext(Protocol):
         ...
 
     def forward_as(
-        self, metadata: RecordMetadata | None, key: Any, value: Any, timestamp: int, headers: Headers  # noqa: ANN401
+        self,
+        metadata: RecordMetadata | None,
+        key: Any,
+        value: Any,
+        timestamp: int,
+        headers: Headers,
     ) -> None:
         """Forward what a cache held back, as if the record of the held-back update were the current one."""
         ...
@@ -91,7 +106,7 @@ class Operator(Protocol):
         """Called once, before the first record."""
         ...
 
-    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:  # noqa: ANN401 - any types
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Handle one record."""
         ...
 

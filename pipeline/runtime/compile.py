@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pipeline.errors import RecordError, SerializationError
 from pipeline.operators.process import UserProcessor
+from pipeline.partitioning import partition_for
 from pipeline.runtime.context import NodeContext
 from pipeline.runtime.layout import full_name
-from pipeline.partitioning import partition_for
 from pipeline.topology.nodes import ProcessorNode, SinkNode, SourceNode
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def fan_out(targets: Sequence[Forward]) -> Forward:
         return targets[0]
     fixed = tuple(targets)
 
-    def forward(key: Any, value: Any, timestamp: int, headers: Headers) -> None:  # noqa: ANN401 - any types
+    def forward(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         for target in fixed:
             target(key, value, timestamp, headers)
 
@@ -138,7 +138,7 @@ def fan_out(targets: Sequence[Forward]) -> Forward:
 def skipping(process: Forward, context: TaskContext) -> Forward:
     """The same, but a record that fails is dropped here and counted; what is upstream goes on."""
 
-    def guarded(key: Any, value: Any, timestamp: int, headers: Headers) -> None:  # noqa: ANN401 - any types
+    def guarded(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         try:
             process(key, value, timestamp, headers)
         except RecordError:
@@ -160,7 +160,7 @@ def sink(node: SinkNode, topic: str | Callable[[Any, Any, int], str], collector:
     choose = partition_chooser(node, collector)
     send = collector.send
 
-    def forward(key: Any, value: Any, timestamp: int, headers: Headers) -> None:  # noqa: ANN401 - any types
+    def forward(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         name = topic if isinstance(topic, str) else topic(key, value, timestamp)
         try:
             raw_key = None if key is None else key_bytes(key)

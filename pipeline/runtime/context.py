@@ -84,8 +84,8 @@ class NodeContext:
     def forward_as(
         self,
         metadata: RecordMetadata | None,
-        key: Any,  # noqa: ANN401 - any type
-        value: Any,  # noqa: ANN401 - any type
+        key: Any,
+        value: Any,
         timestamp: int,
         headers: Headers,
     ) -> None:
@@ -93,7 +93,7 @@ class NodeContext:
         self.task.enter(metadata, timestamp, headers)
         self.forward(key, value, timestamp, headers)
 
-    def get_state_store(self, name: str) -> Any:  # noqa: ANN401 - the kind of store is the caller's knowledge
+    def get_state_store(self, name: str) -> Any:
         """A store of this node, or a global one."""
         if name not in self.stores:
             message = f"Processor {self.node} has no access to StateStore {name} as the store is not connected to it"

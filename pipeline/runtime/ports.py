@@ -16,7 +16,13 @@ class Collector(Protocol):
     """Where a task's records go."""
 
     def send(
-        self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers, partition: int | None
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers,
+        partition: int | None,
     ) -> None:
         """Send one record.
 

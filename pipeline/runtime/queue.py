@@ -107,7 +107,7 @@ class RecordQueue:
         timestamp = self._event_time(raw, key, value)
         return Decoded(key, value, timestamp, raw.offset, raw.headers)
 
-    def _event_time(self, raw: RawRecord, key: Any, value: Any) -> int:  # noqa: ANN401 - any types
+    def _event_time(self, raw: RawRecord, key: Any, value: Any) -> int:
         timestamp = raw.timestamp
         if self.node.timestamp_extractor is not None:
             record = ConsumerRecord(key, value, timestamp, raw.headers, *self.tp, raw.offset)

@@ -134,7 +134,7 @@ class Task:
         """The task's stores by name, for reading."""
         return self._stores
 
-    def store(self, name: str) -> Any:  # noqa: ANN401 - the kind of store is the caller's knowledge
+    def store(self, name: str) -> Any:
         """One of the task's stores.
 
         Raises:
@@ -350,8 +350,7 @@ class Task:
         key, value, timestamp, offset, headers = record
         context.topic, context.partition = queue.tp
         context.offset, context.timestamp, context.headers = offset, timestamp, headers
-        if timestamp > context.stream_time:
-            context.stream_time = timestamp
+        context.stream_time = max(context.stream_time, timestamp)
         try:
             queue.enter(key, value, timestamp, headers)
             if context.stream_time >= context.stream_punctuations.next_due_ms:

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-from pipeline.records import Headers, RecordMetadata, TopicPartition, ValueAndTimestamp
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
+    from pipeline.records import Headers, RecordMetadata, TopicPartition, ValueAndTimestamp
     from pipeline.serde.api import Serde
 
 K = TypeVar("K")
@@ -34,9 +33,7 @@ class Table(Protocol):
         """The value, or None."""
         ...
 
-    def scan(
-        self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False
-    ) -> Iterator[tuple[bytes, bytes]]:
+    def scan(self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Entries with `lower <= key < upper` in key order; None is an open end. Later writes are not seen."""
         ...
 

@@ -18,11 +18,11 @@ _TIME = struct.Struct(">q")
 class ValueCodec(Protocol):
     """Values of a store to bytes and back, and bytes of a store to changelog records and back."""
 
-    def encode(self, value: Any) -> bytes:  # noqa: ANN401 - any type
+    def encode(self, value: Any) -> bytes:
         """A value as it lies in the store."""
         ...
 
-    def decode(self, data: bytes) -> Any:  # noqa: ANN401 - any type
+    def decode(self, data: bytes) -> Any:
         """The value back."""
         ...
 

@@ -41,7 +41,7 @@ class KeyValueStateStore:
         self._times: dict[bytes, int] = {}
         self._cache = UpdateCache(self._codec, self._stored, self._write) if builder.caching else None
 
-    def get(self, key: Any) -> Any:  # noqa: ANN401 - the builder knows the type
+    def get(self, key: Any) -> Any:
         """The value, or None."""
         store_key = self._key_bytes(key)
         cache = self._cache
@@ -53,7 +53,7 @@ class KeyValueStateStore:
             cache.values[store_key] = value
         return value
 
-    def put(self, key: Any, value: Any) -> None:  # noqa: ANN401 - the builder knows the type
+    def put(self, key: Any, value: Any) -> None:
         """Set the value; None deletes."""
         store_key = self._key_bytes(key)
         context, cache = self._context, self._cache
@@ -64,7 +64,7 @@ class KeyValueStateStore:
         cache.values[store_key] = value
         cache.dirty[store_key] = Dirty(key, context.timestamp, context.headers, context.record_metadata)
 
-    def put_if_absent(self, key: Any, value: Any) -> Any:  # noqa: ANN401 - the builder knows the type
+    def put_if_absent(self, key: Any, value: Any) -> Any:
         """Set the value if there is none; returns what was there."""
         known = self.get(key)
         if known is None:
@@ -76,17 +76,17 @@ class KeyValueStateStore:
         for key, value in entries:
             self.put(key, value)
 
-    def delete(self, key: Any) -> Any:  # noqa: ANN401 - the builder knows the type
+    def delete(self, key: Any) -> Any:
         """Delete, and return what was there."""
         known = self.get(key)
         self.put(key, None)
         return known
 
-    def range(self, from_key: Any = None, to_key: Any = None) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - any type
+    def range(self, from_key: Any = None, to_key: Any = None) -> Iterator[tuple[Any, Any]]:
         """Entries from `from_key` to `to_key`, both inclusive, in order of serialized keys."""
         return self._scan(*self._bounds(from_key, to_key))
 
-    def reverse_range(self, from_key: Any = None, to_key: Any = None) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401
+    def reverse_range(self, from_key: Any = None, to_key: Any = None) -> Iterator[tuple[Any, Any]]:
         """The same, backwards."""
         return self._scan(*self._bounds(from_key, to_key), reverse=True)
 
@@ -151,14 +151,12 @@ class KeyValueStateStore:
         self._pending[store_key] = data
         self._times[store_key] = timestamp
 
-    def _bounds(self, from_key: Any, to_key: Any) -> tuple[bytes | None, bytes | None]:  # noqa: ANN401 - any type
+    def _bounds(self, from_key: Any, to_key: Any) -> tuple[bytes | None, bytes | None]:
         lower = None if from_key is None else self._key_bytes(from_key)
         upper = None if to_key is None else self._key_bytes(to_key) + b"\0"
         return lower, upper
 
-    def _scan(
-        self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False
-    ) -> Iterator[tuple[Any, Any]]:
+    def _scan(self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
         key_of, decode = self._key_of, self._codec.decode
         return ((key_of(k), decode(data)) for k, data in self._scan_bytes(lower, upper, reverse=reverse))
 

@@ -28,9 +28,7 @@ class MemoryTable:
         """Number of entries."""
         return len(self._entries)
 
-    def scan(
-        self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False
-    ) -> Iterator[tuple[bytes, bytes]]:
+    def scan(self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Entries with `lower <= key < upper`, as they are now."""
         if self._sorted is None:
             self._sorted = sorted(self._entries)

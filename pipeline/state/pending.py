@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def prefix_end(prefix: bytes) -> bytes | None:
-    """The smallest key above all keys with that prefix; None if there is none.
+    r"""The smallest key above all keys with that prefix; None if there is none.
 
     >>> prefix_end(b"a\\xff")
     b'b'

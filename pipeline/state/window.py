@@ -54,10 +54,9 @@ class WindowStateStore:
         self._cache = UpdateCache(self._codec, self._stored, self._write) if builder.caching else None
         self._observed = self._highest_start()
 
-    def put(self, key: Any, value: Any, window_start: int) -> None:  # noqa: ANN401 - the builder knows the type
+    def put(self, key: Any, value: Any, window_start: int) -> None:
         """Set the value of a window; None deletes. Ignored and counted if the window has expired."""
-        if window_start > self._observed:
-            self._observed = window_start
+        self._observed = max(self._observed, window_start)
         if window_start <= self._observed - self._retention_ms:
             self.expired_puts += 1
             return
@@ -68,11 +67,9 @@ class WindowStateStore:
             self._write(store_key, data, context.timestamp)
             return
         cache.values[store_key] = value
-        cache.dirty[store_key] = Dirty(
-            (key, window_start), context.timestamp, context.headers, context.record_metadata
-        )
+        cache.dirty[store_key] = Dirty((key, window_start), context.timestamp, context.headers, context.record_metadata)
 
-    def fetch(self, key: Any, time: int) -> Any:  # noqa: ANN401 - the builder knows the type
+    def fetch(self, key: Any, time: int) -> Any:
         """The value of the window that starts at `time`, or None."""
         if time <= self._observed - self._retention_ms:
             return None
@@ -86,7 +83,7 @@ class WindowStateStore:
             cache.values[store_key] = value
         return value
 
-    def fetch_range(self, key: Any, time_from: int, time_to: int) -> Iterator[tuple[int, Any]]:  # noqa: ANN401
+    def fetch_range(self, key: Any, time_from: int, time_to: int) -> Iterator[tuple[int, Any]]:
         """`(start, value)` of the key's windows that start in `[time_from, time_to]`, ascending."""
         raw = self._key_bytes(key)
         first = max(0, time_from, self._first_kept())
@@ -98,7 +95,11 @@ class WindowStateStore:
                 yield _start_of(store_key), self._codec.decode(data)
 
     def fetch_keys(
-        self, key_from: Any, key_to: Any, time_from: int, time_to: int  # noqa: ANN401 - the builder knows the type
+        self,
+        key_from: Any,
+        key_to: Any,
+        time_from: int,
+        time_to: int,
     ) -> Iterator[tuple[Any, int, Any]]:
         """`(key, start, value)` of a range of keys and of times, all inclusive; older segments first."""
         lowest = None if key_from is None else self._key_bytes(key_from)

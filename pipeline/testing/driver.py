@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pipeline.errors import InvalidStateStoreError, StreamsError
 from pipeline.records import RawRecord, TopicPartition
@@ -140,7 +140,7 @@ class TopologyTestDriver:
         for task in self._tasks.values():
             task.start({})
 
-    def __enter__(self) -> TopologyTestDriver:
+    def __enter__(self) -> Self:
         """The driver itself."""
         return self
 
@@ -199,7 +199,7 @@ class TopologyTestDriver:
             self._commit(task)
         self._drain()
 
-    def get_state_store(self, name: str) -> Any:  # noqa: ANN401 - the kind of store is the caller's knowledge
+    def get_state_store(self, name: str) -> Any:
         """A store by name, for reading and for setting up a test.
 
         Raises:

@@ -17,7 +17,9 @@ def describe(topology: Topology) -> str:
     """Describe a topology as `InternalTopologyBuilder.TopologyDescription.toString` does."""
     _, global_ids = group_ids(topology)
     parts = {sub.id: _describe_sub_topology(sub) for sub in sub_topologies(topology)}
-    parts |= {global_ids[g.store.name]: _describe_global_store(global_ids[g.store.name], g) for g in topology.global_stores}
+    parts |= {
+        global_ids[g.store.name]: _describe_global_store(global_ids[g.store.name], g) for g in topology.global_stores
+    }
     return "Topologies:\n " + "".join(parts[number] for number in sorted(parts))
 
 

@@ -23,7 +23,9 @@ def fingerprint(topology: Topology) -> str:
 def node_fingerprints(topology: Topology) -> dict[str, str]:
     """A digest per node, store and global store, by name."""
     users = topology.store_users
-    prints = {name: _node(node, tuple(sorted(s for s in users if name in users[s]))) for name, node in topology.nodes.items()}
+    prints = {
+        name: _node(node, tuple(sorted(s for s in users if name in users[s]))) for name, node in topology.nodes.items()
+    }
     prints |= {f"store {name}": _store(builder) for name, builder in topology.stores.items()}
     for global_store in topology.global_stores:
         parts = _node(global_store.source, ()), _store(global_store.store)
@@ -53,7 +55,7 @@ def _digest(*parts: object) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
-def _code(function: Any, seen: frozenset[int] = frozenset()) -> object:  # noqa: ANN401 - users pass any callable
+def _code(function: Any, seen: frozenset[int] = frozenset()) -> object:
     """What makes a function behave as it does: its code, defaults, captured values and the module's own functions.
 
     Never an address, and nothing whose order changes from process to process.
@@ -85,9 +87,7 @@ def _captured(function: FunctionType) -> list[Any]:
     cells = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
     named = (function.__globals__.get(name) for name in function.__code__.co_names)
     own = [
-        value
-        for value in named
-        if isinstance(value, FunctionType | type) and value.__module__ == function.__module__
+        value for value in named if isinstance(value, FunctionType | type) and value.__module__ == function.__module__
     ]
     return [*cells, *own]
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from pipeline.state.api import StoreBuilder
 
 
-
 class AutoOffsetReset(Enum):
     """Where a source starts that has no committed offset."""
 

@@ -1,0 +1,103 @@
+"""Fetches Java libraries by the Ivy that pyspark ships: nothing else has to be installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.errors import EmbeddedBrokerError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MINIMUM_JAVA = 17
+_DOWNLOAD_SECONDS = 900
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """One library in a Maven repository, with what it depends on."""
+
+    group: str
+    name: str
+    version: str
+
+
+def find_java() -> str:
+    """Path of a Java that is new enough.
+
+    Raises:
+        EmbeddedBrokerError: If there is none.
+    """
+    java = shutil.which("java")
+    if java is None:
+        message = "No java on the PATH"
+        raise EmbeddedBrokerError(message, hint=f"Install a Java {MINIMUM_JAVA} runtime; Spark needs one as well.")
+    shown = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', shown)
+    if version is None or int(version[1]) < MINIMUM_JAVA:
+        message = f"{java} is too old: {shown.splitlines()[0] if shown else 'it tells no version'}"
+        raise EmbeddedBrokerError(message, hint=f"Install Java {MINIMUM_JAVA} or newer.")
+    return java
+
+
+def resolve(artifacts: Sequence[Artifact], target: Path) -> Path:
+    """A directory with the libraries and everything they need; downloaded once, whole or not at all.
+
+    Args:
+        artifacts: What to fetch.
+        target: The directory. If it exists, nothing is done: no network is needed.
+
+    Raises:
+        EmbeddedBrokerError: If there is no Java, or a download failed.
+    """
+    if target.is_dir():
+        return target
+    java = find_java()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        jars = Path(scratch) / "jars"
+        for artifact in artifacts:
+            _retrieve(java, artifact, Path(scratch), jars)
+        try:
+            jars.rename(target)
+        except OSError:
+            if not target.is_dir():  # else somebody else was faster, with the same content
+                raise
+    return target
+
+
+def _retrieve(java: str, artifact: Artifact, scratch: Path, jars: Path) -> None:
+    command = [java, "-cp", str(_ivy_jar()), "org.apache.ivy.Main", "-warn", "-cache", str(scratch / "cache")]
+    command += ["-dependency", artifact.group, artifact.name, artifact.version, "-confs", "default"]
+    command += ["-types", "jar", "bundle", "-retrieve", f"{jars}/[artifact]-[revision].[ext]"]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, cwd=scratch, timeout=_DOWNLOAD_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        message = f"Download of {artifact.name} {artifact.version} took more than {_DOWNLOAD_SECONDS} s"
+        raise EmbeddedBrokerError(message, hint="Check the network, then try again.") from error
+    if done.returncode or not jars.is_dir():
+        lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        message = f"Download of {artifact.name} {artifact.version} failed: {' / '.join(lines[-3:])}"
+        raise EmbeddedBrokerError(
+            message, hint="The first start needs a Maven repository; later ones work without a network."
+        )
+
+
+def _ivy_jar() -> Path:
+    """Ivy as pyspark ships it; found without importing pyspark."""
+    spec = importlib.util.find_spec("pyspark")
+    roots = spec.submodule_search_locations if spec is not None else None
+    jars = sorted(Path(next(iter(roots))).glob("jars/ivy-*.jar")) if roots else []
+    if not jars:
+        message = "pyspark is not installed, and with it the Ivy that downloads Kafka"
+        raise EmbeddedBrokerError(message)
+    return jars[0]

@@ -1,0 +1,135 @@
+"""Reads records from given offsets on: always assigned by hand, never rebalanced, committed records only."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import TopicPartition as ClientTopicPartition
+
+from pipeline.errors import RangeError
+from pipeline.kafka.admin import quiet
+from pipeline.kafka.errors import UNREACHABLE, mapped_errors, streams_error
+from pipeline.records import RawRecord, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from confluent_kafka import Message
+
+_SETTINGS = {
+    "group.id": "millrace-unjoined",  # the library asks for one; nothing is ever committed under it
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",  # a lost offset must be seen, not jumped over
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,
+    "fetch.queue.backoff.ms": 5,
+    "fetch.wait.max.ms": 50,
+    "queued.min.messages": 100_000,
+    "queued.max.messages.kbytes": 131_072,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """What one poll gave.
+
+    Args:
+        records: Records by partition, in order of offsets.
+        ends: Partitions that have been read to their end, with the offset of that end.
+    """
+
+    records: Mapping[TopicPartition, list[RawRecord]]
+    ends: Mapping[TopicPartition, int]
+
+
+class RecordConsumer:
+    """A consumer of given partitions.
+
+    Args:
+        kafka: Client properties; security properties pass through.
+        overrides: Consumer properties of the user (`consumer.` prefix); reading committed records and the absence of a
+            reset policy cannot be overridden.
+    """
+
+    def __init__(self, kafka: Mapping[str, str], overrides: Mapping[str, str] | None = None) -> None:
+        """Nothing is read before `assign`."""
+        forced = {key: _SETTINGS[key] for key in ("auto.offset.reset", "isolation.level", "enable.partition.eof")}
+        with mapped_errors("create a consumer"):
+            self._consumer = Consumer({**_SETTINGS, **kafka, **(overrides or {}), **forced}, logger=quiet)
+        self._assigned: dict[TopicPartition, int] = {}
+
+    def assign(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions from these offsets on, besides those already assigned."""
+        self._assigned.update(starts)
+        partitions = [ClientTopicPartition(tp.topic, tp.partition, offset) for tp, offset in starts.items()]
+        with mapped_errors("assign partitions"):
+            self._consumer.incremental_assign(partitions)
+
+    def unassign(self, tps: Iterable[TopicPartition]) -> None:
+        """Stop reading these partitions."""
+        partitions = [ClientTopicPartition(*tp) for tp in tps if self._assigned.pop(tp, None) is not None]
+        if partitions:
+            with mapped_errors("unassign partitions"):
+                self._consumer.incremental_unassign(partitions)
+
+    def pause(self, tps: Iterable[TopicPartition]) -> None:
+        """Fetch nothing more of these partitions for now."""
+        self._consumer.pause([ClientTopicPartition(*tp) for tp in tps])
+
+    def resume(self, tps: Iterable[TopicPartition]) -> None:
+        """Fetch them again."""
+        self._consumer.resume([ClientTopicPartition(*tp) for tp in tps])
+
+    def poll(self, max_records: int, timeout_s: float) -> Polled:
+        """Wait for a first record up to a timeout, then take what is there already.
+
+        Raises:
+            RangeError: If an assigned offset does not exist (any more).
+            BrokerError: If the brokers refuse. That they cannot be reached is no error here: the library reconnects.
+        """
+        with mapped_errors("read records"):
+            messages = self._consumer.consume(1, timeout_s)
+            if messages and max_records > 1:
+                messages += self._consumer.consume(max_records - 1, 0)
+        return self._sorted(messages)
+
+    def close(self) -> None:
+        """Release connections. Idempotent."""
+        self._consumer.close()
+
+    def _sorted(self, messages: Iterable[Message]) -> Polled:
+        records: dict[TopicPartition, list[RawRecord]] = defaultdict(list)
+        ends: dict[TopicPartition, int] = {}
+        for message in messages:
+            tp = TopicPartition(message.topic(), message.partition())
+            error = message.error()
+            if error is None:
+                headers = message.headers()
+                records[tp].append(
+                    RawRecord(
+                        message.key(),
+                        message.value(),
+                        message.timestamp()[1],
+                        message.offset(),
+                        tuple(headers) if headers else (),
+                    )
+                )
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - how the library names it
+                ends[tp] = message.offset()
+            elif error.code() not in UNREACHABLE:
+                self._refuse(tp, error)
+        return Polled(records, ends)
+
+    def _refuse(self, tp: TopicPartition, error: KafkaError) -> None:
+        if error.code() in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:  # noqa: SLF001
+            low, high = self._consumer.get_watermark_offsets(ClientTopicPartition(*tp), 10)
+            asked = self._assigned.get(tp)
+            message = f"{tp} has offsets {low} to {high}; offset {asked} was asked for and is not there"
+            raise RangeError(
+                message, hint="The records may have been deleted by retention, or the topic was created anew."
+            )
+        raise streams_error(error, f"read {tp}")

@@ -1,0 +1,314 @@
+"""Writes records: in a task's transactions, or plainly."""
+
+from __future__ import annotations
+
+import struct
+import threading
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import TopicPartition as ClientTopicPartition
+
+from pipeline.errors import BrokerError, UnknownOutcomeError
+from pipeline.kafka.admin import Admin, quiet
+from pipeline.kafka.errors import FENCED, mapped_errors, streams_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pipeline.records import Headers, TopicPartition
+
+_SETTINGS = {
+    "partitioner": "murmur2_random",  # as Java's producers: equal keys go to equal partitions whoever writes
+    "linger.ms": 20,
+    "enable.idempotence": True,
+    "queue.buffering.max.messages": 1_000_000,
+    "queue.buffering.max.kbytes": 262_144,
+    "compression.type": "lz4",
+}
+_COMMIT_SECONDS = 30.0
+_WATCHDOG_SECONDS = 90.0
+"""Longer than any call it watches: librdkafka issue 5511 lets one hang for ever, whatever its timeout."""
+_ANY_PARTITION = -1
+
+
+def group_metadata(group_id: str) -> bytes:
+    """Metadata of a group without membership, as the client library serialises it (generation -1, no member)."""
+    return b"CGMDv2:" + struct.pack("=i", -1) + group_id.encode() + b"\0" + b"\0" + b"\x01"
+
+
+def _produce(
+    producer: Producer,
+    topic: str,
+    key: bytes | None,
+    value: bytes | None,
+    timestamp: int,
+    headers: Headers,
+    partition: int | None,
+    *callback: Callable[..., None],
+) -> None:
+    """Hand a record to the client, waiting while its queue is full."""
+    where = _ANY_PARTITION if partition is None else partition
+    while True:
+        try:
+            producer.produce(
+                topic, value, key, where, *callback, timestamp=timestamp, headers=list(headers) if headers else None
+            )
+        except BufferError:
+            producer.poll(0.1)
+        except KafkaException as error:
+            raise streams_error(error.args[0], f"write to {topic}") from error
+        else:
+            return
+
+
+class TransactionalProducer:
+    """The producer of one task: whoever has called `init` last owns the task, all others are fenced.
+
+    A producer that raised `TaskMigratedError` or `UnknownOutcomeError` is spent: close it and make a new one.
+
+    Args:
+        kafka: Client properties; security properties pass through.
+        transactional_id: Names the task across all processes.
+        transaction_timeout_ms: After this the brokers abort a transaction that is not ended.
+        overrides: Producer properties of the user (`producer.` prefix).
+    """
+
+    def __init__(
+        self,
+        kafka: Mapping[str, str],
+        transactional_id: str,
+        *,
+        transaction_timeout_ms: int = 60_000,
+        overrides: Mapping[str, str] | None = None,
+    ) -> None:
+        """Nothing is sent before `init`."""
+        forced = {"transactional.id": transactional_id, "transaction.timeout.ms": transaction_timeout_ms}
+        self.transactional_id = transactional_id
+        self.in_transaction = False
+        with mapped_errors("create a transactional producer"):
+            self._producer = Producer({**_SETTINGS, **kafka, **(overrides or {}), **forced}, logger=quiet)
+
+    def init(self) -> None:
+        """Take the task over: aborts the transaction an earlier owner left open, and fences that owner for good.
+
+        Raises:
+            BrokerError: If the brokers cannot be reached.
+        """
+        with mapped_errors(f"take over {self.transactional_id}"):
+            self._producer.init_transactions(_COMMIT_SECONDS)
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers,
+        partition: int | None,
+    ) -> None:
+        """Send a record within the current transaction, which begins with its first record.
+
+        Args:
+            topic: Where to.
+            key: Key bytes.
+            value: Value bytes.
+            timestamp: Event time, ms.
+            headers: Headers.
+            partition: The partition, or None for Kafka's default.
+        """
+        if not self.in_transaction:
+            self._begin()
+        _produce(self._producer, topic, key, value, timestamp, headers, partition)
+
+    def commit(self, offsets: Mapping[TopicPartition, tuple[int, str]], group_id: str) -> None:
+        """Commit what was sent and the offsets of its inputs, all or nothing.
+
+        Args:
+            offsets: Per input partition the next offset to read, and its metadata.
+            group_id: The group they are committed for.
+
+        Raises:
+            TaskMigratedError: If another owner has taken over. Nothing was committed.
+            UnknownOutcomeError: If it cannot be said whether it was committed: read the committed offsets.
+            BrokerError: If it was refused. The transaction is aborted, nothing was committed.
+        """
+        if not self.in_transaction:
+            self._begin()
+        partitions = [
+            ClientTopicPartition(tp.topic, tp.partition, offset, metadata) for tp, (offset, metadata) in offsets.items()
+        ]
+
+        def commit() -> None:
+            if partitions:
+                self._producer.send_offsets_to_transaction(partitions, group_metadata(group_id), _COMMIT_SECONDS)
+            self._producer.commit_transaction(_COMMIT_SECONDS)
+
+        try:
+            _watched(commit, self.transactional_id)
+        except KafkaException as error:
+            self._fail(error.args[0])
+        self.in_transaction = False
+
+    def abort(self) -> None:
+        """Abort the current transaction, if there is one.
+
+        Raises:
+            TaskMigratedError: If another owner has taken over.
+            BrokerError: If the brokers cannot be reached; they will abort it by themselves.
+        """
+        if self.in_transaction:
+            self.in_transaction = False
+            self._producer.purge()
+            with mapped_errors(f"abort the transaction of {self.transactional_id}"):
+                self._producer.abort_transaction(_COMMIT_SECONDS)
+
+    def _begin(self) -> None:
+        with mapped_errors(f"begin a transaction of {self.transactional_id}"):
+            self._producer.begin_transaction()
+        self.in_transaction = True
+
+    def _fail(self, error: KafkaError) -> None:
+        doing = f"commit the transaction of {self.transactional_id}"
+        if error.code() in FENCED:
+            self.in_transaction = False
+            raise streams_error(error, doing)
+        if error.txn_requires_abort():
+            self.abort()
+            raise streams_error(error, doing)
+        self.in_transaction = False
+        message = f"Cannot say whether {self.transactional_id} committed: {error.str()}"
+        raise UnknownOutcomeError(message)
+
+
+class IdempotentProducer:
+    """A producer without transactions, for `at_least_once`.
+
+    Args:
+        kafka: Client properties; security properties pass through.
+        overrides: Producer properties of the user (`producer.` prefix).
+    """
+
+    def __init__(self, kafka: Mapping[str, str], overrides: Mapping[str, str] | None = None) -> None:
+        """Nothing is sent before `send`."""
+        self._failed: list[tuple[str, KafkaError]] = []
+        with mapped_errors("create a producer"):
+            self._producer = Producer(
+                {**_SETTINGS, **kafka, **(overrides or {}), "delivery.report.only.error": True}, logger=quiet
+            )
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers,
+        partition: int | None,
+    ) -> None:
+        """Send a record; `flush` tells whether it arrived. Arguments as for `TransactionalProducer.send`."""
+        _produce(self._producer, topic, key, value, timestamp, headers, partition, self._delivered)
+
+    def flush(self) -> None:
+        """Wait until everything sent has arrived.
+
+        Raises:
+            BrokerError: If something did not arrive.
+        """
+        left = self._producer.flush(_WATCHDOG_SECONDS)
+        if self._failed:
+            topic, error = self._failed[0]
+            self._failed.clear()
+            raise streams_error(error, f"write to {topic}")
+        if left:
+            message = f"{left} records could not be written within {_WATCHDOG_SECONDS:.0f} s"
+            raise BrokerError(message, retriable=True)
+
+    def _delivered(self, error: KafkaError | None, message: Any) -> None:
+        if error is not None:
+            self._failed.append((message.topic(), error))
+
+
+class OffsetCommitter:
+    """Commits a group's offsets outside of transactions, again and again.
+
+    Args:
+        kafka: Client properties.
+        group_id: The group.
+    """
+
+    def __init__(self, kafka: Mapping[str, str], group_id: str) -> None:
+        """Nothing is asked before `commit`."""
+        self._group_id = group_id
+        with mapped_errors("create a consumer"):
+            self._consumer = Consumer({**kafka, "group.id": group_id, "enable.auto.commit": False}, logger=quiet)
+
+    def commit(self, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
+        """Commit offsets and their metadata.
+
+        Raises:
+            BrokerError: If they were refused.
+        """
+        partitions = [
+            ClientTopicPartition(tp.topic, tp.partition, offset, metadata) for tp, (offset, metadata) in offsets.items()
+        ]
+        with mapped_errors(f"commit offsets of {self._group_id}"):
+            for answer in self._consumer.commit(offsets=partitions, asynchronous=False):
+                if answer.error is not None:
+                    raise KafkaException(answer.error)
+
+    def close(self) -> None:
+        """Release connections."""
+        self._consumer.close()
+
+
+class KafkaCollector:
+    """The `Collector` of a live host: records go to a producer, partition counts come from the brokers, once each.
+
+    Args:
+        producer: Where records go.
+        admin: Whom to ask.
+    """
+
+    def __init__(self, producer: TransactionalProducer | IdempotentProducer, admin: Admin) -> None:
+        """Nothing is asked before the first windowed or custom partitioner needs it."""
+        self.send = producer.send
+        self._admin = admin
+        self._counts: dict[str, int] = {}
+
+    def partitions(self, topic: str) -> int:
+        """Number of partitions of a topic.
+
+        Raises:
+            TopicError: If there is no such topic.
+        """
+        if topic not in self._counts:
+            found = self._admin.partitions([topic])
+            if topic not in found:
+                raise streams_error(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), f"write to {topic}")
+            self._counts |= found
+        return self._counts[topic]
+
+
+def _watched(call: Callable[[], None], name: str) -> None:
+    """Run a call in a thread, and give up on it if it never returns.
+
+    Raises:
+        UnknownOutcomeError: If it did not return in time; its producer must be discarded.
+    """
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001 - handed to the caller, whatever it is
+            raised.append(error)
+
+    thread = threading.Thread(target=run, name=f"commit-{name}", daemon=True)
+    thread.start()
+    thread.join(_WATCHDOG_SECONDS)
+    if thread.is_alive():
+        message = f"The commit of {name} did not return within {_WATCHDOG_SECONDS:.0f} s"
+        raise UnknownOutcomeError(message)
+    if raised:
+        raise raised[0]

@@ -1,0 +1,85 @@
+"""Bounded reads: exactly the records of `[start, end)`, whatever lies at the end of the log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.errors import BrokerError, RangeError
+from pipeline.kafka.admin import Admin
+from pipeline.kafka.consumer import RecordConsumer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pipeline.records import OffsetRange, RawRecord, TopicPartition
+
+_BATCH = 10_000
+_POLL_SECONDS = 1.0
+_SILENT_POLLS = 120
+"""Polls without any record or end after which the brokers count as lost."""
+
+
+def check_ranges(admin: Admin, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
+    """Refuse ranges that cannot be read completely.
+
+    Raises:
+        RangeError: If a range begins before the first record that still exists, or ends after the last stable offset.
+    """
+    asked = {tp: r for tp, r in ranges.items() if r.size}
+    first, last = admin.beginning_offsets(asked), admin.end_offsets(asked)
+    for tp, wanted in asked.items():
+        if wanted.start < first[tp]:
+            lost = first[tp] - wanted.start
+            message = (
+                f"{tp}: offsets {wanted.start} to {first[tp]} ({lost} records or less) are gone; {wanted} was asked for"
+            )
+            raise RangeError(message, hint=f"Start at {first[tp]}, and raise retention.ms if they were needed.")
+        if wanted.end > last[tp]:
+            message = f"{tp} ends at offset {last[tp]} (last stable offset); {wanted} was asked for"
+            raise RangeError(message, hint="Ask for an end that has been written and committed.")
+
+
+def read_range(
+    kafka: Mapping[str, str], ranges: Mapping[TopicPartition, OffsetRange]
+) -> Iterator[tuple[TopicPartition, list[RawRecord]]]:
+    """Read ranges of partitions; batches of different partitions alternate, each in order of offsets.
+
+    A partition is done when a record at its last offset or beyond has been seen, or the end of the log at or beyond its end:
+    transaction markers and compacted gaps leave the last offsets without records.
+
+    Args:
+        kafka: Client properties.
+        ranges: What to read; empty ranges give nothing.
+
+    Raises:
+        RangeError: If a range cannot be read completely.
+        BrokerError: If the brokers fall silent.
+    """
+    check_ranges(Admin(kafka), ranges)
+    open_ranges = {tp: r for tp, r in ranges.items() if r.size}
+    if not open_ranges:
+        return
+    consumer = RecordConsumer(kafka)
+    try:
+        consumer.assign({tp: r.start for tp, r in open_ranges.items()})
+        silent = 0
+        while open_ranges:
+            polled = consumer.poll(_BATCH, _POLL_SECONDS)
+            silent = 0 if polled.records or polled.ends else silent + 1
+            if silent > _SILENT_POLLS:
+                waiting = ", ".join(map(str, sorted(open_ranges)))
+                message = f"No records of {waiting} for {_SILENT_POLLS * _POLL_SECONDS:.0f} s"
+                raise BrokerError(message, retriable=True)
+            done = [tp for tp, end in polled.ends.items() if tp in open_ranges and end >= open_ranges[tp].end]
+            for tp, records in polled.records.items():
+                if tp not in open_ranges:
+                    continue
+                end = open_ranges[tp].end
+                if records[-1].offset >= end - 1:
+                    done.append(tp)
+                yield tp, records if records[-1].offset < end else [r for r in records if r.offset < end]
+            consumer.unassign(done)
+            for tp in done:
+                open_ranges.pop(tp, None)
+    finally:
+        consumer.close()

@@ -1,0 +1,350 @@
+"""One contract for every store: in memory and in RocksDB, with and without a cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipeline.errors import CorruptStateError, StateError
+from pipeline.records import RecordMetadata, TopicPartition, ValueAndTimestamp
+from pipeline.serde.primitives import LONG, STRING
+from pipeline.state.api import ChangelogRecord, StoreBuilder, StoreKind
+from pipeline.state.memory import MemoryBackend
+from pipeline.state.rocksdb import RocksDbBackend
+from pipeline.state.stores import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pipeline.state.api import CachedUpdate
+
+CHANGELOG = TopicPartition("app-store-changelog", 0)
+MINUTE = 60_000
+
+
+@dataclass
+class Context:
+    timestamp: int = 7
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    record_metadata: RecordMetadata | None = None
+
+
+@pytest.fixture(params=["memory", "rocksdb"])
+def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Any]:
+    """Gives the same backend again, as after a restart."""
+    opened: list[Any] = [MemoryBackend() if request.param == "memory" else RocksDbBackend(tmp_path / "0_0")]
+
+    def again() -> Any:
+        if request.param == "rocksdb":
+            opened[0].close()
+            opened[0] = RocksDbBackend(tmp_path / "0_0")
+        return opened[0]
+
+    request.addfinalizer(lambda: opened[0].close())
+    return again
+
+
+@pytest.fixture(params=[True, False], ids=["cached", "uncached"])
+def caching(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+def key_value(*, caching: bool, kind: StoreKind = StoreKind.TIMESTAMPED_KEY_VALUE) -> StoreBuilder:
+    return StoreBuilder("store", kind, STRING, LONG, caching=caching)
+
+
+def window(*, caching: bool, retention_ms: int = 10 * MINUTE) -> StoreBuilder:
+    return StoreBuilder(
+        "store",
+        StoreKind.TIMESTAMPED_WINDOW,
+        STRING,
+        LONG,
+        caching=caching,
+        retention_ms=retention_ms,
+        window_size_ms=MINUTE,
+    )
+
+
+def commit(store: Any, backend: Any, position: int = 0) -> list[ChangelogRecord]:
+    store.flush()
+    records = list(store.changelog())
+    backend.write(store.pending(), {CHANGELOG: position})
+    store.committed()
+    return records
+
+
+def vt(value: int, timestamp: int = 5) -> ValueAndTimestamp[int]:
+    return ValueAndTimestamp(value, timestamp)
+
+
+def test_a_value_can_be_read_before_and_after_the_commit_and_after_a_restart(
+    reopen: Callable[[], Any], caching: bool
+) -> None:
+    backend = reopen()
+    store: Any = open_store(key_value(caching=caching), backend, Context())
+    store.put("a", vt(1))
+    assert store.get("a") == vt(1)
+    commit(store, backend, 42)
+    assert store.get("a") == vt(1)
+    again: Any = open_store(key_value(caching=caching), reopen(), Context())
+    assert again.get("a") == vt(1)
+    assert reopen().positions() == {CHANGELOG: 42}
+
+
+def test_what_was_not_committed_is_gone_after_a_restart(reopen: Callable[[], Any], caching: bool) -> None:
+    backend = reopen()
+    store: Any = open_store(key_value(caching=caching), backend, Context())
+    store.put("a", vt(1))
+    commit(store, backend)
+    store.put("a", vt(2))
+    store.put("b", vt(3))
+    store.flush()
+    again: Any = open_store(key_value(caching=caching), reopen(), Context())
+    assert list(again.all()) == [("a", vt(1))]
+
+
+def test_ranges_are_inclusive_and_ordered_by_bytes_with_uncommitted_changes_in_place(
+    reopen: Callable[[], Any], caching: bool
+) -> None:
+    backend = reopen()
+    store: Any = open_store(key_value(caching=caching), backend, Context())
+    store.put_all([("b", vt(1)), ("d", vt(2)), ("é", vt(3))])
+    commit(store, backend)
+    store.put("c", vt(4))
+    store.put("d", vt(5))
+    store.delete("b")
+    store.put("a", vt(6))
+    assert list(store.range("a", "d")) == [("a", vt(6)), ("c", vt(4)), ("d", vt(5))]
+    assert [key for key, _ in store.all()] == ["a", "c", "d", "é"]
+    assert [key for key, _ in store.reverse_range("b", None)] == ["é", "d", "c"]
+    assert [key for key, _ in store.reverse_range(None, "c")] == ["c", "a"]
+    assert [key for key, _ in store.prefix_scan("é".encode()[:1])] == ["é"]
+    assert store.approximate_num_entries() == 4
+
+
+def test_one_changelog_record_is_written_per_key_and_commit_in_order_of_the_first_write(
+    reopen: Callable[[], Any], caching: bool
+) -> None:
+    backend = reopen()
+    store: Any = open_store(key_value(caching=caching), backend, Context())
+    for key, value in (("b", 1), ("a", 2), ("b", 3)):
+        store.put(key, vt(value, timestamp=value * 10))
+    assert commit(store, backend) == [
+        ChangelogRecord(b"b", LONG.serialize(3), 30),
+        ChangelogRecord(b"a", LONG.serialize(2), 20),
+    ]
+    assert commit(store, backend) == []
+
+
+def test_a_tombstone_carries_the_time_of_the_update(reopen: Callable[[], Any], caching: bool) -> None:
+    backend, context = reopen(), Context()
+    store: Any = open_store(key_value(caching=caching), backend, context)
+    store.put("a", vt(1))
+    commit(store, backend)
+    context.timestamp = 99
+    store.put("a", None)
+    assert commit(store, backend) == [ChangelogRecord(b"a", None, 99)]
+    assert store.get("a") is None
+
+
+def test_a_plain_store_has_the_bare_value_and_the_records_time(reopen: Callable[[], Any], caching: bool) -> None:
+    backend = reopen()
+    if caching:
+        return  # the DSL caches timestamped stores only
+    store: Any = open_store(key_value(caching=False, kind=StoreKind.KEY_VALUE), backend, Context())
+    store.put("a", 1)
+    assert store.put_if_absent("a", 2) == 1
+    assert commit(store, backend) == [ChangelogRecord(b"a", LONG.serialize(1), 7)]
+    assert backend.table("store").get(b"a") == LONG.serialize(1)
+
+
+def test_bytes_lie_in_the_store_as_kafka_streams_writes_them(reopen: Callable[[], Any], caching: bool) -> None:
+    backend = reopen()
+    store: Any = open_store(key_value(caching=caching), backend, Context())
+    store.put("a", vt(1, timestamp=5))
+    commit(store, backend)
+    assert backend.table("store").get(b"a") == bytes.fromhex("00000000000000050000000000000001")
+    windows: Any = open_store(replace(window(caching=caching), name="w"), backend, Context())
+    windows.put("A", vt(1), 60000)
+    windows.flush()
+    assert [record.key.hex() for record in windows.changelog()] == ["41000000000000ea6000000000"]
+
+
+def test_a_cache_forwards_each_key_once_with_what_the_store_held_before() -> None:
+    backend, updates = MemoryBackend(), list[Any]()
+    store: Any = open_store(key_value(caching=True), backend, Context())
+    assert store.set_flush_listener(updates.append, send_old_values=True)
+    store.put("a", vt(1))
+    commit(store, backend)
+    store.put("a", vt(2))
+    store.put("b", vt(3))
+    store.put("a", vt(4))
+    updates.clear()
+    store.flush()
+    assert [(u.key, u.new, u.old) for u in updates] == [("a", vt(4), vt(1)), ("b", vt(3), None)]
+
+
+def test_a_key_that_comes_and_goes_within_one_commit_is_never_forwarded() -> None:
+    backend = MemoryBackend()
+    updates: list[CachedUpdate] = []
+    store: Any = open_store(key_value(caching=True), backend, Context())
+    store.set_flush_listener(updates.append, send_old_values=False)
+    store.put("a", vt(1))
+    store.put("a", None)
+    assert commit(store, backend) == []
+    assert updates == []
+
+
+def test_a_changelog_restores_the_same_content(reopen: Callable[[], Any], caching: bool) -> None:
+    origin = MemoryBackend()
+    store: Any = open_store(key_value(caching=caching), origin, Context())
+    log = []
+    for step in range(5):
+        store.put("a", vt(step))
+        store.put(f"k{step}", vt(step, timestamp=step))
+        store.put(f"k{step - 2}", None)
+        log += commit(store, origin)
+    backend = reopen()
+    copy: Any = open_store(key_value(caching=caching), backend, Context())
+    backend.write(copy.restore(log), {CHANGELOG: len(log)})
+    assert list(copy.all()) == list(store.all())
+
+
+def test_windows_are_fetched_by_key_and_start(reopen: Callable[[], Any], caching: bool) -> None:
+    backend = reopen()
+    store: Any = open_store(window(caching=caching), backend, Context())
+    for minute in range(8):
+        store.put("a", vt(minute), minute * MINUTE)
+        store.put("ab", vt(-minute), minute * MINUTE)
+        if minute % 3 == 0:
+            commit(store, backend)
+    assert store.fetch("a", 3 * MINUTE) == vt(3)
+    assert store.fetch("b", 3 * MINUTE) is None
+    assert list(store.fetch_range("a", 2 * MINUTE, 4 * MINUTE)) == [(n * MINUTE, vt(n)) for n in (2, 3, 4)]
+    assert [(k, s) for k, s, _ in store.fetch_keys("ab", None, 7 * MINUTE, 9 * MINUTE)] == [("ab", 7 * MINUTE)]
+    assert len(list(store.all())) == 16
+    again: Any = open_store(window(caching=caching), reopen(), Context())
+    assert again.fetch("a", 6 * MINUTE) == vt(6)
+
+
+def test_expired_windows_are_neither_read_nor_written_and_their_segments_are_dropped(
+    reopen: Callable[[], Any], caching: bool
+) -> None:
+    backend = reopen()
+    store: Any = open_store(window(caching=caching), backend, Context())
+    store.put("a", vt(1), 0)
+    commit(store, backend)
+    assert len(backend.tables()) == 1
+    store.put("a", vt(2), 15 * MINUTE)
+    assert store.fetch("a", 0) is None
+    assert list(store.fetch_range("a", 0, 20 * MINUTE)) == [(15 * MINUTE, vt(2))]
+    store.put("a", vt(3), 0)
+    assert store.expired_puts == 1
+    commit(store, backend)
+    assert backend.tables() == ("store.900000",)
+    again: Any = open_store(window(caching=caching), reopen(), Context())
+    again.put("a", vt(3), 0)
+    assert again.expired_puts == 1, "the highest time must survive a restart"
+
+
+def test_a_window_changelog_restores_what_has_not_expired(reopen: Callable[[], Any], caching: bool) -> None:
+    origin, log = MemoryBackend(), list[ChangelogRecord]()
+    store: Any = open_store(window(caching=caching), origin, Context())
+    for minute in range(30):
+        store.put("a", vt(minute), minute * MINUTE)
+        log += commit(store, origin)
+    backend = reopen()
+    copy: Any = open_store(window(caching=caching), backend, Context())
+    backend.write(copy.restore(log), {})
+    assert list(copy.all()) == list(store.all())
+    assert len(list(copy.all())) == 10
+
+
+steps = st.lists(
+    st.tuples(st.sampled_from(["put", "delete", "commit", "restart"]), st.text(max_size=2), st.integers(0, 2**40)),
+    max_size=40,
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=steps)
+def test_a_store_behaves_like_a_dict_whatever_is_done_to_it(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str, int]]
+) -> None:
+    directory = tmp_path_factory.mktemp("state")
+    for caching in (True, False):
+        backend = RocksDbBackend(directory / str(caching))
+        store: Any = open_store(key_value(caching=caching), backend, Context())
+        model: dict[str, int] = {}
+        committed: dict[str, int] = {}
+        for action, key, value in steps:
+            if action == "put":
+                store.put(key, vt(value))
+                model[key] = value
+            elif action == "delete":
+                store.put(key, None)
+                model.pop(key, None)
+            elif action == "commit":
+                commit(store, backend)
+                committed = dict(model)
+            else:
+                backend.close()
+                backend = RocksDbBackend(directory / str(caching))
+                store = open_store(key_value(caching=caching), backend, Context())
+                model = dict(committed)
+            assert store.get(key) == (vt(model[key]) if key in model else None)
+        expected = sorted(model.items(), key=lambda item: item[0].encode())
+        assert [(key, value.value) for key, value in store.all()] == expected
+        backend.close()
+
+
+def test_a_damaged_directory_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    backend = RocksDbBackend(tmp_path)
+    backend.write({"store": {b"a": b"1"}}, {})
+    backend.close()
+    for manifest in tmp_path.glob("MANIFEST-*"):
+        manifest.write_bytes(b"damaged")
+    with pytest.raises(CorruptStateError, match="Delete the directory"):
+        RocksDbBackend(tmp_path)
+
+
+def test_a_directory_of_another_format_version_is_refused(tmp_path: Path) -> None:
+    backend = RocksDbBackend(tmp_path)
+    backend._opened[b"format"] = b"999"
+    backend.close()
+    with pytest.raises(CorruptStateError, match="format version 999"):
+        RocksDbBackend(tmp_path)
+
+
+def test_two_owners_of_one_directory_are_refused(tmp_path: Path) -> None:
+    first = RocksDbBackend(tmp_path)
+    with pytest.raises(StateError, match="in use"):
+        RocksDbBackend(tmp_path)
+    first.close()
+
+
+def test_a_wiped_backend_is_empty_and_usable(reopen: Callable[[], Any]) -> None:
+    backend = reopen()
+    backend.write({"store": {b"a": b"1"}}, {CHANGELOG: 3})
+    backend.wipe()
+    assert backend.positions() == {}
+    assert backend.table("store").get(b"a") is None
+    backend.write({"store": {b"b": b"2"}}, {})
+    assert list(backend.table("store").scan(None, None)) == [(b"b", b"2")]
+
+
+def test_a_checkpoint_is_a_complete_copy(tmp_path: Path) -> None:
+    backend = RocksDbBackend(tmp_path / "live")
+    backend.write({"store": {b"a": b"1"}}, {CHANGELOG: 3})
+    backend.checkpoint(tmp_path / "copies" / "one")
+    backend.write({"store": {b"a": b"2"}}, {CHANGELOG: 4})
+    copy = RocksDbBackend(tmp_path / "copies" / "one")
+    assert copy.table("store").get(b"a") == b"1"
+    assert copy.positions() == {CHANGELOG: 3}
+    copy.close()
+    backend.close()

@@ -98,6 +98,22 @@ class Admin:
                     raise streams_error(error.args[0], doing) from error
         return found
 
+    def require(self, topics: Iterable[str], why: str) -> None:
+        """Make sure that topics exist.
+
+        Args:
+            topics: The topics.
+            why: Why they are needed, for the message.
+
+        Raises:
+            TopicError: If one does not exist.
+        """
+        names = set(topics)
+        missing = sorted(names - self.partitions(names).keys())
+        if missing:
+            message = f"Topics that {why} do not exist: {', '.join(missing)}"
+            raise TopicError(message, hint="Create them; Millrace creates only an application's internal topics.")
+
     def list_topics(self, prefix: str = "") -> list[str]:
         """Names of all topics that begin with `prefix`, sorted."""
         with mapped_errors(f"list topics at {self._servers}"):

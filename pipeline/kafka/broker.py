@@ -189,7 +189,7 @@ class EmbeddedBroker:
                 _reap(pid)
                 return None
             command = subprocess.run(
-                ["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
+                ["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
             ).stdout
         except (FileNotFoundError, ValueError):
             return None

@@ -27,9 +27,12 @@ _SETTINGS = {
     "compression.type": "lz4",
 }
 _COMMIT_SECONDS = 30.0
+_METADATA_SECONDS = 15.0
 _WATCHDOG_SECONDS = 90.0
 """Longer than any call it watches: librdkafka issue 5511 lets one hang for ever, whatever its timeout."""
 _ANY_PARTITION = -1
+_EARLIEST_TIME_MS = 1
+"""The client library takes a timestamp of 0 for "now"; a millisecond off is better than decades."""
 
 
 def group_metadata(group_id: str) -> bytes:
@@ -37,29 +40,42 @@ def group_metadata(group_id: str) -> bytes:
     return b"CGMDv2:" + struct.pack("=i", -1) + group_id.encode() + b"\0" + b"\0" + b"\x01"
 
 
-def _produce(
-    producer: Producer,
-    topic: str,
-    key: bytes | None,
-    value: bytes | None,
-    timestamp: int,
-    headers: Headers,
-    partition: int | None,
-    *callback: Callable[..., None],
-) -> None:
-    """Hand a record to the client, waiting while its queue is full."""
-    where = _ANY_PARTITION if partition is None else partition
-    while True:
+class _Sender:
+    """Hands records to a client producer, waiting while its queue is full.
+
+    The client asks for a topic's partitions only when its timer comes round, up to a second after the first record; a task or a
+    test that writes little would spend its time waiting for that. So the first record of a topic makes it ask at once.
+    """
+
+    def __init__(self, producer: Producer, *callback: Callable[..., None]) -> None:
+        self._producer = producer
+        self._callback = callback
+        self._known: set[str] = set()
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers,
+        partition: int | None,
+    ) -> None:
+        where = _ANY_PARTITION if partition is None else partition
+        time_ms = timestamp or _EARLIEST_TIME_MS
+        named = list(headers) if headers else None
         try:
-            producer.produce(
-                topic, value, key, where, *callback, timestamp=timestamp, headers=list(headers) if headers else None
-            )
-        except BufferError:
-            producer.poll(0.1)
+            while True:
+                try:
+                    self._producer.produce(topic, value, key, where, *self._callback, timestamp=time_ms, headers=named)
+                    break
+                except BufferError:
+                    self._producer.poll(0.1)
+            if topic not in self._known:
+                self._producer.list_topics(topic, _METADATA_SECONDS)
+                self._known.add(topic)
         except KafkaException as error:
             raise streams_error(error.args[0], f"write to {topic}") from error
-        else:
-            return
 
 
 class TransactionalProducer:
@@ -88,6 +104,7 @@ class TransactionalProducer:
         self.in_transaction = False
         with mapped_errors("create a transactional producer"):
             self._producer = Producer({**_SETTINGS, **kafka, **(overrides or {}), **forced}, logger=quiet)
+        self._send = _Sender(self._producer).send
 
     def init(self) -> None:
         """Take the task over: aborts the transaction an earlier owner left open, and fences that owner for good.
@@ -119,7 +136,7 @@ class TransactionalProducer:
         """
         if not self.in_transaction:
             self._begin()
-        _produce(self._producer, topic, key, value, timestamp, headers, partition)
+        self._send(topic, key, value, timestamp, headers, partition)
 
     def commit(self, offsets: Mapping[TopicPartition, tuple[int, str]], group_id: str) -> None:
         """Commit what was sent and the offsets of its inputs, all or nothing.
@@ -196,6 +213,7 @@ class IdempotentProducer:
             self._producer = Producer(
                 {**_SETTINGS, **kafka, **(overrides or {}), "delivery.report.only.error": True}, logger=quiet
             )
+        self._sender = _Sender(self._producer, self._delivered)
 
     def send(
         self,
@@ -207,7 +225,7 @@ class IdempotentProducer:
         partition: int | None,
     ) -> None:
         """Send a record; `flush` tells whether it arrived. Arguments as for `TransactionalProducer.send`."""
-        _produce(self._producer, topic, key, value, timestamp, headers, partition, self._delivered)
+        self._sender.send(topic, key, value, timestamp, headers, partition)
 
     def flush(self) -> None:
         """Wait until everything sent has arrived.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pipeline.errors import BrokerError, RangeError
-from pipeline.kafka.admin import Admin
 from pipeline.kafka.consumer import RecordConsumer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from pipeline.kafka.admin import Admin
     from pipeline.records import OffsetRange, RawRecord, TopicPartition
 
 _BATCH = 10_000
@@ -40,7 +40,7 @@ def check_ranges(admin: Admin, ranges: Mapping[TopicPartition, OffsetRange]) -> 
 
 
 def read_range(
-    kafka: Mapping[str, str], ranges: Mapping[TopicPartition, OffsetRange]
+    admin: Admin, kafka: Mapping[str, str], ranges: Mapping[TopicPartition, OffsetRange]
 ) -> Iterator[tuple[TopicPartition, list[RawRecord]]]:
     """Read ranges of partitions; batches of different partitions alternate, each in order of offsets.
 
@@ -48,6 +48,7 @@ def read_range(
     transaction markers and compacted gaps leave the last offsets without records.
 
     Args:
+        admin: Asks the brokers whether the ranges are there.
         kafka: Client properties.
         ranges: What to read; empty ranges give nothing.
 
@@ -55,7 +56,7 @@ def read_range(
         RangeError: If a range cannot be read completely.
         BrokerError: If the brokers fall silent.
     """
-    check_ranges(Admin(kafka), ranges)
+    check_ranges(admin, ranges)
     open_ranges = {tp: r for tp, r in ranges.items() if r.size}
     if not open_ranges:
         return

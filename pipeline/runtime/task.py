@@ -213,6 +213,11 @@ class Task:
         queue = self._queues.of(tp)
         return len(queue) if queue is not None else 0
 
+    def position(self, tp: TopicPartition) -> int:
+        """The next offset of an input that has not been processed; -1 if it was never read."""
+        queue = self._queues.of(tp)
+        return queue.committable_offset() if queue is not None else -1
+
     def is_ready(self) -> bool:
         """Whether the next record may be chosen now (`PartitionGroup.readyToProcess`).
 
@@ -285,9 +290,9 @@ class Task:
         """Whether a processor has asked for a commit."""
         return self._context.commit_requested
 
-    def cached_bytes(self) -> int:
-        """Estimated size of what the stores hold in memory."""
-        return sum(store.cached_bytes() for store in self._stores.values())
+    def held_back_bytes(self) -> int:
+        """Estimated size of what the stores have not committed yet."""
+        return sum(store.held_back_bytes() for store in self._stores.values())
 
     def prepare_commit(self) -> TaskCommit:
         """Flush caches, which may forward records, then send the changelog records.

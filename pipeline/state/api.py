@@ -174,8 +174,8 @@ class StateStore(Protocol):
         """Give held-back updates to the listener, in the order in which their keys became dirty."""
         ...
 
-    def cached_bytes(self) -> int:
-        """Estimated size of what the store holds in memory, bytes."""
+    def held_back_bytes(self) -> int:
+        """Estimated size of the updates since the last commit, bytes."""
         ...
 
     def changelog(self) -> Iterator[ChangelogRecord]:

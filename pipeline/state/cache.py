@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pipeline.records import Headers, RecordMetadata
     from pipeline.state.codec import ValueCodec
 
-_ENTRY_OVERHEAD_BYTES = 200
+ENTRY_OVERHEAD_BYTES = 200
 """What an entry costs beside its serialized key and value: the objects around them, measured with sys.getsizeof."""
 
 
@@ -45,7 +45,7 @@ class UpdateCache:
     dirty: dict[bytes, Dirty] = field(default_factory=dict)
     _listener: Callable[[CachedUpdate], None] | None = None
     _send_old_values: bool = False
-    _entry_bytes: int = _ENTRY_OVERHEAD_BYTES
+    _entry_bytes: int = ENTRY_OVERHEAD_BYTES
 
     def listen(self, listener: Callable[[CachedUpdate], None], *, send_old_values: bool) -> None:
         """Tell `listener` about every update that is flushed."""
@@ -63,7 +63,7 @@ class UpdateCache:
             data = None if value is None else self.codec.encode(value)
             self.put(store_key, data, last.timestamp)
             if data is not None:
-                self._entry_bytes = len(store_key) + len(data) + _ENTRY_OVERHEAD_BYTES
+                self._entry_bytes = len(store_key) + len(data) + ENTRY_OVERHEAD_BYTES
             if self._listener is not None:
                 old = self.codec.decode(old_data) if old_data is not None and self._send_old_values else None
                 timestamp = last.timestamp if value is None else value.timestamp
@@ -75,11 +75,11 @@ class UpdateCache:
         values = ((key, self.values[key]) for key in self.dirty)
         return {key: None if value is None else self.codec.encode(value) for key, value in values}
 
-    def estimated_bytes(self) -> int:
-        """Estimated size of all entries, from the size of the last one flushed."""
-        return len(self.values) * self._entry_bytes
+    def dirty_bytes(self) -> int:
+        """Estimated size of the dirty entries, from the size of the last one flushed."""
+        return len(self.dirty) * self._entry_bytes
 
     def drop_clean(self, limit_bytes: int) -> None:
         """Forget decoded values that are not dirty, if all together take more than `limit_bytes`."""
-        if self.estimated_bytes() > limit_bytes:
+        if len(self.values) * self._entry_bytes > limit_bytes:
             self.values = {key: self.values[key] for key in self.dirty}

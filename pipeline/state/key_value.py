@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pipeline.state.cache import Dirty, UpdateCache
+from pipeline.state.cache import ENTRY_OVERHEAD_BYTES, Dirty, UpdateCache
 from pipeline.state.codec import codec_of
 from pipeline.state.pending import merged_scan, prefix_end
 
@@ -118,9 +118,10 @@ class KeyValueStateStore:
         if self._cache is not None:
             self._cache.flush()
 
-    def cached_bytes(self) -> int:
-        """Estimated size of what the store holds in memory."""
-        return self._cache.estimated_bytes() if self._cache is not None else 0
+    def held_back_bytes(self) -> int:
+        """Estimated size of the updates since the last commit."""
+        held_back = self._cache.dirty_bytes() if self._cache is not None else 0
+        return held_back + len(self._pending) * ENTRY_OVERHEAD_BYTES
 
     def changelog(self) -> Iterator[ChangelogRecord]:
         """One record per key written since the last commit."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from pipeline.state.cache import Dirty, UpdateCache
+from pipeline.state.cache import ENTRY_OVERHEAD_BYTES, Dirty, UpdateCache
 from pipeline.state.codec import codec_of
 from pipeline.state.key_value import CLEAN_CACHE_BYTES
 from pipeline.state.pending import merged_scan
@@ -127,9 +127,10 @@ class WindowStateStore:
         if self._cache is not None:
             self._cache.flush()
 
-    def cached_bytes(self) -> int:
-        """Estimated size of what the store holds in memory."""
-        return self._cache.estimated_bytes() if self._cache is not None else 0
+    def held_back_bytes(self) -> int:
+        """Estimated size of the updates since the last commit."""
+        held_back = self._cache.dirty_bytes() if self._cache is not None else 0
+        return held_back + len(self._pending) * ENTRY_OVERHEAD_BYTES
 
     def changelog(self) -> Iterator[ChangelogRecord]:
         """One record per window written since the last commit."""

@@ -18,7 +18,7 @@ from pipeline.state.rocksdb import RocksDbBackend
 from pipeline.state.stores import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pipeline.state.api import CachedUpdate
@@ -35,7 +35,7 @@ class Context:
 
 
 @pytest.fixture(params=["memory", "rocksdb"])
-def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Any]:
+def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Any]]:
     """Gives the same backend again, as after a restart."""
     opened: list[Any] = [MemoryBackend() if request.param == "memory" else RocksDbBackend(tmp_path / "0_0")]
 
@@ -45,8 +45,8 @@ def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Any]:
             opened[0] = RocksDbBackend(tmp_path / "0_0")
         return opened[0]
 
-    request.addfinalizer(lambda: opened[0].close())
-    return again
+    yield again
+    opened[0].close()
 
 
 @pytest.fixture(params=[True, False], ids=["cached", "uncached"])

@@ -1,0 +1,66 @@
+"""`millrace`: the entry point, and what all commands share."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from pipeline.cli import broker, describe, worker
+from pipeline.cli.project import Settings
+from pipeline.errors import StreamsError
+
+app = typer.Typer(
+    name="millrace",
+    help="Kafka Streams' model in Python: live workers, bounded runs on Spark, and releases between them.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(broker.app, name="broker")
+app.command("describe")(describe.describe)
+app.command("worker")(worker.worker)
+
+INTERRUPTED = 130
+FAILED = 1
+
+
+@app.callback()
+def settings(
+    context: typer.Context,
+    config: Annotated[Path, typer.Option(envvar="MILLRACE_CONFIG", help="The project's streams.toml.")] = Path(
+        "streams.toml"
+    ),
+    home: Annotated[
+        Path, typer.Option(envvar="MILLRACE_HOME", help="Where downloads are kept, and the embedded broker's data.")
+    ] = Path("~/.cache/millrace"),
+    *,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens.")] = False,
+) -> None:
+    """Read the options that come before the command."""
+    level = logging.INFO if verbose else logging.WARNING
+    logging.basicConfig(level=level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    context.obj = Settings(config, home.expanduser(), dict(os.environ))
+
+
+def run() -> None:
+    """Run `millrace`; errors that users can act on are shown without a traceback."""
+    sys.path.insert(0, str(Path.cwd()))  # applications are found where the command is started
+    try:
+        app()
+    except StreamsError as error:
+        console = Console(stderr=True)
+        console.print(f"[bold red]Error:[/] {_escaped(error.message)}", soft_wrap=True)
+        if error.hint:
+            console.print(f"[yellow]Hint:[/] {_escaped(error.hint)}", soft_wrap=True)
+        sys.exit(FAILED)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("[", "\\[")

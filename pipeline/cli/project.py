@@ -1,0 +1,56 @@
+"""What the options before a command say, and how commands get at applications and brokers from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pipeline.config import ProjectConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import typer
+
+    from pipeline.hosting.application import Application
+    from pipeline.kafka.broker import EmbeddedBroker
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The options before the command.
+
+    Args:
+        config: Path of `streams.toml`.
+        home: Where downloads and the embedded broker are kept.
+        environ: The environment.
+    """
+
+    config: Path
+    home: Path
+    environ: Mapping[str, str]
+
+    def project(self) -> ProjectConfig:
+        """The project's configuration."""
+        return ProjectConfig.load(self.config, self.environ)
+
+    def application(self, name: str, version: str | None = None) -> Application:
+        """One version of an application, with its topology built."""
+        from pipeline import StreamsBuilder  # noqa: PLC0415 - `millrace --help` must be fast
+        from pipeline.hosting.application import load_application  # noqa: PLC0415 - as above
+
+        return load_application(self.project(), name, StreamsBuilder, version=version)
+
+    def broker(self, port: int) -> EmbeddedBroker:
+        """The embedded broker of this home."""
+        from pipeline.kafka.broker import EmbeddedBroker  # noqa: PLC0415 - as above
+
+        return EmbeddedBroker(self.home / "broker", self.home, port)
+
+
+def settings_of(context: typer.Context) -> Settings:
+    """The options before the command."""
+    found = context.find_object(Settings)
+    assert found is not None, "the callback sets it"  # noqa: S101 - a mistake of this package
+    return found

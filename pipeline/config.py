@@ -1,0 +1,304 @@
+"""`streams.toml`: which applications there are, where Kafka is, and how they run.
+
+Read with the standard library only, so that Airflow may parse it for every DAG. Whatever is not known is refused, with
+the nearest name that is.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import re
+import tomllib
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+EXACTLY_ONCE = "exactly_once"
+AT_LEAST_ONCE = "at_least_once"
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_SECRET = re.compile(r"password|secret|token|jaas|private|\.pem", re.IGNORECASE)
+_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+_PREFIXES = ("consumer.", "producer.", "topic.")
+_EOS_COMMIT_INTERVAL_MS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsConfig:
+    """Kafka Streams' own settings, dots written as underscores; times in ms, sizes in bytes.
+
+    Args:
+        commit_interval_ms: How often to commit; 100 under exactly_once unless set.
+        state_dir: Where local state is kept, relative to `streams.toml`.
+        statestore_cache_max_bytes: Size of the stores' caches at which a commit comes early.
+        max_task_idle_ms: How long to wait for an empty input before others go ahead; -1 not at all.
+        buffered_records_per_partition: Above this, an input is not fetched for a while.
+        poll_ms: How long a poll waits for records.
+        task_timeout_ms: How long to retry while brokers do not answer.
+        replication_factor: Of internal topics; -1 for the brokers' default.
+        deserialization_exception_handler: `fail` or `continue`.
+        processing_exception_handler: `fail` or `continue`.
+        consumer: Client properties of consumers (`consumer.` prefix).
+        producer: Client properties of producers (`producer.` prefix).
+        topic: Settings of internal topics (`topic.` prefix).
+    """
+
+    commit_interval_ms: int = 30_000
+    state_dir: str = ".millrace/state"
+    statestore_cache_max_bytes: int = 10 * 1024 * 1024
+    max_task_idle_ms: int = 0
+    buffered_records_per_partition: int = 1000
+    poll_ms: int = 100
+    task_timeout_ms: int = 300_000
+    replication_factor: int = -1
+    deserialization_exception_handler: str = "fail"
+    processing_exception_handler: str = "fail"
+    consumer: Mapping[str, str] = field(default_factory=dict)
+    producer: Mapping[str, str] = field(default_factory=dict)
+    topic: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AppConfig:
+    """One application.
+
+    Args:
+        name: Its name; everything else refers to it.
+        topology: Where its topology is built: `module:attribute`, a function of a `StreamsBuilder`.
+        version: The version that goes live first; from then on the releases decide.
+        processing_guarantee: `exactly_once` or `at_least_once`.
+        schedule: Cron expression of bounded runs; None if there are none.
+        quality: Where its expectations are: `module:attribute`; None if there are none.
+        versions: Further versions to release, with their topologies.
+        streams: Kafka Streams' settings.
+    """
+
+    name: str
+    topology: str
+    version: str = "v1"
+    processing_guarantee: str = EXACTLY_ONCE
+    schedule: str | None = None
+    quality: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    streams: StreamsConfig = field(default_factory=StreamsConfig)
+
+    def application_id(self, version: str | None = None) -> str:
+        """`<name>-<version>`: consumer group, prefix of internal topics and of transactional ids."""
+        return f"{self.name}-{version or self.version}"
+
+    def topology_of(self, version: str) -> str:
+        """Where a version's topology is built.
+
+        Raises:
+            ConfigError: If there is no such version.
+        """
+        known = {self.version: self.topology, **self.versions}
+        if version not in known:
+            message = f"Application {self.name} has no version {version!r}"
+            raise ConfigError(message, hint=f"Declare it in [apps.{self.name}.versions]. {_nearest(version, known)}")
+        return known[version]
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectConfig:
+    """All of `streams.toml`.
+
+    Args:
+        path: Where it was read from; relative paths in it are relative to its directory.
+        kafka: librdkafka properties. Never printed: they may hold secrets.
+        apps: Applications by name.
+    """
+
+    path: Path
+    kafka: Mapping[str, str] = field(repr=False)
+    apps: Mapping[str, AppConfig]
+
+    @classmethod
+    def load(cls, path: Path, environ: Mapping[str, str]) -> ProjectConfig:
+        """Read and check a file.
+
+        Args:
+            path: The file.
+            environ: Where `${NAME}` in the `[kafka]` section is looked up.
+
+        Raises:
+            ConfigError: If the file cannot be read, or anything in it is unknown or impossible.
+        """
+        try:
+            content = tomllib.loads(path.read_text())
+        except FileNotFoundError as error:
+            message = f"There is no {path}"
+            raise ConfigError(message, hint="Name another file with --config or MILLRACE_CONFIG.") from error
+        except tomllib.TOMLDecodeError as error:
+            message = f"{path} is not TOML: {error}"
+            raise ConfigError(message) from error
+        _check_keys(path, "", content, ("kafka", "apps"))
+        kafka = _kafka(path, content.get("kafka", {}), environ)
+        apps = {name: _app(path, name, table) for name, table in content.get("apps", {}).items()}
+        return cls(path, kafka, apps)
+
+    def app(self, name: str) -> AppConfig:
+        """One application.
+
+        Raises:
+            ConfigError: If there is none of that name.
+        """
+        if name not in self.apps:
+            message = f"{self.path} has no application {name!r}"
+            raise ConfigError(message, hint=_nearest(name, self.apps))
+        return self.apps[name]
+
+    def state_directory(self, app: AppConfig) -> Path:
+        """Where an application's local state is kept."""
+        return (self.path.parent / app.streams.state_dir).resolve()
+
+
+def load_attribute(reference: str) -> Any:
+    """What `module:attribute` names.
+
+    Raises:
+        ConfigError: If there is no such module or attribute, or the module cannot be imported.
+    """
+    module_name, colon, attribute = reference.partition(":")
+    if not (module_name and colon and attribute):
+        message = f"{reference!r} is not module:attribute"
+        raise ConfigError(message)
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        message = f"Module {module_name!r} cannot be imported: {error}"
+        raise ConfigError(message, hint="Is it installed, or in the directory millrace was started in?") from error
+    if not hasattr(module, attribute):
+        message = f"Module {module_name} has no attribute {attribute!r}"
+        raise ConfigError(message, hint=_nearest(attribute, vars(module)))
+    return getattr(module, attribute)
+
+
+def _kafka(path: Path, table: Any, environ: Mapping[str, str]) -> dict[str, str]:
+    _check_type(path, "kafka", table, dict)
+    if "bootstrap.servers" not in table:
+        message = f'{path}: [kafka] needs "bootstrap.servers"'
+        raise ConfigError(message)
+    return {key: _expanded(path, key, str(value), environ) for key, value in table.items()}
+
+
+def _expanded(path: Path, key: str, value: str, environ: Mapping[str, str]) -> str:
+    def look_up(match: re.Match[str]) -> str:
+        if match[1] not in environ:
+            message = f"{path}: [kafka] {key} needs the environment variable {match[1]}, which is not set"
+            raise ConfigError(message)
+        return environ[match[1]]
+
+    return _VARIABLE.sub(look_up, value)
+
+
+def is_secret(key: str) -> bool:
+    """Whether a property must never be shown.
+
+    >>> is_secret("sasl.password"), is_secret("bootstrap.servers")
+    (True, False)
+    """
+    return bool(_SECRET.search(key))
+
+
+def _app(path: Path, name: str, table: Any) -> AppConfig:
+    where = f"apps.{name}"
+    _check_type(path, where, table, dict)
+    if not _NAME.fullmatch(name):
+        message = f"{path}: application name {name!r} has characters other than a-z A-Z 0-9 . _ -"
+        raise ConfigError(message)
+    texts = ("topology", "version", "processing_guarantee", "schedule", "quality")
+    _check_keys(path, where, table, (*texts, "versions", "config"))
+    if "topology" not in table:
+        message = f"{path}: [{where}] needs topology"
+        raise ConfigError(message, hint='For example topology = "my_module:build".')
+    for key in texts:
+        _check_type(path, f"{where}.{key}", table.get(key, ""), str)
+    guarantee = table.get("processing_guarantee", EXACTLY_ONCE)
+    if guarantee not in {EXACTLY_ONCE, AT_LEAST_ONCE}:
+        message = f"{path}: {where}.processing_guarantee is {guarantee!r}"
+        raise ConfigError(message, hint=f"Allowed: {EXACTLY_ONCE}, {AT_LEAST_ONCE}")
+    streams = streams_config(path, f"{where}.config", table.get("config", {}), guarantee)
+    given = {key: table[key] for key in texts if key in table}
+    return AppConfig(name, **given, versions=dict(table.get("versions", {})), streams=streams)
+
+
+def streams_config(path: Path, where: str, table: Mapping[str, Any], guarantee: str) -> StreamsConfig:
+    """Kafka Streams' settings from their dotted names.
+
+    Raises:
+        ConfigError: If one is unknown, or its value impossible.
+    """
+    known = {_dotted(f.name): f.name for f in fields(StreamsConfig) if f.name not in {"consumer", "producer", "topic"}}
+    given: dict[str, Any] = {}
+    if guarantee == EXACTLY_ONCE:
+        given["commit_interval_ms"] = _EOS_COMMIT_INTERVAL_MS
+    for key, value in table.items():
+        prefix = next((p for p in _PREFIXES if key.startswith(p)), None)
+        if prefix is not None:
+            given.setdefault(prefix[:-1], {})[key[len(prefix) :]] = str(value)
+            continue
+        if key not in known:
+            message = f"{path}: unknown setting {where}.{key}"
+            raise ConfigError(message, hint=_nearest(key, known))
+        given[known[key]] = _checked(path, f"{where}.{key}", key, value)
+    return StreamsConfig(**given)
+
+
+_HANDLERS = {
+    "fail": "fail",
+    "continue": "continue",
+    "LogAndFailExceptionHandler": "fail",
+    "LogAndContinueExceptionHandler": "continue",
+    "LogAndFailProcessingExceptionHandler": "fail",
+    "LogAndContinueProcessingExceptionHandler": "continue",
+}
+
+_LOWEST = {"max.task.idle.ms": -1, "replication.factor": -1, "commit.interval.ms": 0, "statestore.cache.max.bytes": 0}
+
+
+def _checked(path: Path, where: str, key: str, value: Any) -> Any:
+    if key.endswith("exception.handler"):
+        if value not in _HANDLERS:
+            message = f"{path}: {where} is {value!r}"
+            raise ConfigError(message, hint=f"Allowed: {', '.join(_HANDLERS)}")
+        return _HANDLERS[value]
+    if key == "state.dir":
+        _check_type(path, where, value, str)
+        return value
+    _check_type(path, where, value, int)
+    lowest = _LOWEST.get(key, 1)
+    if isinstance(value, bool) or value < lowest:
+        message = f"{path}: {where} is {value!r}, and must be at least {lowest}"
+        raise ConfigError(message)
+    return value
+
+
+def _dotted(name: str) -> str:
+    return name.replace("_", ".")
+
+
+def _check_keys(path: Path, where: str, table: Mapping[str, Any], allowed: Iterable[str]) -> None:
+    known = list(allowed)
+    for key in table:
+        if key not in known:
+            message = f"{path}: unknown key {f'{where}.' if where else ''}{key}"
+            raise ConfigError(message, hint=f"Allowed: {', '.join(known)}. {_nearest(key, known)}".strip())
+
+
+def _check_type(path: Path, where: str, value: Any, expected: Callable[..., Any]) -> None:
+    if not isinstance(value, expected):  # type: ignore[arg-type]
+        message = f"{path}: {where} is {value!r}, not a {expected.__name__}"
+        raise ConfigError(message)
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    names = [name for name in known if not name.startswith("_")]
+    close = difflib.get_close_matches(word, names, 1)
+    return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(sorted(names)) or 'none'}"

@@ -1,0 +1,105 @@
+"""One version of one application, ready to run: its topology, its topics, its tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pipeline.config import load_attribute
+from pipeline.errors import TopologyError
+from pipeline.kafka.admin import Admin, TopicSpec
+from pipeline.runtime.layout import Layout, plan_layout
+from pipeline.topology.topology import Topology
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from pipeline.config import AppConfig, ProjectConfig
+    from pipeline.topology.nodes import SubTopology
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """One version of one application.
+
+    Args:
+        config: How it is configured.
+        version: Which version this is.
+        topology: What it runs.
+        kafka: Client properties.
+        state_directory: Where local state of all applications is kept.
+        published: Public output topics by the name the topology uses, where records go elsewhere for now (staging).
+    """
+
+    config: AppConfig
+    version: str
+    topology: Topology
+    kafka: Mapping[str, str] = field(repr=False)
+    state_directory: Path
+    published: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        """The application id: `<name>-<version>`."""
+        return self.config.application_id(self.version)
+
+    @property
+    def directory(self) -> Path:
+        """Where this version's local state is kept."""
+        return self.state_directory / self.id
+
+    def sub_topology(self, number: int) -> SubTopology:
+        """A sub-topology by its id."""
+        return next(sub for sub in self.topology.sub_topologies() if sub.id == number)
+
+
+def load_application(
+    project: ProjectConfig,
+    name: str,
+    new_builder: Callable[[], object],
+    *,
+    version: str | None = None,
+    published: Mapping[str, str] | None = None,
+) -> Application:
+    """Build an application's topology.
+
+    Args:
+        project: All applications.
+        name: Which one.
+        new_builder: Makes the `StreamsBuilder` its function is given; hosts do not know the DSL.
+        version: Which version; the configured one if left out.
+        published: Where public outputs go instead, by the name the topology uses.
+
+    Raises:
+        ConfigError: If there is no such application, version or function.
+        TopologyError: If the function does not give a topology.
+    """
+    config = project.app(name)
+    chosen = version or config.version
+    reference = config.topology_of(chosen)
+    topology = load_attribute(reference)(new_builder())
+    if not isinstance(topology, Topology):
+        message = f"{reference} gave {topology!r}, not a Topology"
+        raise TopologyError(message, hint="End the function with `return builder.build()`.")
+    directory = project.state_directory(config)
+    return Application(config, chosen, topology, project.kafka, directory, published or {})
+
+
+def prepare(application: Application, admin: Admin) -> Layout:
+    """Check the topics an application reads and writes, and create its own.
+
+    Raises:
+        TopicError: If a topic is missing, or has the wrong number of partitions.
+    """
+    topology = application.topology
+    external = {*topology.source_topics, *(t for g in topology.global_stores for t in g.source.topics)}
+    layout = plan_layout(topology, application.id, admin.partitions(external))
+    sinks = [application.published.get(topic, topic) for topic in topology.sink_topics]
+    admin.require(sinks, f"application {application.id} writes to")
+    streams = application.config.streams
+    admin.create_topics(
+        TopicSpec(t.name, t.partitions, {**streams.topic, **t.config}, streams.replication_factor)
+        for t in layout.internal_topics
+    )
+    return layout

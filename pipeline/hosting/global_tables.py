@@ -1,0 +1,48 @@
+"""Fills the global stores from their topics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.kafka.ranges import read_range
+from pipeline.records import OffsetRange, TopicPartition
+from pipeline.runtime.global_state import GlobalState
+from pipeline.state.memory import MemoryBackend
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pipeline.hosting.application import Application
+    from pipeline.kafka.admin import Admin
+    from pipeline.runtime.ports import Clock
+
+
+def global_partitions(application: Application, admin: Admin) -> list[TopicPartition]:
+    """All partitions of the topics that global stores are filled from."""
+    topics = [topic for g in application.topology.global_stores for topic in g.source.topics]
+    counts = admin.partitions(topics)
+    return [TopicPartition(topic, number) for topic in topics for number in range(counts[topic])]
+
+
+def open_global_state(
+    application: Application, admin: Admin, clock: Clock, ends: Mapping[TopicPartition, int] | None = None
+) -> GlobalState:
+    """Open the global stores and fill them up to the given ends, or to the present ones.
+
+    They are kept in memory and read anew at every start: their topics are compacted, and every host is right without any
+    local file.
+
+    Raises:
+        RangeError: If an end lies beyond what has been written.
+        BrokerError: If the brokers do not answer.
+    """
+    state = GlobalState(application.topology, application.id, MemoryBackend(), clock)
+    wanted = ends if ends is not None else admin.end_offsets(global_partitions(application, admin))
+    first = admin.beginning_offsets(wanted)
+    ranges = {tp: OffsetRange(min(first[tp], end), end) for tp, end in wanted.items()}
+    for tp, records in read_range(admin, application.kafka, ranges):
+        if records:
+            state.apply(tp, records, records[-1].offset + 1)
+    for tp, end in wanted.items():
+        state.apply(tp, [], end)
+    return state

@@ -1,0 +1,268 @@
+"""`Worker`: takes over all tasks of an application, and runs them until it is told to stop."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from pipeline.errors import BrokerError, StreamsError, TaskCorruptedError, UnknownOutcomeError
+from pipeline.hosting.application import prepare
+from pipeline.hosting.clock import SystemClock
+from pipeline.hosting.global_tables import open_global_state
+from pipeline.hosting.owned_task import OwnedTask
+from pipeline.kafka.admin import Admin
+from pipeline.kafka.consumer import RecordConsumer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from pipeline.hosting.application import Application
+    from pipeline.kafka.consumer import Polled
+    from pipeline.records import TaskId, TopicPartition
+    from pipeline.runtime.global_state import GlobalState
+
+log = logging.getLogger(__name__)
+
+_RECORDS_PER_POLL = 10_000
+_RECORDS_PER_TURN = 1_000
+"""How many records a task processes before the next one has its turn."""
+_RETRY_SECONDS = 0.5
+
+
+class WorkerState(Enum):
+    """Where a worker stands (`KafkaStreams.State`)."""
+
+    CREATED = "created"
+    REBALANCING = "rebalancing"
+    RUNNING = "running"
+    PENDING_SHUTDOWN = "pending-shutdown"
+    NOT_RUNNING = "not-running"
+    ERROR = "error"
+
+
+TRANSITIONS: Mapping[WorkerState, frozenset[WorkerState]] = {
+    WorkerState.CREATED: frozenset({WorkerState.REBALANCING, WorkerState.PENDING_SHUTDOWN}),
+    WorkerState.REBALANCING: frozenset({WorkerState.RUNNING, WorkerState.PENDING_SHUTDOWN, WorkerState.ERROR}),
+    WorkerState.RUNNING: frozenset({WorkerState.REBALANCING, WorkerState.PENDING_SHUTDOWN, WorkerState.ERROR}),
+    WorkerState.PENDING_SHUTDOWN: frozenset({WorkerState.NOT_RUNNING, WorkerState.ERROR}),
+    WorkerState.NOT_RUNNING: frozenset(),
+    WorkerState.ERROR: frozenset(),
+}
+"""The legal transitions; `rebalancing` is the time in which tasks are taken over and restored."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSummary:
+    """What a worker has done so far, in records; `dropped` by reason."""
+
+    processed: int
+    restored: int
+    commits: int
+    dropped: Mapping[str, int]
+
+
+class Worker:
+    """Runs all tasks of one version of an application in this process.
+
+    Args:
+        application: What to run.
+        on_state: Told about every change of state.
+        on_restore: Told changelog, records restored and records expected.
+    """
+
+    def __init__(
+        self,
+        application: Application,
+        *,
+        on_state: Callable[[WorkerState], None] = lambda _state: None,
+        on_restore: Callable[[TopicPartition, int, int], None] | None = None,
+    ) -> None:
+        """Nothing is started before `run`."""
+        self.state = WorkerState.CREATED
+        self._application = application
+        self._streams = application.config.streams
+        self._on_state = on_state
+        self._on_restore = on_restore
+        self._stopping = False
+        self._admin = Admin(application.kafka)
+        self._clock = SystemClock()
+        self._tasks: dict[TaskId, OwnedTask] = {}
+        self._owner_of: dict[TopicPartition, OwnedTask] = {}
+        self._paused: set[TopicPartition] = set()
+        self._ends_seen: set[TopicPartition] = set()
+        self._consumer = RecordConsumer(application.kafka, self._streams.consumer)
+        self._global: GlobalState
+        self._processed = 0
+        self._restored = 0
+        self._commits = 0
+        self._dropped: Counter[str] = Counter()
+        self._last_commit_ms = 0
+
+    def stop(self) -> None:
+        """Ask it to finish the records at hand, commit, and let go of its tasks. May be called from a signal handler."""
+        self._stopping = True
+
+    def summary(self) -> WorkerSummary:
+        """What it has done so far."""
+        dropped = self._dropped + sum((o.task.dropped for o in self._tasks.values()), Counter[str]())
+        return WorkerSummary(self._processed, self._restored, self._commits, dict(dropped))
+
+    def is_caught_up(self) -> bool:
+        """Whether all that was in the topics at the last look is processed and committed."""
+        return self._is_idle and not any(o.task.needs_commit for o in self._tasks.values())
+
+    def run(self, *, until_caught_up: bool = False) -> WorkerSummary:
+        """Run until told to stop.
+
+        Args:
+            until_caught_up: Stop as well once all inputs have been read to their ends and processed.
+
+        Raises:
+            TopicError: If topics are missing or do not fit.
+            TaskMigratedError: If another worker has taken over.
+            RecordError: If a record cannot be handled, and is not to be skipped.
+            BrokerError: If brokers do not answer for longer than `task.timeout.ms`.
+        """
+        try:
+            self._start()
+            while not self._stopping and not (until_caught_up and self._has_finished()):
+                self._run_once()
+            self._move_to(WorkerState.PENDING_SHUTDOWN)
+            self._commit_all()
+            summary = self.summary()
+        except BaseException:
+            self.state = WorkerState.ERROR
+            self._on_state(self.state)
+            raise
+        else:
+            self._move_to(WorkerState.NOT_RUNNING)
+            return summary
+        finally:
+            self._close()
+
+    def _start(self) -> None:
+        self._move_to(WorkerState.REBALANCING)
+        layout = prepare(self._application, self._admin)
+        self._global = open_global_state(self._application, self._admin, self._clock)
+        for task_id in layout.tasks:
+            owned = OwnedTask(self._application, layout, task_id, self._admin, self._clock, self._global.stores)
+            self._tasks[task_id] = owned
+            self._owner_of |= dict.fromkeys(owned.inputs, owned)
+            self._take_over(owned)
+        self._consumer.assign(self._global.positions())
+        self._move_to(WorkerState.RUNNING)
+
+    def _take_over(self, owned: OwnedTask) -> None:
+        owned.open(self._on_restore)
+        self._restored += owned.restored_records
+        self._ends_seen -= set(owned.inputs)
+        self._paused -= set(owned.inputs)
+        self._consumer.assign(owned.starts())
+        log.info("task %s taken over, %d records restored", owned.id, owned.restored_records)
+
+    def _run_once(self) -> None:
+        timeout_s = self._streams.poll_ms / 1000 if self._is_idle else 0
+        self._hand_out(self._consumer.poll(_RECORDS_PER_POLL, timeout_s))
+        processed = 0
+        for owned in self._tasks.values():
+            processed += owned.task.process(_RECORDS_PER_TURN)
+            owned.task.punctuate_wall_clock()
+        self._processed += processed
+        self._balance_fetching()
+        now_ms = self._clock.now_ms()
+        is_due = now_ms - self._last_commit_ms >= self._streams.commit_interval_ms
+        if is_due or self._cache_is_full():
+            self._commit_all()
+            self._last_commit_ms = now_ms
+        else:
+            self._commit(owned for owned in self._tasks.values() if owned.task.commit_requested)
+
+    def _hand_out(self, polled: Polled) -> None:
+        for tp, records in polled.records.items():
+            self._ends_seen.discard(tp)
+            if tp in self._owner_of:
+                self._owner_of[tp].task.add_records(tp, records)
+            else:
+                self._global.apply(tp, records, records[-1].offset + 1)
+        for tp, end in polled.ends.items():
+            self._ends_seen.add(tp)
+            if tp in self._owner_of:
+                self._owner_of[tp].task.reached_end(tp, end)
+
+    @property
+    def _is_idle(self) -> bool:
+        return not any(owned.task.buffered(tp) for tp, owned in self._owner_of.items())
+
+    def _has_finished(self) -> bool:
+        """Whether every input has been read to its end, processed and committed: then nothing can follow any more."""
+        if not self._is_idle or not self._ends_seen.issuperset(self._owner_of):
+            return False
+        if any(owned.task.needs_commit for owned in self._tasks.values()):
+            self._commit_all()  # may write to repartition topics, whose ends then have to be reached again
+            return False
+        positions = {tp: owned.task.position(tp) for tp, owned in self._owner_of.items()}
+        ends = self._admin.end_offsets(positions)
+        return all(positions[tp] >= ends[tp] or ends[tp] == 0 for tp in positions)
+
+    def _balance_fetching(self) -> None:
+        """Stop fetching inputs of which enough records wait, so that memory stays bounded."""
+        limit = max(self._streams.buffered_records_per_partition, 2 * _RECORDS_PER_TURN)
+        full = {tp for tp, owned in self._owner_of.items() if owned.task.buffered(tp) > limit}
+        if full - self._paused:
+            self._consumer.pause(full - self._paused)
+        if self._paused - full:
+            self._consumer.resume(self._paused - full)
+        self._paused = full
+
+    def _cache_is_full(self) -> bool:
+        held_back = sum(owned.task.held_back_bytes() for owned in self._tasks.values())
+        return held_back > self._streams.statestore_cache_max_bytes
+
+    def _commit_all(self) -> None:
+        self._commit(owned for owned in self._tasks.values() if owned.task.needs_commit)
+
+    def _commit(self, tasks: Iterable[OwnedTask]) -> None:
+        for owned in list(tasks):
+            try:
+                owned.commit()
+            except (UnknownOutcomeError, TaskCorruptedError, BrokerError) as error:
+                if isinstance(error, BrokerError) and not error.retriable:
+                    raise
+                log.warning("task %s starts over from its last commit: %s", owned.id, error)
+                self._start_over(owned)
+            else:
+                self._commits += 1
+
+    def _start_over(self, owned: OwnedTask) -> None:
+        """Take a task over anew, as often as brokers need to come back, within `task.timeout.ms`."""
+        deadline = time.monotonic() + self._streams.task_timeout_ms / 1000
+        self._dropped += owned.task.dropped
+        while True:
+            owned.close()
+            self._consumer.unassign(owned.inputs)
+            try:
+                self._take_over(owned)
+            except StreamsError as error:
+                may_come_back = isinstance(error, UnknownOutcomeError) or getattr(error, "retriable", False)
+                if not may_come_back or time.monotonic() > deadline or self._stopping:
+                    raise
+                log.warning("task %s: %s", owned.id, error)
+                time.sleep(_RETRY_SECONDS)
+            else:
+                return
+
+    def _close(self) -> None:
+        for owned in self._tasks.values():
+            owned.close()
+        self._consumer.close()
+
+    def _move_to(self, state: WorkerState) -> None:
+        if state not in TRANSITIONS[self.state]:
+            message = f"Worker cannot go from {self.state.value} to {state.value}"
+            raise StreamsError(message)
+        self.state = state
+        self._on_state(state)

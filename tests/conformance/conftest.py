@@ -1,0 +1,112 @@
+"""One fixture, `host`: the same case in memory, by a worker, and (where pyspark runs) by Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+from pipeline import StreamsBuilder
+from pipeline.config import AT_LEAST_ONCE, EXACTLY_ONCE, AppConfig, StreamsConfig
+from pipeline.hosting.application import Application
+from pipeline.testing import TopologyTestDriver
+from pipeline.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from pipeline.records import RawRecord
+    from pipeline.topology.topology import Topology
+
+
+class Host(Protocol):
+    """Runs a topology over inputs and gives what it wrote."""
+
+    name: str
+
+    def topic(self, name: str) -> str:
+        """What a case's topic is called on this host."""
+        ...
+
+    def run(
+        self, build: Callable[[StreamsBuilder], Topology], inputs: Mapping[str, Any], *outputs: str, partitions: int = 1
+    ) -> dict[str, list[RawRecord]]:
+        """Records per output topic, partition by partition."""
+        ...
+
+
+@dataclass
+class DriverHost:
+    name: str = "driver"
+
+    def topic(self, name: str) -> str:
+        return name
+
+    def run(
+        self,
+        build: Callable[[StreamsBuilder], Topology],
+        inputs: Mapping[str, Any],
+        *outputs: str,
+        partitions: int = 1,  # noqa: ARG002 - the driver has one
+    ) -> dict[str, list[RawRecord]]:
+        with TopologyTestDriver(build(StreamsBuilder())) as driver:
+            for topic, records in inputs.items():
+                for key, value, timestamp in records:
+                    driver._pipe(topic, key, value, timestamp, ())
+            return {topic: driver.read_raw(topic) for topic in outputs}
+
+
+@dataclass
+class KafkaHost:
+    """What the hosts on a real broker share. Topics are never used twice: clients remember those of their name."""
+
+    broker: Any
+    unique: str
+    state: Path
+    guarantee: str = EXACTLY_ONCE
+    name: str = "worker"
+
+    def topic(self, name: str) -> str:
+        return f"{self.unique}.{name}"
+
+    def application(self, topology: Topology, **streams: Any) -> Application:
+        config = AppConfig(
+            self.unique,
+            "none:none",
+            processing_guarantee=self.guarantee,
+            streams=StreamsConfig(commit_interval_ms=100, **streams),
+        )
+        return Application(config, "v1", topology, self.broker.kafka, self.state)
+
+    def run(
+        self,
+        build: Callable[[StreamsBuilder], Topology],
+        inputs: Mapping[str, Any],
+        *outputs: str,
+        partitions: int = 1,
+    ) -> dict[str, list[RawRecord]]:
+        self.broker.create(partitions, *map(self.topic, [*inputs, *outputs]))
+        for topic, records in inputs.items():
+            self.broker.write(self.topic(topic), records)
+        self.process(self.application(build(StreamsBuilder())))
+        return {topic: self.broker.read(self.topic(topic)) for topic in outputs}
+
+    def process(self, application: Application) -> None:
+        Worker(application).run(until_caught_up=True)
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("driver", marks=pytest.mark.driver),
+        pytest.param("worker", marks=[pytest.mark.worker, pytest.mark.broker]),
+        pytest.param("worker-alos", marks=[pytest.mark.worker, pytest.mark.broker]),
+    ]
+)
+def host(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Any:
+    if request.param == "driver":
+        return DriverHost()
+    broker = request.getfixturevalue("broker")
+    guarantee = AT_LEAST_ONCE if request.param == "worker-alos" else EXACTLY_ONCE
+    return KafkaHost(broker, unique, tmp_path, guarantee)

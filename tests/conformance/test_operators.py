@@ -1,0 +1,228 @@
+"""What operators do, on every host."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from pipeline import (
+    JSON,
+    LONG,
+    STRING,
+    Consumed,
+    Grouped,
+    Materialized,
+    Processor,
+    Produced,
+    PunctuationType,
+    Record,
+    Repartitioned,
+    Stores,
+    StreamsBuilder,
+    TimeWindows,
+    Topology,
+    windowed,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pipeline.records import RawRecord
+
+STRINGS: Consumed[str, str] = Consumed(STRING, STRING)
+TEXT: Produced[str, str] = Produced(STRING, STRING)
+SECOND = timedelta(seconds=1)
+
+
+def lines(*records: tuple[str | None, str | None, int]) -> list[tuple[bytes | None, bytes | None, int]]:
+    return [(k.encode() if k is not None else None, v.encode() if v is not None else None, t) for k, v, t in records]
+
+
+def texts(records: Sequence[RawRecord]) -> list[tuple[str | None, str | None, int]]:
+    return [(r.key and r.key.decode(), r.value and r.value.decode(), r.timestamp) for r in records]
+
+
+def latest(records: Sequence[RawRecord]) -> dict[bytes | None, RawRecord]:
+    return {record.key: record for record in records}
+
+
+def test_stateless_operators_keep_order_timestamps_and_null_values(host: Any) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        stream = builder.stream(host.topic("in"), STRINGS)
+        stream.filter(lambda _k, v: v != "no").map_values(lambda v: v and v.upper()).to(host.topic("out"), TEXT)
+        stream.flat_map_values(lambda k, v: [f"{k}:{c}" for c in v or "" if v != "no"]).to(host.topic("letters"), TEXT)
+        stream.map(lambda k, v: (v, k)).to(host.topic("swapped"), TEXT)
+        return builder.build()
+
+    given = {"in": lines(("a", "xy", 5), (None, "no", 6), ("b", None, 3), (None, "z", 9))}
+    found = host.run(build, given, "out", "letters", "swapped")
+    assert texts(found["out"]) == [("a", "XY", 5), ("b", None, 3), (None, "Z", 9)]
+    assert texts(found["letters"]) == [("a", "a:x", 5), ("a", "a:y", 5), (None, "None:z", 9)]
+    assert texts(found["swapped"]) == [("xy", "a", 5), ("no", None, 6), (None, "b", 3), ("z", None, 9)]
+
+
+def test_counting_by_another_key_goes_through_a_repartition_and_counts_everything(host: Any) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        stream = builder.stream(host.topic("in"), STRINGS)
+        stream.group_by(lambda _k, v: v, Grouped(STRING, STRING)).count(Materialized("counts")).to_stream().to(
+            host.topic("out"), Produced(STRING, LONG)
+        )
+        return builder.build()
+
+    words = ["a", "b", "a", "c", "a", "b"]
+    given = {"in": lines(*[(f"k{n}", word, n + 1) for n, word in enumerate(words)])}
+    found = latest(host.run(build, given, "out", partitions=3)["out"])
+    assert {key: LONG.deserialize(r.value or b"") for key, r in found.items()} == {b"a": 3, b"b": 2, b"c": 1}
+    assert found[b"a"].timestamp == 5
+
+
+def test_reduce_and_aggregate_see_values_in_order_and_skip_null_keys_and_values(host: Any) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        grouped = builder.stream(host.topic("in"), STRINGS).group_by_key()
+        plain = Materialized("reduced", STRING, STRING, caching=False)
+        grouped.reduce(lambda aggregate, value: aggregate + value, plain).to_stream().to(host.topic("reduced"), TEXT)
+        grouped.aggregate(
+            lambda: "", lambda k, v, aggregate: f"{aggregate}{k}{v}", Materialized("agg", STRING, STRING, caching=False)
+        ).to_stream().to(host.topic("aggregated"), TEXT)
+        return builder.build()
+
+    given = {"in": lines(("a", "1", 5), ("a", "2", 3), (None, "x", 6), ("a", None, 7), ("a", "3", 8))}
+    found = host.run(build, given, "reduced", "aggregated")
+    assert texts(found["reduced"]) == [("a", "1", 5), ("a", "12", 5), ("a", "123", 8)]
+    assert texts(found["aggregated"]) == [("a", "a1", 5), ("a", "a1a2", 5), ("a", "a1a2a3", 8)]
+
+
+def test_a_late_record_inside_grace_updates_its_window_and_one_behind_is_dropped(host: Any) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        windows = TimeWindows.of(5 * SECOND, grace=2 * SECOND)
+        counts = (
+            builder.stream(host.topic("in"), STRINGS)
+            .group_by_key()
+            .windowed_by(windows)
+            .count(Materialized(caching=False))
+        )
+        counts.to_stream().to(host.topic("out"), Produced(windowed(STRING), LONG))
+        return builder.build()
+
+    times = (1000, 3000, 6000, 2000, 6999, 7000, 4000)
+    found = host.run(build, {"in": lines(*[("k", "v", t) for t in times])}, "out")["out"]
+    serde = windowed(STRING, 5 * SECOND)
+    counted = [(serde.deserialize(r.key).window.start, LONG.deserialize(r.value), r.timestamp) for r in found]
+    assert counted == [(0, 1, 1000), (0, 2, 3000), (5000, 1, 6000), (0, 3, 3000), (5000, 2, 6999), (5000, 3, 7000)]
+
+
+def test_hopping_windows_count_a_record_in_each_window_it_falls_into(host: Any) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        windows = TimeWindows.of(4 * SECOND, grace=SECOND).advance_by(2 * SECOND)
+        counts = (
+            builder.stream(host.topic("in"), STRINGS)
+            .group_by_key()
+            .windowed_by(windows)
+            .count(Materialized(caching=False))
+        )
+        counts.to_stream().to(host.topic("out"), Produced(windowed(STRING), LONG))
+        return builder.build()
+
+    found = host.run(build, {"in": lines(("k", "v", 1000), ("k", "v", 3000))}, "out")["out"]
+    serde = windowed(STRING, 4 * SECOND)
+    assert [(serde.deserialize(r.key).window.start, LONG.deserialize(r.value)) for r in found] == [
+        (0, 1),
+        (0, 2),
+        (2000, 1),
+    ]
+
+
+def test_a_stream_joins_the_table_as_it_is_at_the_records_time(host: Any) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        table = builder.table(host.topic("table"), STRINGS)
+        stream = builder.stream(host.topic("stream"), STRINGS)
+        stream.join(table, lambda v, t: f"{v}-{t}").to(host.topic("inner"), TEXT)
+        stream.left_join(table, lambda k, v, t: f"{k}:{v}-{t}").to(host.topic("left"), TEXT)
+        return builder.build()
+
+    given = {
+        "table": lines(("a", "1", 1), ("b", "1", 1), (None, "x", 1), ("b", None, 2)),
+        "stream": lines(("a", "x", 10), ("b", "y", 11), ("c", "z", 12), ("a", None, 13)),
+    }
+    found = host.run(build, given, "inner", "left")
+    assert texts(found["inner"]) == [("a", "x-1", 10)]
+    assert texts(found["left"]) == [("a", "a:x-1", 10), ("b", "b:y-None", 11), ("c", "c:z-None", 12)]
+
+
+def test_a_join_after_a_change_of_key_repartitions_the_stream(host: Any) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        table = builder.table(host.topic("table"), STRINGS)
+        stream = builder.stream(host.topic("stream"), STRINGS).select_key(lambda _k, v: v)
+        stream.repartition(Repartitioned(STRING, STRING, name="by-value")).join(table, lambda v, t: f"{v}-{t}").to(
+            host.topic("out"), TEXT
+        )
+        return builder.build()
+
+    given = {
+        "table": lines(*[(f"v{n}", f"t{n}", 1) for n in range(9)]),
+        "stream": lines(("x", "v3", 5), ("y", "v7", 6)),
+    }
+    found = host.run(build, given, "out", partitions=3)["out"]
+    assert sorted(texts(found)) == [("v3", "v3-t3", 5), ("v7", "v7-t7", 6)]
+
+
+def test_a_global_table_is_joined_by_any_key(host: Any) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        carriers = builder.global_table(host.topic("carriers"), STRINGS)
+        flights = builder.stream(host.topic("flights"), Consumed(STRING, JSON))
+        flights.join(carriers, lambda v, c: f"{v['n']} {c}", key=lambda _k, v: v["carrier"]).to(
+            host.topic("inner"), TEXT
+        )
+        flights.left_join(carriers, lambda v, c: f"{v['n']} {c}", key=lambda _k, v: v["carrier"]).to(
+            host.topic("left"), TEXT
+        )
+        return builder.build()
+
+    given = {
+        "carriers": lines(("AA", "American", 1), ("UA", "United", 1)),
+        "flights": [(b"f", JSON.serialize({"n": n, "carrier": c}), n) for n, c in enumerate(["UA", "XX", "AA"], 1)],
+    }
+    found = host.run(build, given, "inner", "left", partitions=1)
+    assert texts(found["inner"]) == [("f", "1 United", 1), ("f", "3 American", 3)]
+    assert texts(found["left"]) == [("f", "1 United", 1), ("f", "2 None", 2), ("f", "3 American", 3)]
+
+
+class Totals(Processor[str, str]):
+    """Counts per key; forwards everything once a second of stream time."""
+
+    def init(self, context: Any) -> None:
+        self.context = context
+        self.store = context.get_state_store("totals")
+        context.schedule(SECOND, PunctuationType.STREAM_TIME, self.forward_all)
+
+    def process(self, record: Record[str, str]) -> None:
+        self.store.put(record.key, (self.store.get(record.key) or 0) + 1)
+
+    def forward_all(self, timestamp: int) -> None:
+        for key, total in self.store.all():
+            self.context.forward(Record(key, total, timestamp))
+
+
+def test_a_processor_uses_its_store_and_is_punctuated_by_stream_time_without_bursts(host: Any) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        builder.add_state_store(Stores.key_value_store("totals", STRING, LONG))
+        builder.stream(host.topic("in"), STRINGS).process(Totals, "totals").to(
+            host.topic("out"), Produced(STRING, LONG)
+        )
+        return builder.build()
+
+    given = {"in": lines(("a", "", 100), ("b", "", 900), ("a", "", 1000), ("a", "", 5500), ("a", "", 5900))}
+    found = [(r.key, LONG.deserialize(r.value), r.timestamp) for r in host.run(build, given, "out")["out"]]
+    assert found == [(b"a", 1, 100), (b"a", 2, 1000), (b"b", 1, 1000), (b"a", 3, 5500), (b"b", 1, 5500)]
+
+
+def test_merged_streams_and_a_topic_chosen_per_record(host: Any) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        merged = builder.stream(host.topic("one"), STRINGS).merge(builder.stream(host.topic("two"), STRINGS))
+        merged.to(lambda _k, v, _t: host.topic("long" if len(v) > 1 else "short"), TEXT)
+        return builder.build()
+
+    given = {"one": lines(("a", "x", 1)), "two": lines(("b", "yy", 2))}
+    found = host.run(build, given, "long", "short")
+    assert texts(found["long"]) == [("b", "yy", 2)]
+    assert texts(found["short"]) == [("a", "x", 1)]

@@ -1,0 +1,91 @@
+"""Fixtures for all tests: a broker of the session's own, and names nobody else has."""
+
+from __future__ import annotations
+
+import socket
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipeline.kafka.admin import Admin, TopicSpec
+from pipeline.kafka.broker import EmbeddedBroker
+from pipeline.kafka.producer import IdempotentProducer
+from pipeline.kafka.ranges import read_range
+from pipeline.records import OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from pipeline.records import RawRecord
+
+HOME = Path("~/.cache/millrace").expanduser()
+
+Input = tuple[bytes | None, bytes | None, int]
+"""Key, value, timestamp."""
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A running broker, and what tests do with it."""
+
+    embedded: EmbeddedBroker
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self.embedded.bootstrap_servers
+
+    @property
+    def kafka(self) -> dict[str, str]:
+        return {"bootstrap.servers": self.bootstrap_servers}
+
+    def admin(self) -> Admin:
+        return Admin(self.kafka)
+
+    def create(self, partitions: int, *topics: str, config: Mapping[str, str] | None = None) -> None:
+        self.admin().create_topics(TopicSpec(topic, partitions, config or {}) for topic in topics)
+
+    def write(self, topic: str, records: Iterable[Input], partition: int | None = None) -> None:
+        producer = IdempotentProducer(self.kafka)
+        for key, value, timestamp in records:
+            producer.send(topic, key, value, timestamp, (), partition)
+        producer.flush()
+
+    def read(self, topic: str) -> list[RawRecord]:
+        """All committed records, partition by partition."""
+        admin = self.admin()
+        tps = [TopicPartition(topic, n) for n in range(admin.partitions([topic])[topic])]
+        first, last = admin.beginning_offsets(tps), admin.end_offsets(tps)
+        found: dict[TopicPartition, list[RawRecord]] = {tp: [] for tp in tps}
+        for tp, records in read_range(admin, self.kafka, {tp: OffsetRange(first[tp], last[tp]) for tp in tps}):
+            found[tp] += records
+        return [record for tp in tps for record in found[tp]]
+
+
+def free_port() -> int:
+    """A port that is free, with the next one free as well."""
+    while True:
+        with socket.socket() as one, socket.socket() as two:
+            one.bind(("127.0.0.1", 0))
+            port = int(one.getsockname()[1])
+            try:
+                two.bind(("127.0.0.1", port + 1))
+            except OSError:
+                continue
+            return port
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    embedded = EmbeddedBroker(tmp_path_factory.mktemp("kafka"), HOME, free_port())
+    embedded.start()
+    yield Broker(embedded)
+    embedded.stop()
+
+
+@pytest.fixture
+def unique() -> str:
+    """A name for the topics and the application of one test."""
+    return f"t{uuid.uuid4().hex[:10]}"

@@ -38,6 +38,17 @@ REQUEST_SECONDS = 15.0
 _STABLE_SECONDS = 90.0
 """How long to wait for an open transaction to end; longer than `transaction.timeout.ms`."""
 _PAUSE_SECONDS = 0.05
+_NOT_YET = frozenset(
+    {
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    }
+)
+"""A transaction is just being committed, or a broker that was just started still reads its log."""
+_NO_LEADER = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
+"""The topic was just created, or its broker just started."""
 
 quiet = logging.getLogger("pipeline.kafka.client")
 """Where the client library's own chatter goes: nowhere, unless somebody listens."""
@@ -191,10 +202,10 @@ class Admin:
             try:
                 found[:] = self._committed(group, partitions)
             except KafkaException as error:
-                if error.args[0].code() == KafkaError.UNSTABLE_OFFSET_COMMIT:
+                if error.args[0].code() in _NOT_YET:
                     return False
                 raise streams_error(error.args[0], f"read committed offsets of {group}") from error
-            return not any(tp.error and tp.error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT for tp in found)
+            return not any(tp.error and tp.error.code() in _NOT_YET for tp in found)
 
         self._until(is_stable, f"read stable offsets of {group}", _STABLE_SECONDS)
         return {
@@ -244,13 +255,21 @@ class Admin:
         request = {ClientTopicPartition(*tp): spec for tp in tps}
         if not request:
             return {}
-        futures = self._client.list_offsets(
-            request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=REQUEST_SECONDS
-        )
-        doing = f"look up offsets at {self._servers}"
-        return {
-            TopicPartition(tp.topic, tp.partition): self._result(future, doing).offset for tp, future in futures.items()
-        }
+        found: dict[TopicPartition, int] = {}
+
+        def has_leaders() -> bool:
+            futures = self._client.list_offsets(
+                request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=REQUEST_SECONDS
+            )
+            for tp, future in futures.items():
+                answer = self._result(future, f"look up offsets at {self._servers}", ignore=_NO_LEADER)
+                if answer is None:
+                    return False
+                found[TopicPartition(tp.topic, tp.partition)] = answer.offset
+            return True
+
+        self._until(has_leaders, f"find leaders at {self._servers}")
+        return found
 
     def _committed(self, group: str, partitions: list[ClientTopicPartition]) -> list[Any]:
         request = [ConsumerGroupTopicPartitions(group, partitions)]

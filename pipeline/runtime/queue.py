@@ -151,6 +151,10 @@ class RecordQueues:
         """The input, if there is one."""
         return self._queues.get((tp, run))
 
+    def runs(self, tp: TopicPartition) -> list[RecordQueue]:
+        """All runs of one partition."""
+        return [queue for (own, _), queue in self._queues.items() if own == tp]
+
     def all(self) -> list[RecordQueue]:
         """All inputs."""
         return list(self._queues.values())

@@ -29,7 +29,7 @@ from pipeline.state.stores import open_store
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pipeline.records import RawRecord, TaskId
     from pipeline.runtime.ports import Ports
@@ -218,6 +218,13 @@ class Task:
         queue = self._queues.of(tp)
         return queue.committable_offset() if queue is not None else -1
 
+    def advance(self, tp: TopicPartition, offset: int) -> None:
+        """All of an input before `offset` has been processed, even where there were no records."""
+        queue = self._queues.of(tp)
+        if queue is not None:
+            queue.next_offset = max(queue.next_offset, offset)
+        self._has_progress = True
+
     def is_ready(self) -> bool:
         """Whether the next record may be chosen now (`PartitionGroup.readyToProcess`).
 
@@ -309,12 +316,7 @@ class Task:
                 send(tp.topic, record.key, record.value, record.timestamp, (), tp.partition)
             if records:
                 written.append(tp)
-        offsets = {
-            queue.tp: (queue.committable_offset(), OffsetMetadata(queue.partition_time).encode())
-            for queue in self._queues.all()
-            if queue.committable_offset() >= 0
-        }
-        return TaskCommit(offsets, tuple(written))
+        return TaskCommit(dict(self._committable()), tuple(written))
 
     def post_commit(self, positions: Mapping[TopicPartition, int]) -> None:
         """The commit is durable: bring the local store to the same point.
@@ -340,6 +342,13 @@ class Task:
         if self.state is TaskState.RUNNING:
             self._nodes.close()
         self.state = TaskState.CLOSED
+
+    def _committable(self) -> Iterator[tuple[TopicPartition, tuple[int, str]]]:
+        for tp in self.spec.inputs:
+            runs = self._queues.runs(tp)
+            offset = max(queue.committable_offset() for queue in runs)
+            if offset >= 0:
+                yield tp, (offset, OffsetMetadata(max(queue.partition_time for queue in runs)).encode())
 
     def _new_queue(self, tp: TopicPartition) -> RecordQueue:
         node = self._sources[tp.topic]

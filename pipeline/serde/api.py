@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,9 +23,16 @@ class Serde(Generic[T]):
         deserialize: Bytes to value. May raise anything; hosts turn it into `DeserializationError`.
         partition_key: The bytes a sink's partition is computed from, where they are not the serialized key
             (windowed keys hash their inner key only: Kafka Streams' `WindowedStreamPartitioner`).
+        remake: A function and its arguments that make an equal serde. Encoders cannot be pickled; with this, a topology that
+            closes over a serde can be sent to executors nevertheless.
     """
 
     name: str
     serialize: Callable[[T], bytes]
     deserialize: Callable[[bytes], T]
     partition_key: Callable[[T], bytes] | None = None
+    remake: tuple[Callable[..., Any], tuple[Any, ...]] | None = field(default=None, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Pickle by `remake`, or by the functions where they can be pickled."""
+        return self.remake or (type(self), (self.name, self.serialize, self.deserialize, self.partition_key))

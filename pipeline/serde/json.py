@@ -34,8 +34,18 @@ class JsonSerde(Serde[Any]):
 
         Bytes that are not JSON, or do not fit the type, raise msgspec's error with the path of the field.
         """
-        return Serde(f"json[{type_.__name__}]", _encode_typed, msgspec.json.Decoder(type_).decode)
+        return Serde(
+            f"json[{type_.__name__}]", _encode_typed, msgspec.json.Decoder(type_).decode, remake=(_typed, (type_,))
+        )
 
 
-JSON = JsonSerde("json", _encode, msgspec.json.decode)
+def _plain() -> JsonSerde:
+    return JSON
+
+
+def _typed(type_: type[T]) -> Serde[T]:
+    return JSON(type_)
+
+
+JSON = JsonSerde("json", _encode, msgspec.json.decode, remake=(_plain, ()))
 """JSON of plain values; `JSON(Type)` for a type. Output is deterministic: mappings are written in order of keys."""

@@ -27,7 +27,7 @@ def _fixed(name: str, layout: str) -> Serde[T]:
         return value
 
     serialize: Callable[[T], bytes] = packer.pack
-    return Serde(name, serialize, deserialize)
+    return Serde(name, serialize, deserialize, remake=(_fixed, (name, layout)))
 
 
 def _same(data: bytes) -> bytes:

@@ -48,4 +48,4 @@ def windowed(inner: Serde[K], size: timedelta | None = None) -> Serde[Windowed[K
     def partition_key(key: Windowed[K]) -> bytes:
         return encode(key.key)
 
-    return Serde(f"windowed[{inner.name}]", serialize, deserialize, partition_key)
+    return Serde(f"windowed[{inner.name}]", serialize, deserialize, partition_key, (windowed, (inner, size)))

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
+from pyspark import cloudpickle
 
 from pipeline import StreamsBuilder
 from pipeline.config import AT_LEAST_ONCE, EXACTLY_ONCE, AppConfig, StreamsConfig
 from pipeline.hosting.application import Application
+from pipeline.spark.job import run
+from pipeline.spark.ranges import resolve
+from pipeline.spark.session import spark_session
 from pipeline.testing import TopologyTestDriver
 from pipeline.worker.worker import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from pipeline.records import RawRecord
+    from pipeline.spark.work import Job
     from pipeline.topology.topology import Topology
 
 
@@ -90,17 +96,43 @@ class KafkaHost:
         self.broker.create(partitions, *map(self.topic, [*inputs, *outputs]))
         for topic, records in inputs.items():
             self.broker.write(self.topic(topic), records)
-        self.process(self.application(build(StreamsBuilder())))
+        self.process(self.application(build(StreamsBuilder())), build)
         return {topic: self.broker.read(self.topic(topic)) for topic in outputs}
 
-    def process(self, application: Application) -> None:
+    def process(self, application: Application, build: Callable[[StreamsBuilder], Topology]) -> None:  # noqa: ARG002
         Worker(application).run(until_caught_up=True)
+
+
+@dataclass
+class SparkHost(KafkaHost):
+    """One bounded run from the beginning to the end of the topics."""
+
+    name: str = "spark"
+
+    def process(self, application: Application, build: Callable[[StreamsBuilder], Topology]) -> None:
+        run_range = resolve(application, self.broker.admin(), "committed", "latest")
+        run(application, run_range, spark_session(), on_executor(build))
+
+
+def on_executor(build: Callable[[StreamsBuilder], Topology]) -> Callable[[Job], Topology]:
+    """Test modules cannot be imported by executors: what they define travels by value."""
+    for module in {sys.modules[build.__module__], sys.modules[__name__]}:
+        cloudpickle.register_pickle_by_value(module)
+    return lambda _job: build(StreamsBuilder())
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    session = spark_session()
+    yield session
+    session.stop()
 
 
 @pytest.fixture(
     params=[
         pytest.param("driver", marks=pytest.mark.driver),
         pytest.param("worker", marks=[pytest.mark.worker, pytest.mark.broker]),
+        pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.broker]),
         pytest.param("worker-alos", marks=[pytest.mark.worker, pytest.mark.broker]),
     ]
 )
@@ -108,5 +140,8 @@ def host(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Any:
     if request.param == "driver":
         return DriverHost()
     broker = request.getfixturevalue("broker")
+    if request.param == "spark":
+        request.getfixturevalue("spark")
+        return SparkHost(broker, unique, tmp_path)
     guarantee = AT_LEAST_ONCE if request.param == "worker-alos" else EXACTLY_ONCE
     return KafkaHost(broker, unique, tmp_path, guarantee)

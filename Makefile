@@ -1,0 +1,48 @@
+# `make demo` and `make test` are all a newcomer needs; each sets up what it needs first.
+PYTHON ?= python3.11
+UV_VERSION := 0.13.8
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: setup demo test unit check bench docs lock clean help
+
+help:
+	@echo "setup  create the environment       demo   the main job, end to end"
+	@echo "test   everything                   unit   the everyday tests"
+	@echo "check  lint, types, layers          bench  against Java Kafka Streams"
+	@echo "docs   API pages into site/         clean  remove what was made"
+
+setup: $(READY)
+
+$(READY): requirements.lock pyproject.toml
+	command -v $(PYTHON) >/dev/null || { echo "Python 3.11 is needed (set PYTHON to its name)"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet "uv==$(UV_VERSION)"
+	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	touch $(READY)
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+unit: setup
+	$(BIN)/python -m pytest tests/unit tests/architecture -m "not broker"
+	$(BIN)/python -m pytest tests/conformance -m driver
+	$(BIN)/python -m pytest --doctest-modules pipeline
+
+test: setup
+	$(BIN)/python -m pytest --doctest-modules pipeline tests
+
+docs: setup
+	$(BIN)/pdoc --docformat google --output-directory site pipeline
+
+lock:
+	$(BIN)/uv pip compile pyproject.toml --extra demo --group dev --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --no-emit-find-links --no-annotate --no-header --output-file requirements.lock
+
+clean:
+	rm -rf $(VENV) .millrace site dist build spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis

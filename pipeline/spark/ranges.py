@@ -1,0 +1,144 @@
+"""Which offsets a bounded run processes: from where, to where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from pipeline.errors import RangeError
+from pipeline.kafka.ranges import check_ranges
+from pipeline.records import OffsetRange, OffsetVector, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pipeline.hosting.application import Application
+    from pipeline.kafka.admin import Admin
+
+COMMITTED = "committed"
+EARLIEST = "earliest"
+LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class RunRange:
+    """The source partitions of a run and what it processes of each.
+
+    Its text form is what runs are stored and repeated by: `orders-0@0..120,orders-1@5..90`.
+
+    >>> print(RunRange.parse("b-0@1..4,a-1@0..2"))
+    a-1@0..2,b-0@1..4
+    """
+
+    ranges: Mapping[TopicPartition, OffsetRange]
+
+    def __str__(self) -> str:
+        """The text form."""
+        return ",".join(f"{tp}@{r.start}..{r.end}" for tp, r in sorted(self.ranges.items()))
+
+    @classmethod
+    def parse(cls, text: str) -> RunRange:
+        """Read the text form.
+
+        Raises:
+            RangeError: If it is not one.
+        """
+        ranges: dict[TopicPartition, OffsetRange] = {}
+        for entry in filter(None, text.split(",")):
+            name, _, bounds = entry.strip().rpartition("@")
+            start, dots, end = bounds.partition("..")
+            if not (name and dots and start.isdecimal() and end.isdecimal()):
+                message = f"not a range: {entry!r}"
+                raise RangeError(message, hint="A range reads topic-partition@start..end.")
+            tp = TopicPartition.parse(name)
+            ranges[tp] = _range(tp, int(start), int(end))
+        return cls(ranges)
+
+    @property
+    def size(self) -> int:
+        """Number of offsets; an upper bound of the records."""
+        return sum(r.size for r in self.ranges.values())
+
+    @property
+    def start(self) -> OffsetVector:
+        """Where it begins."""
+        return OffsetVector({tp: r.start for tp, r in self.ranges.items()})
+
+    @property
+    def end(self) -> OffsetVector:
+        """Where it ends."""
+        return OffsetVector({tp: r.end for tp, r in self.ranges.items()})
+
+
+def resolve(application: Application, admin: Admin, start: str = COMMITTED, end: str = LATEST) -> RunRange:
+    """Turn what a user asked for into offsets.
+
+    Args:
+        application: What is to run.
+        admin: Asks the brokers.
+        start: `committed` (where the application stands; the beginning if it never ran), `earliest`, a vector, or a time.
+        end: `latest` (last stable offsets), a vector, or a time; a time means the first record at or after it.
+
+    Raises:
+        RangeError: If the end lies before the start, beyond the log, or the start behind the first record that still exists.
+        TopicError: If a source topic does not exist.
+    """
+    topics = application.topology.source_topics
+    admin.require(topics, f"application {application.id} reads")
+    tps = [TopicPartition(t, n) for t, count in admin.partitions(topics).items() for n in range(count)]
+    first = _bound(application, admin, tps, start)
+    last = _bound(application, admin, tps, end)
+    chosen = RunRange({tp: _range(tp, first[tp], last[tp]) for tp in sorted(tps)})
+    check_ranges(admin, chosen.ranges)
+    return chosen
+
+
+def _bound(
+    application: Application, admin: Admin, tps: Iterable[TopicPartition], text: str
+) -> dict[TopicPartition, int]:
+    partitions = list(tps)
+    match text:
+        case "committed":
+            known = admin.committed(application.id, partitions)
+            return admin.beginning_offsets(partitions) | {tp: c.offset for tp, c in known.items()}
+        case "earliest":
+            return admin.beginning_offsets(partitions)
+        case "latest":
+            return admin.end_offsets(partitions)
+        case _ if "@" in text:
+            return _vector(application, admin, partitions, text)
+        case _:
+            return admin.offsets_for_time(partitions, _time_ms(text))
+
+
+def _vector(
+    application: Application, admin: Admin, partitions: list[TopicPartition], text: str
+) -> dict[TopicPartition, int]:
+    """Offsets that were spelled out; partitions left out keep what is committed."""
+    try:
+        given = OffsetVector.parse(text).offsets
+    except ValueError as error:
+        raise RangeError(str(error)) from error
+    unknown = sorted(set(given) - set(partitions))
+    if unknown:
+        message = f"{application.id} does not read {', '.join(map(str, unknown))}"
+        raise RangeError(message, hint=f"It reads {', '.join(map(str, sorted(partitions)))}.")
+    return _bound(application, admin, partitions, COMMITTED) | dict(given)
+
+
+def _time_ms(text: str) -> int:
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        message = f"{text!r} is neither committed, earliest, latest, a vector (topic-0@12,topic-1@7) nor a time"
+        raise RangeError(message, hint="Times are written as 2013-07-01T00:00:00+00:00.") from error
+    aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    return int(aware.timestamp() * 1000)
+
+
+def _range(tp: TopicPartition, start: int, end: int) -> OffsetRange:
+    if end < start:
+        message = f"{tp}: the range ends at offset {end}, before its start {start}"
+        raise RangeError(message, hint="Without --from, a run starts where the application stands.")
+    return OffsetRange(start, end)

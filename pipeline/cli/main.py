@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from pipeline.cli import broker, describe, worker
+from pipeline.cli import broker, demo, describe, run, worker
 from pipeline.cli.project import Settings
 from pipeline.errors import StreamsError
 
@@ -24,6 +24,8 @@ app = typer.Typer(
 app.add_typer(broker.app, name="broker")
 app.command("describe")(describe.describe)
 app.command("worker")(worker.worker)
+app.command("run")(run.run)
+app.add_typer(demo.app, name="demo")
 
 INTERRUPTED = 130
 FAILED = 1
@@ -47,7 +49,7 @@ def settings(
     context.obj = Settings(config, home.expanduser(), dict(os.environ))
 
 
-def run() -> None:
+def main() -> None:
     """Run `millrace`; errors that users can act on are shown without a traceback."""
     sys.path.insert(0, str(Path.cwd()))  # applications are found where the command is started
     try:

@@ -50,9 +50,10 @@ _NOT_YET = frozenset(
 _NO_LEADER = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
 """The topic was just created, or its broker just started."""
 
-quiet = logging.getLogger("pipeline.kafka.client")
+quiet = logging.getLogger("millrace.kafka.client")
 """Where the client library's own chatter goes: nowhere, unless somebody listens."""
 quiet.addHandler(logging.NullHandler())
+quiet.propagate = False
 
 
 class CommittedOffset(NamedTuple):
@@ -171,6 +172,24 @@ class Admin:
         """Last stable offsets: the ends for whoever reads committed records only."""
         return self._offsets(tps, OffsetSpec.latest())
 
+    def settled_end_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Ends of partitions to which nobody writes at present, once their transactions have ended.
+
+        A commit is acknowledged before its markers are in the log: until they are, the last stable offset lies before it.
+
+        Raises:
+            BrokerError: If a transaction stays open.
+        """
+        partitions = list(tps)
+        found: dict[TopicPartition, int] = {}
+
+        def is_settled() -> bool:
+            found.update(self.end_offsets(partitions))
+            return found == self._offsets(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+
+        self._until(is_settled, "see the end of all transactions", _STABLE_SECONDS)
+        return found
+
     def beginning_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """First offsets that still exist."""
         return self._offsets(tps, OffsetSpec.earliest())
@@ -251,16 +270,19 @@ class Admin:
         future = self._client.incremental_alter_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
         self._result(future, f"change settings of topic {topic}")
 
-    def _offsets(self, tps: Iterable[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
+    def _offsets(
+        self,
+        tps: Iterable[TopicPartition],
+        spec: OffsetSpec,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    ) -> dict[TopicPartition, int]:
         request = {ClientTopicPartition(*tp): spec for tp in tps}
         if not request:
             return {}
         found: dict[TopicPartition, int] = {}
 
         def has_leaders() -> bool:
-            futures = self._client.list_offsets(
-                request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=REQUEST_SECONDS
-            )
+            futures = self._client.list_offsets(request, isolation_level=isolation, request_timeout=REQUEST_SECONDS)
             for tp, future in futures.items():
                 answer = self._result(future, f"look up offsets at {self._servers}", ignore=_NO_LEADER)
                 if answer is None:

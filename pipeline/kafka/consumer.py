@@ -61,6 +61,7 @@ class RecordConsumer:
         with mapped_errors("create a consumer"):
             self._consumer = Consumer({**_SETTINGS, **kafka, **(overrides or {}), **forced}, logger=quiet)
         self._assigned: dict[TopicPartition, int] = {}
+        self._paused: dict[TopicPartition, int] = {}
 
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
         """Read these partitions from these offsets on, besides those already assigned."""
@@ -77,12 +78,19 @@ class RecordConsumer:
                 self._consumer.incremental_unassign(partitions)
 
     def pause(self, tps: Iterable[TopicPartition]) -> None:
-        """Fetch nothing more of these partitions for now."""
-        self._consumer.pause([ClientTopicPartition(*tp) for tp in tps])
+        """Read no more of these partitions for now. What was fetched ahead of the last record read is forgotten.
+
+        The library's own pause is not used: resuming it may end in a search for committed offsets, of which there are none.
+        """
+        paused = [tp for tp in tps if tp in self._assigned]
+        self._paused |= {tp: self._assigned[tp] for tp in paused}
+        self.unassign(paused)
 
     def resume(self, tps: Iterable[TopicPartition]) -> None:
-        """Fetch them again."""
-        self._consumer.resume([ClientTopicPartition(*tp) for tp in tps])
+        """Go on after the last record read."""
+        starts = {tp: self._paused.pop(tp) for tp in list(tps) if tp in self._paused}
+        if starts:
+            self.assign(starts)
 
     def poll(self, max_records: int, timeout_s: float) -> Polled:
         """Wait for a first record up to a timeout, then take what is there already.
@@ -122,6 +130,9 @@ class RecordConsumer:
                 ends[tp] = message.offset()
             elif error.code() not in UNREACHABLE:
                 self._refuse(tp, error)
+        for tp, part in records.items():
+            if tp in self._assigned:
+                self._assigned[tp] = part[-1].offset + 1
         return Polled(records, ends)
 
     def _refuse(self, tp: TopicPartition, error: KafkaError) -> None:

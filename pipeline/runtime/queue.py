@@ -53,6 +53,7 @@ class RecordQueue:
     is_caught_up: bool = False
     _records: deque[RawRecord] = field(default_factory=deque)
     _head: Decoded | None = None
+    _end: int = -1
 
     def __len__(self) -> int:
         """Number of records waiting."""
@@ -66,8 +67,7 @@ class RecordQueue:
     def reached_end(self, offset: int) -> None:
         """The host has read all there is up to `offset`: nothing more can be had by waiting."""
         self.is_caught_up = True
-        if not self:
-            self.next_offset = max(self.next_offset, offset)
+        self._end = offset
 
     def head(self) -> Decoded | None:
         """The next record, decoded; records that cannot be are skipped on the way, if so configured."""
@@ -91,7 +91,9 @@ class RecordQueue:
         """The offset to go on from: that of the head, or of what follows the last record; -1 if unknown."""
         if self._head is not None:
             return self._head.offset
-        return self._records[0].offset if self._records else self.next_offset
+        if self._records:
+            return self._records[0].offset
+        return max(self.next_offset, self._end)  # behind the last record there may be markers and gaps
 
     def _decode(self, raw: RawRecord) -> Decoded | None:
         try:

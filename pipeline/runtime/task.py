@@ -204,9 +204,9 @@ class Task:
         """All records of an input before `offset` have been added, and there are no more at present."""
         queue = self._queues.of(tp)
         if queue is not None:
-            before = queue.next_offset
+            before = queue.committable_offset()
             queue.reached_end(offset)
-            self._has_progress |= queue.next_offset != before
+            self._has_progress |= queue.committable_offset() != before
 
     def buffered(self, tp: TopicPartition) -> int:
         """Number of records of an input that wait."""

@@ -110,7 +110,7 @@ def _works(
     ids = {sub.id for sub in level}
     tasks = {task_id: inputs for task_id, inputs in layout.tasks.items() if task_id.sub_topology in ids}
     internal = [tp for inputs in tasks.values() for tp in inputs if tp not in part]
-    ends, first = admin.end_offsets(internal), admin.beginning_offsets(internal)
+    ends, first = admin.settled_end_offsets(internal), admin.beginning_offsets(internal)
     committed = admin.committed(job.config.application_id(job.version), internal)
     for task_id, inputs in tasks.items():
         ranges = {}

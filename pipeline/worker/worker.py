@@ -93,6 +93,7 @@ class Worker:
         self._tasks: dict[TaskId, OwnedTask] = {}
         self._owner_of: dict[TopicPartition, OwnedTask] = {}
         self._paused: set[TopicPartition] = set()
+        self._internal_topics: set[str] = set()
         self._ends_seen: set[TopicPartition] = set()
         self._consumer = RecordConsumer(application.kafka, self._streams.consumer)
         self._global: GlobalState
@@ -101,6 +102,7 @@ class Worker:
         self._commits = 0
         self._dropped: Counter[str] = Counter()
         self._last_commit_ms = 0
+        self._is_stalled = False
 
     def stop(self) -> None:
         """Ask it to finish the records at hand, commit, and let go of its tasks. May be called from a signal handler."""
@@ -148,6 +150,7 @@ class Worker:
         self._move_to(WorkerState.REBALANCING)
         layout = prepare(self._application, self._admin)
         self._global = open_global_state(self._application, self._admin, self._clock)
+        self._internal_topics = {topic.name for topic in layout.repartition_topics}
         for task_id in layout.tasks:
             owned = OwnedTask(self._application, layout, task_id, self._admin, self._clock, self._global.stores)
             self._tasks[task_id] = owned
@@ -165,13 +168,16 @@ class Worker:
         log.info("task %s taken over, %d records restored", owned.id, owned.restored_records)
 
     def _run_once(self) -> None:
-        timeout_s = self._streams.poll_ms / 1000 if self._is_idle else 0
-        self._hand_out(self._consumer.poll(_RECORDS_PER_POLL, timeout_s))
+        waiting = sum(owned.task.buffered(tp) for tp, owned in self._owner_of.items())
+        if waiting < _RECORDS_PER_POLL or self._is_stalled:
+            timeout_s = self._streams.poll_ms / 1000 if waiting == 0 or self._is_stalled else 0
+            self._hand_out(self._consumer.poll(_RECORDS_PER_POLL, timeout_s))
         processed = 0
         for owned in self._tasks.values():
             processed += owned.task.process(_RECORDS_PER_TURN)
             owned.task.punctuate_wall_clock()
         self._processed += processed
+        self._is_stalled = processed == 0
         self._balance_fetching()
         now_ms = self._clock.now_ms()
         is_due = now_ms - self._last_commit_ms >= self._streams.commit_interval_ms
@@ -205,12 +211,13 @@ class Worker:
             self._commit_all()  # may write to repartition topics, whose ends then have to be reached again
             return False
         positions = {tp: owned.task.position(tp) for tp, owned in self._owner_of.items()}
-        ends = self._admin.end_offsets(positions)
+        internal = {tp for tp in positions if tp.topic in self._internal_topics}
+        ends = self._admin.settled_end_offsets(internal) | self._admin.end_offsets(positions.keys() - internal)
         return all(positions[tp] >= ends[tp] or ends[tp] == 0 for tp in positions)
 
     def _balance_fetching(self) -> None:
-        """Stop fetching inputs of which enough records wait, so that memory stays bounded."""
-        limit = max(self._streams.buffered_records_per_partition, 2 * _RECORDS_PER_TURN)
+        """Stop fetching inputs that run ahead of the others of their task, so that memory stays bounded."""
+        limit = max(self._streams.buffered_records_per_partition, 5 * _RECORDS_PER_POLL)
         full = {tp for tp, owned in self._owner_of.items() if owned.task.buffered(tp) > limit}
         if full - self._paused:
             self._consumer.pause(full - self._paused)

@@ -1,0 +1,94 @@
+"""The demo's results against an independent computation over the original data with pandas: every key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pipeline.apps.delays import HOUR, LATE_MINUTES, OUTPUT, Stats
+from pipeline.demo.data import frames
+from pipeline.kafka.admin import Admin
+from pipeline.kafka.ranges import read_range
+from pipeline.records import OffsetRange, TopicPartition
+from pipeline.serde.json import JSON
+from pipeline.serde.primitives import STRING
+from pipeline.serde.windowed import windowed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Key = tuple[str, int]
+"""`<origin> <airline>` and the hour, ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a comparison found: keys compared, and up to ten that differ."""
+
+    compared: int
+    differing: tuple[Key, ...]
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether everything agrees."""
+        return not self.differing
+
+
+def published(kafka: Mapping[str, str], topic: str = OUTPUT) -> dict[Key, Stats]:
+    """The table that the output topic holds: the last value of each key."""
+    admin = Admin(kafka)
+    tps = [TopicPartition(topic, n) for n in range(admin.partitions([topic])[topic])]
+    first, last = admin.beginning_offsets(tps), admin.end_offsets(tps)
+    keys, values = windowed(STRING, HOUR), JSON(Stats)
+    table: dict[Key, Stats] = {}
+    for _, records in read_range(admin, kafka, {tp: OffsetRange(first[tp], last[tp]) for tp in tps}):
+        for record in records:
+            key = keys.deserialize(record.key or b"")
+            where = key.key, key.window.start
+            if record.value is None:
+                table.pop(where, None)
+            else:
+                table[where] = values.deserialize(record.value)
+    return table
+
+
+def expected(*, cancelled_count_as_on_time: bool, before_ms: int | None = None) -> dict[Key, Stats]:
+    """The same table out of the original data, by pandas.
+
+    Args:
+        cancelled_count_as_on_time: Version 1's bug.
+        before_ms: Only flights that were to depart before this time.
+    """
+    import pandas as pd  # noqa: PLC0415 - the demo extra
+
+    data = frames()
+    frame = data.flights.merge(data.planes[["tailnum", "seats"]], on="tailnum", how="left").merge(
+        data.airlines, on="carrier", how="left"
+    )
+    frame["hour_start"] = pd.to_datetime(frame.time_hour, utc=True)
+    epoch = pd.Timestamp("1970-01-01", tz="UTC")
+    frame["hour_ms"] = (frame.hour_start - epoch) // pd.Timedelta(milliseconds=1)
+    if before_ms is not None:
+        frame = frame[frame.hour_ms + frame.minute * 60_000 < before_ms]
+    is_cancelled = frame.dep_delay.isna()
+    counts = pd.Series(1, index=frame.index) if cancelled_count_as_on_time else (~is_cancelled).astype(int)
+    frame = frame.assign(
+        key=frame.origin + " " + frame.name,
+        flights=counts,
+        cancelled=0 if cancelled_count_as_on_time else is_cancelled.astype(int),
+        minutes=frame.dep_delay.fillna(0).astype(int),
+        late=(frame.dep_delay.fillna(0) > LATE_MINUTES).astype(int),
+        known_seats=(frame.seats.fillna(0) * counts).astype(int),
+    )
+    columns = ["flights", "cancelled", "minutes", "late", "known_seats"]
+    totals: Any = frame.groupby(["key", "hour_ms"])[columns].sum()
+    return {
+        (str(k[0]), int(k[1])): Stats(*map(int, row)) for k, row in zip(totals.index, totals.to_numpy(), strict=True)
+    }
+
+
+def compare(found: Mapping[Key, Stats], wanted: Mapping[Key, Stats]) -> Comparison:
+    """Compare two tables key by key."""
+    keys = found.keys() | wanted.keys()
+    differing = sorted(key for key in keys if found.get(key) != wanted.get(key))
+    return Comparison(len(keys), tuple(differing[:10]))

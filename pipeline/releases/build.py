@@ -1,0 +1,22 @@
+"""Builds an application's topology where it runs: in the driver and, from the same reference, on executors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.config import load_attribute
+from pipeline.dsl.builder import StreamsBuilder
+
+if TYPE_CHECKING:
+    from pipeline.spark.work import Job
+    from pipeline.topology.topology import Topology
+
+
+def build_topology(job: Job) -> Topology:
+    """The topology of a job's application and version.
+
+    Raises:
+        ConfigError: If there is no such function.
+    """
+    topology: Topology = load_attribute(job.config.topology_of(job.version))(StreamsBuilder())
+    return topology

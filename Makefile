@@ -37,6 +37,14 @@ unit: setup
 test: setup
 	$(BIN)/python -m pytest --doctest-modules pipeline tests
 
+demo: setup
+	$(BIN)/millrace broker start
+	$(BIN)/millrace demo load
+	$(BIN)/millrace run delays --to 2013-07-01T00:00:00+00:00
+	$(BIN)/millrace worker delays --until-caught-up
+	$(BIN)/millrace demo check
+	$(BIN)/millrace broker stop
+
 docs: setup
 	$(BIN)/pdoc --docformat google --output-directory site pipeline
 

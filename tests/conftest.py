@@ -57,7 +57,7 @@ class Broker:
         """All committed records, partition by partition."""
         admin = self.admin()
         tps = [TopicPartition(topic, n) for n in range(admin.partitions([topic])[topic])]
-        first, last = admin.beginning_offsets(tps), admin.end_offsets(tps)
+        first, last = admin.beginning_offsets(tps), admin.settled_end_offsets(tps)
         found: dict[TopicPartition, list[RawRecord]] = {tp: [] for tp in tps}
         for tp, records in read_range(admin, self.kafka, {tp: OffsetRange(first[tp], last[tp]) for tp in tps}):
             found[tp] += records

@@ -38,7 +38,7 @@ def published(kafka: Mapping[str, str], topic: str = OUTPUT) -> dict[Key, Stats]
     """The table that the output topic holds: the last value of each key."""
     admin = Admin(kafka)
     tps = [TopicPartition(topic, n) for n in range(admin.partitions([topic])[topic])]
-    first, last = admin.beginning_offsets(tps), admin.end_offsets(tps)
+    first, last = admin.beginning_offsets(tps), admin.settled_end_offsets(tps)
     keys, values = windowed(STRING, HOUR), JSON(Stats)
     table: dict[Key, Stats] = {}
     for _, records in read_range(admin, kafka, {tp: OffsetRange(first[tp], last[tp]) for tp in tps}):

@@ -1,3 +1,3 @@
-"""Millrace for Airflow: operators, the DAG factory and the plugin. The only importer of airflow; submits what the shell runs."""
+"""Millrace for Airflow: operators, the DAG factory and the plugin. The only importer of airflow."""
 
 from __future__ import annotations

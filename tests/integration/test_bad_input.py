@@ -1,0 +1,135 @@
+"""What users get wrong, against a real broker: a clear error with coordinates, or what they chose instead."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline import JSON, STRING, Consumed, Produced, StreamsBuilder
+from pipeline.config import AppConfig, StreamsConfig
+from pipeline.errors import BrokerError, DeserializationError, ProcessingError, RangeError, TopicError
+from pipeline.hosting.application import Application
+from pipeline.kafka.admin import Admin
+from pipeline.records import TopicPartition
+from pipeline.spark.ranges import resolve
+from pipeline.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.broker
+
+
+def application(broker: Any, unique: str, state: Path, topology: Any, **streams: Any) -> Application:
+    config = AppConfig(unique, "none:none", streams=StreamsConfig(commit_interval_ms=100, **streams))
+    return Application(config, "v1", topology, broker.kafka, state)
+
+
+def copy(unique: str, mapper: Any = lambda v: v) -> Any:
+    builder = StreamsBuilder()
+    builder.stream(f"{unique}.in", Consumed(STRING, JSON)).map_values(mapper).to(
+        f"{unique}.out", Produced(STRING, JSON)
+    )
+    return builder.build()
+
+
+def test_a_missing_source_topic_is_named(broker: Any, unique: str, tmp_path: Path) -> None:
+    broker.create(1, f"{unique}.out")
+    with pytest.raises(TopicError, match=f"Source topics do not exist: {unique}.in"):
+        Worker(application(broker, unique, tmp_path, copy(unique))).run()
+
+
+def test_a_missing_sink_topic_is_named(broker: Any, unique: str, tmp_path: Path) -> None:
+    broker.create(1, f"{unique}.in")
+    with pytest.raises(TopicError, match=f"writes to do not exist: {unique}.out"):
+        Worker(application(broker, unique, tmp_path, copy(unique))).run()
+
+
+def test_joined_topics_with_different_partitions_are_refused(broker: Any, unique: str, tmp_path: Path) -> None:
+    builder = StreamsBuilder()
+    table = builder.table(f"{unique}.table", Consumed(STRING, STRING))
+    builder.stream(f"{unique}.in", Consumed(STRING, STRING)).join(table, lambda v, _t: v).to(
+        f"{unique}.out", Produced(STRING, STRING)
+    )
+    broker.create(2, f"{unique}.in", f"{unique}.out")
+    broker.create(3, f"{unique}.table")
+    with pytest.raises(TopicError, match="not co-partitioned"):
+        Worker(application(broker, unique, tmp_path, builder.build())).run()
+
+
+def test_an_internal_topic_with_the_wrong_partitions_is_refused(broker: Any, unique: str, tmp_path: Path) -> None:
+    builder = StreamsBuilder()
+    builder.stream(f"{unique}.in", Consumed(STRING, STRING)).repartition().to(f"{unique}.out")
+    broker.create(2, f"{unique}.in", f"{unique}.out")
+    broker.create(5, f"{unique}-v1-KSTREAM-REPARTITION-0000000001-repartition")
+    with pytest.raises(TopicError, match="has 5 partitions, not 2"):
+        Worker(application(broker, unique, tmp_path, builder.build())).run()
+
+
+def test_an_undecodable_record_stops_the_task_with_its_coordinates(broker: Any, unique: str, tmp_path: Path) -> None:
+    broker.create(1, f"{unique}.in", f"{unique}.out")
+    broker.write(f"{unique}.in", [(b"k", b'{"n":1}', 1), (b"k", b"not json", 2)])
+    with pytest.raises(DeserializationError, match=f"task 0_0, topic {unique}.in, partition 0, offset 1"):
+        Worker(application(broker, unique, tmp_path, copy(unique))).run(until_caught_up=True)
+
+
+def test_an_undecodable_record_is_skipped_and_counted_when_so_configured(
+    broker: Any, unique: str, tmp_path: Path
+) -> None:
+    broker.create(1, f"{unique}.in", f"{unique}.out")
+    broker.write(f"{unique}.in", [(b"k", b'{"n":1}', 1), (b"k", b"not json", 2), (b"k", b'{"n":2}', 3)])
+    chosen = application(broker, unique, tmp_path, copy(unique), deserialization_exception_handler="continue")
+    summary = Worker(chosen).run(until_caught_up=True)
+    assert summary.dropped == {"undecodable": 1}
+    assert [r.value for r in broker.read(f"{unique}.out")] == [b'{"n":1}', b'{"n":2}']
+
+
+def test_user_code_that_raises_stops_the_task_or_skips_the_record(broker: Any, unique: str, tmp_path: Path) -> None:
+    broker.create(1, f"{unique}.in", f"{unique}.out")
+    broker.write(f"{unique}.in", [(b"k", b'{"n":1}', 1), (b"k", b'{"m":1}', 2), (b"k", b'{"n":2}', 3)])
+    topology = copy(unique, lambda v: v["n"])
+    with pytest.raises(ProcessingError, match=r"KeyError.*offset 1"):
+        Worker(application(broker, unique, tmp_path, topology)).run(until_caught_up=True)
+    chosen = application(broker, unique, tmp_path, topology, processing_exception_handler="continue")
+    assert Worker(chosen).run(until_caught_up=True).dropped == {"processing-failed": 1}
+    assert [r.value for r in broker.read(f"{unique}.out")] == [b"1", b"2"]
+
+
+def test_an_unreachable_broker_is_named(unique: str, tmp_path: Path) -> None:
+    nowhere = Application(AppConfig(unique, "x:y"), "v1", copy(unique), {"bootstrap.servers": "127.0.0.1:1"}, tmp_path)
+    with pytest.raises(BrokerError, match=r"127\.0\.0\.1:1"):
+        Worker(nowhere).run()
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "complaint"),
+    [
+        ("{in}-0@5", "{in}-0@2", "before its start"),
+        ("committed", "{in}-0@99", "last stable offset"),
+        ("{in}-0@0", "latest", "are gone"),
+        ("other-0@1", "latest", "does not read other-0"),
+        ("yesterday", "latest", "nor a time"),
+    ],
+)
+def test_a_range_that_cannot_be_processed_is_refused(
+    broker: Any, unique: str, tmp_path: Path, start: str, end: str, complaint: str
+) -> None:
+    topic = f"{unique}.in"
+    broker.create(1, topic, f"{unique}.out")
+    broker.write(topic, [(b"k", b"1", n) for n in range(1, 11)])
+    broker.admin().delete_records({TopicPartition(topic, 0): 3})
+    chosen = application(broker, unique, tmp_path, copy(unique))
+    with pytest.raises(RangeError, match=complaint):
+        resolve(chosen, Admin(broker.kafka), start.replace("{in}", topic), end.replace("{in}", topic))
+
+
+def test_a_users_mistake_shows_no_traceback_in_the_shell(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pipeline.cli", "--config", str(tmp_path / "none.toml"), "describe", "delays"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "There is no" in done.stderr
+    assert "Hint:" in done.stderr
+    assert "Traceback" not in done.stderr

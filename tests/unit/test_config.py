@@ -1,0 +1,93 @@
+"""What `streams.toml` may say, and how it is refused."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipeline.config import ProjectConfig, load_attribute
+from pipeline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GOOD = """
+[kafka]
+"bootstrap.servers" = "h:1"
+"sasl.password" = "${SECRET}"
+[apps.delays]
+topology = "m:build"
+version = "v1"
+schedule = "0 */6 * * *"
+[apps.delays.versions]
+v2 = "m:build_v2"
+[apps.delays.config]
+"max.task.idle.ms" = -1
+"deserialization.exception.handler" = "LogAndContinueExceptionHandler"
+"consumer.fetch.min.bytes" = 5
+"""
+
+
+def load(tmp_path: Path, text: str) -> ProjectConfig:
+    path = tmp_path / "streams.toml"
+    path.write_text(text)
+    return ProjectConfig.load(path, {"SECRET": "hidden"})
+
+
+def test_a_project_is_read_with_kafka_streams_names_and_defaults(tmp_path: Path) -> None:
+    project = load(tmp_path, GOOD)
+    app = project.app("delays")
+    assert project.kafka["sasl.password"] == "hidden"
+    assert "hidden" not in repr(project)
+    assert app.application_id() == "delays-v1"
+    assert app.topology_of("v2") == "m:build_v2"
+    assert app.streams.max_task_idle_ms == -1
+    assert app.streams.commit_interval_ms == 100
+    assert app.streams.deserialization_exception_handler == "continue"
+    assert app.streams.consumer == {"fetch.min.bytes": "5"}
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (("[kafka]", "[kafak]"), "unknown key kafak.*'kafka'"),
+        (("topology", "toplogy"), "unknown key apps.delays.toplogy.*'topology'"),
+        (("max.task.idle.ms", "max.task.idl.ms"), "unknown setting.*max.task.idle.ms"),
+        (("= -1", "= -2"), "at least -1"),
+        (("${SECRET}", "${MISSING}"), "environment variable MISSING"),
+        (("LogAndContinueExceptionHandler", "Ignore"), "Allowed: fail, continue"),
+        (('version = "v1"', 'processing_guarantee = "twice"'), "Allowed: exactly_once, at_least_once"),
+        (('"h:1"', '"h:1'), "is not TOML"),
+        (('"bootstrap.servers" = "h:1"', ""), "needs .bootstrap.servers"),
+    ],
+)
+def test_what_is_wrong_is_named_with_what_would_be_right(
+    tmp_path: Path, change: tuple[str, str], complaint: str
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load(tmp_path, GOOD.replace(*change, 1))
+    assert "streams.toml" in str(raised.value)
+    assert re.search(complaint, str(raised.value), re.DOTALL)
+
+
+def test_an_unknown_application_or_version_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    project = load(tmp_path, GOOD)
+    with pytest.raises(ConfigError, match="Did you mean 'delays'"):
+        project.app("delay")
+    with pytest.raises(ConfigError, match="no version 'v3'"):
+        project.app("delays").topology_of("v3")
+
+
+@pytest.mark.parametrize(
+    ("reference", "complaint"),
+    [
+        ("no colon", "is not module:attribute"),
+        ("pipeline.nowhere:x", "cannot be imported"),
+        ("pipeline.apps.delays:buidl", "Did you mean 'build'"),
+    ],
+)
+def test_a_reference_that_leads_nowhere_is_refused(reference: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        load_attribute(reference)

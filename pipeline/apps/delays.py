@@ -10,7 +10,7 @@ time. `build_v2` mends it.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -121,6 +121,19 @@ def build(builder: StreamsBuilder) -> Topology:
 def build_v2(builder: StreamsBuilder) -> Topology:
     """Version 2."""
     return _build(builder, count_departed)
+
+
+def expectations() -> list[Any]:
+    """What the data must be like for a version to go live; judged by Great Expectations."""
+    import great_expectations.expectations as gxe
+
+    return [
+        gxe.ExpectTableRowCountToBeBetween(min_value=1000, severity="critical"),
+        gxe.ExpectColumnValuesToNotBeNull(column="flights", severity="critical"),
+        gxe.ExpectColumnValuesToBeBetween(column="flights", min_value=0, max_value=200, severity="critical"),
+        gxe.ExpectColumnValuesToBeBetween(column="late", min_value=0, max_value=200, severity="critical"),
+        gxe.ExpectColumnValuesToBeInSet(column="change", value_set=["same"], mostly=0.9, severity="critical"),
+    ]
 
 
 def _build(builder: StreamsBuilder, count: Callable[[str, Departure, Stats], Stats]) -> Topology:

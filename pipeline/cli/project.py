@@ -42,6 +42,13 @@ class Settings:
 
         return load_application(self.project(), name, StreamsBuilder, version=version)
 
+    def live_application(self, name: str, version: str | None = None) -> Application:
+        """A version of an application; the one whose outputs are public if none is named."""
+        from pipeline.releases.registry import live_version  # noqa: PLC0415 - as above
+
+        project = self.project()
+        return self.application(name, version or live_version(project.kafka, name, project.app(name).version))
+
     def broker(self, port: int) -> EmbeddedBroker:
         """The embedded broker of this home."""
         from pipeline.kafka.broker import EmbeddedBroker  # noqa: PLC0415 - as above

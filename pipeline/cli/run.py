@@ -23,7 +23,7 @@ def run(
         str, typer.Option("--from", help="committed, earliest, a vector (topic-0@12,topic-1@7) or a time.")
     ] = "committed",
     end: Annotated[str, typer.Option("--to", help="latest, a vector or a time.")] = "latest",
-    version: Annotated[str | None, typer.Option(help="Which version; the configured one if left out.")] = None,
+    version: Annotated[str | None, typer.Option(help="Which version; the live one if left out.")] = None,
     master: Annotated[str, typer.Option(help="Spark's master URL.")] = "local[2,4]",
     *,
     plan: Annotated[bool, typer.Option("--plan", help="Say what would be processed, and stop.")] = False,
@@ -35,7 +35,7 @@ def run(
     from pipeline.spark.ranges import resolve  # noqa: PLC0415 - as above
     from pipeline.spark.session import spark_session  # noqa: PLC0415 - as above
 
-    application = settings_of(context).application(app, version)
+    application = settings_of(context).live_application(app, version)
     chosen = resolve(application, Admin(application.kafka), start, end)
     typer.echo(f"{application.id}: {chosen.size} offsets, {chosen}")
     if plan:

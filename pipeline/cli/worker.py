@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def worker(
     context: typer.Context,
     app: Annotated[str, typer.Argument(help="The application's name in streams.toml.")],
-    version: Annotated[str | None, typer.Option(help="Which version; the configured one if left out.")] = None,
+    version: Annotated[str | None, typer.Option(help="Which version; the live one if left out.")] = None,
     *,
     until_caught_up: Annotated[
         bool, typer.Option("--until-caught-up", help="Stop once all that is in the topics is processed.")
@@ -26,7 +26,9 @@ def worker(
     """Run an application until it is told to stop (Ctrl-C or SIGTERM)."""
     from pipeline.worker.worker import Worker  # noqa: PLC0415 - engines load where they are used
 
-    running = Worker(settings_of(context).application(app, version), on_state=_show_state, on_restore=_show_restore)
+    running = Worker(
+        settings_of(context).live_application(app, version), on_state=_show_state, on_restore=_show_restore
+    )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: running.stop())
     summary = running.run(until_caught_up=until_caught_up)

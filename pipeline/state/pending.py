@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def prefix_end(prefix: bytes) -> bytes | None:
     r"""The smallest key above all keys with that prefix; None if there is none.
 
-    >>> prefix_end(b"a\\xff")
+    >>> prefix_end(b"a\xff")
     b'b'
     """
     stripped = prefix.rstrip(b"\xff")

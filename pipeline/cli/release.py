@@ -1,0 +1,105 @@
+"""`millrace release`: from one version of an application to the next, and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipeline.cli.project import settings_of
+
+if TYPE_CHECKING:
+    from pipeline.releases.registry import Release
+    from pipeline.releases.releaser import Releaser
+
+app = typer.Typer(
+    help="Release a new version of an application: proven, switched over, taken back.", no_args_is_help=True
+)
+
+App = Annotated[str, typer.Argument(help="The application's name in streams.toml.")]
+
+NEXT = {
+    "none": "millrace release plan {app} --to VERSION",
+    "planned": "millrace release reprocess {app}",
+    "reprocessed": "millrace release gate {app}",
+    "gated": "millrace release promote {app}",
+    "cutting": "millrace release promote {app}",
+    "live": "millrace release rollback {app}, if it must be",
+    "rolling-back": "millrace release rollback {app}",
+    "rolled-back": "millrace release plan {app} --to VERSION",
+    "aborted": "millrace release plan {app} --to VERSION",
+}
+
+
+@app.command()
+def status(context: typer.Context, app: App) -> None:
+    """Say where a release stands, and what comes next."""
+    _show(_releaser(context, app).status())
+
+
+@app.command()
+def plan(
+    context: typer.Context, app: App, to: Annotated[str, typer.Option(help="The version that is to go live.")]
+) -> None:
+    """Say what a release would do: what changed, and how much there is to process."""
+    found = _releaser(context, app).plan(to)
+    typer.echo(f"{found.app}: {found.live} is live, {found.candidate} is to follow")
+    for name, kind in found.changed.items():
+        typer.echo(f"  {kind}: {name}")
+    typer.echo(f"{found.range.size} offsets to process: {found.range}")
+    for tp, offset in found.lost.items():
+        typer.echo(f"  gone already: {tp} below offset {offset}")
+
+
+@app.command()
+def reprocess(context: typer.Context, app: App) -> None:
+    """Compute the candidate from the beginning into fresh state and staging topics."""
+    summary = _releaser(context, app).reprocess()
+    typer.echo(f"{summary.processed} records processed in {summary.slices} slices, up to {summary.range.end}")
+
+
+@app.command()
+def gate(context: typer.Context, app: App) -> None:
+    """Judge the candidate's data."""
+    _show(_releaser(context, app).gate())
+
+
+@app.command()
+def promote(
+    context: typer.Context,
+    app: App,
+    *,
+    accept_warnings: Annotated[bool, typer.Option("--accept-warnings", help="Go on in spite of warnings.")] = False,
+) -> None:
+    """Put the candidate in the place of the live version."""
+    _show(_releaser(context, app).promote(accept_warnings=accept_warnings))
+
+
+@app.command()
+def rollback(context: typer.Context, app: App) -> None:
+    """Put the previous version back."""
+    _show(_releaser(context, app).rollback())
+
+
+@app.command()
+def abort(context: typer.Context, app: App) -> None:
+    """Give a release up before its cut."""
+    _show(_releaser(context, app).abort())
+
+
+def _releaser(context: typer.Context, name: str) -> Releaser:
+    from pipeline.releases.releaser import Releaser  # noqa: PLC0415 - engines load where they are used
+    from pipeline.spark.session import spark_session  # noqa: PLC0415 - as above
+
+    return Releaser(settings_of(context).project(), name, spark_session)
+
+
+def _show(release: Release) -> None:
+    typer.echo(
+        f"{release.app}: {release.live} is live; release: {release.step.value} {release.candidate or ''}".rstrip()
+    )
+    for name, outcome in release.gate.items():
+        typer.echo(f"  {outcome.partition(':')[0]}: {name}{outcome.partition(':')[1]}{outcome.partition(':')[2]}")
+    if release.step.value in {"live", "rolled-back"}:
+        typer.echo(f"{release.corrections} corrections were published, at {release.cut}")
+    typer.echo(f"Next: {NEXT[release.step.value].format(app=release.app)}")

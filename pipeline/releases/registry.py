@@ -1,0 +1,157 @@
+"""The control topic: which version of each application is live, and where its release stands.
+
+One compacted partition, one record per application. Every writer goes through one transactional id, so writing is a
+compare-and-set: take the lock (which fences the previous holder), read under it, compare, write, commit.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import asdict, dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pipeline.errors import ReleaseError, TaskMigratedError, UnknownOutcomeError, VersionConflictError
+from pipeline.hosting.clock import SystemClock
+from pipeline.kafka.admin import Admin, TopicSpec
+from pipeline.kafka.producer import TransactionalProducer
+from pipeline.kafka.ranges import read_range
+from pipeline.records import OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CONTROL_TOPIC = "millrace-releases"
+_LOCK = "millrace-releases"
+_PARTITION = TopicPartition(CONTROL_TOPIC, 0)
+
+
+class Step(Enum):
+    """Where a release stands."""
+
+    NONE = "none"
+    PLANNED = "planned"
+    REPROCESSED = "reprocessed"
+    GATED = "gated"
+    CUTTING = "cutting"
+    LIVE = "live"
+    ROLLING_BACK = "rolling-back"
+    ROLLED_BACK = "rolled-back"
+    ABORTED = "aborted"
+
+
+TRANSITIONS: Mapping[Step, frozenset[Step]] = {
+    Step.NONE: frozenset({Step.PLANNED}),
+    Step.PLANNED: frozenset({Step.REPROCESSED, Step.ABORTED}),
+    Step.REPROCESSED: frozenset({Step.REPROCESSED, Step.GATED, Step.ABORTED}),
+    Step.GATED: frozenset({Step.REPROCESSED, Step.GATED, Step.CUTTING, Step.ABORTED}),
+    Step.CUTTING: frozenset({Step.LIVE}),
+    Step.LIVE: frozenset({Step.PLANNED, Step.ROLLING_BACK}),
+    Step.ROLLING_BACK: frozenset({Step.ROLLED_BACK}),
+    Step.ROLLED_BACK: frozenset({Step.PLANNED}),
+    Step.ABORTED: frozenset({Step.PLANNED}),
+}
+"""The legal steps; before `cutting` a release may be aborted, after it only rolled back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What the control topic knows of an application.
+
+    Args:
+        app: The application.
+        live: The version whose outputs are public.
+        step: Where the release of `candidate` stands.
+        candidate: The version that is to go live, or that went live last.
+        previous: The version that was live before, to roll back to.
+        cut: The offset vector, as text, below which outputs are the old version's and from which on the new one's.
+        gate: Result of the last gate: expectation to outcome.
+        corrections: Records that the last switch published.
+        revision: Counts the writes; what compare-and-set compares.
+        operation: Names one write, to recognise it after an unknown outcome.
+    """
+
+    app: str
+    live: str
+    step: Step = Step.NONE
+    candidate: str | None = None
+    previous: str | None = None
+    cut: str | None = None
+    gate: dict[str, str] = field(default_factory=dict)
+    corrections: int = 0
+    revision: int = 0
+    operation: str = ""
+
+    def to(self, step: Step, **changes: Any) -> Release:
+        """The release at its next step.
+
+        Raises:
+            ReleaseError: If that step does not follow this one.
+        """
+        if step not in TRANSITIONS[self.step]:
+            allowed = ", ".join(sorted(s.value for s in TRANSITIONS[self.step]))
+            message = f"{self.app}: {step.value} does not follow {self.step.value}"
+            raise ReleaseError(message, hint=f"What may follow: {allowed}.")
+        return replace(self, step=step, **changes)
+
+
+class Registry:
+    """Reads and writes releases.
+
+    Args:
+        kafka: Client properties.
+    """
+
+    def __init__(self, kafka: Mapping[str, str]) -> None:
+        """The control topic is created when it is first written."""
+        self._kafka = kafka
+        self._admin = Admin(kafka)
+
+    def read(self, app: str, default_version: str) -> Release:
+        """Where an application stands; one that was never released is live in its configured version."""
+        if CONTROL_TOPIC not in self._admin.partitions([CONTROL_TOPIC]):
+            return Release(app, default_version)
+        end = self._admin.settled_end_offsets([_PARTITION])[_PARTITION]
+        start = self._admin.beginning_offsets([_PARTITION])[_PARTITION]
+        found = Release(app, default_version)
+        for _, records in read_range(self._admin, self._kafka, {_PARTITION: OffsetRange(start, end)}):
+            for record in records:
+                if record.key == app.encode() and record.value is not None:
+                    found = msgspec.json.decode(record.value, type=Release)
+        return found
+
+    def write(self, release: Release) -> Release:
+        """Write a release that was read before, unless somebody else has written since; gives what was written.
+
+        Raises:
+            VersionConflictError: If somebody else has written since, or is just writing. Nothing was written.
+        """
+        config = {"cleanup.policy": "compact", "retention.ms": "-1"}
+        self._admin.create_topics([TopicSpec(CONTROL_TOPIC, 1, config)])
+        written = replace(release, revision=release.revision + 1, operation=uuid.uuid4().hex)
+        producer = TransactionalProducer(self._kafka, _LOCK)
+        try:
+            producer.init()
+            found = self.read(release.app, release.live)
+            if found.revision != release.revision:
+                message = f"{release.app}: revision {found.revision} was written meanwhile, {release.revision} expected"
+                raise VersionConflictError(message, hint="Look at `millrace release status`, then decide again.")
+            value = msgspec.json.encode(asdict(written))
+            producer.send(CONTROL_TOPIC, release.app.encode(), value, SystemClock().now_ms(), (), 0)
+            producer.commit({}, "")
+        except (TaskMigratedError, UnknownOutcomeError) as error:
+            if self.read(release.app, release.live).operation != written.operation:
+                message = f"{release.app}: somebody else is writing its release"
+                raise VersionConflictError(message, hint="Look at `millrace release status`.") from error
+        return written
+
+
+def live_version(kafka: Mapping[str, str], app: str, default_version: str) -> str:
+    """The version whose outputs are public.
+
+    Raises:
+        BrokerError: If brokers do not answer.
+    """
+    return Registry(kafka).read(app, default_version).live

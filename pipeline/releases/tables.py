@@ -1,0 +1,105 @@
+"""Table-like topics: what they hold, how two of them differ, and how one is brought to the content of the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from pipeline.kafka.admin import Admin, TopicSpec
+from pipeline.kafka.producer import TransactionalProducer
+from pipeline.kafka.ranges import read_range
+from pipeline.records import OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Row(NamedTuple):
+    """The last value of a key, and when (ms) it was last changed."""
+
+    value: bytes
+    timestamp: int
+
+
+Table = dict[tuple[int, bytes], Row]
+"""Rows by partition and key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What has to change in a table for it to become another.
+
+    Args:
+        changed: Rows with another value, or that were not there.
+        gone: Rows that are not there any more.
+        same: Number of rows that stay.
+    """
+
+    changed: Table
+    gone: Table
+    same: int
+
+    @property
+    def size(self) -> int:
+        """Number of records that make the change."""
+        return len(self.changed) + len(self.gone)
+
+
+def read_table(admin: Admin, kafka: Mapping[str, str], topic: str) -> Table:
+    """The last value of each key; records without a key are not part of a table."""
+    tps = [TopicPartition(topic, number) for number in range(admin.partitions([topic])[topic])]
+    first, last = admin.beginning_offsets(tps), admin.settled_end_offsets(tps)
+    table: Table = {}
+    for tp, records in read_range(admin, kafka, {tp: OffsetRange(first[tp], last[tp]) for tp in tps}):
+        for record in records:
+            if record.key is None:
+                continue
+            where = tp.partition, record.key
+            if record.value is None:
+                table.pop(where, None)
+            else:
+                table[where] = Row(record.value, record.timestamp)
+    return table
+
+
+def difference(old: Table, new: Table) -> Difference:
+    """What turns `old` into `new`. Equal values at different times count as equal."""
+    changed = {where: row for where, row in new.items() if where not in old or old[where].value != row.value}
+    gone = {where: row for where, row in old.items() if where not in new}
+    return Difference(changed, gone, len(new) - len(changed))
+
+
+def publish(kafka: Mapping[str, str], topic: str, change: Difference, transactional_id: str) -> None:
+    """Write a difference to a topic, all or nothing: changed rows, and tombstones for those that are gone.
+
+    Raises:
+        TaskMigratedError: If somebody else does the same just now.
+    """
+    if not change.size:
+        return
+    producer = TransactionalProducer(kafka, transactional_id, transaction_timeout_ms=15 * 60 * 1000)
+    producer.init()
+    for (partition, key), row in change.changed.items():
+        producer.send(topic, key, row.value, row.timestamp, (), partition)
+    for (partition, key), row in change.gone.items():
+        producer.send(topic, key, None, row.timestamp, (), partition)
+    producer.commit({}, "")
+
+
+def staging_name(application_id: str, topic: str) -> str:
+    """Where a version that is not live writes what it would publish."""
+    return f"{application_id}-staging-{topic}"
+
+
+def create_staging(admin: Admin, application_id: str, topics: tuple[str, ...]) -> dict[str, str]:
+    """Create the staging topics of a version, each like its public topic; gives public name to staging name.
+
+    Raises:
+        TopicError: If a public topic does not exist.
+    """
+    admin.require(topics, f"{application_id} is to publish to")
+    counts = admin.partitions(topics)
+    names = {topic: staging_name(application_id, topic) for topic in topics}
+    config = {"cleanup.policy": "compact", "retention.ms": "-1"}
+    admin.create_topics(TopicSpec(names[topic], counts[topic], config) for topic in topics)
+    return names

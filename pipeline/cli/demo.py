@@ -22,6 +22,16 @@ def load(context: typer.Context) -> None:
 
 
 @app.command()
+def reset(context: typer.Context) -> None:
+    """Forget all that the application `delays` has computed; the input data stay."""
+    from pipeline.demo.data import reset as reset_data  # noqa: PLC0415 - engines load where they are used
+
+    project = settings_of(context).project()
+    delays = project.app("delays")
+    reset_data(project.kafka, delays, project.state_directory(delays))
+
+
+@app.command()
 def check(
     context: typer.Context,
     version: Annotated[str, typer.Option(help="v1 or v2: whose results are expected.")] = "v1",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING, Any
 
 from pipeline.apps.delays import AIRLINES, FLIGHTS, OUTPUT, PLANES, Flight, Plane
@@ -9,11 +10,15 @@ from pipeline.errors import ConfigError
 from pipeline.kafka.admin import Admin, TopicSpec
 from pipeline.kafka.producer import IdempotentProducer
 from pipeline.records import TopicPartition
+from pipeline.releases.registry import Registry
 from pipeline.serde.json import JSON
 from pipeline.serde.primitives import STRING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from pipeline.config import AppConfig
 
 PARTITIONS = 4
 YEAR_START_MS = 1_356_998_400_000
@@ -75,6 +80,24 @@ def load(kafka: Mapping[str, str], on_progress: Callable[[str, int], None]) -> N
             written += 1
         producer.flush()
         on_progress(topic, written)
+
+
+def reset(kafka: Mapping[str, str], app: AppConfig, state_directory: Path) -> None:
+    """Forget everything the application has computed, in all versions, and empty its output; the input data stay.
+
+    Args:
+        kafka: Client properties.
+        app: The demo's application.
+        state_directory: Where local state is kept.
+    """
+    admin = Admin(kafka)
+    for version in {app.version, *app.versions}:
+        admin.delete_topics(admin.list_topics(f"{app.application_id(version)}-"))
+        admin.delete_group(app.application_id(version))
+        shutil.rmtree(state_directory / app.application_id(version), ignore_errors=True)
+    admin.delete_topics([OUTPUT])
+    admin.create_topics(spec for spec in TOPICS if spec.name == OUTPUT)
+    Registry(kafka).forget(app.name)
 
 
 def topic_size(admin: Admin, topic: str) -> int:

@@ -118,8 +118,8 @@ class Registry:
         found = Release(app, default_version)
         for _, records in read_range(self._admin, self._kafka, {_PARTITION: OffsetRange(start, end)}):
             for record in records:
-                if record.key == app.encode() and record.value is not None:
-                    found = msgspec.json.decode(record.value, type=Release)
+                if record.key == app.encode():
+                    found = _decoded(record.value) if record.value is not None else Release(app, default_version)
         return found
 
     def write(self, release: Release) -> Release:
@@ -147,6 +147,15 @@ class Registry:
                 raise VersionConflictError(message, hint="Look at `millrace release status`.") from error
         return written
 
+    def forget(self, app: str) -> None:
+        """Delete what is known of an application, as if it had never been released."""
+        if CONTROL_TOPIC not in self._admin.partitions([CONTROL_TOPIC]):
+            return
+        producer = TransactionalProducer(self._kafka, _LOCK)
+        producer.init()
+        producer.send(CONTROL_TOPIC, app.encode(), None, SystemClock().now_ms(), (), 0)
+        producer.commit({}, "")
+
 
 def live_version(kafka: Mapping[str, str], app: str, default_version: str) -> str:
     """The version whose outputs are public.
@@ -155,3 +164,11 @@ def live_version(kafka: Mapping[str, str], app: str, default_version: str) -> st
         BrokerError: If brokers do not answer.
     """
     return Registry(kafka).read(app, default_version).live
+
+
+def _decoded(value: bytes) -> Release:
+    try:
+        return msgspec.json.decode(value, type=Release)
+    except msgspec.DecodeError as error:
+        message = f"The control topic {CONTROL_TOPIC} holds a record that this release cannot read: {error}"
+        raise ReleaseError(message, hint="Was it written by a newer release?") from error

@@ -1,0 +1,164 @@
+"""Operators: each calls what the shell calls. No engine loads before a task runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
+
+from pipeline.config import ProjectConfig
+from pipeline.errors import BrokerError, StreamsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from airflow.sdk import Context
+
+    from pipeline.releases.releaser import Releaser
+
+_RANGE_KEY = "range"
+
+
+class BoundedRunOperator(BaseOperator):
+    """Processes a range of offsets on Spark, exactly once (`millrace run`).
+
+    The range is resolved once and kept with the task: a retry processes the same one, and does not repeat what is done.
+
+    Args:
+        config: Path of `streams.toml`.
+        app: The application.
+        start: `committed`, `earliest`, a vector or a time.
+        end: `latest`, a vector or a time.
+        master: Spark's master URL.
+    """
+
+    template_fields: Sequence[str] = ("config", "app", "start", "end", "master")
+
+    def __init__(
+        self,
+        *,
+        config: str,
+        app: str,
+        start: str = "committed",
+        end: str = "latest",
+        master: str = "local[2,4]",
+        **kwargs: Any,
+    ) -> None:
+        """Nothing is looked up before the task runs."""
+        super().__init__(**kwargs)
+        self.config = config
+        self.app = app
+        self.start = start
+        self.end = end
+        self.master = master
+
+    def execute(self, context: Context) -> str:
+        """Run, and give the range as text."""
+        return _acting(lambda: self._run(context))
+
+    def on_kill(self) -> None:
+        """Stop Spark: open transactions are aborted by the next owner of their tasks."""
+        _stop_spark()
+
+    def _run(self, context: Context) -> str:
+        from pipeline.dsl.builder import StreamsBuilder  # noqa: PLC0415 - engines load where they are used
+        from pipeline.hosting.application import load_application  # noqa: PLC0415 - as above
+        from pipeline.kafka.admin import Admin  # noqa: PLC0415 - as above
+        from pipeline.releases.build import build_topology  # noqa: PLC0415 - as above
+        from pipeline.releases.registry import live_version  # noqa: PLC0415 - as above
+        from pipeline.spark.job import run  # noqa: PLC0415 - as above
+        from pipeline.spark.ranges import RunRange, resolve  # noqa: PLC0415 - as above
+        from pipeline.spark.session import spark_session  # noqa: PLC0415 - as above
+
+        project = _project(self.config)
+        version = live_version(project.kafka, self.app, project.app(self.app).version)
+        application = load_application(project, self.app, StreamsBuilder, version=version)
+        store: Any = context["task_state_store"]
+        kept = store.get(_RANGE_KEY)
+        chosen = RunRange.parse(kept) if kept else resolve(application, Admin(project.kafka), self.start, self.end)
+        store.set(_RANGE_KEY, str(chosen))
+        self.log.info("%s processes %s", application.id, chosen)
+        summary = run(application, chosen, spark_session(self.master), build_topology, on_slice=self._report)
+        self.log.info("%d records processed, dropped: %s", summary.processed, dict(summary.dropped))
+        return str(chosen)
+
+    def _report(self, done: int, slices: int) -> None:
+        self.log.info("slice %d of %d is done", done, slices)
+
+
+class ReleaseOperator(BaseOperator):
+    """Takes one step of a release (`millrace release STEP`).
+
+    Args:
+        config: Path of `streams.toml`.
+        app: The application.
+        step: `plan`, `reprocess`, `gate`, `promote` or `rollback`.
+        to: The version that is to go live; for `plan`.
+        master: Spark's master URL.
+    """
+
+    template_fields: Sequence[str] = ("config", "app", "step", "to", "master")
+
+    def __init__(
+        self, *, config: str, app: str, step: str, to: str = "", master: str = "local[2,4]", **kwargs: Any
+    ) -> None:
+        """Nothing is looked up before the task runs."""
+        super().__init__(**kwargs)
+        self.config = config
+        self.app = app
+        self.step = step
+        self.to = to
+        self.master = master
+
+    def execute(self, context: Context) -> str:  # noqa: ARG002 - Airflow's signature
+        """Take the step; a gate that fails is not tried again."""
+        return _acting(self._take)
+
+    def on_kill(self) -> None:
+        """Stop Spark; the step may be taken again."""
+        _stop_spark()
+
+    def _take(self) -> str:
+        from pipeline.releases.releaser import Releaser  # noqa: PLC0415 - engines load where they are used
+        from pipeline.spark.session import spark_session  # noqa: PLC0415 - as above
+
+        releaser = Releaser(_project(self.config), self.app, lambda: spark_session(self.master))
+        steps: dict[str, Callable[[Releaser], object]] = {
+            "plan": lambda r: r.plan(self.to),
+            "reprocess": lambda r: r.reprocess(),
+            "gate": lambda r: r.gate(),
+            "promote": lambda r: r.promote(accept_warnings=True),
+            "rollback": lambda r: r.rollback(),
+        }
+        if self.step not in steps:
+            message = f"{self.step!r} is no step of a release: {', '.join(steps)}"
+            raise AirflowFailException(message)
+        self.log.info("%s", steps[self.step](releaser))
+        return releaser.status().step.value
+
+
+def _acting(action: Callable[[], str]) -> str:
+    """Run an action; only what waiting may mend is left to Airflow's retries."""
+    try:
+        return action()
+    except BrokerError as error:
+        if error.retriable:
+            raise
+        raise AirflowFailException(str(error)) from error
+    except StreamsError as error:
+        raise AirflowFailException(str(error)) from error
+
+
+def _project(config: str) -> ProjectConfig:
+    return ProjectConfig.load(Path(config), os.environ)
+
+
+def _stop_spark() -> None:
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.getActiveSession()
+    if session is not None:
+        session.stop()

@@ -1,0 +1,86 @@
+"""The DAGs: they parse without an engine, and run for real on Airflow's own machinery."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline import LONG
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+ENGINES = ("confluent_kafka", "great_expectations", "pyspark", "rocksdict")
+
+pytestmark = pytest.mark.airflow
+
+
+def environment(home: Path, dags: Path) -> dict[str, str]:
+    settings = {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+    }
+    return {**os.environ, **settings}
+
+
+def test_parsing_the_dags_loads_no_engine(tmp_path: Path) -> None:
+    code = (
+        f"import runpy, sys; found = runpy.run_path({str(ROOT / 'dags' / 'millrace.py')!r});"
+        f"print(*sorted(n for n in found if n.startswith('millrace_') and hasattr(found[n], 'dag_id')));"
+        f"print(*[name for name in {ENGINES!r} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment(tmp_path, ROOT / "dags"),
+    )
+    dags, engines = done.stdout.splitlines()[-2:]
+    assert dags == "millrace_delays_release millrace_delays_run"
+    assert engines == ""
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_a_bounded_run_and_a_release_run_as_dags(broker: Any, unique: str, tmp_path: Path) -> None:
+    example = (ROOT / "tests" / "system" / "example_app.py").read_text()
+    (tmp_path / f"{unique}.py").write_text(example.replace('"example"', f'"{unique}"'))
+    (tmp_path / "streams.toml").write_text(
+        f"""
+[kafka]
+"bootstrap.servers" = "{broker.bootstrap_servers}"
+[apps.{unique}]
+topology = "{unique}:build"
+schedule = "0 */6 * * *"
+[apps.{unique}.versions]
+v2 = "{unique}:build_v2"
+"""
+    )
+    dags = tmp_path / "dags"
+    dags.mkdir()
+    (dags / "project.py").write_text(
+        "# airflow dag\nfrom pathlib import Path\nfrom millrace_airflow.dag_factory import dags\n"
+        f"globals().update(dags(Path({str(tmp_path / 'streams.toml')!r})))\n"
+    )
+    broker.create(2, f"{unique}.payments", f"{unique}.sums")
+    broker.write(f"{unique}.payments", [(b"ann/1", LONG.serialize(5), 1), (b"ann/2", LONG.serialize(-2), 2)])
+    env = environment(tmp_path / "airflow", dags) | {"PYTHONPATH": str(tmp_path)}
+
+    def airflow(*arguments: str) -> None:
+        command = [str(Path(sys.executable).with_name("airflow")), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+    def total() -> int:
+        return [LONG.deserialize(r.value) for r in broker.read(f"{unique}.sums")][-1]
+
+    airflow("db", "migrate")
+    airflow("dags", "test", f"millrace_{unique}_run")
+    assert total() == 5
+    airflow("dags", "test", f"millrace_{unique}_release")
+    assert total() == 3

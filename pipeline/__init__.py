@@ -40,7 +40,7 @@ from pipeline.processor.api import Cancellable, Processor, ProcessorContext, Pun
 from pipeline.records import ConsumerRecord, Headers, OffsetVector, Record, TopicPartition, ValueAndTimestamp
 from pipeline.serde.api import Serde
 from pipeline.serde.json import JSON
-from pipeline.serde.primitives import BOOLEAN, BYTES, DOUBLE, FLOAT, INTEGER, LONG, SHORT, STRING
+from pipeline.serde.primitives import BOOLEAN, BYTES, DOUBLE, FLOAT, INTEGER, LONG, SHORT, STRING, UUID
 from pipeline.serde.windowed import windowed
 from pipeline.state.api import KeyValueStore, StoreBuilder, WindowStore
 from pipeline.state.builders import Stores
@@ -58,6 +58,7 @@ __all__ = [
     "LONG",
     "SHORT",
     "STRING",
+    "UUID",
     "AutoOffsetReset",
     "BrokerError",
     "Cancellable",

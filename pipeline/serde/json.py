@@ -12,8 +12,7 @@ from pipeline.serde.api import Serde
 T = TypeVar("T")
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
-_encode_typed = msgspec.json.Encoder().encode
-"""Fields of structs are written in their declared order anyway."""
+"""Mappings in order of keys, sets in order of members; fields of structs and dataclasses in their declared order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +32,12 @@ class JsonSerde(Serde[Any]):
         """A serde of one type: a `msgspec.Struct`, a dataclass, a TypedDict, or anything else msgspec can decode.
 
         Bytes that are not JSON, or do not fit the type, raise msgspec's error with the path of the field.
+
+        >>> JSON(dict[str, int]).name
+        'json[dict[str, int]]'
         """
-        return Serde(
-            f"json[{type_.__name__}]", _encode_typed, msgspec.json.Decoder(type_).decode, remake=(_typed, (type_,))
-        )
+        name = type_.__name__ if isinstance(type_, type) else str(type_)  # the name of a generic lacks its arguments
+        return Serde(f"json[{name}]", _encode, msgspec.json.Decoder(type_).decode, remake=(_typed, (type_,)))
 
 
 def _plain() -> JsonSerde:
@@ -48,4 +49,4 @@ def _typed(type_: type[T]) -> Serde[T]:
 
 
 JSON = JsonSerde("json", _encode, msgspec.json.decode, remake=(_plain, ()))
-"""JSON of plain values; `JSON(Type)` for a type. Output is deterministic: mappings are written in order of keys."""
+"""JSON of plain values; `JSON(Type)` for a type. Equal values make equal bytes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import uuid
 from typing import TYPE_CHECKING, TypeVar
 
 from pipeline.serde.api import Serde
@@ -34,6 +35,25 @@ def _same(data: bytes) -> bytes:
     return data
 
 
+def _boolean_bytes(value: bool) -> bytes:  # noqa: FBT001 - the value itself, not a switch
+    return b"\x01" if value else b"\x00"
+
+
+def _boolean(data: bytes) -> bool:
+    if data not in {b"\x00", b"\x01"}:
+        message = f"boolean takes one byte, 0 or 1, not {data.hex() or 'none'}"
+        raise ValueError(message)
+    return data == b"\x01"
+
+
+def _uuid_bytes(value: uuid.UUID) -> bytes:
+    return str(value).encode()
+
+
+def _uuid(data: bytes) -> uuid.UUID:
+    return uuid.UUID(data.decode())
+
+
 STRING: Serde[str] = Serde("string", str.encode, bytes.decode)
 """UTF-8 (`StringSerializer`)."""
 BYTES: Serde[bytes] = Serde("bytes", _same, _same)
@@ -48,5 +68,7 @@ FLOAT: Serde[float] = _fixed("float", ">f")
 """IEEE 754, 32 bits, big-endian (`FloatSerializer`)."""
 DOUBLE: Serde[float] = _fixed("double", ">d")
 """IEEE 754, 64 bits, big-endian (`DoubleSerializer`)."""
-BOOLEAN: Serde[bool] = _fixed("boolean", "?")
+BOOLEAN: Serde[bool] = Serde("boolean", _boolean_bytes, _boolean)
 """One byte, 0 or 1 (`BooleanSerializer`)."""
+UUID: Serde[uuid.UUID] = Serde("uuid", _uuid_bytes, _uuid)
+"""The 36 characters of the text form (`UUIDSerializer`)."""

@@ -37,34 +37,8 @@ unit: setup
 test: setup
 	$(BIN)/python -m pytest --doctest-modules pipeline tests
 
-AIRFLOW := AIRFLOW_HOME=$(CURDIR)/.millrace/airflow AIRFLOW__CORE__DAGS_FOLDER=$(CURDIR)/dags \
-	AIRFLOW__CORE__LOAD_EXAMPLES=False $(BIN)/airflow
-AIRFLOW_LOG := .millrace/airflow.log
-say = @echo; echo "== $(1)"
-
 demo: setup
-	$(call say,A broker on this machine and a year of real flights)
-	$(BIN)/millrace broker start
-	$(BIN)/millrace demo load
-	$(BIN)/millrace demo reset
-	$(call say,The first half of the year: a bounded run on Spark driven by Airflow)
-	@mkdir -p .millrace
-	@$(AIRFLOW) db migrate >$(AIRFLOW_LOG) 2>&1 || (tail -20 $(AIRFLOW_LOG); exit 1)
-	@$(AIRFLOW) dags test millrace_delays_run --conf '{"to": "2013-07-01T00:00:00+00:00"}' >$(AIRFLOW_LOG) 2>&1 \
-		|| (tail -20 $(AIRFLOW_LOG); exit 1)
-	@grep -o "[0-9]* records processed.*{}" $(AIRFLOW_LOG)
-	$(call say,The second half: a live worker)
-	$(BIN)/millrace worker delays --until-caught-up
-	$(call say,Every key against pandas - version 1 counts cancelled flights as on time)
-	$(BIN)/millrace demo check
-	$(call say,Version 2 reprocessed from the start and judged and switched over to by Airflow)
-	@$(AIRFLOW) dags test millrace_delays_release >$(AIRFLOW_LOG) 2>&1 || (tail -20 $(AIRFLOW_LOG); exit 1)
-	$(BIN)/millrace release status delays
-	$(BIN)/millrace demo check --version v2
-	$(call say,And back again)
-	$(BIN)/millrace release rollback delays
-	$(BIN)/millrace demo check
-	$(BIN)/millrace broker stop
+	$(BIN)/millrace demo run
 
 docs: setup
 	$(BIN)/pdoc --docformat google --output-directory site pipeline

@@ -1,4 +1,4 @@
-"""`millrace demo`: the demo's data and the check of its results."""
+"""`millrace demo`: the whole story, its data and the check of its results."""
 
 from __future__ import annotations
 
@@ -8,9 +8,26 @@ import typer
 
 from pipeline.cli.project import settings_of
 
-app = typer.Typer(help="The demo's data: the flights that left New York in 2013.", no_args_is_help=True)
+app = typer.Typer(help="The main job on real data: the flights that left New York in 2013.", no_args_is_help=True)
 
 DIFFERENT = 1
+DEFAULT_PORT = 19092
+
+
+@app.command()
+def run(context: typer.Context) -> None:
+    """Tell the whole story, from an empty broker to a release and back; exit code 1 if a check failed. Takes minutes."""
+    from rich.console import Console  # noqa: PLC0415 - engines load where they are used
+
+    from pipeline.demo.story import Story, running  # noqa: PLC0415 - as above
+
+    settings = settings_of(context)
+    broker = settings.broker(DEFAULT_PORT)
+    scratch = settings.config.resolve().parent / ".millrace"
+    story = Story(settings.project(), settings.config, broker, settings.environ, scratch, Console())
+    with running(broker):
+        if not story.tell():
+            raise typer.Exit(DIFFERENT)
 
 
 @app.command()

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-import threading
-from typing import TYPE_CHECKING, Annotated
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pipeline.cli.project import settings_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.table import Table
+
     from pipeline.hosting.application import Application
+    from pipeline.serde.api import Serde
     from pipeline.spark.ranges import RunRange
 
 _LOOK_SECONDS = 0.5
+_SHOWN_ROWS = 5
 
 
 def run(
@@ -27,6 +34,7 @@ def run(
     master: Annotated[str, typer.Option(help="Spark's master URL.")] = "local[2,4]",
     *,
     plan: Annotated[bool, typer.Option("--plan", help="Say what would be processed, and stop.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be written, and commit nothing.")] = False,
 ) -> None:
     """Process a bounded range of offsets on Spark, exactly once."""
     from pipeline.kafka.admin import Admin  # noqa: PLC0415 - as above
@@ -40,36 +48,65 @@ def run(
     typer.echo(f"{application.id}: {chosen.size} offsets, {chosen}")
     if plan:
         return
-    with _Progress(application, chosen):
+    if dry_run:
+        _rehearse(application, chosen, master)
+        return
+    with _bar(application, chosen):
         summary = run_job(application, chosen, spark_session(master), build_topology)
     dropped = ", ".join(f"{reason}: {count}" for reason, count in sorted(summary.dropped.items())) or "none"
     typer.echo(f"{summary.processed} records processed in {summary.slices} slices; dropped: {dropped}")
 
 
-class _Progress:
+def _rehearse(application: Application, chosen: RunRange, master: str) -> None:
+    from rich.console import Console  # noqa: PLC0415 - as above
+
+    from pipeline.releases.build import build_topology  # noqa: PLC0415 - as above
+    from pipeline.spark.dry_run import dry_run  # noqa: PLC0415 - as above
+    from pipeline.spark.session import spark_session  # noqa: PLC0415 - as above
+
+    console = Console()
+    with console.status(f"Rehearsing {application.id}"):
+        outputs = dry_run(application, chosen, spark_session(master), build_topology)
+        sizes = {row.topic: row["count"] for row in outputs.groupBy("topic").count().collect()}
+    for topic, size in sorted(sizes.items()):
+        typer.echo(f"{topic}: {size} records would be written")
+        last = outputs.where(outputs.topic == topic).orderBy("timestamp", ascending=False).limit(_SHOWN_ROWS).collect()
+        console.print(_shown(application, topic, last))
+    typer.echo(f"{sum(sizes.values())} records in all; nothing was committed")
+
+
+def _shown(application: Application, topic: str, rows: list[Any]) -> Table:
+    """Some records of a topic, as its sink's serdes read them."""
+    from rich.table import Table  # noqa: PLC0415 - as above
+
+    sink = application.topology.sink_of(topic)
+    table = Table("partition", "key", "value", "time", title=f"{topic}: the last by event time", title_justify="left")
+    for row in rows:
+        key = _readable(row.key, sink.key_serde if sink else None)
+        value = _readable(row.value, sink.value_serde if sink else None)
+        time = datetime.fromtimestamp(row.timestamp / 1000, UTC).isoformat(timespec="milliseconds")
+        table.add_row(str(row.partition), key, value, time)
+    return table
+
+
+def _readable(data: bytearray | None, serde: Serde[Any] | None) -> str:
+    """Bytes as their serde reads them; as they are where there is none, or it only writes."""
+    if data is None:
+        return "none"
+    try:
+        return str(serde.deserialize(bytes(data)) if serde else bytes(data))
+    except ValueError:
+        return str(bytes(data))
+
+
+@contextmanager
+def _bar(application: Application, chosen: RunRange) -> Iterator[None]:
     """A bar that follows the committed offsets, as any other process could."""
+    from rich.progress import Progress  # noqa: PLC0415 - as above
 
-    def __init__(self, application: Application, chosen: RunRange) -> None:
-        self._application = application
-        self._chosen = chosen
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._follow, daemon=True)
+    from pipeline.spark.progress import followed  # noqa: PLC0415 - as above
 
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *exc: object) -> None:
-        self._done.set()
-        self._thread.join()
-
-    def _follow(self) -> None:
-        from rich.progress import Progress  # noqa: PLC0415 - as above
-
-        from pipeline.kafka.admin import Admin  # noqa: PLC0415 - as above
-        from pipeline.spark.job import progress  # noqa: PLC0415 - as above
-
-        admin = Admin(self._application.kafka)
-        with Progress(transient=True) as bar:
-            task = bar.add_task(self._application.id, total=self._chosen.size)
-            while not self._done.wait(_LOOK_SECONDS):
-                bar.update(task, completed=progress(self._application, admin, self._chosen))
+    with Progress(transient=True) as bar:
+        task = bar.add_task(application.id, total=chosen.size)
+        with followed(application, chosen, lambda done, _all: bar.update(task, completed=done), _LOOK_SECONDS):
+            yield

@@ -53,33 +53,32 @@ def frames() -> Any:
 
 
 def load(kafka: Mapping[str, str], on_progress: Callable[[str, int], None]) -> None:
-    """Create the topics and write the data, flights in order of departure; a topic that has records is left as it is.
+    """Create the topics and write the data, flights in order of departure; a topic that has it all is left as it is.
 
     Args:
         kafka: Client properties.
-        on_progress: Told each topic and how many records it has now.
+        on_progress: Told each topic and how many records it has.
     """
     admin = Admin(kafka)
     admin.create_topics(TOPICS)
     data = frames()
-    sources: dict[str, Callable[[Any], Iterator[tuple[str | None, bytes, int]]]] = {
-        PLANES: _planes,
-        AIRLINES: _airlines,
-        "airports": _airports,
-        "weather": _weather,
-        FLIGHTS: _flights,
+    sources: dict[str, tuple[Any, Callable[[Any], Iterator[tuple[str | None, bytes, int]]]]] = {
+        PLANES: (data.planes, _planes),
+        AIRLINES: (data.airlines, _airlines),
+        "airports": (data.airports, _airports),
+        "weather": (data.weather, _weather),
+        FLIGHTS: (data.flights, _flights),
     }
-    for topic, records in sources.items():
-        if size := topic_size(admin, topic):
-            on_progress(topic, size)
-            continue
-        producer = IdempotentProducer(kafka)
-        written = 0
-        for key, value, timestamp in records(data):
-            producer.send(topic, None if key is None else STRING.serialize(key), value, timestamp, (), None)
-            written += 1
-        producer.flush()
-        on_progress(topic, written)
+    for topic, (frame, records) in sources.items():
+        if topic_size(admin, topic) not in {0, len(frame)}:  # a load that was interrupted
+            admin.delete_topics([topic])
+            admin.create_topics(spec for spec in TOPICS if spec.name == topic)
+        if topic_size(admin, topic) == 0:
+            producer = IdempotentProducer(kafka)
+            for key, value, timestamp in records(data):
+                producer.send(topic, None if key is None else STRING.serialize(key), value, timestamp, (), None)
+            producer.flush()
+        on_progress(topic, len(frame))
 
 
 def reset(kafka: Mapping[str, str], app: AppConfig, state_directory: Path) -> None:

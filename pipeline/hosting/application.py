@@ -9,6 +9,7 @@ from pipeline.config import load_attribute
 from pipeline.errors import TopologyError
 from pipeline.kafka.admin import Admin, TopicSpec
 from pipeline.runtime.layout import Layout, plan_layout
+from pipeline.runtime.task import TaskSpec
 from pipeline.topology.topology import Topology
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline.config import AppConfig, ProjectConfig
+    from pipeline.records import TaskId, TopicPartition
     from pipeline.topology.nodes import SubTopology
 
 
@@ -52,6 +54,19 @@ class Application:
     def sub_topology(self, number: int) -> SubTopology:
         """A sub-topology by its id."""
         return next(sub for sub in self.topology.sub_topologies() if sub.id == number)
+
+    def task_spec(self, task_id: TaskId, inputs: tuple[TopicPartition, ...]) -> TaskSpec:
+        """What a task of this application is, as it is configured."""
+        streams = self.config.streams
+        return TaskSpec(
+            task_id,
+            self.sub_topology(task_id.sub_topology),
+            self.id,
+            inputs,
+            skips_undecodable=streams.deserialization_exception_handler == "continue",
+            skips_failures=streams.processing_exception_handler == "continue",
+            max_task_idle_ms=streams.max_task_idle_ms,
+        )
 
 
 def load_application(

@@ -7,13 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config import EXACTLY_ONCE
 from pipeline.errors import StreamsError
+from pipeline.hosting.task_state import open_backend, restore
 from pipeline.kafka.producer import IdempotentProducer, KafkaCollector, OffsetCommitter, TransactionalProducer
-from pipeline.kafka.ranges import read_range
-from pipeline.records import OffsetRange, TaskId, TopicPartition
 from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task, TaskSpec
-from pipeline.state.memory import MemoryBackend
-from pipeline.state.rocksdb import RocksDbBackend
+from pipeline.runtime.task import Task
 from pipeline.topology.nodes import AutoOffsetReset
 
 if TYPE_CHECKING:
@@ -21,7 +18,7 @@ if TYPE_CHECKING:
 
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin, CommittedOffset
-    from pipeline.records import Headers
+    from pipeline.records import Headers, TaskId, TopicPartition
     from pipeline.runtime.layout import Layout
     from pipeline.runtime.ports import Clock, Collector
     from pipeline.state.api import StateBackend
@@ -121,15 +118,17 @@ class OwnedTask:
         """
         self._producer = producer = self._new_producer()
         self.committed = self._admin.committed(self._application.id, self.inputs)
-        self._backend = self._open_backend()
-        self._task = self._new_task(self._backend, producer)
-        self._restore(self._task, self._backend, on_restore or _silently)
+        directory = self._application.directory / str(self.id)
+        self._backend = backend = open_backend(self._application.sub_topology(self.id.sub_topology), directory)
+        self._task = task = self._new_task(backend, producer)
+        kafka = self._application.kafka
+        self.restored_records = restore(task, backend, self._admin, kafka, on_restore or _silently)
         self._task.start({tp: (c.offset, c.metadata) for tp, c in self.committed.items()})
 
     def starts(self) -> dict[TopicPartition, int]:
         """Where to read each input from: the committed offset, else where its source says."""
         missing = [tp for tp in self.inputs if tp not in self.committed]
-        sources = {t: s for s in self._sub_topology.sources for t in s.topics}
+        sources = {t: s for s in self._application.sub_topology(self.id.sub_topology).sources for t in s.topics}
         latest = [tp for tp in missing if (s := sources.get(tp.topic)) and s.reset is AutoOffsetReset.LATEST]
         starts = self._admin.beginning_offsets(set(missing) - set(latest)) | self._admin.end_offsets(latest)
         return starts | {tp: committed.offset for tp, committed in self.committed.items()}
@@ -172,10 +171,6 @@ class OwnedTask:
             self._committer.close()
             self._committer = None
 
-    @property
-    def _sub_topology(self) -> Any:
-        return self._application.sub_topology(self.id.sub_topology)
-
     def _new_producer(self) -> TransactionalProducer | IdempotentProducer:
         kafka, overrides = self._application.kafka, self._application.config.streams.producer
         if not self._is_exactly_once:
@@ -189,49 +184,12 @@ class OwnedTask:
         producer.init()
         return producer
 
-    def _open_backend(self) -> StateBackend:
-        if any(store.persistent for store in self._sub_topology.stores):
-            return RocksDbBackend(self._application.directory / str(self.id))
-        return MemoryBackend()
-
     def _new_task(self, backend: StateBackend, producer: TransactionalProducer | IdempotentProducer) -> Task:
-        streams = self._application.config.streams
-        spec = TaskSpec(
-            self.id,
-            self._sub_topology,
-            self._application.id,
-            self.inputs,
-            skips_undecodable=streams.deserialization_exception_handler == "continue",
-            skips_failures=streams.processing_exception_handler == "continue",
-            max_task_idle_ms=streams.max_task_idle_ms,
-        )
+        spec = self._application.task_spec(self.id, self.inputs)
         collector: Collector = self._decorate(KafkaCollector(producer, self._admin))
         if self._application.published:
             collector = PublishedCollector(collector, self._application.published)
         return Task(spec, Ports(collector, backend, self._clock, self._global_stores))
-
-    def _restore(
-        self, task: Task, backend: StateBackend, on_restore: Callable[[TopicPartition, int, int], None]
-    ) -> None:
-        ranges = self._missing(task.restore_starts())
-        if ranges is None:  # the local state is ahead of, or behind, what the changelogs still have
-            backend.wipe()
-            ranges = self._missing(dict.fromkeys(task.changelogs.values(), 0)) or {}
-        expected = sum(r.size for r in ranges.values())
-        for tp, records in read_range(self._admin, self._application.kafka, ranges):
-            if records:
-                task.restore(tp, records, records[-1].offset + 1)
-                self.restored_records += len(records)
-                on_restore(tp, self.restored_records, expected)
-        for tp, whole in ranges.items():
-            backend.write({}, {tp: whole.end})
-
-    def _missing(self, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetRange] | None:
-        """What of each changelog the local state lacks; None if it is of another history than the changelog."""
-        first, last = self._admin.beginning_offsets(starts), self._admin.end_offsets(starts)
-        if any(start > last[tp] or 0 < start < first[tp] for tp, start in starts.items()):
-            return None
-        return {tp: OffsetRange(max(start, first[tp]), last[tp]) for tp, start in starts.items()}
 
 
 def _silently(_changelog: TopicPartition, _done: int, _expected: int) -> None:

@@ -27,7 +27,6 @@ from pipeline.releases.registry import Registry, Release, Step
 from pipeline.releases.tables import Difference, create_staging, difference, publish, read_table, staging_name
 from pipeline.spark.job import run
 from pipeline.spark.ranges import EARLIEST, RunRange, resolve
-from pipeline.topology.nodes import SinkNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -237,15 +236,16 @@ class Releaser:
         """The candidate's table as rows, with how each compares to the live one."""
         candidate = self._application(_candidate(release))
         rows: list[dict[str, Any]] = []
-        sinks = {n.topic: n.value_serde for n in candidate.topology.nodes.values() if isinstance(n, SinkNode)}
         for topic in candidate.topology.sink_topics:
-            serde = sinks[topic]
+            sink = candidate.topology.sink_of(topic)
+            if sink is None:
+                continue
             live = read_table(self._admin, self._project.kafka, topic)
             new = read_table(self._admin, self._project.kafka, staging_name(candidate.id, topic))
             for where, row in new.items():
                 known = live.get(where)
                 change = "new" if known is None else "same" if known.value == row.value else "changed"
-                rows.append({**_columns(serde.deserialize(row.value)), "topic": topic, CHANGE: change})
+                rows.append({**_columns(sink.value_serde.deserialize(row.value)), "topic": topic, CHANGE: change})
             rows += ({"topic": topic, CHANGE: "gone"} for where in live.keys() - new.keys())
         return rows
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
@@ -36,7 +36,7 @@ class JsonSerde(Serde[Any]):
         >>> JSON(dict[str, int]).name
         'json[dict[str, int]]'
         """
-        name = type_.__name__ if isinstance(type_, type) else str(type_)  # the name of a generic lacks its arguments
+        name = str(type_) if get_args(type_) else type_.__name__  # the name of a generic lacks its arguments
         return Serde(f"json[{name}]", _encode, msgspec.json.Decoder(type_).decode, remake=(_typed, (type_,)))
 
 

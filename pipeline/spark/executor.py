@@ -16,14 +16,14 @@ from pipeline.hosting.global_tables import open_global_state
 from pipeline.hosting.owned_task import OwnedTask
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.ranges import read_range
-from pipeline.records import RawRecord
+from pipeline.records import RawRecord, TaskId
 from pipeline.runtime.layout import plan_layout
 from pipeline.spark.work import TaskResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pipeline.records import Headers, TaskId
+    from pipeline.records import Headers
     from pipeline.runtime.ports import Collector
     from pipeline.runtime.task import Task
     from pipeline.spark.work import Job, TaskWork
@@ -74,10 +74,14 @@ def split_writers(records: Iterable[RawRecord]) -> dict[int, list[RawRecord]]:
     for record in records:
         run, headers = 0, record.headers
         if headers and headers[-1][0] == WRITER_HEADER:
-            sub_topology, partition = _WRITER.unpack(headers[-1][1] or b"")
-            run, headers = (sub_topology << 32 | partition) + 1, headers[:-1]
+            run, headers = run_of(TaskId(*_WRITER.unpack(headers[-1][1] or b""))), headers[:-1]
         runs.setdefault(run, []).append(RawRecord(record.key, record.value, record.timestamp, record.offset, headers))
     return runs
+
+
+def run_of(writer: TaskId) -> int:
+    """The number of a writer's run of records within a partition; 0 is for records whose writer is not known."""
+    return (writer.sub_topology << 32 | writer.partition) + 1
 
 
 def run_task(work: TaskWork, build: Callable[[Job], Topology]) -> TaskResult:
@@ -93,7 +97,7 @@ def run_task(work: TaskWork, build: Callable[[Job], Topology]) -> TaskResult:
         RecordError: If a record cannot be handled.
         BrokerError: If brokers do not answer.
     """
-    application = _application(work.job, build(work.job))
+    application = application_of(work.job, build(work.job))
     admin, clock = Admin(work.job.kafka), SystemClock()
     layout = plan_layout(application.topology, application.id, work.job.partitions)
     repartitions = frozenset(topic.name for topic in layout.repartition_topics)
@@ -144,7 +148,12 @@ def _is_done(work: TaskWork, owned: OwnedTask) -> bool:
     return False
 
 
-def _application(job: Job, topology: Topology) -> Application:
+def application_of(job: Job, topology: Topology) -> Application:
+    """The application of a job, made of the topology built in this process.
+
+    Raises:
+        TopologyError: If that topology is not the driver's.
+    """
     if topology.fingerprint() != job.fingerprint:
         message = f"The topology of {job.config.name} here is not the driver's"
         raise TopologyError(message, hint="Driver and executors must run the same release of the application.")

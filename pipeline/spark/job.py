@@ -55,7 +55,6 @@ def run(
     build: Callable[[Job], Topology],
     *,
     max_records_per_slice: int = MAX_RECORDS_PER_SLICE,
-    on_slice: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> RunSummary:
     """Process a range. What is done already, by an earlier attempt, is not done again.
 
@@ -65,7 +64,6 @@ def run(
         spark: A Spark session.
         build: Builds the topology on executors; must be picklable.
         max_records_per_slice: A slice is one transaction per task: larger ones are fewer, and need more memory.
-        on_slice: Told how many slices of how many are done.
 
     Raises:
         RangeError: If the application does not stand at the start of the range.
@@ -74,21 +72,21 @@ def run(
     """
     admin = Admin(application.kafka)
     layout = prepare(application, admin)
-    job = _job(application, admin)
+    job = job_of(application, admin)
     slices = cut(admin, application.kafka, run_range, max_records_per_slice)
     results: list[TaskResult] = []
     leftover = {
         tp: OffsetRange(r.start, r.start) for tp, r in run_range.ranges.items()
     }  # of a run that died between levels
-    for number, part in enumerate([leftover, *slices]):
+    for part in [leftover, *slices]:
         for level in application.topology.levels():
             works = list(_works(job, admin, layout, level, part))
             results += _run_on_spark(spark, works, build)
-        on_slice(number, len(slices))
     return _summary(run_range, len(slices), results)
 
 
-def _job(application: Application, admin: Admin) -> Job:
+def job_of(application: Application, admin: Admin) -> Job:
+    """What all tasks of a run have in common, as things are now."""
     sources = {*application.topology.source_topics}
     sources |= {t for g in application.topology.global_stores for t in g.source.topics}
     return Job(
@@ -137,7 +135,7 @@ def _run_on_spark(spark: Any, works: list[TaskWork], build: Callable[[Job], Topo
     results = [TaskResult(**json.loads(row.result)) for row in frame.collect()]
     for result in results:
         if result.error is not None:
-            raise _rebuilt(*result.error)
+            raise rebuilt_error(result.error)
     return results
 
 
@@ -146,15 +144,25 @@ def attempt(work: TaskWork, build: Callable[[Job], Topology]) -> str:
     try:
         result = run_task(work, build)
     except StreamsError as error:
-        may_help = isinstance(error, pipeline.errors.TaskError) or getattr(error, "retriable", False)
-        if may_help:
+        if another_attempt_may_help(error):
             raise
-        result = TaskResult(str(work.task_id), 0, 0, {}, (type(error).__name__, error.message, error.hint))
+        result = TaskResult(str(work.task_id), 0, 0, {}, describe_error(error))
     return json.dumps(asdict(result))
 
 
-def _rebuilt(name: str, message: str, hint: str | None) -> StreamsError:
+def another_attempt_may_help(error: StreamsError) -> bool:
+    """Whether Spark should try the task again, rather than the run end."""
+    return isinstance(error, pipeline.errors.TaskError) or bool(getattr(error, "retriable", False))
+
+
+def describe_error(error: StreamsError) -> str:
+    """An executor's error as text that `rebuilt_error` understands."""
+    return json.dumps([type(error).__name__, error.message, error.hint])
+
+
+def rebuilt_error(text: str) -> StreamsError:
     """An executor's error, in the driver."""
+    name, message, hint = json.loads(text)
     kind = getattr(pipeline.errors, name, ProcessingError)
     rebuilt: StreamsError = kind(message, hint=hint)
     return rebuilt
@@ -167,11 +175,3 @@ def _summary(run_range: RunRange, slices: int, results: list[TaskResult]) -> Run
             dropped[reason] = dropped.get(reason, 0) + count
     processed, restored = sum(r.processed for r in results), sum(r.restored for r in results)
     return RunSummary(run_range, slices, processed, restored, dropped)
-
-
-def progress(application: Application, admin: Admin, run_range: RunRange) -> int:
-    """How many of a range's offsets are committed: what any process can say of a run that goes on elsewhere."""
-    committed = admin.committed(application.id, run_range.ranges)
-    return sum(
-        min(max(committed[tp].offset - r.start, 0), r.size) for tp, r in run_range.ranges.items() if tp in committed
-    )

@@ -56,11 +56,11 @@ class TaskResult:
         processed: Records processed; 0 if an earlier attempt had done it all.
         restored: Records restored from changelogs.
         dropped: Records not processed, by reason.
-        error: What stopped it for good: class, message, hint; None if nothing did.
+        error: What stopped it for good, as `describe_error` writes it; None if nothing did.
     """
 
     task_id: str
     processed: int
     restored: int
     dropped: dict[str, int]
-    error: tuple[str, str, str | None] | None = None
+    error: str | None = None

@@ -233,6 +233,11 @@ class Topology:
         sinks = (n.topic for n in self._nodes.values() if isinstance(n, SinkNode))
         return tuple(sorted({topic for topic in sinks if isinstance(topic, str)} - self._internal.keys()))
 
+    def sink_of(self, topic: str) -> SinkNode | None:
+        """The sink that writes a topic; None if it is chosen per record, or not written at all."""
+        sinks = (node for node in self._nodes.values() if isinstance(node, SinkNode))
+        return next((sink for sink in sinks if sink.topic == topic), None)
+
     def copartitioned_topics(self) -> tuple[frozenset[str], ...]:
         """Groups of topics that need the same number of partitions."""
         groups = []

@@ -72,10 +72,20 @@ def release(config: Path, app: AppConfig) -> DAG:
         max_active_runs=1,
         tags=["millrace", app.name],
         default_args=_RETRIES,
-        params={"version": Param(next(iter(app.versions), ""), type="string", description="which is to go live")},
+        params={
+            "version": Param(next(iter(app.versions), ""), type="string", description="which is to go live"),
+            "accept_warnings": Param(default=False, type="boolean", description="switch over in spite of the gate's warnings"),
+        },
     ) as dag:
         steps = [
-            ReleaseOperator(task_id=step, config=str(config), app=app.name, step=step, to="{{ params['version'] }}")
+            ReleaseOperator(
+                task_id=step,
+                config=str(config),
+                app=app.name,
+                step=step,
+                to="{{ params['version'] }}",
+                accept_warnings="{{ params['accept_warnings'] }}",
+            )
             for step in ("plan", "reprocess", "gate", "promote")
         ]
         for before, after in pairwise(steps):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pipeline.releases.releaser import Releaser
 
 _RANGE_KEY = "range"
+_REPORT_SECONDS = 10.0
 
 
 class BoundedRunOperator(BaseOperator):
@@ -70,6 +71,7 @@ class BoundedRunOperator(BaseOperator):
         from pipeline.releases.build import build_topology  # noqa: PLC0415 - as above
         from pipeline.releases.registry import live_version  # noqa: PLC0415 - as above
         from pipeline.spark.job import run  # noqa: PLC0415 - as above
+        from pipeline.spark.progress import followed  # noqa: PLC0415 - as above
         from pipeline.spark.ranges import RunRange, resolve  # noqa: PLC0415 - as above
         from pipeline.spark.session import spark_session  # noqa: PLC0415 - as above
 
@@ -81,12 +83,13 @@ class BoundedRunOperator(BaseOperator):
         chosen = RunRange.parse(kept) if kept else resolve(application, Admin(project.kafka), self.start, self.end)
         store.set(_RANGE_KEY, str(chosen))
         self.log.info("%s processes %s", application.id, chosen)
-        summary = run(application, chosen, spark_session(self.master), build_topology, on_slice=self._report)
+        with followed(application, chosen, self._report, _REPORT_SECONDS):
+            summary = run(application, chosen, spark_session(self.master), build_topology)
         self.log.info("%d records processed, dropped: %s", summary.processed, dict(summary.dropped))
         return str(chosen)
 
-    def _report(self, done: int, slices: int) -> None:
-        self.log.info("slice %d of %d is done", done, slices)
+    def _report(self, done: int, offsets: int) -> None:
+        self.log.info("%d of %d offsets are committed (%.0f %%)", done, offsets, 100 * done / max(offsets, 1))
 
 
 class ReleaseOperator(BaseOperator):
@@ -97,13 +100,23 @@ class ReleaseOperator(BaseOperator):
         app: The application.
         step: `plan`, `reprocess`, `gate`, `promote` or `rollback`.
         to: The version that is to go live; for `plan`.
+        accept_warnings: For `promote`: go on in spite of warnings of the gate. Text that a template made counts as true if it
+            reads `true`, in any case.
         master: Spark's master URL.
     """
 
-    template_fields: Sequence[str] = ("config", "app", "step", "to", "master")
+    template_fields: Sequence[str] = ("config", "app", "step", "to", "accept_warnings", "master")
 
     def __init__(
-        self, *, config: str, app: str, step: str, to: str = "", master: str = "local[2,4]", **kwargs: Any
+        self,
+        *,
+        config: str,
+        app: str,
+        step: str,
+        to: str = "",
+        accept_warnings: bool | str = False,
+        master: str = "local[2,4]",
+        **kwargs: Any,
     ) -> None:
         """Nothing is looked up before the task runs."""
         super().__init__(**kwargs)
@@ -111,6 +124,7 @@ class ReleaseOperator(BaseOperator):
         self.app = app
         self.step = step
         self.to = to
+        self.accept_warnings = accept_warnings
         self.master = master
 
     def execute(self, context: Context) -> str:  # noqa: ARG002 - Airflow's signature
@@ -130,7 +144,7 @@ class ReleaseOperator(BaseOperator):
             "plan": lambda r: r.plan(self.to),
             "reprocess": lambda r: r.reprocess(),
             "gate": lambda r: r.gate(),
-            "promote": lambda r: r.promote(accept_warnings=True),
+            "promote": lambda r: r.promote(accept_warnings=str(self.accept_warnings).lower() == "true"),
             "rollback": lambda r: r.rollback(),
         }
         if self.step not in steps:

@@ -82,5 +82,5 @@ v2 = "{unique}:build_v2"
     airflow("db", "migrate")
     airflow("dags", "test", f"millrace_{unique}_run")
     assert total() == 5
-    airflow("dags", "test", f"millrace_{unique}_release")
+    airflow("dags", "test", f"millrace_{unique}_release", "--conf", '{"accept_warnings": true}')
     assert total() == 3

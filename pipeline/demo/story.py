@@ -1,0 +1,237 @@
+"""The project's main job, told in a terminal: live, bounded, reprocessed, judged, switched over, taken back, and checked.
+
+Every step is what a user would do, by the same commands. It can be run again at any time, whole or after an interruption: it
+begins by forgetting what the application computed before; the input data are loaded once.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.progress import Progress
+from rich.table import Table
+
+from pipeline.apps.delays import FLIGHTS
+from pipeline.demo.check import compare, expected, published
+from pipeline.demo.data import load, reset
+from pipeline.errors import ProcessingError
+from pipeline.kafka.admin import Admin
+from pipeline.records import TopicPartition
+from pipeline.releases.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rich.console import Console
+
+    from pipeline.apps.delays import Stats
+    from pipeline.config import ProjectConfig
+    from pipeline.demo.check import Key
+    from pipeline.kafka.broker import EmbeddedBroker
+
+APP = "delays"
+_SHOWN_ROWS = 5
+_LOOK_SECONDS = 0.1
+_STOP_SECONDS = 60.0
+_LOG_LINES = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """The demo, with all that its steps share.
+
+    Args:
+        project: Holds the application `delays`.
+        config: Path of `streams.toml`.
+        broker: The embedded broker.
+        environ: The environment, for the commands that are started.
+        scratch: Where Airflow keeps its database, and its log goes.
+        console: Where the story is told.
+    """
+
+    project: ProjectConfig
+    config: Path
+    broker: EmbeddedBroker
+    environ: Mapping[str, str]
+    scratch: Path
+    console: Console
+
+    def tell(self) -> bool:
+        """Tell it all; gives whether every check held.
+
+        Raises:
+            ProcessingError: If one of the commands failed.
+        """
+        begun = time.monotonic()
+        self._set_the_scene()
+        self._live_until_summer()
+        self._bounded_run()
+        v1 = published(self.project.kafka)
+        self._query(v1)
+        held = self._check("v1")
+        self._release()
+        v2 = published(self.project.kafka)
+        self._changed(v1, v2)
+        held &= self._check("v2")
+        self._rollback()
+        held &= self._check("v1")
+        minutes = (time.monotonic() - begun) / 60
+        verdict = "[bold green]Everything agrees" if held else "[bold red]Something differs"
+        self.console.print(f"\n{verdict}[/], after {minutes:.1f} minutes. {len(v1)} keys were compared three times.")
+        return held
+
+    def _set_the_scene(self) -> None:
+        self._say("A broker on this machine, and a year of real flights")
+        with self.console.status("Starting Kafka (the first time downloads it)"):
+            status = self.broker.start()
+        self.console.print(f"Apache Kafka runs at {status.bootstrap_servers}")
+        with self.console.status("Writing flights, planes, airlines, airports and weather to Kafka"):
+            load(self.project.kafka, lambda topic, size: self.console.print(f"  {topic}: {size} records"))
+            app = self.project.app(APP)
+            reset(self.project.kafka, app, self.project.state_directory(app))
+
+    def _live_until_summer(self) -> None:
+        self._say("Live: a worker takes half of the year, and is then stopped")
+        admin = Admin(self.project.kafka)
+        ends = admin.end_offsets(self._flights())
+        worker = subprocess.Popen(
+            self._millrace("worker", APP), env=dict(self.environ), stdout=subprocess.PIPE, text=True
+        )
+        with Progress(console=self.console, transient=True) as bar:
+            task = bar.add_task("flights", total=sum(ends.values()) // 2)
+            while worker.poll() is None and not bar.finished:
+                bar.update(task, completed=sum(self._committed(admin).values()))
+                time.sleep(_LOOK_SECONDS)
+        worker.send_signal(signal.SIGTERM)
+        told, _ = worker.communicate(timeout=_STOP_SECONDS)
+        if worker.returncode:
+            message = f"The worker ended with exit code {worker.returncode}"
+            raise ProcessingError(message)
+        self.console.print(told.strip().splitlines()[-1])
+        self.console.print(f"It stands at {_vector(self._committed(admin))}, of {sum(ends.values())} flights")
+
+    def _bounded_run(self) -> None:
+        self._say("Bounded: Airflow runs the rest on Spark, from where the worker stopped")
+        self._airflow("db", "migrate")
+        self._airflow("dags", "test", f"millrace_{APP}_run")
+        for summary in re.findall(r"\d+ records processed, dropped: \{.*?\}", self._airflow_log.read_text()):
+            self.console.print(summary, highlight=False)
+        self.console.print(f"It stands at {_vector(self._committed(Admin(self.project.kafka)))}")
+
+    def _query(self, table: Mapping[Key, Stats]) -> None:
+        self._say("The result: the hours with the most late flights")
+        shown = Table("from", "airline", "hour (UTC)", "flights", "late", "minutes of delay")
+        for key, stats in sorted(table.items(), key=lambda entry: -entry[1].late)[:_SHOWN_ROWS]:
+            shown.add_row(*_words(key), str(stats.flights), str(stats.late), str(stats.delay_minutes))
+        self.console.print(shown)
+
+    def _release(self) -> None:
+        self._say("Version 1 counts cancelled flights as on time. Airflow releases v2")
+        self.console.print("plan, reprocess from the start into fresh state, judge by Great Expectations, switch over")
+        self._airflow("dags", "test", f"millrace_{APP}_release")
+        release = Registry(self.project.kafka).read(APP, self.project.app(APP).version)
+        for name, outcome in release.gate.items():
+            self.console.print(f"  {name}: {outcome}", highlight=False)
+        self.console.print(f"{release.live} is live; {release.corrections} corrections were published")
+
+    def _changed(self, before: Mapping[Key, Stats], after: Mapping[Key, Stats]) -> None:
+        changed = [key for key in after if before.get(key) != after[key]]
+        columns = "flights v1", "flights v2", "cancelled v1", "cancelled v2"
+        shown = Table("from", "airline", "hour (UTC)", *columns)
+        for key in sorted(changed, key=lambda key: -after[key].cancelled)[:_SHOWN_ROWS]:
+            old, new = before[key], after[key]
+            shown.add_row(*_words(key), *map(str, (old.flights, new.flights, old.cancelled, new.cancelled)))
+        self.console.print(f"{len(changed)} rows of {len(after)} changed, these most:")
+        self.console.print(shown)
+
+    def _rollback(self) -> None:
+        self._say("And back: the previous version was kept")
+        with self.console.status("Rolling back"):
+            done = subprocess.run(
+                self._millrace("release", "rollback", APP),
+                env=dict(self.environ),
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        if done.returncode:
+            raise ProcessingError(done.stderr.strip() or done.stdout.strip())
+        self.console.print(done.stdout.strip().splitlines()[0])
+
+    def _check(self, version: str) -> bool:
+        with self.console.status(f"Recomputing {version} with pandas from the original data"):
+            comparison = compare(published(self.project.kafka), expected(cancelled_count_as_on_time=version == "v1"))
+        verdict = "[green]all equal[/]" if comparison.is_equal else f"[red]different[/], as {comparison.differing}"
+        self.console.print(f"Checked against pandas, {version}: {comparison.compared} keys, {verdict}")
+        return comparison.is_equal
+
+    def _say(self, title: str) -> None:
+        self.console.print()
+        self.console.rule(f"[bold]{title}", align="left")
+
+    def _flights(self) -> list[TopicPartition]:
+        count = Admin(self.project.kafka).partitions([FLIGHTS])[FLIGHTS]
+        return [TopicPartition(FLIGHTS, number) for number in range(count)]
+
+    def _committed(self, admin: Admin) -> dict[TopicPartition, int]:
+        app = self.project.app(APP)
+        found = admin.committed(app.application_id(app.version), self._flights())
+        return {tp: committed.offset for tp, committed in found.items()}
+
+    def _millrace(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "pipeline.cli", "--config", str(self.config), *arguments]
+
+    @property
+    def _airflow_log(self) -> Path:
+        return self.scratch / "airflow.log"
+
+    def _airflow(self, *arguments: str) -> None:
+        """Run a command of Airflow; its chatter goes to a file.
+
+        Raises:
+            ProcessingError: If it failed; with the end of that file.
+        """
+        settings = {
+            "AIRFLOW_HOME": str(self.scratch / "airflow"),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(self.config.resolve().parent / "dags"),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        }
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        command = [str(Path(sys.executable).with_name("airflow")), *arguments]
+        with self._airflow_log.open("w") as log, self.console.status(f"airflow {' '.join(arguments)}"):
+            done = subprocess.run(
+                command, env={**self.environ, **settings}, stdout=log, stderr=subprocess.STDOUT, check=False
+            )
+        if done.returncode:
+            tail = "\n".join(self._airflow_log.read_text().splitlines()[-_LOG_LINES:])
+            message = f"airflow {' '.join(arguments)} ended with exit code {done.returncode}\n{tail}"
+            raise ProcessingError(message, hint=f"All of it is in {self._airflow_log}.")
+
+
+@contextmanager
+def running(broker: EmbeddedBroker) -> Iterator[None]:
+    """Leave the broker as it was found."""
+    was_running = broker.status().is_running
+    try:
+        yield
+    finally:
+        if not was_running:
+            broker.stop()
+
+
+def _vector(offsets: Mapping[TopicPartition, int]) -> str:
+    return ", ".join(f"{tp}@{offset}" for tp, offset in sorted(offsets.items()))
+
+
+def _words(key: Key) -> tuple[str, str, str]:
+    origin, _, airline = key[0].partition(" ")
+    return origin, airline, datetime.fromtimestamp(key[1] / 1000, UTC).strftime("%Y-%m-%d %H:%M")

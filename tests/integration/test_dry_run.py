@@ -1,0 +1,114 @@
+"""Bounded runs that commit nothing: the same records as the real run, and no trace in Kafka."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline import (
+    LONG,
+    STRING,
+    Consumed,
+    Grouped,
+    Materialized,
+    Produced,
+    RangeError,
+    SerializationError,
+    StreamsBuilder,
+)
+from pipeline.config import AppConfig, StreamsConfig
+from pipeline.hosting.application import Application
+from pipeline.spark.dry_run import dry_run
+from pipeline.spark.job import run
+from pipeline.spark.ranges import resolve
+from pipeline.spark.session import spark_session
+from tests.conformance.conftest import on_executor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline import Topology
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+
+def counting(name: str) -> Callable[[StreamsBuilder], Topology]:
+    """Words counted by word, below a repartition; the output is public."""
+
+    def build(builder: StreamsBuilder) -> Topology:
+        words = builder.stream(f"{name}.in", Consumed(STRING, STRING)).filter(lambda _k, v: v != "no")
+        counts = words.group_by(lambda _k, v: v, Grouped(STRING, STRING)).count(Materialized("counts"))
+        counts.to_stream().to(f"{name}.out", Produced(STRING, LONG))
+        return builder.build()
+
+    return build
+
+
+def application(broker: Any, name: str, state: Path, build: Callable[[StreamsBuilder], Topology]) -> Application:
+    config = AppConfig(name, "none:none", streams=StreamsConfig())
+    return Application(config, "v1", build(StreamsBuilder()), broker.kafka, state)
+
+
+def write_words(broker: Any, name: str, first: int, last: int) -> None:
+    broker.write(f"{name}.in", [(b"%d" % n, b"w%d" % (n % 5), n + 1) for n in range(first, last)])
+
+
+def counts_of(frame: Any) -> dict[tuple[int, bytes], tuple[int, int]]:
+    """Partition and key to count and time, of the last update."""
+    rows = sorted(frame.collect(), key=lambda row: (row.task, row.position))
+    return {(r.partition, bytes(r.key)): (LONG.deserialize(bytes(r.value)), r.timestamp) for r in rows}
+
+
+def published(broker: Any, name: str) -> dict[bytes, tuple[int, int]]:
+    return {r.key: (LONG.deserialize(r.value), r.timestamp) for r in broker.read(f"{name}.out")}
+
+
+def test_a_dry_run_gives_what_the_run_would_write_and_leaves_no_trace(broker: Any, unique: str, tmp_path: Path) -> None:
+    build, name = counting(unique), unique
+    broker.create(3, f"{name}.in", f"{name}.out")
+    write_words(broker, name, 0, 500)
+    app, admin, spark = application(broker, name, tmp_path, build), broker.admin(), spark_session()
+
+    rehearsed = counts_of(dry_run(app, resolve(app, admin), spark, on_executor(build)))
+    assert admin.list_topics(f"{app.id}-") == []
+    assert broker.read(f"{name}.out") == []
+    assert list(tmp_path.iterdir()) == []
+
+    run(app, resolve(app, admin), spark, on_executor(build))
+    assert {key: value for (_, key), value in rehearsed.items()} == published(broker, name)
+
+    write_words(broker, name, 500, 700)
+    standing = resolve(app, admin)
+    rehearsed = counts_of(dry_run(app, standing, spark, on_executor(build)))
+    assert resolve(app, admin) == standing
+    run(app, standing, spark, on_executor(build))
+    assert {key: value for (_, key), value in rehearsed.items()} == published(broker, name)
+
+
+def test_a_dry_run_begins_with_the_applications_state_or_with_none(broker: Any, unique: str, tmp_path: Path) -> None:
+    build, name = counting(unique), unique
+    broker.create(1, f"{name}.in", f"{name}.out")
+    write_words(broker, name, 0, 50)
+    app, admin, spark = application(broker, name, tmp_path, build), broker.admin(), spark_session()
+    run(app, resolve(app, admin), spark, on_executor(build))
+    write_words(broker, name, 50, 60)
+
+    whole = counts_of(dry_run(app, resolve(app, admin, "earliest"), spark, on_executor(build)))
+    assert {key: count for (_, key), (count, _) in whole.items()} == {b"w%d" % n: 12 for n in range(5)}
+    with pytest.raises(RangeError, match="no state to begin with at offset 20"):
+        dry_run(app, resolve(app, admin, f"{name}.in-0@20"), spark, on_executor(build))
+
+
+def test_an_error_in_a_dry_run_says_where(broker: Any, unique: str, tmp_path: Path) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        stream = builder.stream(f"{unique}.in", Consumed(STRING, STRING))
+        stream.to(f"{unique}.out", Produced(STRING, LONG))  # type: ignore[arg-type] # that is the mistake
+        return builder.build()
+
+    broker.create(1, f"{unique}.in", f"{unique}.out")
+    write_words(broker, unique, 0, 3)
+    app = application(broker, unique, tmp_path, build)
+    with pytest.raises(SerializationError, match=f"cannot write .* to {unique}.out"):
+        dry_run(app, resolve(app, broker.admin()), spark_session(), on_executor(build))

@@ -1,0 +1,160 @@
+"""Bounded runs as a whole: cut anywhere, killed in the middle, their results are those of one run and of the worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline import (
+    JSON,
+    LONG,
+    STRING,
+    Consumed,
+    Grouped,
+    Materialized,
+    Produced,
+    StreamsBuilder,
+    TimeWindows,
+    windowed,
+)
+from pipeline.config import AppConfig, StreamsConfig
+from pipeline.hosting.application import Application
+from pipeline.spark.job import run
+from pipeline.spark.ranges import resolve
+from pipeline.spark.session import spark_session
+from pipeline.worker.worker import Worker
+from tests.conformance.conftest import on_executor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pipeline import Topology
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+MINUTE = timedelta(minutes=1)
+USERS, ITEMS = 7, 5
+
+
+def sales(
+    name: str, out: str, on_record: Callable[[int], object] = lambda _n: None, grace: timedelta = MINUTE
+) -> Callable[..., Topology]:
+    """Orders joined with prices by user's item, summed by item and minute: a table, a repartition, windows with grace."""
+
+    def build(builder: StreamsBuilder) -> Topology:
+        orders = builder.stream(f"{name}.orders", Consumed(STRING, JSON)).peek(lambda _k, v: on_record(v["n"]))
+        limits = builder.table(f"{name}.limits", Consumed(STRING, LONG))
+        amounts = orders.left_join(limits, lambda order, limit: {**order, "n": min(order["n"], limit or 0)})
+        by_item = amounts.group_by(lambda _k, order: order["item"], Grouped(STRING, JSON))
+        sums = by_item.windowed_by(TimeWindows.of(MINUTE, grace=grace)).aggregate(
+            lambda: 0, lambda _k, order, total: total + order["n"], Materialized("sums", STRING, LONG)
+        )
+        sums.to_stream().to(out, Produced(windowed(STRING), LONG))
+        return builder.build()
+
+    return build
+
+
+def write_inputs(broker: Any, name: str) -> None:
+    broker.create(2, f"{name}.orders", f"{name}.limits")
+    broker.write(f"{name}.limits", [(f"u{n}".encode(), LONG.serialize(1000 * n), 1) for n in range(USERS)])
+    orders = ({"n": n, "item": f"i{n % ITEMS}"} for n in range(3000))
+    broker.write(
+        f"{name}.orders", [(f"u{o['n'] % USERS}".encode(), JSON.serialize(o), 1 + 200 * o["n"]) for o in orders]
+    )
+
+
+def application(broker: Any, name: str, state: Path, build: Callable[..., Topology]) -> Application:
+    config = AppConfig(name, "none:none", streams=StreamsConfig(commit_interval_ms=50))
+    return Application(config, "v1", build(StreamsBuilder()), broker.kafka, state)
+
+
+def table(broker: Any, topic: str) -> dict[bytes, tuple[int, int]]:
+    return {r.key: (LONG.deserialize(r.value), r.timestamp) for r in broker.read(topic)}
+
+
+@pytest.mark.parametrize("grace", [timedelta(0), timedelta(hours=1)])
+def test_two_runs_are_one_run_and_with_enough_grace_the_worker(
+    broker: Any, unique: str, tmp_path: Path, grace: timedelta
+) -> None:
+    write_inputs(broker, unique)
+    outs = {way: f"{unique}.{way}" for way in ("halves", "whole", "live")}
+    broker.create(2, *outs.values())
+    builds = {way: sales(unique, out, grace=grace) for way, out in outs.items()}
+    apps = {way: application(broker, f"{unique}-{way}", tmp_path, build) for way, build in builds.items()}
+    admin, spark = broker.admin(), spark_session()
+
+    whole = resolve(apps["whole"], admin)
+    run(apps["whole"], whole, spark, on_executor(builds["whole"]))
+
+    middle = "1970-01-01T00:05:00+00:00"
+    for end in (middle, "latest"):
+        half = resolve(apps["halves"], admin, "committed", end)
+        assert 0 < half.size < whole.size
+        run(apps["halves"], half, spark, on_executor(builds["halves"]), max_records_per_slice=1000)
+
+    found = {way: table(broker, out) for way, out in outs.items()}
+    assert len(found["whole"]) == ITEMS * 10
+    assert found["halves"] == found["whole"]
+    if grace:  # a worker that catches up reads its inputs at different speeds: some records come late
+        Worker(apps["live"]).run(until_caught_up=True)
+        assert table(broker, outs["live"]) == found["whole"]
+
+
+def test_a_run_after_a_worker_and_a_worker_after_a_run_go_on_where_the_other_stopped(
+    broker: Any, unique: str, tmp_path: Path
+) -> None:
+    write_inputs(broker, unique)
+    broker.create(2, f"{unique}.out")
+    build = sales(unique, f"{unique}.out")
+    app, admin, spark = application(broker, unique, tmp_path, build), broker.admin(), spark_session()
+    run(app, resolve(app, admin, "committed", "1970-01-01T00:03:00+00:00"), spark, on_executor(build))
+    Worker(app).run(until_caught_up=True)
+    once = table(broker, f"{unique}.out")
+    broker.write(f"{unique}.orders", [(b"u6", JSON.serialize({"n": 5, "item": "i0"}), 1 + 200 * 2999)])
+    run(app, resolve(app, admin), spark, on_executor(build))
+    twice = table(broker, f"{unique}.out")
+    (changed,) = [key for key in twice if twice[key] != once.get(key)]
+    assert twice[changed][0] == once[changed][0] + 5
+
+
+def test_a_task_killed_in_the_middle_is_tried_again_and_counts_nothing_twice(
+    broker: Any, unique: str, tmp_path: Path
+) -> None:
+    write_inputs(broker, unique)
+    broker.create(2, f"{unique}.out", f"{unique}.expected")
+    died = tmp_path / "died"
+
+    def die_once(number: int) -> None:
+        if number == 2000 and not died.exists():
+            died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    build, plain = sales(unique, f"{unique}.out", die_once), sales(unique, f"{unique}.expected")
+    app = application(broker, unique, tmp_path / "state", build)
+    chosen = resolve(app, broker.admin())
+    run(app, chosen, spark_session(), on_executor(build))
+    assert died.exists()
+    assert resolve(app, broker.admin()).size == 0
+
+    reference = application(broker, f"{unique}-reference", tmp_path / "state", plain)
+    run(reference, chosen, spark_session(), on_executor(plain))
+    written, expected = broker.read(f"{unique}.out"), broker.read(f"{unique}.expected")
+    assert [(r.key, r.value, r.timestamp) for r in written] == [(r.key, r.value, r.timestamp) for r in expected]
+
+
+def test_a_run_that_is_repeated_after_it_is_done_does_nothing(broker: Any, unique: str, tmp_path: Path) -> None:
+    write_inputs(broker, unique)
+    broker.create(2, f"{unique}.out")
+    build = sales(unique, f"{unique}.out")
+    app = application(broker, unique, tmp_path, build)
+    chosen = resolve(app, broker.admin())
+    run(app, chosen, spark_session(), on_executor(build))
+    before = broker.read(f"{unique}.out")
+    assert run(app, chosen, spark_session(), on_executor(build)).processed == 0
+    assert broker.read(f"{unique}.out") == before

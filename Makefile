@@ -41,7 +41,8 @@ demo: setup
 	$(BIN)/millrace demo run
 
 docs: setup
-	$(BIN)/pdoc --docformat google --output-directory site pipeline
+	$(BIN)/pdoc --docformat google --output-directory site pipeline pipeline.testing pipeline.errors pipeline.config \
+		pipeline.spark.dry_run pipeline.spark.ranges
 
 lock:
 	$(BIN)/uv pip compile pyproject.toml --extra demo --group dev --python-version 3.11 --generate-hashes \

@@ -29,7 +29,7 @@ class WordCountProcessor(Processor[str, str]):
 
     def process(self, record: Record[str, str]) -> None:
         """Count the words of one line."""
-        for word in record.value.lower().split():
+        for word in (record.value or "").lower().split():
             self._counts.put(word, (self._counts.get(word) or 0) + 1)
 
     def _forward_all(self, timestamp: int) -> None:

@@ -74,7 +74,9 @@ def release(config: Path, app: AppConfig) -> DAG:
         default_args=_RETRIES,
         params={
             "version": Param(next(iter(app.versions), ""), type="string", description="which is to go live"),
-            "accept_warnings": Param(default=False, type="boolean", description="switch over in spite of the gate's warnings"),
+            "accept_warnings": Param(
+                default=False, type="boolean", description="switch over in spite of the gate's warnings"
+            ),
         },
     ) as dag:
         steps = [

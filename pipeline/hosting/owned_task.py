@@ -171,6 +171,9 @@ class OwnedTask:
         if self._committer is not None:
             self._committer.close()
             self._committer = None
+        if self._producer is not None:
+            self._producer.close()  # what it still holds must not be written behind a successor's back
+            self._producer = None
 
     @property
     def _sub_topology(self) -> Any:

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from pipeline.errors import RangeError
-from pipeline.kafka.admin import quiet
+from pipeline.kafka.admin import RECONNECT, quiet
 from pipeline.kafka.errors import UNREACHABLE, mapped_errors, streams_error
 from pipeline.records import RawRecord, TopicPartition
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 _SETTINGS = {
+    **RECONNECT,
     "group.id": "millrace-unjoined",  # the library asks for one; nothing is ever committed under it
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,

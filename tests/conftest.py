@@ -83,6 +83,12 @@ def new_port() -> Callable[[], int]:
 
 
 @pytest.fixture(scope="session")
+def broker_tools() -> Callable[[EmbeddedBroker], Broker]:
+    """What tests do with a broker, for those that start one of their own."""
+    return Broker
+
+
+@pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     embedded = EmbeddedBroker(tmp_path_factory.mktemp("kafka"), HOME, free_port())
     embedded.start()

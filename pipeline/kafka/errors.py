@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException
 
-from pipeline.errors import BrokerError, ConfigError, StreamsError, TaskMigratedError, TopicError
+from pipeline.errors import BrokerError, ConfigError, StreamsError, TaskMigratedError, TopicError, UnknownOutcomeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,6 +106,8 @@ def streams_error(error: KafkaError, doing: str) -> StreamsError:
     if code in UNREACHABLE:
         hint = "Check that the brokers run and that bootstrap.servers names them."
         return BrokerError(text, retriable=True, hint=hint)
+    if code == KafkaError._FATAL:  # noqa: SLF001
+        return UnknownOutcomeError(f"{text}: the producer cannot be used any more")
     if code == KafkaError._INVALID_ARG:  # noqa: SLF001 - how the library names its own codes
         return ConfigError(text, hint="Check the [kafka] section.")
     return BrokerError(text, retriable=code in BUSY or bool(error.retriable()), hint=_hint(code))

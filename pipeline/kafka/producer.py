@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
-from pipeline.errors import BrokerError, UnknownOutcomeError
+from pipeline.errors import BrokerError, TaskMigratedError, UnknownOutcomeError
 from pipeline.kafka.admin import RECONNECT, Admin, quiet
 from pipeline.kafka.errors import FENCED, mapped_errors, streams_error
 
@@ -177,7 +177,10 @@ class TransactionalProducer:
         """
         if not self.in_transaction:
             self._begin()
-        self._client.send(topic, key, value, timestamp, headers, partition)
+        try:
+            self._client.send(topic, key, value, timestamp, headers, partition)
+        except TaskMigratedError as error:
+            raise self._expiry() or error from error
 
     def commit(self, offsets: Mapping[TopicPartition, tuple[int, str]], group_id: str) -> None:
         """Commit what was sent and the offsets of its inputs, all or nothing.
@@ -188,7 +191,8 @@ class TransactionalProducer:
 
         Raises:
             TaskMigratedError: If another owner has taken over. Nothing was committed.
-            UnknownOutcomeError: If it cannot be said whether it was committed: read the committed offsets.
+            UnknownOutcomeError: If it cannot be said whether it was committed: read the committed offsets. Also if the
+                transaction was open longer than it may be: brokers fence its owner then as a successor would.
             BrokerError: If it was refused, with the topic and the reason if it was for a record. The transaction is aborted,
                 nothing was committed.
         """
@@ -241,13 +245,23 @@ class TransactionalProducer:
         refusal = self._client.refusal()
         if error.code() in FENCED:
             self.in_transaction = False
-            raise streams_error(error, doing)
+            raise self._expiry() or streams_error(error, doing)
         if error.txn_requires_abort():
             self.abort()
             raise refusal or streams_error(error, doing)
         self.in_transaction = False
         message = f"Cannot say whether {self.transactional_id} committed at {self._servers}: {error.str()}"
         raise UnknownOutcomeError(message)
+
+    def _expiry(self) -> UnknownOutcomeError | None:
+        """What being fenced means if the brokers may have done it by themselves."""
+        open_ms = (time.monotonic() - self._began) * 1000
+        if open_ms <= self._timeout_ms:
+            return None
+        message = (
+            f"The transaction of {self.transactional_id} was open for {open_ms / 1000:.0f} s: the brokers aborted it"
+        )
+        return UnknownOutcomeError(message)
 
 
 class IdempotentProducer:

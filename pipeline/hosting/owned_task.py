@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config import EXACTLY_ONCE
-from pipeline.errors import StreamsError
+from pipeline.errors import StreamsError, TaskMigratedError
 from pipeline.hosting.task_state import open_backend, restore
 from pipeline.kafka.producer import IdempotentProducer, KafkaCollector, OffsetCommitter, TransactionalProducer
 from pipeline.runtime.ports import Ports
@@ -88,6 +88,7 @@ class OwnedTask:
         self.inputs = layout.tasks[task_id]
         self.committed: Mapping[TopicPartition, CommittedOffset] = {}
         self.restored_records = 0
+        self._own_commits: list[dict[TopicPartition, int]] = []
         self._application = application
         self._admin = admin
         self._clock = clock
@@ -118,6 +119,7 @@ class OwnedTask:
         """
         self._producer = producer = self._new_producer()
         self.committed = self._admin.committed(self._application.id, self.inputs)
+        self._own_commits = [{tp: committed.offset for tp, committed in self.committed.items()}]
         directory = self._application.directory / str(self.id)
         self._backend = backend = open_backend(self._application.sub_topology(self.id.sub_topology), directory)
         self._task = task = self._new_task(backend, producer)
@@ -142,6 +144,8 @@ class OwnedTask:
             BrokerError: If it was refused: close, and open again.
         """
         commit = self.task.prepare_commit()
+        offsets = {tp: offset for tp, (offset, _metadata) in commit.offsets.items()}
+        self._own_commits = [*self._own_commits[-1:], self._own_commits[-1] | offsets]
         if isinstance(self._producer, TransactionalProducer):
             self._producer.commit(commit.offsets, self._application.id)
         elif self._producer is not None:
@@ -151,14 +155,34 @@ class OwnedTask:
             self._committer.commit(commit.offsets)
         self.task.post_commit(self._admin.end_offsets(commit.changelogs))
 
+    def check_owner(self) -> None:
+        """Find out, before taking the task over once more, whether somebody else has gone on with it.
+
+        An owner that was out of reach for longer than its transaction may be open is fenced either way: by the brokers alone,
+        or by a successor, which must not be fenced in turn.
+
+        Raises:
+            TaskMigratedError: If what is committed is from somebody else.
+            BrokerError: If the brokers do not answer.
+        """
+        committed = self._admin.committed(self._application.id, self.inputs)
+        if {tp: found.offset for tp, found in committed.items()} not in self._own_commits:
+            message = f"Task {self.id} of {self._application.id}: another owner has committed meanwhile"
+            raise TaskMigratedError(message)
+
     def checkpoint_source(self) -> StateBackend:
         """The local state, for snapshots."""
         assert self._backend is not None, f"task {self.id} is not open"  # noqa: S101 - a host's own mistake
         return self._backend
 
-    def close(self) -> None:
-        """Let go of the task. What was not committed is aborted and forgotten. Idempotent."""
-        if isinstance(self._producer, TransactionalProducer):
+    def close(self, *, abort: bool = True) -> None:
+        """Let go of the task. What was not committed is aborted and forgotten. Idempotent.
+
+        Args:
+            abort: Whether to abort the open transaction at once, so that nobody waits for its end; pointless if brokers are out
+                of reach or it is taken over again.
+        """
+        if abort and isinstance(self._producer, TransactionalProducer):
             with suppress(StreamsError):  # a successor's takeover aborts it as well
                 self._producer.abort()
         if self._task is not None:
@@ -170,6 +194,9 @@ class OwnedTask:
         if self._committer is not None:
             self._committer.close()
             self._committer = None
+        if self._producer is not None:
+            self._producer.close()  # what it still holds must not be written behind a successor's back
+            self._producer = None
 
     def _new_producer(self) -> TransactionalProducer | IdempotentProducer:
         kafka, overrides = self._application.kafka, self._application.config.streams.producer

@@ -10,8 +10,8 @@ from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from pipeline.errors import RangeError
-from pipeline.kafka.admin import quiet
-from pipeline.kafka.errors import UNREACHABLE, mapped_errors, streams_error
+from pipeline.kafka.admin import RECONNECT, quiet
+from pipeline.kafka.errors import BUSY, UNREACHABLE, mapped_errors, streams_error
 from pipeline.records import RawRecord, TopicPartition
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 _SETTINGS = {
+    **RECONNECT,
     "group.id": "millrace-unjoined",  # the library asks for one; nothing is ever committed under it
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -58,8 +59,16 @@ class RecordConsumer:
     def __init__(self, kafka: Mapping[str, str], overrides: Mapping[str, str] | None = None) -> None:
         """Nothing is read before `assign`."""
         forced = {key: _SETTINGS[key] for key in ("auto.offset.reset", "isolation.level", "enable.partition.eof")}
+        lost: list[KafkaError] = []
+        self._lost = lost  # not a method as callback: a client in a cycle lives until the collector comes round
+
+        def connection_failed(error: KafkaError) -> None:
+            if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - how the library names it
+                lost.append(error)
+
+        own = {**forced, "error_cb": connection_failed}
         with mapped_errors("create a consumer"):
-            self._consumer = Consumer({**_SETTINGS, **kafka, **(overrides or {}), **forced}, logger=quiet)
+            self._consumer = Consumer({**_SETTINGS, **kafka, **(overrides or {}), **own}, logger=quiet)
         self._assigned: dict[TopicPartition, int] = {}
         self._paused: dict[TopicPartition, int] = {}
 
@@ -105,6 +114,12 @@ class RecordConsumer:
                 messages += self._consumer.consume(max_records - 1, 0)
         return self._sorted(messages)
 
+    def has_lost_brokers(self) -> bool:
+        """Whether the last connection to a broker was lost since this was asked last; they may be back already."""
+        is_lost = bool(self._lost)
+        self._lost.clear()
+        return is_lost
+
     def close(self) -> None:
         """Release connections. Idempotent."""
         self._consumer.close()
@@ -128,7 +143,7 @@ class RecordConsumer:
                 )
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - how the library names it
                 ends[tp] = message.offset()
-            elif error.code() not in UNREACHABLE:
+            elif error.code() not in UNREACHABLE | BUSY:
                 self._refuse(tp, error)
         for tp, part in records.items():
             if tp in self._assigned:
@@ -137,7 +152,8 @@ class RecordConsumer:
 
     def _refuse(self, tp: TopicPartition, error: KafkaError) -> None:
         if error.code() in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:  # noqa: SLF001
-            low, high = self._consumer.get_watermark_offsets(ClientTopicPartition(*tp), 10)
+            with mapped_errors(f"look up the offsets of {tp}"):
+                low, high = self._consumer.get_watermark_offsets(ClientTopicPartition(*tp), 10)
             asked = self._assigned.get(tp)
             message = f"{tp} has offsets {low} to {high}; offset {asked} was asked for and is not there"
             raise RangeError(

@@ -31,6 +31,8 @@ _RECORDS_PER_POLL = 10_000
 _RECORDS_PER_TURN = 1_000
 """How many records a task processes before the next one has its turn."""
 _RETRY_SECONDS = 0.5
+_RECOVERABLE = (UnknownOutcomeError, TaskCorruptedError, BrokerError)
+"""After these a task is taken over anew; broker errors count only if waiting helps."""
 
 
 class WorkerState(Enum):
@@ -103,6 +105,7 @@ class Worker:
         self._dropped: Counter[str] = Counter()
         self._last_commit_ms = 0
         self._is_stalled = False
+        self._has_brokers = True
 
     def stop(self) -> None:
         """Ask it to finish the records at hand, commit, and let go of its tasks. May be called from a signal handler."""
@@ -172,10 +175,15 @@ class Worker:
         if waiting < _RECORDS_PER_POLL or self._is_stalled:
             timeout_s = self._streams.poll_ms / 1000 if waiting == 0 or self._is_stalled else 0
             self._hand_out(self._consumer.poll(_RECORDS_PER_POLL, timeout_s))
+        if self._consumer.has_lost_brokers():
+            self._wait_for_brokers(self._deadline())
         processed = 0
         for owned in self._tasks.values():
-            processed += owned.task.process(_RECORDS_PER_TURN)
-            owned.task.punctuate_wall_clock()
+            try:
+                processed += owned.task.process(_RECORDS_PER_TURN)
+                owned.task.punctuate_wall_clock()
+            except _RECOVERABLE as error:
+                self._recover(owned, error)
         self._processed += processed
         self._is_stalled = processed == 0
         self._balance_fetching()
@@ -204,6 +212,15 @@ class Worker:
         return not any(owned.task.buffered(tp) for tp, owned in self._owner_of.items())
 
     def _has_finished(self) -> bool:
+        try:
+            return self._has_nothing_left()
+        except BrokerError as error:
+            if not error.retriable:
+                raise
+            self._wait_for_brokers(self._deadline())
+            return False
+
+    def _has_nothing_left(self) -> bool:
         """Whether every input has been read to its end, processed and committed: then nothing can follow any more."""
         if not self._is_idle or not self._ends_seen.issuperset(self._owner_of):
             return False
@@ -236,35 +253,58 @@ class Worker:
         for owned in list(tasks):
             try:
                 owned.commit()
-            except (UnknownOutcomeError, TaskCorruptedError, BrokerError) as error:
-                if isinstance(error, BrokerError) and not error.retriable:
-                    raise
-                log.warning("task %s starts over from its last commit: %s", owned.id, error)
-                self._start_over(owned)
+            except _RECOVERABLE as error:
+                self._recover(owned, error)
             else:
                 self._commits += 1
 
-    def _start_over(self, owned: OwnedTask) -> None:
+    def _recover(self, owned: OwnedTask, error: StreamsError) -> None:
         """Take a task over anew, as often as brokers need to come back, within `task.timeout.ms`."""
-        deadline = time.monotonic() + self._streams.task_timeout_ms / 1000
+        if isinstance(error, BrokerError) and not error.retriable:
+            raise error
+        log.warning("task %s starts over from its last commit: %s", owned.id, error)
         self._dropped += owned.task.dropped
+        deadline = self._deadline()
         while True:
-            owned.close()
+            owned.close(abort=False)
             self._consumer.unassign(owned.inputs)
+            self._wait_for_brokers(deadline)
             try:
+                owned.check_owner()
                 self._take_over(owned)
-            except StreamsError as error:
-                may_come_back = isinstance(error, UnknownOutcomeError) or getattr(error, "retriable", False)
+            except _RECOVERABLE as again:
+                may_come_back = not isinstance(again, BrokerError) or again.retriable
                 if not may_come_back or time.monotonic() > deadline or self._stopping:
                     raise
-                log.warning("task %s: %s", owned.id, error)
+                log.warning("task %s: %s", owned.id, again)
                 time.sleep(_RETRY_SECONDS)
             else:
                 return
 
+    def _wait_for_brokers(self, deadline: float) -> None:
+        """Try nothing while brokers do not answer: each try would run into its own time limit.
+
+        Raises:
+            BrokerError: If they do not answer until the deadline, or until this worker is to stop.
+        """
+        self._has_brokers = False
+        while not self._has_brokers:
+            try:
+                self._admin.partitions(self._application.topology.source_topics)
+            except BrokerError as error:
+                if not error.retriable or time.monotonic() > deadline or self._stopping:
+                    raise
+                log.warning("waiting for brokers: %s", error)
+                time.sleep(_RETRY_SECONDS)
+            else:
+                self._has_brokers = True
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self._streams.task_timeout_ms / 1000
+
     def _close(self) -> None:
         for owned in self._tasks.values():
-            owned.close()
+            owned.close(abort=self._has_brokers)
         self._consumer.close()
 
     def _move_to(self, state: WorkerState) -> None:

@@ -37,6 +37,9 @@ unit: setup
 test: setup
 	$(BIN)/python -m pytest --doctest-modules pipeline tests
 
+bench: setup
+	$(BIN)/python tests/benchmarks/bench.py $(BENCH)
+
 AIRFLOW := AIRFLOW_HOME=$(CURDIR)/.millrace/airflow AIRFLOW__CORE__DAGS_FOLDER=$(CURDIR)/dags \
 	AIRFLOW__CORE__LOAD_EXAMPLES=False $(BIN)/airflow
 AIRFLOW_LOG := .millrace/airflow.log

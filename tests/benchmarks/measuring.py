@@ -10,6 +10,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
 from confluent_kafka.admin import AdminClient
 
+from pipeline.kafka.admin import quiet
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -34,7 +36,7 @@ class Progress:
     """The records a group has committed, over all partitions of a topic that begin at offset 0 and have no gaps."""
 
     def __init__(self, kafka: Mapping[str, str], group: str, tps: Iterable[TopicPartition]) -> None:
-        self._client = AdminClient(dict(kafka))
+        self._client = AdminClient(dict(kafka), logger=quiet)
         self._request = ConsumerGroupTopicPartitions(group, [ClientTopicPartition(*tp) for tp in tps])
         self._seen = 0
 

@@ -53,19 +53,21 @@ def report(lines: Sequence[Line], *, records: int, users: int, rounds: int) -> s
     table = "\n".join(map(str, lines))
     return f"""# Millrace against Java Kafka Streams
 
-Written by `make bench`. Both sides run alone, in turn, on the same embedded broker, which shares the machine with them; their
-results are compared with the expected ones, record by record, before a run counts.
+Written by `make bench`. The sides run one after the other on the same embedded broker, which shares the machine with them;
+their results are compared with the expected ones, record by record, before a run counts.
 
 - {machine()}
-- {records:,} records of about 100 bytes of JSON in 4 partitions, {users:,} keys, one record per ms of event time; {rounds} rounds.
+- {records:,} records of about 100 bytes of JSON in 4 partitions, {users:,} keys, one per ms of event time; {rounds} rounds.
 - Kafka Streams {KAFKA_VERSION} with one stream thread; `millrace worker`, one process; each with its own defaults.
 - Commit interval: {intervals}.
-- Records per second are counted from the first committed offset to the last, CPU seconds (user and system, all threads) between
-  the same two moments: start-up is in neither. Medians; ratios are of the two runs of a round.
+- Speed is counted from the first committed offset to the last, CPU seconds (user and system, all threads) between the same two
+  moments: start-up is in neither. Medians; ratios are of the two runs of a round.
 - windowed-count: JSON to objects, count per key and minute, to a topic. stateless: JSON to objects, filter (90 % stay), map,
   objects to JSON, to a topic. bare loop: the stateless work in plain confluent-kafka, the floor of what Python can do.
 
-| row | guarantee | Java records/s | Python records/s | Python/Java min / median / max | Java CPU s/million | Python CPU s/million |
+Speed is in records/s, its ratio Python / Java is minimum / median / maximum, CPU is in seconds per million records.
+
+| row | guarantee | Java speed | Python speed | ratio | Java CPU | Python CPU |
 |---|---|--:|--:|--:|--:|--:|
 {table}
 """

@@ -112,28 +112,35 @@ class RecordConsumer:
     def _sorted(self, messages: Iterable[Message]) -> Polled:
         records: dict[TopicPartition, list[RawRecord]] = defaultdict(list)
         ends: dict[TopicPartition, int] = {}
+        topic, partition, append = None, -1, list[RawRecord]().append
         for message in messages:
-            tp = TopicPartition(message.topic(), message.partition())
             error = message.error()
-            if error is None:
-                headers = message.headers()
-                records[tp].append(
-                    RawRecord(
-                        message.key(),
-                        message.value(),
-                        message.timestamp()[1],
-                        message.offset(),
-                        tuple(headers) if headers else (),
-                    )
-                )
-            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - how the library names it
-                ends[tp] = message.offset()
-            elif error.code() not in UNREACHABLE:
-                self._refuse(tp, error)
+            if error is not None:
+                self._note(TopicPartition(message.topic(), message.partition()), error, message.offset(), ends)
+                continue
+            if message.partition() != partition or message.topic() != topic:  # they come in runs of one partition
+                topic, partition = message.topic(), message.partition()
+                append = records[TopicPartition(topic, partition)].append
+            headers = message.headers()
+            parts = (
+                message.key(),
+                message.value(),
+                message.timestamp()[1],
+                message.offset(),
+                tuple(headers) if headers else (),
+            )
+            append(tuple.__new__(RawRecord, parts))  # half the time of a call
         for tp, part in records.items():
             if tp in self._assigned:
                 self._assigned[tp] = part[-1].offset + 1
         return Polled(records, ends)
+
+    def _note(self, tp: TopicPartition, error: KafkaError, offset: int, ends: dict[TopicPartition, int]) -> None:
+        """Handle what comes in the place of a record."""
+        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - how the library names it
+            ends[tp] = offset
+        elif error.code() not in UNREACHABLE:
+            self._refuse(tp, error)
 
     def _refuse(self, tp: TopicPartition, error: KafkaError) -> None:
         if error.code() in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:  # noqa: SLF001

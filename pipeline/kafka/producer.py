@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -47,9 +48,9 @@ class _Sender:
     test that writes little would spend its time waiting for that. So the first record of a topic makes it ask at once.
     """
 
-    def __init__(self, producer: Producer, *callback: Callable[..., None]) -> None:
+    def __init__(self, producer: Producer, callback: Callable[..., None] | None = None) -> None:
         self._producer = producer
-        self._callback = callback
+        self._produce = partial(producer.produce, on_delivery=callback) if callback else producer.produce
         self._known: set[str] = set()
 
     def send(
@@ -67,7 +68,7 @@ class _Sender:
         try:
             while True:
                 try:
-                    self._producer.produce(topic, value, key, where, *self._callback, timestamp=time_ms, headers=named)
+                    self._produce(topic, value, key, where, timestamp=time_ms, headers=named)
                     break
                 except BufferError:
                     self._producer.poll(0.1)

@@ -32,6 +32,8 @@ _SETTINGS = {
     "queued.max.messages.kbytes": 131_072,
 }
 
+_METADATA_SECONDS = 15.0
+
 
 @dataclass(frozen=True, slots=True)
 class Polled:
@@ -62,13 +64,23 @@ class RecordConsumer:
             self._consumer = Consumer({**_SETTINGS, **kafka, **(overrides or {}), **forced}, logger=quiet)
         self._assigned: dict[TopicPartition, int] = {}
         self._paused: dict[TopicPartition, int] = {}
+        self._known: set[str] = set()
 
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions from these offsets on, besides those already assigned."""
+        """Read these partitions from these offsets on, besides those already assigned.
+
+        The client asks for a topic's leaders only when its timer comes round, up to a second later: it is made to ask at once.
+
+        Raises:
+            BrokerError: If the brokers cannot be reached when a topic is assigned for the first time.
+        """
         self._assigned.update(starts)
         partitions = [ClientTopicPartition(tp.topic, tp.partition, offset) for tp, offset in starts.items()]
         with mapped_errors("assign partitions"):
             self._consumer.incremental_assign(partitions)
+            for topic in {tp.topic for tp in starts} - self._known:
+                self._consumer.list_topics(topic, _METADATA_SECONDS)
+                self._known.add(topic)
 
     def unassign(self, tps: Iterable[TopicPartition]) -> None:
         """Stop reading these partitions."""

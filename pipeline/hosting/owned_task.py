@@ -10,7 +10,7 @@ from pipeline.errors import StreamsError, TaskMigratedError
 from pipeline.hosting.task_state import open_backend, restore
 from pipeline.kafka.producer import IdempotentProducer, KafkaCollector, OffsetCommitter, TransactionalProducer
 from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task
+from pipeline.runtime.task import Task, TaskCommit
 from pipeline.topology.nodes import AutoOffsetReset
 
 if TYPE_CHECKING:
@@ -100,6 +100,8 @@ class OwnedTask:
         self._task: Task | None = None
         self._producer: TransactionalProducer | IdempotentProducer | None = None
         self._committer: OffsetCommitter | None = None
+        self._commit = TaskCommit({}, ())
+        self._changelog_ends: Mapping[TopicPartition, int] = {}
 
     @property
     def task(self) -> Task:
@@ -138,14 +140,27 @@ class OwnedTask:
     def commit(self) -> None:
         """Commit everything since the last commit: records, changelogs and input offsets together; then the local state.
 
+        The three steps are methods as well, for hosts that commit several tasks at once. Errors are those of the steps.
+        """
+        self.prepare_commit()
+        self.send_commit()
+        self.finish_commit()
+
+    def prepare_commit(self) -> None:
+        """Flush the stores, which may process records, and send their changelog records."""
+        self._commit = self.task.prepare_commit()
+        offsets = {tp: offset for tp, (offset, _metadata) in self._commit.offsets.items()}
+        self._own_commits = [*self._own_commits[-1:], self._own_commits[-1] | offsets]
+
+    def send_commit(self) -> None:
+        """Make what was prepared durable in Kafka. Waits for brokers, and may do so in a thread of its own.
+
         Raises:
             TaskMigratedError: If another owner has taken over: close this one, and nothing more.
             UnknownOutcomeError: If it cannot be said whether it was committed: close, and open again.
             BrokerError: If it was refused: close, and open again.
         """
-        commit = self.task.prepare_commit()
-        offsets = {tp: offset for tp, (offset, _metadata) in commit.offsets.items()}
-        self._own_commits = [*self._own_commits[-1:], self._own_commits[-1] | offsets]
+        commit = self._commit
         if isinstance(self._producer, TransactionalProducer):
             self._producer.commit(commit.offsets, self._application.id)
         elif self._producer is not None:
@@ -153,7 +168,11 @@ class OwnedTask:
             if self._committer is None:
                 self._committer = OffsetCommitter(self._application.kafka, self._application.id)
             self._committer.commit(commit.offsets)
-        self.task.post_commit(self._admin.end_offsets(commit.changelogs))
+        self._changelog_ends = self._admin.end_offsets(commit.changelogs)
+
+    def finish_commit(self) -> None:
+        """Bring the local state to what is durable now."""
+        self.task.post_commit(self._changelog_ends)
 
     def check_owner(self) -> None:
         """Find out, before taking the task over once more, whether somebody else has gone on with it.

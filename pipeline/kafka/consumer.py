@@ -33,6 +33,8 @@ _SETTINGS = {
     "queued.max.messages.kbytes": 131_072,
 }
 
+_METADATA_SECONDS = 15.0
+
 
 @dataclass(frozen=True, slots=True)
 class Polled:
@@ -71,13 +73,23 @@ class RecordConsumer:
             self._consumer = Consumer({**_SETTINGS, **kafka, **(overrides or {}), **own}, logger=quiet)
         self._assigned: dict[TopicPartition, int] = {}
         self._paused: dict[TopicPartition, int] = {}
+        self._known: set[str] = set()
 
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions from these offsets on, besides those already assigned."""
+        """Read these partitions from these offsets on, besides those already assigned.
+
+        The client asks for a topic's leaders only when its timer comes round, up to a second later: it is made to ask at once.
+
+        Raises:
+            BrokerError: If the brokers cannot be reached when a topic is assigned for the first time.
+        """
         self._assigned.update(starts)
         partitions = [ClientTopicPartition(tp.topic, tp.partition, offset) for tp, offset in starts.items()]
         with mapped_errors("assign partitions"):
             self._consumer.incremental_assign(partitions)
+            for topic in {tp.topic for tp in starts} - self._known:
+                self._consumer.list_topics(topic, _METADATA_SECONDS)
+                self._known.add(topic)
 
     def unassign(self, tps: Iterable[TopicPartition]) -> None:
         """Stop reading these partitions."""
@@ -127,28 +139,35 @@ class RecordConsumer:
     def _sorted(self, messages: Iterable[Message]) -> Polled:
         records: dict[TopicPartition, list[RawRecord]] = defaultdict(list)
         ends: dict[TopicPartition, int] = {}
+        topic, partition, append = None, -1, list[RawRecord]().append
         for message in messages:
-            tp = TopicPartition(message.topic(), message.partition())
             error = message.error()
-            if error is None:
-                headers = message.headers()
-                records[tp].append(
-                    RawRecord(
-                        message.key(),
-                        message.value(),
-                        message.timestamp()[1],
-                        message.offset(),
-                        tuple(headers) if headers else (),
-                    )
-                )
-            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - how the library names it
-                ends[tp] = message.offset()
-            elif error.code() not in UNREACHABLE | BUSY:
-                self._refuse(tp, error)
+            if error is not None:
+                self._note(TopicPartition(message.topic(), message.partition()), error, message.offset(), ends)
+                continue
+            if message.partition() != partition or message.topic() != topic:  # they come in runs of one partition
+                topic, partition = message.topic(), message.partition()
+                append = records[TopicPartition(topic, partition)].append
+            headers = message.headers()
+            parts = (
+                message.key(),
+                message.value(),
+                message.timestamp()[1],
+                message.offset(),
+                tuple(headers) if headers else (),
+            )
+            append(tuple.__new__(RawRecord, parts))  # half the time of a call
         for tp, part in records.items():
             if tp in self._assigned:
                 self._assigned[tp] = part[-1].offset + 1
         return Polled(records, ends)
+
+    def _note(self, tp: TopicPartition, error: KafkaError, offset: int, ends: dict[TopicPartition, int]) -> None:
+        """Handle what comes in the place of a record."""
+        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - how the library names it
+            ends[tp] = offset
+        elif error.code() not in UNREACHABLE | BUSY:
+            self._refuse(tp, error)
 
     def _refuse(self, tp: TopicPartition, error: KafkaError) -> None:
         if error.code() in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:  # noqa: SLF001

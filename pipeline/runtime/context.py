@@ -38,7 +38,9 @@ class TaskContext:
     @property
     def record_metadata(self) -> RecordMetadata | None:
         """Where the current record came from; None within a punctuation."""
-        return None if self.topic is None else RecordMetadata(self.topic, self.partition, self.offset)
+        if self.topic is None:
+            return None
+        return tuple.__new__(RecordMetadata, (self.topic, self.partition, self.offset))  # half the time of a call
 
     def enter(self, metadata: RecordMetadata | None, timestamp: int, headers: Headers) -> None:
         """Make another record the current one, or none: a punctuation, or an update that a cache held back."""

@@ -257,24 +257,20 @@ class Task:
             DeserializationError: If a record cannot be decoded, and is not to be skipped.
             ProcessingError: If user code raises, and the record is not to be skipped.
         """
-        done = 0
-        may_choose = self.is_ready()
-        while may_choose and done < limit:
-            queue = self._queues.next_queue()
-            if queue is None:
-                break
-            self._process_head(queue)
-            done += 1
-            may_choose = len(queue) > 0 or self.is_ready()
+        only = self._queues.only()
+        done = self._process_chosen(limit) if only is None else self._process_records(only, limit)
         self._has_progress |= done > 0
         return done
 
     def process_all(self) -> int:
         """Process everything that was added, lowest event time first, for hosts that have all inputs at hand."""
         done = 0
-        while (queue := self._queues.next_queue()) is not None:
-            self._process_head(queue)
-            done += 1
+        only = self._queues.only()
+        if only is not None:
+            done = self._process_records(only, len(only))
+        else:
+            while (queue := self._queues.next_queue()) is not None:
+                done += self._process_records(queue, 1)
         self._has_progress |= done > 0
         return done
 
@@ -356,27 +352,44 @@ class Task:
             tp, node, self._nodes.entries[node.name], self._context, self.spec.id, self.spec.skips_undecodable
         )
 
-    def _process_head(self, queue: RecordQueue) -> None:
-        record = queue.pop()
-        if record is None:
-            return
-        context = self._context
-        key, value, timestamp, offset, headers = record
-        context.topic, context.partition = queue.tp
-        context.offset, context.timestamp, context.headers = offset, timestamp, headers
-        context.stream_time = max(context.stream_time, timestamp)
-        try:
-            queue.enter(key, value, timestamp, headers)
-            if context.stream_time >= context.stream_punctuations.next_due_ms:
-                context.stream_punctuations.fire(context.stream_time)
-        except RecordError as error:
-            raise error.at(**self._coordinates(queue.tp, offset)) from error
-        except StreamsError:
-            raise
-        except Exception as error:
-            message = f"Processing failed: {type(error).__name__}: {error}"
-            hint = "Set processing.exception.handler = continue to skip such records."
-            raise ProcessingError(message, **self._coordinates(queue.tp, offset), hint=hint) from error
+    def _process_chosen(self, limit: int) -> int:
+        """Process up to `limit` records of several inputs, each the one that comes next."""
+        done = 0
+        may_choose = self.is_ready()
+        while may_choose and done < limit:
+            queue = self._queues.next_queue()
+            if queue is None:
+                break
+            done += self._process_records(queue, 1)
+            may_choose = len(queue) > 0 or self.is_ready()
+        return done
+
+    def _process_records(self, queue: RecordQueue, limit: int) -> int:
+        """Process up to `limit` records of one input: what is the same for all of them is looked up once."""
+        context, punctuations = self._context, self._context.stream_punctuations
+        pop, enter, (topic, partition) = queue.pop, queue.enter, queue.tp
+        for done in range(limit):
+            record = pop()
+            if record is None:
+                return done
+            key, value, timestamp, offset, headers = record
+            context.topic, context.partition, context.offset = topic, partition, offset
+            context.timestamp, context.headers = timestamp, headers
+            if timestamp > context.stream_time:
+                context.stream_time = timestamp
+            try:
+                enter(key, value, timestamp, headers)
+                if context.stream_time >= punctuations.next_due_ms:
+                    punctuations.fire(context.stream_time)
+            except RecordError as error:
+                raise error.at(**self._coordinates(queue.tp, offset)) from error
+            except StreamsError:
+                raise
+            except Exception as error:
+                message = f"Processing failed: {type(error).__name__}: {error}"
+                hint = "Set processing.exception.handler = continue to skip such records."
+                raise ProcessingError(message, **self._coordinates(queue.tp, offset), hint=hint) from error
+        return limit
 
     def _coordinates(self, tp: TopicPartition, offset: int) -> dict[str, Any]:
         return {"task": str(self.spec.id), "topic": tp.topic, "partition": tp.partition, "offset": offset}

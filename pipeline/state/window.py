@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _SUFFIX = struct.Struct(">qi")
 """Window start and sequence number behind the key (`WindowKeySchema`); the number is 0 without duplicates."""
 _MIN_SEGMENT_MS = 60_000
+_IMMUTABLE = frozenset({str, bytes, int})
+"""Types of most keys."""
 
 
 class WindowStateStore:
@@ -53,27 +55,32 @@ class WindowStateStore:
         self._times: dict[bytes, int] = {}
         self._cache = UpdateCache(self._codec, self._stored, self._write) if builder.caching else None
         self._observed = self._highest_start()
+        self._last_key: Any = None
+        self._last_start = -1
+        self._last_store_key = b""
 
     def put(self, key: Any, value: Any, window_start: int) -> None:
         """Set the value of a window; None deletes. Ignored and counted if the window has expired."""
-        self._observed = max(self._observed, window_start)
-        if window_start <= self._observed - self._retention_ms:
+        if window_start > self._observed:
+            self._observed = window_start
+        elif window_start <= self._observed - self._retention_ms:
             self.expired_puts += 1
             return
-        store_key = self._key_bytes(key) + _SUFFIX.pack(window_start, 0)
+        store_key = self._store_key(key, window_start)
         context, cache = self._context, self._cache
         if cache is None:
             data = None if value is None else self._codec.encode(value)
             self._write(store_key, data, context.timestamp)
             return
         cache.values[store_key] = value
-        cache.dirty[store_key] = Dirty((key, window_start), context.timestamp, context.headers, context.record_metadata)
+        last = ((key, window_start), context.timestamp, context.headers, context.record_metadata)
+        cache.dirty[store_key] = tuple.__new__(Dirty, last)  # half the time of a call
 
     def fetch(self, key: Any, time: int) -> Any:
         """The value of the window that starts at `time`, or None."""
         if time <= self._observed - self._retention_ms:
             return None
-        store_key = self._key_bytes(key) + _SUFFIX.pack(time, 0)
+        store_key = self._store_key(key, time)
         cache = self._cache
         if cache is not None and store_key in cache.values:
             return cache.values[store_key]
@@ -162,6 +169,15 @@ class WindowStateStore:
             start = int(name.rpartition(".")[2])
             self._segments.setdefault(start, self._backend.table(name))
         return puts
+
+    def _store_key(self, key: Any, start: int) -> bytes:
+        """The bytes of a window's key. An aggregation puts what it has just fetched: the last ones are remembered."""
+        if key is self._last_key and start == self._last_start:
+            return self._last_store_key
+        store_key: bytes = self._key_bytes(key) + _SUFFIX.pack(start, 0)
+        if type(key) in _IMMUTABLE:  # what can be changed in place is encoded anew
+            self._last_key, self._last_start, self._last_store_key = key, start, store_key
+        return store_key
 
     def _by_segment(self, entries: Iterable[tuple[bytes, bytes | None]]) -> Puts:
         puts: Puts = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -33,6 +34,8 @@ _RECORDS_PER_TURN = 1_000
 _RETRY_SECONDS = 0.5
 _RECOVERABLE = (UnknownOutcomeError, TaskCorruptedError, BrokerError)
 """After these a task is taken over anew; broker errors count only if waiting helps."""
+_COMMITTERS = 16
+"""How many tasks commit at the same time."""
 
 
 class WorkerState(Enum):
@@ -98,6 +101,7 @@ class Worker:
         self._internal_topics: set[str] = set()
         self._ends_seen: set[TopicPartition] = set()
         self._consumer = RecordConsumer(application.kafka, self._streams.consumer)
+        self._committers = ThreadPoolExecutor(_COMMITTERS, "commit")
         self._global: GlobalState
         self._processed = 0
         self._restored = 0
@@ -250,13 +254,23 @@ class Worker:
         self._commit(owned for owned in self._tasks.values() if owned.task.needs_commit)
 
     def _commit(self, tasks: Iterable[OwnedTask]) -> None:
-        for owned in list(tasks):
-            try:
-                owned.commit()
-            except _RECOVERABLE as error:
-                self._recover(owned, error)
-            else:
+        """Commit tasks at the same time: each has a transaction of its own, and waits for brokers most of the time."""
+        prepared = [owned for owned in list(tasks) if self._succeeds(owned, owned.prepare_commit)]
+        sent = [(owned, self._committers.submit(owned.send_commit)) for owned in prepared]
+        wait(future for _, future in sent)  # all, before any is closed or started over
+        for owned, future in sent:
+            if self._succeeds(owned, future.result):
+                owned.finish_commit()
                 self._commits += 1
+
+    def _succeeds(self, owned: OwnedTask, step: Callable[[], None]) -> bool:
+        """Take a step of a task's commit; if it fails in a way that passes, the task starts over."""
+        try:
+            step()
+        except _RECOVERABLE as error:
+            self._recover(owned, error)
+            return False
+        return True
 
     def _recover(self, owned: OwnedTask, error: StreamsError) -> None:
         """Take a task over anew, as often as brokers need to come back, within `task.timeout.ms`."""
@@ -305,6 +319,7 @@ class Worker:
     def _close(self) -> None:
         for owned in self._tasks.values():
             owned.close(abort=self._has_brokers)
+        self._committers.shutdown()
         self._consumer.close()
 
     def _move_to(self, state: WorkerState) -> None:

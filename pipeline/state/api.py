@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from pipeline.records import Headers, RecordMetadata, TopicPartition, ValueAndTimestamp
+    from pipeline.records import Headers, RecordMetadata, TopicPartition
     from pipeline.serde.api import Serde
+    from pipeline.windows import Windowed
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -93,6 +94,7 @@ class StoreKind(Enum):
     TIMESTAMPED_KEY_VALUE = "timestamped-key-value"
     WINDOW = "window"
     TIMESTAMPED_WINDOW = "timestamped-window"
+    SESSION = "session"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +110,11 @@ class StoreBuilder:
         caching: Whether updates are held back and forwarded once per key and commit.
         logging: Whether changes go to a changelog topic.
         log_config: Topic settings that override the defaults of the changelog topic.
-        retention_ms: Window stores: how long a window is kept behind the store's highest time.
+        retention_ms: Window and session stores: how long a window is kept behind the store's highest time; windows count
+            by their start, sessions by their end.
         window_size_ms: Window stores: length of a window.
+        emits_final: Window and session stores: whether a window exactly as old as the retention is kept as well, for
+            aggregations that forward closed windows (`AbstractDualSchemaRocksDBSegmentedBytesStore`).
     """
 
     name: str
@@ -122,18 +127,20 @@ class StoreBuilder:
     log_config: Mapping[str, str] = field(default_factory=dict)
     retention_ms: int = 0
     window_size_ms: int = 0
+    emits_final: bool = False
 
 
 class CachedUpdate(NamedTuple):
     """What a caching store forwards for one key when it is flushed.
 
-    `key` is the store's key (of window stores: `(key, window_start)`); `old` is what the store held before the first
-    held-back update, or None where nobody asked for it; `headers` and `metadata` are those of the last update.
+    `key` is the store's key (of window stores: `(key, window_start)`, of session stores: `Windowed`); `old` is what the
+    store held before the first held-back update, or None where nobody asked for it; `headers` and `metadata` are those of the
+    last update; `timestamp` (ms) is the one to forward with.
     """
 
     key: Any
-    new: ValueAndTimestamp[Any] | None
-    old: ValueAndTimestamp[Any] | None
+    new: Any
+    old: Any
     timestamp: int
     headers: Headers
     metadata: RecordMetadata | None
@@ -284,6 +291,43 @@ class WindowStore(Protocol[K, V]):
 
     def all(self) -> Iterator[tuple[K, int, V]]:
         """`(key, start, value)` of everything that has not expired."""
+        ...
+
+
+@runtime_checkable
+class SessionStore(Protocol[K, V]):
+    """Sessions of keys to values (`org.apache.kafka.streams.state.SessionStore`).
+
+    A session `Windowed(key, Window(first, last))` has both bounds inclusive.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name of the store."""
+        ...
+
+    def put(self, session: Windowed[K], value: V | None) -> None:
+        """Set the value of a session; None deletes. Ignored and counted if the session has expired."""
+        ...
+
+    def remove(self, session: Windowed[K]) -> None:
+        """Delete a session."""
+        ...
+
+    def fetch_session(self, key: K, start: int, end: int) -> V | None:
+        """The value of exactly that session."""
+        ...
+
+    def find_sessions(self, key: K, earliest_end: int, latest_start: int) -> Iterator[tuple[Windowed[K], V]]:
+        """The key's sessions that end at `earliest_end` or later and start at `latest_start` or earlier, by end."""
+        ...
+
+    def fetch(self, key: K) -> Iterator[tuple[Windowed[K], V]]:
+        """All sessions of a key, by end."""
+        ...
+
+    def all(self) -> Iterator[tuple[Windowed[K], V]]:
+        """Everything that has not expired."""
         ...
 
 

@@ -33,6 +33,7 @@ from pipeline.dsl.streams import (
     SessionWindowedKStream,
     TimeWindowedKStream,
 )
+from pipeline.dsl.suppressed import BufferConfig, Suppressed
 from pipeline.errors import (
     BrokerError,
     ConfigError,
@@ -69,6 +70,7 @@ __all__ = [
     "UUID",
     "AutoOffsetReset",
     "BrokerError",
+    "BufferConfig",
     "Cancellable",
     "ConfigError",
     "Consumed",
@@ -105,6 +107,7 @@ __all__ = [
     "Stores",
     "StreamsBuilder",
     "StreamsError",
+    "Suppressed",
     "TimeWindowedKStream",
     "TimeWindows",
     "TopicPartition",

@@ -65,6 +65,7 @@ class TableNode:
         store: Name of the store behind it, if it has one.
         is_materialized: Whether that store must really exist.
         sends_old_values: Whether somebody downstream wants to know what an update replaced.
+        other_stores: Further stores that its values are looked up in.
     """
 
     name: str
@@ -72,6 +73,7 @@ class TableNode:
     open_getter: Callable[[OperatorContext], ValueGetter]
     is_materialized: bool
     sends_old_values: bool = False
+    other_stores: tuple[str, ...] = ()
 
 
 def repartition(

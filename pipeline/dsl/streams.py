@@ -27,6 +27,7 @@ from pipeline.operators.aggregations import Aggregator, StreamAggregate
 from pipeline.operators.joins import StreamTableJoin, StreamTableLeftJoin
 from pipeline.operators.sessions import session_store_getter
 from pipeline.operators.stateless import Filter, FlatMap, FlatMapValues, Map, MapKey, MapValues, PassThrough, Peek
+from pipeline.operators.suppress import Suppress, suppressed_getter
 from pipeline.operators.tables import ToStream, store_getter, window_store_getter
 from pipeline.serde.primitives import LONG
 from pipeline.serde.windowed import session_windowed, windowed_of_size_ms
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pipeline.dsl.options import Named
+    from pipeline.dsl.suppressed import Suppressed
     from pipeline.operators.tables import ValueGetter
     from pipeline.processor.api import Processor
     from pipeline.processor.operator import Operator, OperatorContext
@@ -311,7 +313,7 @@ class KStream(Generic[K, V]):
             topology.add_processor(
                 name, lambda: operator(node.open_getter, _own_key, function), parent, functions=(operator, joiner)
             )
-            topology.connect_processor_and_state_stores(name, node.store)
+            topology.connect_processor_and_state_stores(name, node.store, *node.other_stores)
             topology.copartition(sources)
 
         self._plan.steps.append(write)
@@ -644,6 +646,47 @@ class KTable(Generic[K, V]):
         parent = self._node.name
         self._plan.steps.append(lambda topology: topology.add_processor(name, ToStream, parent, functions=()))
         return KStream(self._plan, name, self.sources, self._key_serde, self._value_serde)
+
+    def suppress(self, suppressed: Suppressed) -> KTable[K, V]:
+        """The same table, with fewer updates: those that `suppressed` lets through, the last one per key.
+
+        Raises:
+            TopologyError: At `build()`, if a window's close is waited for and there are no windows.
+        """
+        name = suppressed.name or self._plan.processor_name("KTABLE-SUPPRESS-")
+        config = suppressed.buffer_config
+        store = StoreBuilder(
+            f"{name}-store" if suppressed.name else self._plan.store_name("KTABLE-SUPPRESS-"),
+            StoreKind.BUFFER,
+            serde_of(self._key_serde, "keys", name),
+            serde_of(self._value_serde, "values", name),
+            persistent=False,
+            logging=config.logging,
+            log_config=config.log_config,
+        )
+        parent = self.send_old_values()
+        graces_ms = self._plan.graces_ms
+
+        def write(topology: Topology) -> None:
+            rules = suppressed.rules(topology, graces_ms, parent.name)
+            covered = suppressed.covered()
+            topology.add_processor(name, lambda: Suppress(name, store.name, rules), parent.name, functions=covered)
+            topology.add_state_store(store, name)
+
+        self._plan.steps.append(write)
+        node = TableNode(
+            name,
+            store.name,
+            lambda c: suppressed_getter(c, store.name, parent.open_getter),
+            is_materialized=True,
+            other_stores=(parent.store, *parent.other_stores),
+        )
+        return KTable(self._plan, node, self.sources, self._key_serde, self._value_serde)
+
+    def send_old_values(self) -> TableNode:
+        """Make sure that updates tell what they replaced; for the operators that want to know."""
+        self._node.sends_old_values = True
+        return self.materialize()
 
     def materialize(self) -> TableNode:
         """Make sure that there is a store to look values up in; for the operators that need one."""

@@ -321,7 +321,7 @@ class Task:
         for name, tp in self._changelogs.items():
             records = list(self._stores[name].changelog())
             for record in records:
-                send(tp.topic, record.key, record.value, record.timestamp, (), tp.partition)
+                send(tp.topic, record.key, record.value, record.timestamp, record.headers, tp.partition)
             if records:
                 written.append(tp)
         return TaskCommit(dict(self._committable()), tuple(written))
@@ -399,4 +399,4 @@ class Task:
 
 
 def _changelog_records(records: Iterable[RawRecord]) -> Iterable[ChangelogRecord]:
-    return (ChangelogRecord(r.key, r.value, r.timestamp) for r in records if r.key is not None)
+    return (ChangelogRecord(r.key, r.value, r.timestamp, r.headers) for r in records if r.key is not None)

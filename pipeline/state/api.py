@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from pipeline.records import Headers, RecordMetadata, TopicPartition
+    from pipeline.records import Change, Headers, RecordMetadata, TopicPartition
     from pipeline.serde.api import Serde
     from pipeline.windows import Windowed
 
@@ -85,6 +85,7 @@ class ChangelogRecord(NamedTuple):
     key: bytes
     value: bytes | None
     timestamp: int
+    headers: Headers = ()
 
 
 class StoreKind(Enum):
@@ -95,6 +96,7 @@ class StoreKind(Enum):
     WINDOW = "window"
     TIMESTAMPED_WINDOW = "timestamped-window"
     SESSION = "session"
+    BUFFER = "buffer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +330,55 @@ class SessionStore(Protocol[K, V]):
 
     def all(self) -> Iterator[tuple[Windowed[K], V]]:
         """Everything that has not expired."""
+        ...
+
+
+class ChangeBuffer(Protocol[K, V]):
+    """Updates of a table that wait, one per key (`TimeOrderedKeyValueBuffer`); for `suppress`."""
+
+    def __len__(self) -> int:
+        """Number of buffered keys."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of everything buffered, bytes."""
+        ...
+
+    @property
+    def first_time(self) -> int | None:
+        """The lowest buffer time, ms; None if nothing is buffered."""
+        ...
+
+    def put(self, buffer_time: int, key: K, change: Change[V], timestamp: int, headers: Headers) -> None:
+        """Buffer an update of the current record; a key that is buffered keeps its place and its time."""
+        ...
+
+    def pop(self) -> tuple[K, Change[V], BufferedOrigin]:
+        """Take out the first key, its last update and where that came from."""
+        ...
+
+    def prior_value(self, key: K) -> tuple[bool, V | None]:
+        """Whether the key is buffered, and the value it had when its first update was buffered."""
+        ...
+
+
+class BufferedOrigin(Protocol):
+    """The record of a buffered update."""
+
+    @property
+    def timestamp(self) -> int:
+        """Its event time, ms."""
+        ...
+
+    @property
+    def headers(self) -> Headers:
+        """Its headers."""
+        ...
+
+    @property
+    def metadata(self) -> RecordMetadata | None:
+        """Where it came from; None within a punctuation."""
         ...
 
 

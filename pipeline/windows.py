@@ -136,9 +136,13 @@ class SlidingWindows:
         """Windows of records that are at most `time_difference` apart, with the given grace (none if left out).
 
         Raises:
-            TopologyError: If the time difference or the grace is negative.
+            TopologyError: If the time difference is not positive, or the grace is negative.
         """
-        return cls(millis(time_difference, "time difference"), millis(grace, "grace") if grace is not None else 0)
+        difference_ms = millis(time_difference, "time difference")
+        if difference_ms == 0:  # Kafka Streams accepts it, and fails at the first record
+            message = f"time difference must be positive, not {time_difference!r}"
+            raise TopologyError(message)
+        return cls(difference_ms, millis(grace, "grace") if grace is not None else 0)
 
     @classmethod
     def of_time_difference_with_no_grace(cls, time_difference: timedelta) -> SlidingWindows:

@@ -115,8 +115,7 @@ class StoreBuilder:
         retention_ms: Window and session stores: how long a window is kept behind the store's highest time; windows count
             by their start, sessions by their end.
         window_size_ms: Window stores: length of a window.
-        emits_final: Window and session stores: whether a window exactly as old as the retention is kept as well, for
-            aggregations that forward closed windows (`AbstractDualSchemaRocksDBSegmentedBytesStore`).
+        emits_final: Window and session stores: whether an aggregation forwards closed windows only.
     """
 
     name: str

@@ -32,8 +32,9 @@ _SUFFIX = struct.Struct(">qq")
 class SessionStateStore:
     """A store of one task: `SessionStore` for processors, `StateStore` for the task.
 
-    A session is kept while its end is above the highest end ever put, less retention; both backends apply the same exact
-    bound to reads and writes. Finding a key's sessions looks at that key alone, however much was written since the last
+    A session is kept while its end is not below the highest end ever put, less retention; both backends apply the same exact
+    bound to reads and writes. That is as long as an aggregation may still extend it, to the ms: in Kafka Streams it is 1 ms
+    less, or more, depending on what the cache holds. Finding a key's sessions looks at that key alone, however much was written since the last
     commit: it happens for every record.
     """
 
@@ -42,7 +43,7 @@ class SessionStateStore:
         self.name = builder.name
         self.expired_puts = 0
         self._context = context
-        self._kept_ms = builder.retention_ms + builder.emits_final
+        self._retention_ms = builder.retention_ms
         self._key_bytes = builder.key_serde.serialize
         self._key_of = builder.key_serde.deserialize
         self._codec = codec_of(builder)
@@ -160,7 +161,7 @@ class SessionStateStore:
         return self._highest_end
 
     def _first_kept(self) -> int:
-        return self._observed() - self._kept_ms + 1
+        return self._observed() - self._retention_ms
 
     def _value(self, store_key: bytes, data: bytes) -> Any:
         cache = self._cache

@@ -40,7 +40,7 @@ class WindowStateStore:
         self.name = builder.name
         self.expired_puts = 0
         self._context = context
-        self._kept_ms = builder.retention_ms + builder.emits_final
+        self._retention_ms = builder.retention_ms
         self._key_bytes = builder.key_serde.serialize
         self._key_of = builder.key_serde.deserialize
         self._codec = codec_of(builder)
@@ -164,7 +164,7 @@ class WindowStateStore:
         return self._highest_start
 
     def _first_kept(self) -> int:
-        return self._observed() - self._kept_ms + 1
+        return self._observed() - self._retention_ms + 1
 
     def _laid_over(self, store_keys: Iterable[bytes]) -> Mapping[bytes, bytes | None]:
         """What was written since the last commit, of these keys."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -24,15 +23,12 @@ from pipeline import (
     session_windowed,
     windowed,
 )
-from pipeline.records import RawRecord, TaskId, TopicPartition
+from pipeline.records import TopicPartition
 from pipeline.runtime.offset_metadata import OffsetMetadata
-from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task, TaskSpec
-from pipeline.state.memory import MemoryBackend
 from pipeline.testing import TopologyTestDriver
-from pipeline.testing.driver import MemoryTopics, MockClock
 
 if TYPE_CHECKING:
+    from pipeline.records import RawRecord
     from pipeline.topology.topology import Topology
 
 CLOSE = EmitStrategy.on_window_close()
@@ -119,45 +115,6 @@ def test_windows_without_end_cannot_wait_for_it() -> None:
         stream.windowed_by(UnlimitedWindows.of()).emit_strategy(CLOSE)
 
 
-@dataclass
-class Restarts:
-    """A task that can be stopped and taken over, with its local state or from its changelog alone."""
-
-    topology: Topology
-    topics: MemoryTopics = field(default_factory=MemoryTopics)
-    backend: MemoryBackend = field(default_factory=MemoryBackend)
-    committed: dict[TopicPartition, tuple[int, str]] = field(default_factory=dict)
-    offset: int = 0
-
-    def run(self, *rows: tuple[str, int]) -> None:
-        (sub,) = self.topology.sub_topologies()
-        spec = TaskSpec(TaskId(0, 0), sub, "app", (INPUT,))
-        task = Task(spec, Ports(self.topics, self.backend, MockClock(), {}))
-        for tp, start in task.restore_starts().items():
-            log = self.topics.logs.get(tp.topic, [])[start:]
-            task.restore(tp, log, start + len(log))
-        task.start(self.committed)
-        records = [RawRecord(k.encode(), b"v", t, self.offset + n) for n, (k, t) in enumerate(rows)]
-        self.offset += len(rows)
-        task.add_records(INPUT, records)
-        task.process_all()
-        commit = task.prepare_commit()
-        self.committed = dict(commit.offsets)
-        task.post_commit({tp: len(self.topics.logs[tp.topic]) for tp in commit.changelogs})
-        task.close()
-
-    def written(self, windows: Any) -> list[tuple[str, int, int | None, int]]:
-        found = []
-        while (record := self.topics.take("out")) is not None:
-            found.append(record)
-        return read(found, windows)
-
-
-@pytest.fixture(params=["with its state", "from the changelog"])
-def loses_state(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param == "from the changelog")
-
-
 @pytest.mark.parametrize(
     ("windows", "expected"),
     [
@@ -168,20 +125,20 @@ def loses_state(request: pytest.FixtureRequest) -> bool:
     ids=["tumbling", "sliding", "sessions"],
 )
 def test_what_has_been_forwarded_is_known_after_a_restart(
-    windows: Any, expected: list[tuple[str, int, int | None, int]], loses_state: bool
+    restartable: Any, windows: Any, expected: list[tuple[str, int, int | None, int]], loses_state: bool
 ) -> None:
-    task = Restarts(topology(windows, retention=ms(1000)))
+    task = restartable(topology(windows, retention=ms(1000)))
     task.run(("A", 12), ("B", 13), ("A", 25))
-    assert {(key, t) for key, _, _, t in task.written(windows)} == {("A", 12), ("B", 13)}
+    assert {(key, t) for key, _, _, t in read(task.written(), windows)} == {("A", 12), ("B", 13)}
     if loses_state:
-        task.backend = MemoryBackend()
+        task.lose_state()
     task.run(("B", 12), ("A", 50))
-    assert task.written(windows) == expected, "nothing twice, nothing late, nothing lost"
+    assert read(task.written(), windows) == expected, "nothing twice, nothing late, nothing lost"
 
 
-def test_the_time_of_the_last_close_is_committed_beside_the_offset_under_the_stores_name() -> None:
+def test_the_time_of_the_last_close_is_committed_beside_the_offset_under_the_stores_name(restartable: Any) -> None:
     windows = TimeWindows.of(ms(10), grace=ms(2))
-    task = Restarts(topology(windows))
+    task = restartable(topology(windows))
     task.run(("A", 12))
     assert OffsetMetadata.decode(task.committed[INPUT][1]) == OffsetMetadata(12)
     task.run(("A", 25))

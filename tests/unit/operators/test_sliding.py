@@ -33,7 +33,12 @@ def ms(count: int) -> timedelta:
 
 
 def aggregated(
-    windows: SlidingWindows, rows: list[Row], emit: EmitStrategy = UPDATE, *, caching: bool = True, reduced: bool = False
+    windows: SlidingWindows,
+    rows: list[Row],
+    emit: EmitStrategy = UPDATE,
+    *,
+    caching: bool = True,
+    reduced: bool = False,
 ) -> list[tuple[str, int, str | None, int]]:
     """`(key, window start, value, timestamp)` in the order of forwarding."""
     builder = StreamsBuilder()
@@ -171,7 +176,13 @@ def test_windows_that_have_closed_take_no_more_records_and_those_are_counted() -
     counts.count(Materialized("store")).to_stream().to("out", Produced(windowed(STRING), JSON))
     with TopologyTestDriver(builder.build()) as driver:
         topic = driver.input_topic("in", STRING, STRING)
-        for key, value, timestamp in (("k", "100", 200), ("k", "0", 0), ("k", "2", 99), (None, "v", 200), ("k", None, 200)):
+        for key, value, timestamp in (
+            ("k", "100", 200),
+            ("k", "0", 0),
+            ("k", "2", 99),
+            (None, "v", 200),
+            ("k", None, 200),
+        ):
             topic.pipe_input(key, value, timestamp=timestamp)
         assert driver.dropped() == {"late": 2, "null-key-or-value": 2}
 

@@ -161,8 +161,17 @@ class SlidingWindows:
 
     @property
     def retention_ms(self) -> int:
-        """How long a store must keep a window: a late record may need windows that start twice the difference before it."""
+        """How long a store must keep a window, as Kafka Streams has it (`SlidingWindowStoreMaterializer`)."""
         return 2 * self.time_difference_ms + self.grace_ms
+
+    @property
+    def slack_ms(self) -> int:
+        """How much longer windows are needed in truth.
+
+        A record may be behind stream time by grace and difference, and needs windows that start twice the difference before
+        it. Kafka Streams finds them only while its cache has them, and else makes no window that follows from them.
+        """
+        return self.time_difference_ms + 1
 
 
 @dataclass(frozen=True, slots=True)

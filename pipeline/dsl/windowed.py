@@ -85,6 +85,7 @@ def windowed_store(
         store,
         retention_ms=retention_ms,
         window_size_ms=0 if isinstance(windows, SessionWindows) else windows.size_ms,
+        slack_ms=windows.slack_ms if isinstance(windows, SlidingWindows) else 0,
         emits_final=emit is EmitStrategy.ON_WINDOW_CLOSE,
     )
 

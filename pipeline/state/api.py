@@ -115,6 +115,7 @@ class StoreBuilder:
         retention_ms: Window and session stores: how long a window is kept behind the store's highest time; windows count
             by their start, sessions by their end.
         window_size_ms: Window stores: length of a window.
+        slack_ms: Window stores: how much longer than the retention, which the changelog shares, windows are kept here.
         emits_final: Window and session stores: whether an aggregation forwards closed windows only.
     """
 
@@ -128,6 +129,7 @@ class StoreBuilder:
     log_config: Mapping[str, str] = field(default_factory=dict)
     retention_ms: int = 0
     window_size_ms: int = 0
+    slack_ms: int = 0
     emits_final: bool = False
 
 

@@ -34,8 +34,10 @@ class SessionStateStore:
 
     A session is kept while its end is not below the highest end ever put, less retention; both backends apply the same exact
     bound to reads and writes. That is as long as an aggregation may still extend it, to the ms: in Kafka Streams it is 1 ms
-    less, or more, depending on what the cache holds. Finding a key's sessions looks at that key alone, however much was written since the last
-    commit: it happens for every record.
+    less, or more, depending on what the cache holds.
+
+    Finding a key's sessions looks at that key alone, however much was written since the last commit: it happens for every
+    record.
     """
 
     def __init__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> None:
@@ -54,15 +56,16 @@ class SessionStateStore:
         self._cache = (
             UpdateCache(self._codec, self._stored, self._write, time_of=_session_end) if builder.caching else None
         )
-        self._highest_end: int | None = None
+        self._first_kept: int | None = None
 
     def put(self, session: Windowed[Any], value: Any) -> None:
         """Set the value of a session; None deletes. Ignored and counted if the session has expired."""
         end = session.window.end
-        self._highest_end = max(self._observed(), end)
-        if end < self._first_kept():
+        first = self._find_first_kept()
+        if end < first:
             self.expired_puts += 1
             return
+        self._first_kept = max(first, end - self._retention_ms)
         raw = self._key_bytes(session.key)
         store_key = raw + _SUFFIX.pack(end, session.window.start)
         self._changed.setdefault(raw, set()).add(store_key)
@@ -79,7 +82,7 @@ class SessionStateStore:
 
     def fetch_session(self, key: Any, start: int, end: int) -> Any:
         """The value of exactly that session, or None."""
-        if end < self._first_kept():
+        if end < self._find_first_kept():
             return None
         store_key = self._key_bytes(key) + _SUFFIX.pack(end, start)
         if self._cache is not None and store_key in self._cache.values:
@@ -90,7 +93,7 @@ class SessionStateStore:
     def find_sessions(self, key: Any, earliest_end: int, latest_start: int) -> Iterator[tuple[Windowed[Any], Any]]:
         """The key's sessions that end at `earliest_end` or later and start at `latest_start` or earlier, by end."""
         raw = self._key_bytes(key)
-        first = max(0, earliest_end, self._first_kept())
+        first = max(0, earliest_end, self._find_first_kept())
         lower, upper = raw + _SUFFIX.pack(first, 0), raw + _SUFFIX.pack(MAX_TIME_MS, MAX_TIME_MS) + b"\0"
         changed = self._laid_over(self._changed.get(raw, ()))
         for store_key, data in self._segments.scan(changed, lower, upper, first):
@@ -105,7 +108,7 @@ class SessionStateStore:
 
     def all(self) -> Iterator[tuple[Windowed[Any], Any]]:
         """Everything that has not expired; older segments first."""
-        first = self._first_kept()
+        first = self._find_first_kept()
         changed = self._laid_over(store_key for keys in self._changed.values() for store_key in keys)
         for store_key, data in self._segments.scan(changed, None, None, first):
             end, start = _SUFFIX.unpack_from(store_key, len(store_key) - _SUFFIX.size)
@@ -143,7 +146,7 @@ class SessionStateStore:
         """The pending writes are in the backend; segments of which every session has expired are dropped."""
         self._segments.opened(self._pending)
         self._pending, self._times, self._changed = {}, {}, {}
-        self._segments.drop_before(self._first_kept())
+        self._segments.drop_before(self._find_first_kept())
         if self._cache is not None:
             self._cache.drop_clean(CLEAN_CACHE_BYTES)
 
@@ -151,17 +154,14 @@ class SessionStateStore:
         """Changelog records as the backend wants them; the first commit drops what has expired."""
         entries = {record.key: self._codec.from_changelog(record) for record in records}
         self._segments.opened(entries)
-        self._highest_end = None
+        self._first_kept = None
         return self._segments.puts(entries.items())
 
-    def _observed(self) -> int:
-        """The highest end ever put; asked of the backend after it was opened or restored."""
-        if self._highest_end is None:
-            self._highest_end = self._segments.highest_time()
-        return self._highest_end
-
-    def _first_kept(self) -> int:
-        return self._observed() - self._retention_ms
+    def _find_first_kept(self) -> int:
+        """The first end that has not expired; asked of the backend after it was opened or restored."""
+        if self._first_kept is None:
+            self._first_kept = self._segments.highest_time() - self._retention_ms
+        return self._first_kept
 
     def _value(self, store_key: bytes, data: bytes) -> Any:
         cache = self._cache

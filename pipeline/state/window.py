@@ -9,6 +9,7 @@ from pipeline.state.cache import ENTRY_OVERHEAD_BYTES, Dirty, UpdateCache
 from pipeline.state.codec import codec_of
 from pipeline.state.key_value import CLEAN_CACHE_BYTES
 from pipeline.state.segments import Segments
+from pipeline.windows import MAX_TIME_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -40,7 +41,7 @@ class WindowStateStore:
         self.name = builder.name
         self.expired_puts = 0
         self._context = context
-        self._retention_ms = builder.retention_ms
+        self._retention_ms = builder.retention_ms + builder.slack_ms
         self._key_bytes = builder.key_serde.serialize
         self._key_of = builder.key_serde.deserialize
         self._codec = codec_of(builder)
@@ -49,14 +50,15 @@ class WindowStateStore:
         self._times: dict[bytes, int] = {}
         self._changed: dict[bytes, set[bytes]] = {}
         self._cache = UpdateCache(self._codec, self._stored, self._write) if builder.caching else None
-        self._highest_start: int | None = None
+        self._first_kept: int | None = None
 
     def put(self, key: Any, value: Any, window_start: int) -> None:
         """Set the value of a window; None deletes. Ignored and counted if the window has expired."""
-        self._highest_start = max(self._observed(), window_start)
-        if window_start < self._first_kept():
+        first = self._first_kept if self._first_kept is not None else self._find_first_kept()
+        if window_start < first:
             self.expired_puts += 1
             return
+        self._first_kept = max(first, window_start - self._retention_ms + 1)
         raw = self._key_bytes(key)
         store_key = raw + _SUFFIX.pack(window_start, 0)
         self._changed.setdefault(raw, set()).add(store_key)
@@ -70,7 +72,7 @@ class WindowStateStore:
 
     def fetch(self, key: Any, time: int) -> Any:
         """The value of the window that starts at `time`, or None."""
-        if time < self._first_kept():
+        if time < (self._first_kept if self._first_kept is not None else self._find_first_kept()):
             return None
         store_key = self._key_bytes(key) + _SUFFIX.pack(time, 0)
         cache = self._cache
@@ -85,7 +87,7 @@ class WindowStateStore:
     def fetch_range(self, key: Any, time_from: int, time_to: int) -> Iterator[tuple[int, Any]]:
         """`(start, value)` of the key's windows that start in `[time_from, time_to]`, ascending; values are copies."""
         raw = self._key_bytes(key)
-        first = max(0, time_from, self._first_kept())
+        first = max(0, time_from, self._find_first_kept())
         if first > time_to:
             return
         lower, upper = raw + _SUFFIX.pack(first, 0), raw + _SUFFIX.pack(time_to, 0) + b"\0"
@@ -104,7 +106,7 @@ class WindowStateStore:
         """`(key, start, value)` of a range of keys and of times, all inclusive; older segments first."""
         lowest = None if key_from is None else self._key_bytes(key_from)
         highest = None if key_to is None else self._key_bytes(key_to)
-        first = max(0, time_from, self._first_kept())
+        first = max(0, time_from, self._find_first_kept())
         changed = self._laid_over(store_key for keys in self._changed.values() for store_key in keys)
         for store_key, data in self._segments.scan(changed, lowest, None, first, time_to):
             raw, start = store_key[: -_SUFFIX.size], _start_of(store_key)
@@ -114,7 +116,7 @@ class WindowStateStore:
 
     def all(self) -> Iterator[tuple[Any, int, Any]]:
         """`(key, start, value)` of everything that has not expired; older segments first."""
-        return self.fetch_keys(None, None, 0, max(self._observed(), 0))
+        return self.fetch_keys(None, None, 0, MAX_TIME_MS)
 
     def set_flush_listener(self, listener: Callable[[CachedUpdate], None], *, send_old_values: bool) -> bool:
         """Forward held-back updates to `listener`; False without a cache."""
@@ -146,7 +148,7 @@ class WindowStateStore:
         """The pending writes are in the backend; segments of which every window has expired are dropped."""
         self._segments.opened(self._pending)
         self._pending, self._times, self._changed = {}, {}, {}
-        self._segments.drop_before(self._first_kept())
+        self._segments.drop_before(self._find_first_kept())
         if self._cache is not None:
             self._cache.drop_clean(CLEAN_CACHE_BYTES)
 
@@ -154,17 +156,14 @@ class WindowStateStore:
         """Changelog records as the backend wants them; the first commit drops what has expired."""
         entries = {record.key: self._codec.from_changelog(record) for record in records}
         self._segments.opened(entries)
-        self._highest_start = None
+        self._first_kept = None
         return self._segments.puts(entries.items())
 
-    def _observed(self) -> int:
-        """The highest start ever put; asked of the backend after it was opened or restored."""
-        if self._highest_start is None:
-            self._highest_start = self._segments.highest_time()
-        return self._highest_start
-
-    def _first_kept(self) -> int:
-        return self._observed() - self._retention_ms + 1
+    def _find_first_kept(self) -> int:
+        """The first start that has not expired; asked of the backend after it was opened or restored."""
+        if self._first_kept is None:
+            self._first_kept = self._segments.highest_time() - self._retention_ms + 1
+        return self._first_kept
 
     def _laid_over(self, store_keys: Iterable[bytes]) -> Mapping[bytes, bytes | None]:
         """What was written since the last commit, of these keys."""

@@ -244,6 +244,12 @@ def test_a_closed_window_is_forwarded_with_the_last_update_it_ever_got(times: li
     assert len(found) == len({start for _, start, _, _ in found}), "each window once"
 
 
+def test_a_late_record_finds_the_windows_it_follows_from_however_small_the_cache(caching: bool) -> None:
+    rows: list[Row] = [("B", "1", 9), ("A", "2", 12), ("A", "3", 11), ("B", "4", 10), ("A", "5", 20)]
+    found = aggregated(SlidingWindows.of(ms(3)), rows, caching=caching)
+    assert ("B", 10, "0+4", 10) in found, "the window that begins after B's first record"
+
+
 def test_a_store_that_forgets_windows_while_they_can_change_is_refused() -> None:
     stream = StreamsBuilder().stream("in", Consumed(STRING, STRING)).group_by_key()
     with pytest.raises(TopologyError, match="25 ms"):

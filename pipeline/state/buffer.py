@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pipeline.errors import CorruptStateError
 from pipeline.records import Change, RecordMetadata
 from pipeline.state.api import ChangelogRecord
+from pipeline.state.cache import ENTRY_OVERHEAD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -169,8 +170,8 @@ class SuppressionBuffer:
         """Nothing is held back: what is buffered waits for its time, not for the commit."""
 
     def held_back_bytes(self) -> int:
-        """Size of what is buffered, for it is in memory."""
-        return self.size_bytes
+        """Estimated size of the changes since the last commit; what is buffered stays, however often is committed."""
+        return len(self._changed) * ENTRY_OVERHEAD_BYTES
 
     def changelog(self) -> Iterator[ChangelogRecord]:
         """One record per key that was buffered or taken out since the last commit."""

@@ -16,8 +16,11 @@ from pipeline import (
     Consumed,
     EmitStrategy,
     Materialized,
+    Processor,
     Produced,
+    Record,
     SessionWindows,
+    Stores,
     StreamsBuilder,
     TopologyError,
     Window,
@@ -230,3 +233,26 @@ def test_sessions_can_be_aggregated_into_any_value(caching: bool) -> None:
         for value, timestamp in (("1", 0), ("2", 10), ("3", 5)):
             topic.pipe_input("a", value, timestamp=timestamp)
         assert driver.get_state_store("store").fetch_session("a", 0, 10) == ["1", "2", "3"]
+
+
+class LastVisit(Processor[str, str]):
+    """Keeps one session per key and value: a store of sessions needs no aggregation."""
+
+    def init(self, context: Any) -> None:
+        self.store = context.get_state_store("visits")
+
+    def process(self, record: Record[str, str]) -> None:
+        self.store.put(Windowed(record.key, Window(record.timestamp, record.timestamp + 5)), record.value)
+
+
+def test_a_processor_can_keep_sessions(caching: bool) -> None:
+    builder = StreamsBuilder()
+    builder.add_state_store(Stores.session_store("visits", STRING, STRING, retention=ms(100), caching=caching))
+    builder.stream("in", Consumed(STRING, STRING)).process(LastVisit, "visits")
+    with TopologyTestDriver(builder.build()) as driver:
+        topic = driver.input_topic("in", STRING, STRING)
+        for value, timestamp in (("x", 0), ("y", 50), ("z", 101)):
+            topic.pipe_input("a", value, timestamp=timestamp)
+        store = driver.get_state_store("visits")
+        assert [value for _, value in store.fetch("a")] == ["y", "z"]
+        assert [value for _, value in store.find_sessions("a", 0, 60)] == ["y"]

@@ -211,6 +211,15 @@ def test_what_was_taken_out_of_a_buffer_is_a_tombstone_in_its_changelog(reopen: 
     assert (len(copy), copy.first_time) == (1, 2)
 
 
+def test_what_is_buffered_for_long_does_not_ask_for_commits() -> None:
+    backend = MemoryBackend()
+    store = buffer(backend)
+    store.put(1, "a", Change(1, None), 1, ())
+    assert store.held_back_bytes() > 0
+    commit(store, backend)
+    assert (len(store), store.held_back_bytes()) == (1, 0)
+
+
 def test_a_changelog_of_another_layout_is_refused() -> None:
     store = buffer(MemoryBackend())
     with pytest.raises(CorruptStateError, match="layout version 3"):

@@ -23,8 +23,17 @@ Topologies:
 from __future__ import annotations
 
 from pipeline.dsl.builder import StreamsBuilder
+from pipeline.dsl.emit_strategy import EmitStrategy
 from pipeline.dsl.options import Consumed, Grouped, Joined, Materialized, Named, Produced, Repartitioned
-from pipeline.dsl.streams import GlobalKTable, KGroupedStream, KStream, KTable, TimeWindowedKStream
+from pipeline.dsl.streams import (
+    GlobalKTable,
+    KGroupedStream,
+    KStream,
+    KTable,
+    SessionWindowedKStream,
+    TimeWindowedKStream,
+)
+from pipeline.dsl.suppressed import BufferConfig, Suppressed
 from pipeline.errors import (
     BrokerError,
     ConfigError,
@@ -41,12 +50,12 @@ from pipeline.records import ConsumerRecord, Headers, OffsetVector, Record, Topi
 from pipeline.serde.api import Serde
 from pipeline.serde.json import JSON
 from pipeline.serde.primitives import BOOLEAN, BYTES, DOUBLE, FLOAT, INTEGER, LONG, SHORT, STRING, UUID
-from pipeline.serde.windowed import windowed
-from pipeline.state.api import KeyValueStore, StoreBuilder, WindowStore
+from pipeline.serde.windowed import session_windowed, windowed
+from pipeline.state.api import KeyValueStore, SessionStore, StoreBuilder, WindowStore
 from pipeline.state.builders import Stores
 from pipeline.topology.nodes import AutoOffsetReset
 from pipeline.topology.topology import Topology
-from pipeline.windows import TimeWindows, Window, Windowed
+from pipeline.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Window, Windowed
 
 __all__ = [
     "BOOLEAN",
@@ -61,11 +70,13 @@ __all__ = [
     "UUID",
     "AutoOffsetReset",
     "BrokerError",
+    "BufferConfig",
     "Cancellable",
     "ConfigError",
     "Consumed",
     "ConsumerRecord",
     "DeserializationError",
+    "EmitStrategy",
     "GlobalKTable",
     "Grouped",
     "Headers",
@@ -87,19 +98,26 @@ __all__ = [
     "Repartitioned",
     "Serde",
     "SerializationError",
+    "SessionStore",
+    "SessionWindowedKStream",
+    "SessionWindows",
+    "SlidingWindows",
     "StateError",
     "StoreBuilder",
     "Stores",
     "StreamsBuilder",
     "StreamsError",
+    "Suppressed",
     "TimeWindowedKStream",
     "TimeWindows",
     "TopicPartition",
     "Topology",
     "TopologyError",
+    "UnlimitedWindows",
     "ValueAndTimestamp",
     "Window",
     "WindowStore",
     "Windowed",
+    "session_windowed",
     "windowed",
 ]

@@ -25,10 +25,17 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Plan:
-    """The steps of one `StreamsBuilder`, and the one counter that names processors and stores."""
+    """The steps of one `StreamsBuilder`, and the one counter that names processors and stores.
+
+    Args:
+        steps: What `build` does, in order.
+        counter: The next number.
+        graces_ms: How long windows stay open after their end, by the node that aggregates them (`GracePeriodGraphNode`).
+    """
 
     steps: list[Callable[[Topology], object]] = field(default_factory=list)
     counter: int = 0
+    graces_ms: dict[str, int] = field(default_factory=dict)
 
     def processor_name(self, prefix: str, given: str | None = None) -> str:
         """The given name, or a generated one. The counter moves either way (`NamedInternal`)."""
@@ -58,6 +65,7 @@ class TableNode:
         store: Name of the store behind it, if it has one.
         is_materialized: Whether that store must really exist.
         sends_old_values: Whether somebody downstream wants to know what an update replaced.
+        other_stores: Further stores that its values are looked up in.
     """
 
     name: str
@@ -65,6 +73,7 @@ class TableNode:
     open_getter: Callable[[OperatorContext], ValueGetter]
     is_materialized: bool
     sends_old_values: bool = False
+    other_stores: tuple[str, ...] = ()
 
 
 def repartition(

@@ -1,4 +1,4 @@
-"""`KStream`, `KGroupedStream`, `TimeWindowedKStream`, `KTable`, `GlobalKTable`: what users chain together.
+"""`KStream`, `KGroupedStream`, windowed streams, `KTable`, `GlobalKTable`: what users chain together.
 
 They stand in one module because each makes the others. Bodies only append steps to the plan of the builder.
 """
@@ -6,26 +6,39 @@ They stand in one module because each makes the others. Bodies only append steps
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from pipeline.dsl.arity import joiner_with_key, with_key
+from pipeline.dsl.emit_strategy import EmitStrategy
 from pipeline.dsl.options import Grouped, Joined, Materialized, Produced, Repartitioned, name_of
 from pipeline.dsl.plan import Plan, TableNode, repartition, serde_of
+from pipeline.dsl.windowed import (
+    SESSION_COUNT,
+    SessionAggregator,
+    burn_store_name,
+    covered,
+    session_aggregate,
+    session_reducer,
+    window_aggregate,
+    windowed_store,
+)
 from pipeline.errors import TopologyError
-from pipeline.operators.aggregations import Aggregator, StreamAggregate, StreamWindowAggregate
+from pipeline.operators.aggregations import Aggregator, StreamAggregate
 from pipeline.operators.joins import StreamTableJoin, StreamTableLeftJoin
+from pipeline.operators.sessions import session_store_getter
 from pipeline.operators.stateless import Filter, FlatMap, FlatMapValues, Map, MapKey, MapValues, PassThrough, Peek
+from pipeline.operators.suppress import Suppress, suppressed_getter
 from pipeline.operators.tables import ToStream, store_getter, window_store_getter
 from pipeline.serde.primitives import LONG
-from pipeline.serde.windowed import windowed
+from pipeline.serde.windowed import session_windowed, windowed_of_size_ms
 from pipeline.state.api import StoreBuilder, StoreKind
-from pipeline.windows import TimeWindows, Windowed, millis
+from pipeline.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windowed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pipeline.dsl.options import Named
+    from pipeline.dsl.suppressed import Suppressed
     from pipeline.operators.tables import ValueGetter
     from pipeline.processor.api import Processor
     from pipeline.processor.operator import Operator, OperatorContext
@@ -300,7 +313,7 @@ class KStream(Generic[K, V]):
             topology.add_processor(
                 name, lambda: operator(node.open_getter, _own_key, function), parent, functions=(operator, joiner)
             )
-            topology.connect_processor_and_state_stores(name, node.store)
+            topology.connect_processor_and_state_stores(name, node.store, *node.other_stores)
             topology.copartition(sources)
 
         self._plan.steps.append(write)
@@ -370,8 +383,18 @@ class KGroupedStream(Generic[K, V]):
         options: Materialized[K, VO] = materialized or Materialized()
         return self._aggregate("KSTREAM-AGGREGATE-", Aggregator(*functions), functions, options, named)
 
-    def windowed_by(self, windows: TimeWindows) -> TimeWindowedKStream[K, V]:
+    @overload
+    def windowed_by(self, windows: TimeWindows | SlidingWindows | UnlimitedWindows) -> TimeWindowedKStream[K, V]: ...
+
+    @overload
+    def windowed_by(self, windows: SessionWindows) -> SessionWindowedKStream[K, V]: ...
+
+    def windowed_by(
+        self, windows: TimeWindows | SlidingWindows | UnlimitedWindows | SessionWindows
+    ) -> TimeWindowedKStream[K, V] | SessionWindowedKStream[K, V]:
         """Aggregate per key and window."""
+        if isinstance(windows, SessionWindows):
+            return SessionWindowedKStream(self, windows)
         return TimeWindowedKStream(self, windows)
 
     def _aggregate(
@@ -430,16 +453,30 @@ class TimeWindowedKStream(Generic[K, V]):
     """A grouped stream in windows (`org.apache.kafka.streams.kstream.TimeWindowedKStream`).
 
     A window takes records until stream time has passed its end by the grace period; later ones are counted as dropped.
-    Records with a null key are not aggregated; null values are.
+    Records with a null key are not aggregated; null values are, except in sliding windows.
     """
 
     _grouped: KGroupedStream[K, V]
-    _windows: TimeWindows
+    _windows: TimeWindows | SlidingWindows | UnlimitedWindows
+    _emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
+
+    def emit_strategy(self, emit_strategy: EmitStrategy) -> TimeWindowedKStream[K, V]:
+        """The same windows, forwarded at every update or once when they have closed.
+
+        Raises:
+            TopologyError: If windows without end are to be forwarded when they close.
+        """
+        if isinstance(self._windows, UnlimitedWindows) and emit_strategy is EmitStrategy.ON_WINDOW_CLOSE:
+            message = "ON_WINDOW_CLOSE emit strategy cannot be used for UnlimitedWindows: they never close"
+            raise TopologyError(message)
+        return replace(self, _emit=emit_strategy)
 
     def count(
         self, materialized: Materialized[K, int] | None = None, *, named: Named | None = None
     ) -> KTable[Windowed[K], int]:
         """Number of records per key and window."""
+        if not isinstance(self._windows, SlidingWindows):
+            burn_store_name(self._grouped._plan, materialized)  # noqa: SLF001 - two halves of one operation
         return self._aggregate("KSTREAM-AGGREGATE-", COUNT, (), _counted(materialized), named)
 
     def reduce(
@@ -481,20 +518,107 @@ class TimeWindowedKStream(Generic[K, V]):
         plan = grouped._plan  # noqa: SLF001 - two halves of one operation
         store_name = options.name or plan.store_name(prefix)
         name = plan.processor_name(prefix, name_of(named))
-        store = replace(
+        store = windowed_store(
             grouped._store(options, store_name, StoreKind.TIMESTAMPED_WINDOW),  # noqa: SLF001 - two halves
-            retention_ms=_retention_ms(options, windows, store_name),
-            window_size_ms=windows.size_ms,
+            options,
+            windows,
+            self._emit,
         )
         node = TableNode(name, store_name, lambda c: window_store_getter(c, store_name), is_materialized=True)
+        plan.graces_ms[name] = windows.grace_ms
 
         def operator() -> Operator:
-            return StreamWindowAggregate(store_name, windows, aggregator, send_old_values=node.sends_old_values)
+            return window_aggregate(store, windows, aggregator, send_old_values=node.sends_old_values)
 
-        covered = (*functions, windows.size_ms, windows.advance_ms, windows.grace_ms)
-        sources = grouped._append(node, store, operator, covered)  # noqa: SLF001 - two halves of one operation
-        key_serde = windowed(store.key_serde, timedelta(milliseconds=windows.size_ms))
+        sources = grouped._append(node, store, operator, covered(functions, windows, self._emit))  # noqa: SLF001
+        key_serde = windowed_of_size_ms(store.key_serde, windows.size_ms)
         return KTable(plan, node, sources, key_serde, store.value_serde)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionWindowedKStream(Generic[K, V]):
+    """A grouped stream in sessions (`org.apache.kafka.streams.kstream.SessionWindowedKStream`).
+
+    A record between two sessions merges them: the old ones are deleted, with a tombstone each, and the merged one appears.
+    A record that would belong to a session which ended more than gap and grace before stream time is counted as dropped.
+    Records with a null key are not aggregated; null values are.
+    """
+
+    _grouped: KGroupedStream[K, V]
+    _windows: SessionWindows
+    _emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
+
+    def emit_strategy(self, emit_strategy: EmitStrategy) -> SessionWindowedKStream[K, V]:
+        """The same sessions, forwarded at every update or once when they have closed."""
+        return replace(self, _emit=emit_strategy)
+
+    def count(
+        self, materialized: Materialized[K, int] | None = None, *, named: Named | None = None
+    ) -> KTable[Windowed[K], int]:
+        """Number of records per key and session."""
+        burn_store_name(self._grouped._plan, materialized)  # noqa: SLF001 - two halves of one operation
+        return self._aggregate("KSTREAM-AGGREGATE-", SESSION_COUNT, (), _counted(materialized), named)
+
+    def reduce(
+        self,
+        reducer: Callable[[V, V], V],
+        materialized: Materialized[K, V] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[Windowed[K], V]:
+        """Combine values per key and session: `reducer(aggregate, value)`; merged sessions are combined in the same way."""
+        options = _valued(materialized, self._grouped._value_serde)  # noqa: SLF001 - two halves of one operation
+        return self._aggregate("KSTREAM-REDUCE-", session_reducer(reducer), (reducer,), options, named)
+
+    def aggregate(
+        self,
+        initializer: Callable[[], VO],
+        aggregator: Callable[[K, V, VO], VO],
+        merger: Callable[[K, VO, VO], VO],
+        materialized: Materialized[K, VO] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[Windowed[K], VO]:
+        """Combine values per key and session.
+
+        Args:
+            initializer: Gives the aggregate of nothing.
+            aggregator: `(key, value, aggregate) -> aggregate`; None deletes the session.
+            merger: `(key, aggregate, other_aggregate) -> aggregate`: what becomes of sessions that a record connects.
+            materialized: How the sessions are stored.
+            named: Name of the node.
+        """
+        functions = initializer, aggregator, merger
+        options: Materialized[K, VO] = materialized or Materialized()
+        how = SessionAggregator(Aggregator(initializer, aggregator), merger)
+        return self._aggregate("KSTREAM-AGGREGATE-", how, functions, options, named)
+
+    def _aggregate(
+        self,
+        prefix: str,
+        aggregator: SessionAggregator,
+        functions: tuple[Any, ...],
+        options: Materialized[K, Any],
+        named: Named | None,
+    ) -> KTable[Windowed[K], Any]:
+        grouped, windows = self._grouped, self._windows
+        plan = grouped._plan  # noqa: SLF001 - two halves of one operation
+        store_name = options.name or plan.store_name(prefix)
+        name = plan.processor_name(prefix, name_of(named))
+        store = windowed_store(
+            grouped._store(options, store_name, StoreKind.SESSION),  # noqa: SLF001 - two halves
+            options,
+            windows,
+            self._emit,
+        )
+        node = TableNode(name, store_name, lambda c: session_store_getter(c, store_name), is_materialized=True)
+        plan.graces_ms[name] = windows.retention_ms
+
+        def operator() -> Operator:
+            return session_aggregate(store, windows, aggregator, send_old_values=node.sends_old_values)
+
+        sources = grouped._append(node, store, operator, covered(functions, windows, self._emit))  # noqa: SLF001
+        return KTable(plan, node, sources, session_windowed(store.key_serde), store.value_serde)
 
 
 @dataclass(frozen=True, slots=True)
@@ -522,6 +646,47 @@ class KTable(Generic[K, V]):
         parent = self._node.name
         self._plan.steps.append(lambda topology: topology.add_processor(name, ToStream, parent, functions=()))
         return KStream(self._plan, name, self.sources, self._key_serde, self._value_serde)
+
+    def suppress(self, suppressed: Suppressed) -> KTable[K, V]:
+        """The same table, with fewer updates: those that `suppressed` lets through, the last one per key.
+
+        Raises:
+            TopologyError: At `build()`, if a window's close is waited for and there are no windows.
+        """
+        name = suppressed.name or self._plan.processor_name("KTABLE-SUPPRESS-")
+        config = suppressed.buffer_config
+        store = StoreBuilder(
+            f"{name}-store" if suppressed.name else self._plan.store_name("KTABLE-SUPPRESS-"),
+            StoreKind.BUFFER,
+            serde_of(self._key_serde, "keys", name),
+            serde_of(self._value_serde, "values", name),
+            persistent=False,
+            logging=config.logging,
+            log_config=config.log_config,
+        )
+        parent = self.send_old_values()
+        graces_ms = self._plan.graces_ms
+
+        def write(topology: Topology) -> None:
+            rules = suppressed.rules(topology, graces_ms, parent.name)
+            covered = suppressed.covered()
+            topology.add_processor(name, lambda: Suppress(name, store.name, rules), parent.name, functions=covered)
+            topology.add_state_store(store, name)
+
+        self._plan.steps.append(write)
+        node = TableNode(
+            name,
+            store.name,
+            lambda c: suppressed_getter(c, store.name, parent.open_getter),
+            is_materialized=True,
+            other_stores=(parent.store, *parent.other_stores),
+        )
+        return KTable(self._plan, node, self.sources, self._key_serde, self._value_serde)
+
+    def send_old_values(self) -> TableNode:
+        """Make sure that updates tell what they replaced; for the operators that want to know."""
+        self._node.sends_old_values = True
+        return self.materialize()
 
     def materialize(self) -> TableNode:
         """Make sure that there is a store to look values up in; for the operators that need one."""
@@ -557,19 +722,6 @@ def _counted(materialized: Materialized[Any, int] | None) -> Materialized[Any, i
 def _valued(materialized: Materialized[Any, V] | None, serde: Serde[V] | None) -> Materialized[Any, V]:
     options: Materialized[Any, V] = materialized or Materialized()
     return options if options.value_serde is not None else replace(options, value_serde=serde)
-
-
-def _retention_ms(options: Materialized[Any, Any], windows: TimeWindows, store: str) -> int:
-    if options.retention is None:
-        return windows.retention_ms
-    retention_ms = millis(options.retention, "retention")
-    if retention_ms < windows.retention_ms:
-        message = (
-            f"Store {store} keeps windows for {retention_ms} ms, less than "
-            f"their size and grace together ({windows.retention_ms} ms)"
-        )
-        raise TopologyError(message)
-    return retention_ms
 
 
 def _own_key(key: Any, _value: object) -> Any:

@@ -82,6 +82,14 @@ class OperatorContext(Protocol):
         """Forward what a cache held back, as if the record of the held-back update were the current one."""
         ...
 
+    def processor_metadata(self, key: str) -> int | None:
+        """A time (ms) that was kept with the committed offsets (`InternalProcessorContext.processorMetadataForKey`)."""
+        ...
+
+    def set_processor_metadata(self, key: str, time_ms: int) -> None:
+        """Keep a time with the offsets of the next commit. `key` is unique within the task: the name of a store."""
+        ...
+
     def drop(self, reason: str) -> None:
         """Count a record that is not processed further."""
         ...

@@ -32,6 +32,7 @@ class TaskContext:
     stream_time: int = -1
     commit_requested: bool = False
     dropped: Counter[str] = field(default_factory=Counter)
+    processor_metadata: dict[str, int] = field(default_factory=dict)
     stream_punctuations: Punctuations = field(default_factory=Punctuations)
     wall_clock_punctuations: Punctuations = field(default_factory=Punctuations)
 
@@ -91,9 +92,12 @@ class NodeContext:
         timestamp: int,
         headers: Headers,
     ) -> None:
-        """Forward as if another record were the current one."""
-        self.task.enter(metadata, timestamp, headers)
+        """Forward as if another record were the current one; afterwards it is the current one again that was before."""
+        task = self.task
+        before = task.record_metadata, task.timestamp, task.headers
+        task.enter(metadata, timestamp, headers)
         self.forward(key, value, timestamp, headers)
+        task.enter(*before)
 
     def get_state_store(self, name: str) -> Any:
         """A store of this node, or a global one."""
@@ -117,6 +121,14 @@ class NodeContext:
             return self.task.stream_punctuations.schedule(0, interval, punctuate)
         first_ms = self.task.clock.now_ms() + round(interval.total_seconds() * 1000)
         return self.task.wall_clock_punctuations.schedule(first_ms, interval, punctuate)
+
+    def processor_metadata(self, key: str) -> int | None:
+        """A time that was kept with the committed offsets."""
+        return self.task.processor_metadata.get(key)
+
+    def set_processor_metadata(self, key: str, time_ms: int) -> None:
+        """Keep a time with the offsets of the next commit."""
+        self.task.processor_metadata[key] = time_ms
 
     def drop(self, reason: str) -> None:
         """Count a record that is not processed further."""

@@ -180,10 +180,18 @@ class Task:
             if queue.tp in committed:
                 offset, metadata = committed[queue.tp]
                 queue.next_offset = offset
-                queue.partition_time = OffsetMetadata.decode(metadata).partition_time
+                known = OffsetMetadata.decode(metadata)
+                queue.partition_time = known.partition_time
+                self._take_over(known.processor_metadata)
                 self._context.stream_time = max(self._context.stream_time, queue.partition_time)
         self._nodes.init()
         self._move_to(TaskState.RUNNING)
+
+    def _take_over(self, times: Mapping[str, int]) -> None:
+        """Times that processors keep; every input has its own copy, and the latest counts (`ProcessorMetadata.update`)."""
+        known = self._context.processor_metadata
+        for key, time_ms in times.items():
+            known[key] = max(time_ms, known.get(key, time_ms))
 
     def add_records(self, tp: TopicPartition, records: Iterable[RawRecord], run: int = 0) -> None:
         """Append records of an input.
@@ -309,7 +317,7 @@ class Task:
         for name, tp in self._changelogs.items():
             records = list(self._stores[name].changelog())
             for record in records:
-                send(tp.topic, record.key, record.value, record.timestamp, (), tp.partition)
+                send(tp.topic, record.key, record.value, record.timestamp, record.headers, tp.partition)
             if records:
                 written.append(tp)
         return TaskCommit(dict(self._committable()), tuple(written))
@@ -344,7 +352,9 @@ class Task:
             runs = self._queues.runs(tp)
             offset = max(queue.committable_offset() for queue in runs)
             if offset >= 0:
-                yield tp, (offset, OffsetMetadata(max(queue.partition_time for queue in runs)).encode())
+                partition_time = max(queue.partition_time for queue in runs)
+                metadata = OffsetMetadata(partition_time, self._context.processor_metadata)
+                yield tp, (offset, metadata.encode())
 
     def _new_queue(self, tp: TopicPartition) -> RecordQueue:
         node = self._sources[tp.topic]
@@ -402,4 +412,4 @@ class Task:
 
 
 def _changelog_records(records: Iterable[RawRecord]) -> Iterable[ChangelogRecord]:
-    return (ChangelogRecord(r.key, r.value, r.timestamp) for r in records if r.key is not None)
+    return (ChangelogRecord(r.key, r.value, r.timestamp, r.headers) for r in records if r.key is not None)

@@ -18,10 +18,10 @@ def changelog_config(builder: StoreBuilder, additional_retention_ms: int = ADDIT
 
     Args:
         builder: The store; its `log_config` has the last word.
-        additional_retention_ms: How much longer than the store the topic of a window store keeps records.
+        additional_retention_ms: How much longer than the store the topic of a window or session store keeps records.
     """
     config = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
-    if builder.kind in {StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW}:
+    if builder.kind in {StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW, StoreKind.SESSION}:
         config["cleanup.policy"] = "compact,delete"
         config["retention.ms"] = str(min(builder.retention_ms + additional_retention_ms, 2**63 - 1))
     return config | dict(builder.log_config)

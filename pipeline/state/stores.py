@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pipeline.state.api import StoreKind
+from pipeline.state.buffer import SuppressionBuffer
 from pipeline.state.key_value import KeyValueStateStore
+from pipeline.state.session import SessionStateStore
 from pipeline.state.window import WindowStateStore
 
 if TYPE_CHECKING:
@@ -22,6 +24,10 @@ def open_store(builder: StoreBuilder, backend: StateBackend, context: UpdateCont
     """
     if builder.kind in {StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW}:
         return WindowStateStore(builder, backend, context)
+    if builder.kind is StoreKind.BUFFER:
+        return SuppressionBuffer(builder, backend, context)
+    if builder.kind is StoreKind.SESSION:
+        return SessionStateStore(builder, backend, context)
     return KeyValueStateStore(builder, backend, context)
 
 

@@ -23,7 +23,7 @@ Topologies:
 from __future__ import annotations
 
 from pipeline.dsl.builder import StreamsBuilder
-from pipeline.dsl.options import Consumed, Grouped, Joined, Materialized, Named, Produced, Repartitioned
+from pipeline.dsl.options import Consumed, Grouped, Joined, Materialized, Named, Produced, Repartitioned, StreamJoined
 from pipeline.dsl.streams import GlobalKTable, KGroupedStream, KStream, KTable, TimeWindowedKStream
 from pipeline.errors import (
     BrokerError,
@@ -46,7 +46,7 @@ from pipeline.state.api import KeyValueStore, StoreBuilder, WindowStore
 from pipeline.state.builders import Stores
 from pipeline.topology.nodes import AutoOffsetReset
 from pipeline.topology.topology import Topology
-from pipeline.windows import TimeWindows, Window, Windowed
+from pipeline.windows import JoinWindows, TimeWindows, Window, Windowed
 
 __all__ = [
     "BOOLEAN",
@@ -69,6 +69,7 @@ __all__ = [
     "GlobalKTable",
     "Grouped",
     "Headers",
+    "JoinWindows",
     "Joined",
     "KGroupedStream",
     "KStream",
@@ -90,6 +91,7 @@ __all__ = [
     "StateError",
     "StoreBuilder",
     "Stores",
+    "StreamJoined",
     "StreamsBuilder",
     "StreamsError",
     "TimeWindowedKStream",

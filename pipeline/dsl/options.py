@@ -147,6 +147,36 @@ class Joined(Generic[K, V, VO]):
 
 
 @dataclass(frozen=True, slots=True)
+class StreamJoined(Generic[K, V, VO]):
+    """How two streams are joined.
+
+    Args:
+        key_serde: Serde of the keys; left out, the streams' own.
+        value_serde: Serde of the left stream's values; left out, its own.
+        other_value_serde: Serde of the right stream's values; left out, its own.
+        name: Names the join's nodes and, with `-left` and `-right`, repartition topics.
+        store_name: Names the join's stores, and with them their changelogs.
+        logging: Whether changes of the stores go to changelog topics; without them the state cannot be restored.
+        log_config: Topic settings of the changelogs.
+        persistent: RocksDB if true, else memory.
+    """
+
+    key_serde: Serde[K] | None = None
+    value_serde: Serde[V] | None = None
+    other_value_serde: Serde[VO] | None = None
+    name: str | None = None
+    store_name: str | None = None
+    logging: bool = True
+    log_config: Mapping[str, str] = field(default_factory=dict)
+    persistent: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the names."""
+        validate_name(self.name)
+        validate_name(self.store_name)
+
+
+@dataclass(frozen=True, slots=True)
 class Repartitioned(Generic[K, V]):
     """How a stream is written to a topic of the application's own, and read back.
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from pipeline.dsl.arity import joiner_with_key, with_key
-from pipeline.dsl.options import Grouped, Joined, Materialized, Produced, Repartitioned, name_of
-from pipeline.dsl.plan import Plan, TableNode, repartition, serde_of
+from pipeline.dsl.options import Grouped, Joined, Materialized, Produced, Repartitioned, StreamJoined, name_of
+from pipeline.dsl.plan import Plan, TableNode, repartition, repartition_for_join, serde_of
+from pipeline.dsl.stream_joins import JoinArguments, JoinInput, JoinKind, join_streams
 from pipeline.errors import TopologyError
 from pipeline.operators.aggregations import Aggregator, StreamAggregate, StreamWindowAggregate
 from pipeline.operators.joins import StreamTableJoin, StreamTableLeftJoin
@@ -20,7 +21,7 @@ from pipeline.operators.tables import ToStream, store_getter, window_store_gette
 from pipeline.serde.primitives import LONG
 from pipeline.serde.windowed import windowed
 from pipeline.state.api import StoreBuilder, StoreKind
-from pipeline.windows import TimeWindows, Windowed, millis
+from pipeline.windows import JoinWindows, TimeWindows, Windowed, millis
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -169,49 +170,116 @@ class KStream(Generic[K, V]):
             self._plan, name, self._sources, options.key_serde, value_serde, options.name, _repartition_required=True
         )
 
+    @overload
+    def join(
+        self, other: KTable[Any, VO], joiner: Callable[..., V2], *, joined: Joined[K, V, VO] | None = None
+    ) -> KStream[K, V2]: ...
+
+    @overload
     def join(
         self,
-        other: KTable[Any, VO] | GlobalKTable[Any, VO],
+        other: GlobalKTable[Any, VO],
         joiner: Callable[..., V2],
         *,
+        key: Callable[[K, V], Any],
+        named: Named | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def join(
+        self,
+        other: KStream[K, VO],
+        joiner: Callable[..., V2],
+        windows: JoinWindows,
+        *,
+        joined: StreamJoined[K, V, VO] | None = None,
+    ) -> KStream[K, V2]: ...
+
+    def join(
+        self,
+        other: KTable[Any, VO] | GlobalKTable[Any, VO] | KStream[K, VO],
+        joiner: Callable[..., V2],
+        windows: JoinWindows | None = None,
+        *,
         key: Callable[[K, V], Any] | None = None,
-        joined: Joined[K, V, VO] | None = None,
+        joined: Joined[K, V, VO] | StreamJoined[K, V, VO] | None = None,
         named: Named | None = None,
     ) -> KStream[K, V2]:
-        """Look each record up in a table; records without a match are dropped.
+        """Look each record up in a table, or join it with the records of another stream that are near in time.
+
+        Records without a match are dropped. A join with a table happens when the stream's record comes, with the table as it is
+        then; a join of two streams happens when the later of both records comes.
 
         Args:
-            other: The table. A `KTable` must have as many partitions as this stream; a `GlobalKTable` any number.
-            joiner: `(value, table_value)` or `(key, value, table_value)`, told by its parameters.
+            other: A `KTable` or a `KStream` must have as many partitions as this stream; a `GlobalKTable` any number.
+            joiner: `(value, other_value)` or `(key, value, other_value)`, told by its parameters.
+            windows: How far apart records of both streams may be; for a `KStream`, and only there.
             key: `(key, value) -> key` to look up; for a `GlobalKTable`, and only there.
-            joined: Serdes and name, for a `KTable`.
+            joined: Serdes and names: `Joined` for a `KTable`, `StreamJoined` for a `KStream`.
             named: Name of the node, for a `GlobalKTable`.
 
         Raises:
-            TopologyError: If `key` is missing for a `GlobalKTable`, or given for a `KTable`.
+            TopologyError: If an argument is missing, or does not belong to this kind of join.
         """
-        if isinstance(other, GlobalKTable):
-            return self._join_global("KSTREAM-JOIN-", StreamTableJoin, other, joiner, key, named)
-        _refuse_key(key)
-        return self._join_table("KSTREAM-JOIN-", StreamTableJoin, other, joiner, joined or Joined())
+        arguments = JoinArguments(windows, key, joined, named)
+        return self._join(JoinKind.INNER, other, joiner, arguments)
+
+    @overload
+    def left_join(
+        self, other: KTable[Any, VO], joiner: Callable[..., V2], *, joined: Joined[K, V, VO] | None = None
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: GlobalKTable[Any, VO],
+        joiner: Callable[..., V2],
+        *,
+        key: Callable[[K, V], Any],
+        named: Named | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KStream[K, VO],
+        joiner: Callable[..., V2],
+        windows: JoinWindows,
+        *,
+        joined: StreamJoined[K, V, VO] | None = None,
+    ) -> KStream[K, V2]: ...
 
     def left_join(
         self,
-        other: KTable[Any, VO] | GlobalKTable[Any, VO],
+        other: KTable[Any, VO] | GlobalKTable[Any, VO] | KStream[K, VO],
         joiner: Callable[..., V2],
+        windows: JoinWindows | None = None,
         *,
         key: Callable[[K, V], Any] | None = None,
-        joined: Joined[K, V, VO] | None = None,
+        joined: Joined[K, V, VO] | StreamJoined[K, V, VO] | None = None,
         named: Named | None = None,
     ) -> KStream[K, V2]:
-        """Look each record up in a table; records without a match are joined with None.
+        """The same, but records of this stream without a match are joined with None.
 
-        Arguments and errors are those of `join`.
+        With another stream that is known only when the record's window, and the grace, are over in stream time. Arguments and
+        errors are those of `join`.
         """
-        if isinstance(other, GlobalKTable):
-            return self._join_global("KSTREAM-LEFTJOIN-", StreamTableLeftJoin, other, joiner, key, named)
-        _refuse_key(key)
-        return self._join_table("KSTREAM-LEFTJOIN-", StreamTableLeftJoin, other, joiner, joined or Joined())
+        arguments = JoinArguments(windows, key, joined, named)
+        return self._join(JoinKind.LEFT, other, joiner, arguments)
+
+    def outer_join(
+        self,
+        other: KStream[K, VO],
+        joiner: Callable[..., V2],
+        windows: JoinWindows,
+        *,
+        joined: StreamJoined[K, V, VO] | None = None,
+    ) -> KStream[K, V2]:
+        """Join two streams; records of either one without a match are joined with None, when their window is over.
+
+        Arguments are those of `join`.
+        """
+        return self._join_stream(JoinKind.OUTER, other, joiner, windows, joined or StreamJoined())
 
     def to(self, topic: str | Callable[[K, V, int], str], produced: Produced[K, V] | None = None) -> None:
         """Write the stream to a topic, or to the topic that `topic(key, value, timestamp_ms)` names."""
@@ -247,7 +315,6 @@ class KStream(Generic[K, V]):
         key_serde: Serde[K] | None,
         value_serde: Serde[V] | None,
         *,
-        keeps_null_keys: bool = False,
         partitions: int | None = None,
         partitioner: Callable[[str, Any, Any, int], int | None] | None = None,
     ) -> KStream[K, V]:
@@ -258,11 +325,26 @@ class KStream(Generic[K, V]):
             self._node,
             prefix,
             (keys, values),
-            keeps_null_keys=keeps_null_keys,
             partitions=partitions,
             partitioner=partitioner,
         )
         return KStream(self._plan, source, frozenset({source}), keys, values)
+
+    def _join(
+        self,
+        kind: JoinKind,
+        other: KTable[Any, VO] | GlobalKTable[Any, VO] | KStream[K, VO],
+        joiner: Callable[..., V2],
+        arguments: JoinArguments,
+    ) -> KStream[K, V2]:
+        if isinstance(other, KStream):
+            return self._join_stream(kind, other, joiner, *arguments.of_stream())
+        is_inner = kind is JoinKind.INNER
+        prefix = "KSTREAM-JOIN-" if is_inner else "KSTREAM-LEFTJOIN-"
+        operator: type[StreamTableJoin | StreamTableLeftJoin] = StreamTableJoin if is_inner else StreamTableLeftJoin
+        if isinstance(other, GlobalKTable):
+            return self._join_global(prefix, operator, other, joiner, *arguments.of_global_table())
+        return self._join_table(prefix, operator, other, joiner, arguments.of_table())
 
     def _join_table(
         self,
@@ -272,15 +354,34 @@ class KStream(Generic[K, V]):
         joiner: Callable[..., V2],
         joined: Joined[K, V, VO],
     ) -> KStream[K, V2]:
-        stream = self
-        if self._repartition_required:
-            stream = self._repartitioned(
-                joined.name or self._node,
-                joined.key_serde,
-                joined.value_serde,
-                keeps_null_keys=operator is StreamTableLeftJoin,
-            )
+        stream = self._for_join(joined.name or self._node, joined.key_serde, joined.value_serde)
         return stream._joined(prefix, operator, table, joiner, joined)  # noqa: SLF001 - the same class
+
+    def _for_join(self, prefix: str, key_serde: Serde[K] | None, value_serde: Serde[V] | None) -> KStream[K, V]:
+        """This stream as a join can use it: repartitioned where keys may have changed."""
+        keys, values = key_serde or self._key_serde, value_serde or self._value_serde
+        if not self._repartition_required:
+            return replace(self, _key_serde=keys, _value_serde=values)
+        source = repartition_for_join(self._plan, self._node, prefix, (keys, values))
+        return KStream(self._plan, source, frozenset({source}), keys, values)
+
+    def _join_stream(
+        self,
+        kind: JoinKind,
+        other: KStream[K, VO],
+        joiner: Callable[..., V2],
+        windows: JoinWindows,
+        joined: StreamJoined[K, V, VO],
+    ) -> KStream[K, V2]:
+        name = joined.name
+        left = self._for_join(f"{name}-left" if name else self._node, joined.key_serde, joined.value_serde)
+        right = other._for_join(f"{name}-right" if name else other._node, joined.key_serde, joined.other_value_serde)
+        inputs = left._as_join_input(), right._as_join_input()  # noqa: SLF001 - the same class
+        node = join_streams(self._plan, kind, *inputs, joiner, windows, joined)
+        return KStream(self._plan, node, inputs[0].sources | inputs[1].sources, inputs[0].key_serde, None)
+
+    def _as_join_input(self) -> JoinInput:
+        return JoinInput(self._node, self._sources, self._key_serde, self._value_serde)
 
     def _joined(
         self,
@@ -304,7 +405,9 @@ class KStream(Generic[K, V]):
             topology.copartition(sources)
 
         self._plan.steps.append(write)
-        return KStream(self._plan, name, sources, joined.key_serde or self._key_serde, None, self._repartition_required)
+        if operator is StreamTableLeftJoin:
+            self._plan.null_key_joins.add(name)
+        return KStream(self._plan, name, sources, joined.key_serde or self._key_serde, None)
 
     def _join_global(
         self,
@@ -312,15 +415,13 @@ class KStream(Generic[K, V]):
         operator: type[StreamTableJoin | StreamTableLeftJoin],
         table: GlobalKTable[Any, VO],
         joiner: Callable[..., V2],
-        key: Callable[[K, V], Any] | None,
+        key: Callable[[Any, Any], Any],
         named: Named | None,
     ) -> KStream[K, V2]:
-        if key is None:
-            message = "A join with a global table needs key=, a function of (key, value) that gives the key to look up"
-            raise TopologyError(message)
         function = joiner_with_key(joiner)
-        mapper = cast("Callable[[Any, Any], Any]", key)
-        node = self._append(prefix, named, lambda: operator(table.open_getter, mapper, function), operator, joiner, key)
+        node = self._append(prefix, named, lambda: operator(table.open_getter, key, function), operator, joiner, key)
+        if operator is StreamTableLeftJoin:
+            self._plan.null_key_joins.add(node)
         return KStream(self._plan, node, self._sources, self._key_serde, None, self._repartition_required)
 
 
@@ -574,9 +675,3 @@ def _retention_ms(options: Materialized[Any, Any], windows: TimeWindows, store: 
 
 def _own_key(key: Any, _value: object) -> Any:
     return key
-
-
-def _refuse_key(key: object) -> None:
-    if key is not None:
-        message = "key= belongs to a join with a global table"
-        raise TopologyError(message, hint="Use select_key() first to join a table by another key.")

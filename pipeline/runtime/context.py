@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pipeline.errors import InvalidStateStoreError, TopologyError
 from pipeline.processor.api import PunctuationType
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from pipeline.records import Headers, TaskId
     from pipeline.runtime.ports import Clock
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -34,6 +36,7 @@ class TaskContext:
     dropped: Counter[str] = field(default_factory=Counter)
     stream_punctuations: Punctuations = field(default_factory=Punctuations)
     wall_clock_punctuations: Punctuations = field(default_factory=Punctuations)
+    shared: dict[str, Any] = field(default_factory=dict)
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
@@ -115,6 +118,12 @@ class NodeContext:
             return self.task.stream_punctuations.schedule(0, interval, punctuate)
         first_ms = self.task.clock.now_ms() + round(interval.total_seconds() * 1000)
         return self.task.wall_clock_punctuations.schedule(first_ms, interval, punctuate)
+
+    def shared(self, name: str, make: Callable[[], T]) -> T:
+        """What operators of the task share."""
+        if name not in self.task.shared:
+            self.task.shared[name] = make()
+        return cast("T", self.task.shared[name])
 
     def drop(self, reason: str) -> None:
         """Count a record that is not processed further."""

@@ -93,6 +93,10 @@ class StoreKind(Enum):
     TIMESTAMPED_KEY_VALUE = "timestamped-key-value"
     WINDOW = "window"
     TIMESTAMPED_WINDOW = "timestamped-window"
+    JOIN_WINDOW = "join-window"
+    """One side of a stream-stream join: a window store that keeps duplicates."""
+    LIST_VALUE = "list-value"
+    """What both sides of a left or outer join share: values without a partner so far."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ class JoinWindowStateStore:
         self._key_of = builder.key_serde.deserialize
         self._encode = builder.value_serde.serialize
         self._decode = builder.value_serde.deserialize
-        self._segments = Segments(builder.name, backend, builder.retention_ms)
+        self._segments = Segments(builder.name, builder.retention_ms, backend, _time_of)
         self._state_table = f"{builder.name}.state"
         self._pending: dict[bytes, bytes] = {}
         self._pending_of_key: dict[bytes, list[Entry]] = {}
@@ -122,7 +122,7 @@ class JoinWindowStateStore:
 
     def committed(self) -> None:
         """The pending writes are in the backend; segments of which everything has expired are dropped."""
-        self._segments.written(map(_time_of, self._pending))
+        self._segments.opened(self._pending)
         self._pending, self._pending_of_key = {}, {}
         self._segments.drop_before(self._first_kept())
 
@@ -135,14 +135,12 @@ class JoinWindowStateStore:
         self._sequence = _SUFFIX.unpack(entries[-1][0][-_SUFFIX.size :])[1]
         first = self._first_kept()
         kept = [(key, data) for key, data in entries if _time_of(key) >= first]
-        self._segments.written(_time_of(key) for key, _ in kept)
+        self._segments.opened(key for key, _ in kept)
         return self._puts(kept)
 
     def _puts(self, entries: Iterable[tuple[bytes, bytes]]) -> Puts:
-        puts: Puts = {self._state_table: {_STATE_KEY: _SUFFIX.pack(self._observed, self._sequence)}}
-        for key, data in entries:
-            puts.setdefault(self._segments.table_name(_time_of(key)), {})[key] = data
-        return puts
+        state: dict[bytes, bytes | None] = {_STATE_KEY: _SUFFIX.pack(self._observed, self._sequence)}
+        return {self._state_table: state, **self._segments.puts(entries)}
 
     def _stored(self, raw: bytes, lower: bytes, upper: bytes, time_from: int, time_to: int) -> Iterator[Entry]:
         size = len(raw)

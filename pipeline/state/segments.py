@@ -1,59 +1,65 @@
-"""Stores that keep a stretch of time cut it into segments, each a table, and drop them as a whole (`AbstractSegments`)."""
+"""The tables of a store that forgets: one per stretch of time, dropped as a whole when all of it has expired."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-    from pipeline.state.api import StateBackend, Table
+    from pipeline.state.api import Puts, StateBackend, Table
 
-_MIN_SEGMENT_MS = 60_000
+MIN_SEGMENT_MS = 60_000
+"""Shortest segment (`Stores.defaultSegmentInterval`)."""
 
 
 class Segments:
-    """The segments of one store.
+    """Tables `<store>.<first time>`, each for half the retention, at least a minute.
 
     Args:
-        store: Name of the store; its tables are `<store>.<first time of the segment, ms>`.
-        backend: Where they lie.
-        retention_ms: How long the store keeps what it is given; a segment is half as long, and at least a minute.
+        name: Name of the store.
+        retention_ms: How long entries are kept.
+        backend: Where the tables are.
+        time_of: The time (ms) that an entry's key carries; decides its segment and when it expires.
     """
 
-    def __init__(self, store: str, backend: StateBackend, retention_ms: int) -> None:
-        """Find the segments that exist."""
-        self._prefix = f"{store}."
+    def __init__(self, name: str, retention_ms: int, backend: StateBackend, time_of: Callable[[bytes], int]) -> None:
+        """Open the tables that exist."""
+        self._name = name
         self._backend = backend
-        self._length_ms = max(retention_ms // 2, _MIN_SEGMENT_MS)
-        self._tables: dict[int, Table] = {}
-        names = (name[len(self._prefix) :] for name in backend.tables() if name.startswith(self._prefix))
-        for name in names:
-            if name.isdecimal():
-                self._register(int(name))
-
-    def table_name(self, time: int) -> str:
-        """Name of the table that holds what belongs to `time` (ms)."""
-        return f"{self._prefix}{self._start(time)}"
+        self._time_of = time_of
+        self._segment_ms = max(retention_ms // 2, MIN_SEGMENT_MS)
+        prefix = f"{name}."
+        names = (table[len(prefix) :] for table in backend.tables() if table.startswith(prefix))
+        self._tables: dict[int, Table] = {
+            int(start): backend.table(prefix + start) for start in names if start.isdecimal()
+        }
 
     def between(self, time_from: int, time_to: int) -> list[Table]:
-        """The tables with anything from `time_from` to `time_to`, both inclusive; the oldest first."""
-        starts = (s for s in sorted(self._tables) if s + self._length_ms > time_from and s <= time_to)
+        """The tables with anything from `time_from` to `time_to` (ms, both inclusive); the oldest first."""
+        starts = (s for s in sorted(self._tables) if s + self._segment_ms > time_from and s <= time_to)
         return [self._tables[start] for start in starts]
 
-    def written(self, times: Iterable[int]) -> None:
-        """Something that belongs to these times has been, or is about to be, written to the backend."""
-        for start in {self._start(time) for time in times} - self._tables.keys():
-            self._register(start)
+    def puts(self, entries: Iterable[tuple[bytes, bytes | None]]) -> Puts:
+        """Writes as the backend wants them."""
+        puts: Puts = {}
+        for key, data in entries:
+            puts.setdefault(self._table_name(self._segment_of(key)), {})[key] = data
+        return puts
 
-    def drop_before(self, time: int) -> None:
-        """Drop the tables that hold nothing of `time` or later."""
-        for start in [s for s in self._tables if s + self._length_ms <= time]:
+    def opened(self, keys: Iterable[bytes]) -> None:
+        """These keys are in the backend now: know their segments."""
+        for start in {self._segment_of(key) for key in keys}:
+            self._tables.setdefault(start, self._backend.table(self._table_name(start)))
+
+    def drop_before(self, first_kept: int) -> None:
+        """Drop the segments of which every entry is before `first_kept`."""
+        for start in [s for s in self._tables if s + self._segment_ms <= first_kept]:
             del self._tables[start]
-            self._backend.drop(f"{self._prefix}{start}")
+            self._backend.drop(self._table_name(start))
 
-    def _start(self, time: int) -> int:
-        return time // self._length_ms * self._length_ms
+    def _segment_of(self, key: bytes) -> int:
+        return self._time_of(key) // self._segment_ms * self._segment_ms
 
-    def _register(self, start: int) -> None:
-        self._tables[start] = self._backend.table(f"{self._prefix}{start}")
+    def _table_name(self, segment: int) -> str:
+        return f"{self._name}.{segment}"

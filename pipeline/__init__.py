@@ -22,8 +22,20 @@ Topologies:
 
 from __future__ import annotations
 
+from pipeline.dsl.branching import BranchedKStream
 from pipeline.dsl.builder import StreamsBuilder
-from pipeline.dsl.options import Consumed, Grouped, Joined, Materialized, Named, Produced, Repartitioned, StreamJoined
+from pipeline.dsl.options import (
+    Branched,
+    Consumed,
+    Grouped,
+    Joined,
+    Materialized,
+    Named,
+    Printed,
+    Produced,
+    Repartitioned,
+    StreamJoined,
+)
 from pipeline.dsl.streams import GlobalKTable, KGroupedStream, KStream, KTable, TimeWindowedKStream
 from pipeline.errors import (
     BrokerError,
@@ -37,6 +49,7 @@ from pipeline.errors import (
     TopologyError,
 )
 from pipeline.processor.api import Cancellable, Processor, ProcessorContext, PunctuationType
+from pipeline.processor.fixed_key import FixedKeyProcessor, FixedKeyProcessorContext, FixedKeyRecord
 from pipeline.records import ConsumerRecord, Headers, OffsetVector, Record, TopicPartition, ValueAndTimestamp
 from pipeline.serde.api import Serde
 from pipeline.serde.json import JSON
@@ -60,12 +73,17 @@ __all__ = [
     "STRING",
     "UUID",
     "AutoOffsetReset",
+    "Branched",
+    "BranchedKStream",
     "BrokerError",
     "Cancellable",
     "ConfigError",
     "Consumed",
     "ConsumerRecord",
     "DeserializationError",
+    "FixedKeyProcessor",
+    "FixedKeyProcessorContext",
+    "FixedKeyRecord",
     "GlobalKTable",
     "Grouped",
     "Headers",
@@ -78,6 +96,7 @@ __all__ = [
     "Materialized",
     "Named",
     "OffsetVector",
+    "Printed",
     "Processor",
     "ProcessorContext",
     "ProcessingError",

@@ -12,7 +12,9 @@ from pipeline.topology.nodes import AutoOffsetReset
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import timedelta
+    from pathlib import Path
 
+    from pipeline.dsl.streams import KStream
     from pipeline.records import ConsumerRecord
     from pipeline.serde.api import Serde
 
@@ -200,6 +202,52 @@ class Repartitioned(Generic[K, V]):
         if self.number_of_partitions is not None and self.number_of_partitions < 1:
             message = f"number_of_partitions must be at least 1, not {self.number_of_partitions}"
             raise TopologyError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Branched(Generic[K, V]):
+    """What a branch of a split stream is called, and what happens with it at once.
+
+    Args:
+        name: Ends the branch's name; left out, its number.
+        function: Makes of the branch the stream that is given for it; if it gives None, none is.
+        consumer: Called with the branch, which is then not given.
+
+    Raises:
+        TopologyError: If there are both a function and a consumer.
+    """
+
+    name: str | None = None
+    function: Callable[[KStream[K, V]], KStream[Any, Any] | None] | None = None
+    consumer: Callable[[KStream[K, V]], object] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the name."""
+        validate_name(self.name)
+        if self.function is not None and self.consumer is not None:
+            message = "Branched takes a function or a consumer, not both"
+            raise TopologyError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Printed(Generic[K, V]):
+    """How a stream is printed: a line `[label]: text` per record.
+
+    Args:
+        path: The file to append to; left out, standard output.
+        label: Left out, the name of the stream's node.
+        mapper: `(key, value) -> text`; left out, `key, value`.
+        name: Name of the node.
+    """
+
+    path: Path | None = None
+    label: str | None = None
+    mapper: Callable[[K, V], str] | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the name."""
+        validate_name(self.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,26 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from pipeline.dsl.arity import joiner_with_key, with_key
-from pipeline.dsl.options import Grouped, Joined, Materialized, Produced, Repartitioned, StreamJoined, name_of
+from pipeline.dsl.branching import BranchedKStream
+from pipeline.dsl.options import (
+    Grouped,
+    Joined,
+    Materialized,
+    Named,
+    Printed,
+    Produced,
+    Repartitioned,
+    StreamJoined,
+    name_of,
+)
 from pipeline.dsl.plan import Plan, TableNode, repartition, repartition_for_join, serde_of
 from pipeline.dsl.stream_joins import JoinArguments, JoinInput, JoinKind, join_streams
+from pipeline.dsl.stream_to_table import read_as_table
 from pipeline.errors import TopologyError
 from pipeline.operators.aggregations import Aggregator, StreamAggregate, StreamWindowAggregate
 from pipeline.operators.joins import StreamTableJoin, StreamTableLeftJoin
+from pipeline.operators.printing import Print
+from pipeline.operators.process import UserFixedKeyProcessor
 from pipeline.operators.stateless import Filter, FlatMap, FlatMapValues, Map, MapKey, MapValues, PassThrough, Peek
 from pipeline.operators.tables import ToStream, store_getter, window_store_getter
 from pipeline.serde.primitives import LONG
@@ -26,9 +40,9 @@ from pipeline.windows import JoinWindows, TimeWindows, Windowed, millis
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pipeline.dsl.options import Named
     from pipeline.operators.tables import ValueGetter
     from pipeline.processor.api import Processor
+    from pipeline.processor.fixed_key import FixedKeyProcessor
     from pipeline.processor.operator import Operator, OperatorContext
     from pipeline.serde.api import Serde
     from pipeline.topology.topology import Topology
@@ -134,6 +148,48 @@ class KStream(Generic[K, V]):
 
         self._plan.steps.append(write)
         return self._rekeyed(name, None, None)
+
+    def process_values(
+        self, supplier: Callable[[], FixedKeyProcessor[K, V]], *state_stores: str, named: Named | None = None
+    ) -> KStream[K, Any]:
+        """Run a `FixedKeyProcessor` on each record; it may use the named stores. Keys stay; the value serde is forgotten.
+
+        Args:
+            supplier: Gives a new processor on each call; a class will do.
+            state_stores: Names of stores added by `StreamsBuilder.add_state_store`.
+            named: Name of the node.
+        """
+        name = name_of(named) or self._plan.processor_name("KSTREAM-PROCESSVALUES-")  # a given name uses up no number
+        self._add(name, lambda: UserFixedKeyProcessor(supplier()), supplier)
+        self._plan.steps.append(lambda topology: topology.connect_processor_and_state_stores(name, *state_stores))
+        return self._with_values(name)
+
+    def split(self, *, named: Named | None = None) -> BranchedKStream[K, V]:
+        """Split the stream: `split().branch(predicate, …)…default_branch()` or `.no_default_branch()`."""
+        name = self._plan.processor_name("KSTREAM-BRANCH-", name_of(named))
+        return BranchedKStream.of(self._plan, self._node, name, lambda node: replace(self, _node=node))
+
+    def print(self, printed: Printed[K, V] | None = None) -> None:
+        """Print each record, to look at it: `[label]: key, value`. Printing is not part of any transaction."""
+        options: Printed[K, V] = printed or Printed()
+        label, mapper = options.label or self._node, options.mapper or _key_and_value
+        node_name = Named(options.name) if options.name else None
+        self._append("KSTREAM-PRINTER-", node_name, lambda: Print(label, mapper, options.path), mapper)
+
+    def to_table(self, materialized: Materialized[K, V] | None = None, *, named: Named | None = None) -> KTable[K, V]:
+        """Read the stream as a table: the last value per key counts, a null value deletes, a null key is dropped.
+
+        Args:
+            materialized: How it is stored. Without a name it is stored only if something downstream needs it.
+            named: Name of the table's node and, with `-repartition`, of the repartition topic if keys may have changed.
+        """
+        options: Materialized[K, V] = materialized or Materialized()
+        name = self._plan.processor_name("KSTREAM-TOTABLE-", name_of(named))
+        store_name = options.name or self._plan.store_name("KSTREAM-TOTABLE-")
+        keys, values = options.key_serde or self._key_serde, options.value_serde or self._value_serde
+        stream = self._repartitioned(name, keys, values) if self._repartition_required else self
+        node = read_as_table(self._plan, stream._node, name, store_name, (keys, values), options)  # noqa: SLF001
+        return KTable(self._plan, node, stream._sources, keys, values)  # noqa: SLF001 - the same class
 
     def repartition(self, repartitioned: Repartitioned[K, V] | None = None) -> KStream[K, V]:
         """Send the stream through a topic of the application's own, partitioned by the current key."""
@@ -671,6 +727,10 @@ def _retention_ms(options: Materialized[Any, Any], windows: TimeWindows, store: 
         )
         raise TopologyError(message)
     return retention_ms
+
+
+def _key_and_value(key: object, value: object) -> str:
+    return f"{key}, {value}"
 
 
 def _own_key(key: Any, _value: object) -> Any:

@@ -131,6 +131,8 @@ def _count_of(topology: Topology, name: str, counts: Mapping[str, int]) -> int |
             return max(known)
     writers = [sub for sub in topology.sub_topologies() if name in sub.sink_topics]
     inputs = {topic for sub in writers for topic in sub.source_topics}
+    if not inputs and any(source.pattern is not None for sub in writers for source in sub.sources):
+        return 1  # no topic matches as yet
     if not inputs or inputs - counts.keys():
         return None
     return max(counts[topic] for topic in inputs)
@@ -147,8 +149,8 @@ def _copartition(topology: Topology, counts: dict[str, int]) -> None:
         fixed = {t: counts[t] for t in group if t in internal and internal[t].partitions is not None}
         _check_equal(external, "Topics not co-partitioned")
         _check_equal(external | fixed, "Following topics do not have the same number of partitions")
-        count = max((external or fixed or {topic: counts[topic] for topic in group}).values())
-        counts |= dict.fromkeys(group, count)
+        deciding = external or fixed or {topic: counts[topic] for topic in group}
+        counts |= dict.fromkeys(group, max(deciding.values(), default=0))
 
 
 def _check_equal(counts: Mapping[str, int], problem: str) -> None:

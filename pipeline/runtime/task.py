@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pipeline.records import RawRecord, TaskId
     from pipeline.runtime.ports import Ports
     from pipeline.state.api import StateStore
-    from pipeline.topology.nodes import SubTopology
+    from pipeline.topology.nodes import SourceNode, SubTopology
 
 
 class TaskState(Enum):
@@ -351,10 +351,15 @@ class Task:
                 yield tp, (offset, OffsetMetadata(max(queue.partition_time for queue in runs)).encode())
 
     def _new_queue(self, tp: TopicPartition) -> RecordQueue:
-        node = self._sources[tp.topic]
+        node = self._sources.get(tp.topic) or self._matching_source(tp.topic)
         return RecordQueue(
             tp, node, self._nodes.entries[node.name], self._context, self.spec.id, self.spec.skips_undecodable
         )
+
+    def _matching_source(self, topic: str) -> SourceNode:
+        """The source whose pattern matches a topic that nobody knew when the task was made (the test driver's)."""
+        sources = self.spec.sub_topology.sources
+        return next(s for s in sources if s.pattern is not None and s.pattern.fullmatch(topic))
 
     def _process_head(self, queue: RecordQueue) -> None:
         record = queue.pop()

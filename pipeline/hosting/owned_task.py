@@ -228,7 +228,11 @@ class OwnedTask:
 
     def _missing(self, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetRange] | None:
         """What of each changelog the local state lacks; None if it is of another history than the changelog."""
-        first, last = self._admin.beginning_offsets(starts), self._admin.end_offsets(starts)
+        first, last = self._admin.beginning_offsets(starts), dict(self._admin.end_offsets(starts))
+        for tp in starts.keys() & set(
+            self.inputs
+        ):  # of a read-only store: what was not committed is yet to be processed
+            last[tp] = max(first[tp], self.committed[tp].offset if tp in self.committed else 0)
         if any(start > last[tp] or 0 < start < first[tp] for tp, start in starts.items()):
             return None
         return {tp: OffsetRange(max(start, first[tp]), last[tp]) for tp, start in starts.items()}

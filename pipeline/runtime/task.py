@@ -109,6 +109,8 @@ class Task:
             for builder in spec.sub_topology.stores
             if builder.logging
         }
+        sources = {b.name: TopicPartition(b.source_topic or "", spec.id.partition) for b in spec.sub_topology.stores}
+        self._source_changelogs = {store: tp for store, tp in sources.items() if tp in spec.inputs}
         self._nodes = compile_nodes(
             spec.sub_topology,
             spec.application_id,
@@ -157,18 +159,18 @@ class Task:
 
     @property
     def changelogs(self) -> Mapping[str, TopicPartition]:
-        """Changelog partitions by store name."""
-        return self._changelogs
+        """Changelog partitions by store name, with those of inputs that read-only stores are restored from."""
+        return self._changelogs | self._source_changelogs
 
     def restore_starts(self) -> dict[TopicPartition, int]:
         """Where the restore of each changelog has to start: after what the local store has already, else at 0."""
         self._move_to(TaskState.RESTORING)
         known = self._ports.backend.positions()
-        return {tp: known.get(tp, 0) for tp in self._changelogs.values()}
+        return {tp: known.get(tp, 0) for tp in self.changelogs.values()}
 
     def restore(self, changelog: TopicPartition, records: Sequence[RawRecord], next_offset: int) -> None:
         """Apply changelog records to the store they belong to; they are before `next_offset`."""
-        name = next(store for store, tp in self._changelogs.items() if tp == changelog)
+        name = next(store for store, tp in self.changelogs.items() if tp == changelog)
         puts = self._stores[name].restore(_changelog_records(records))
         self._ports.backend.write(puts, {changelog: next_offset})
 
@@ -328,8 +330,10 @@ class Task:
         for store in self._stores.values():
             for table, entries in store.pending().items():
                 puts.setdefault(table, {}).update(entries)
-        if puts or positions:
-            self._ports.backend.write(puts, positions)
+        inputs = dict(self._committable()) if self._source_changelogs else {}
+        read = {tp: inputs[tp][0] for tp in self._source_changelogs.values() if tp in inputs}
+        if puts or positions or read:
+            self._ports.backend.write(puts, {**positions, **read})
         for store in self._stores.values():
             store.committed()
         self._has_progress = False

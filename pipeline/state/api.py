@@ -112,6 +112,8 @@ class StoreBuilder:
         caching: Whether updates are held back and forwarded once per key and commit.
         logging: Whether changes go to a changelog topic.
         log_config: Topic settings that override the defaults of the changelog topic.
+        source_topic: Read-only stores (KIP-813): the topic of somebody else that the store is filled from, and restored from
+            instead of a changelog of its own.
         retention_ms: Window stores: how long a window is kept behind the store's highest time.
         window_size_ms: Window stores: length of a window.
     """
@@ -126,6 +128,7 @@ class StoreBuilder:
     log_config: Mapping[str, str] = field(default_factory=dict)
     retention_ms: int = 0
     window_size_ms: int = 0
+    source_topic: str | None = None
 
 
 class CachedUpdate(NamedTuple):

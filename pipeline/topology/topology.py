@@ -215,6 +215,46 @@ class Topology:
         self._global_stores[global_store.store.name] = global_store
         return self
 
+    def add_read_only_state_store(
+        self,
+        builder: StoreBuilder,
+        topic: str,
+        *,
+        source_name: str,
+        processor_name: str,
+        supplier: Callable[[], Processor[Any, Any]],
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        timestamp_extractor: Callable[[ConsumerRecord[Any, Any], int], int] | None = None,
+    ) -> Topology:
+        """Add a store that a processor fills from a topic, which is its changelog as well (KIP-813).
+
+        Other processors may be connected to it, and must not write it. A restore applies the topic's records as they are: the
+        processor must put each value under its own key, unchanged.
+
+        Args:
+            builder: The store. It does not log.
+            topic: The topic; compacted, as a rule.
+            source_name: Name of the source that reads it.
+            processor_name: Name of the processor that fills the store.
+            supplier: Gives that processor.
+            key_serde: How keys are read; that of the store.
+            value_serde: How values are read; that of the store.
+            timestamp_extractor: `(record, partition_time_ms) -> event_time_ms`; left out, the record's own timestamp.
+
+        Raises:
+            TopologyError: If a name or the topic is taken.
+        """
+        self.add_source(
+            source_name,
+            topic,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            timestamp_extractor=timestamp_extractor,
+        )
+        self.add_processor(processor_name, supplier, source_name)
+        return self.add_state_store(replace(builder, logging=False, source_topic=topic), processor_name)
+
     def add_internal_topic(self, topic: InternalTopic) -> Topology:
         """Declare a topic of the application's own; hosts create it and prefix its name.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -221,6 +222,20 @@ def test_a_left_join_of_two_streams_tells_which_records_have_no_partner(host: An
     }
     found = host.run(build, given, "out", partitions=1)["out"]
     assert texts(found) == [("a", "1-x", 2500), ("c", "3-z", 4600), ("b", "2-None", 2000)]
+
+
+def test_a_pattern_reads_the_topics_that_exist(host: Any) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        pattern = re.compile(re.escape(host.topic("in-")) + r"\d")
+        stream = builder.stream(pattern, STRINGS).select_key(lambda _k, v: v)
+        stream.group_by_key(Grouped(STRING, STRING)).count().to_stream().to(host.topic("out"), Produced(STRING, LONG))
+        return builder.build()
+
+    given = {"in-1": lines(("k", "a", 1), ("k", "b", 2)), "in-2": lines(("k", "a", 3)), "in-10": lines(("k", "a", 4))}
+    if host.name == "driver":
+        del given["in-10"]  # it has no reader, and the driver says so
+    found = latest(host.run(build, given, "out", partitions=2)["out"])
+    assert {key: LONG.deserialize(r.value or b"") for key, r in found.items()} == {b"a": 2, b"b": 1}
 
 
 class Totals(Processor[str, str]):

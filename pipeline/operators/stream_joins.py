@@ -133,13 +133,13 @@ class StreamStreamJoin:
                 self._context.drop("null-key-or-value")
             return
         if unmatched is not None and timestamp == tracker.stream_time:
-            self._emit_unmatched(unmatched, headers)
+            self._emit_unmatched(unmatched, timestamp, headers)
         time_from, time_to = max(0, timestamp - self._before_ms), max(0, timestamp + self._after_ms)
         has_partner = False
         for other_time, other in self._other.fetch_range(key, time_from, time_to):
             has_partner = True
             if unmatched is not None:
-                unmatched.delete(JoinSideKey(other_time, not side.is_left, key))
+                unmatched.delete(JoinSideKey(other_time, not side.is_left, key), timestamp)
             self._context.forward(key, self._join(key, value, other), max(timestamp, other_time), headers)
         if has_partner or not side.is_outer:
             return
@@ -147,9 +147,9 @@ class StreamStreamJoin:
             self._context.forward(key, self._join(key, value, None), timestamp, headers)
         else:
             tracker.min_time = min(tracker.min_time, timestamp)
-            unmatched.add(JoinSideKey(timestamp, side.is_left, key), JoinSideValue(side.is_left, value))
+            unmatched.add(JoinSideKey(timestamp, side.is_left, key), JoinSideValue(side.is_left, value), timestamp)
 
-    def _emit_unmatched(self, unmatched: ListValueStateStore, headers: Headers) -> None:
+    def _emit_unmatched(self, unmatched: ListValueStateStore, timestamp: int, headers: Headers) -> None:
         """Join with None what is certain to have no partner (`emitNonJoinedOuterRecords`).
 
         Records come in order of time. The scan ends when both sides have shown one that must wait still; for each of them, the
@@ -172,7 +172,7 @@ class StreamStreamJoin:
             left, right = (entry.value, None) if key.is_left else (None, entry.value)
             joined = self._side.joiner(key.key, left, right)
             self._context.forward(key.key, joined, key.timestamp, headers)
-            unmatched.delete(key)
+            unmatched.delete(key, timestamp)
 
     def close(self) -> None:
         """The task closes the stores."""

@@ -48,6 +48,7 @@ class JoinWindowStateStore:
         self.name = builder.name
         self.expired_puts = 0
         self._retention_ms = builder.retention_ms
+        self._is_persistent = builder.persistent
         self._key_bytes = builder.key_serde.serialize
         self._key_of = builder.key_serde.deserialize
         self._encode = builder.value_serde.serialize
@@ -67,11 +68,15 @@ class JoinWindowStateStore:
         return self._observed
 
     def put(self, key: Any, value: Any, time: int) -> None:
-        """Keep a value; None is ignored. Ignored and counted if the time has expired."""
+        """Keep a value; None is ignored. Ignored and counted if the time has expired.
+
+        Sequence numbers are those of Kafka Streams' changelogs: what is ignored uses one up as well.
+        """
+        self._sequence = (self._sequence + 1) & _LAST_SEQUENCE
+        if value is not None or not self._is_persistent:  # as RocksDBWindowStore and InMemoryWindowStore differ
+            self._observed = max(self._observed, time)
         if value is None:
             return
-        self._observed = max(self._observed, time)
-        self._sequence = (self._sequence + 1) & _LAST_SEQUENCE
         if time <= self._observed - self._retention_ms:
             self.expired_puts += 1
             return

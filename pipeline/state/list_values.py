@@ -29,10 +29,9 @@ class ListValueStateStore:
     everything ever deleted.
     """
 
-    def __init__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> None:
+    def __init__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> None:  # noqa: ARG002 - as all stores
         """Open the store as the backend holds it."""
         self.name = builder.name
-        self._context = context
         self._key_bytes = builder.key_serde.serialize
         self._key_of = builder.key_serde.deserialize
         self._encode = builder.value_serde.serialize
@@ -43,17 +42,18 @@ class ListValueStateStore:
         self._live: list[bytes] = []  # keys of pending values, sorted
         self._floor: bytes | None = b""  # no entry is below; None: no entry at all
 
-    def add(self, key: Any, value: Any) -> None:
-        """Append a value to the key's list."""
+    def add(self, key: Any, value: Any, timestamp: int) -> None:
+        """Append a value to the key's list. `timestamp` (ms) is that of the change, for the changelog."""
         store_key = self._key_bytes(key)
         known = self._get(store_key)
         if self._pending.get(store_key) is None:
             insort(self._live, store_key)
-        self._write(store_key, encode_list([*(decode_list(known) if known is not None else ()), self._encode(value)]))
+        entries = [*(decode_list(known) if known is not None else ()), self._encode(value)]
+        self._write(store_key, encode_list(entries), timestamp)
         self._floor = store_key if self._floor is None else min(self._floor, store_key)
 
-    def delete(self, key: Any) -> None:
-        """Delete the key's list, if it has one."""
+    def delete(self, key: Any, timestamp: int) -> None:
+        """Delete the key's list, if it has one. `timestamp` (ms) is that of the change, for the changelog."""
         store_key = self._key_bytes(key)
         if self._floor is None or store_key < self._floor or self._get(store_key) is None:
             return
@@ -62,7 +62,7 @@ class ListValueStateStore:
         if self._table.get(store_key) is None:  # came and went within one commit: nobody has heard of it
             del self._pending[store_key], self._times[store_key]
         else:
-            self._write(store_key, None)
+            self._write(store_key, None, timestamp)
 
     def all(self) -> Iterator[tuple[Any, Any]]:
         """`(key, value)` of every value of every list. What has been passed may be deleted on the way."""
@@ -107,9 +107,9 @@ class ListValueStateStore:
     def _get(self, store_key: bytes) -> bytes | None:
         return self._pending[store_key] if store_key in self._pending else self._table.get(store_key)
 
-    def _write(self, store_key: bytes, data: bytes | None) -> None:
+    def _write(self, store_key: bytes, data: bytes | None, timestamp: int) -> None:
         self._pending[store_key] = data
-        self._times[store_key] = self._context.timestamp
+        self._times[store_key] = timestamp
 
     def _entries(self) -> Iterator[tuple[bytes, bytes]]:
         """Stored and pending entries in order of keys, from the floor on."""

@@ -193,6 +193,17 @@ def test_a_late_record_is_joined_with_whatever_the_other_side_still_has() -> Non
     assert joining.L("k", "later", 101) == ""
 
 
+def test_a_null_value_moves_the_time_of_a_store_in_memory_but_not_of_one_in_rocksdb() -> None:
+    found = []
+    for persistent in (True, False):
+        joined = StreamJoined(STRING, STRING, STRING, persistent=persistent)
+        joining = Joining("inner", ms(10, grace=5), joined)
+        joining.L("k", "x", 100)
+        joining.L("k", None, 1000)
+        found.append(joining.R("k", "y", 101))
+    assert found == ["k:x-y@101", ""]
+
+
 def test_without_a_partner_a_left_record_is_a_result_once_its_window_and_grace_have_passed() -> None:
     joining = Joining("left", ms(10, grace=5))
     assert joining.L("a", "x", 0) == ""

@@ -138,10 +138,10 @@ def test_a_list_store_is_a_sorted_map_of_lists(steps: list[tuple[str, int, bool,
     for number, (what, time, is_left, name) in enumerate(steps):
         key = JoinSideKey(time, is_left, name)
         if what == "add":
-            store.add(key, JoinSideValue(is_left, str(number)))
+            store.add(key, JoinSideValue(is_left, str(number)), 7)
             model.setdefault(key, []).append(str(number))
         elif what == "delete":
-            store.delete(key)
+            store.delete(key, 8)
             model.pop(key, None)
         elif what == "commit":
             commit(store, backend)
@@ -156,12 +156,12 @@ def test_what_came_and_went_within_a_commit_is_not_logged(reopen: Any) -> None:
     backend = reopen()
     store = list_store(backend)
     kept, gone = JoinSideKey(1, True, "k"), JoinSideKey(2, False, "k")
-    store.add(kept, JoinSideValue(True, "x"))
-    store.add(gone, JoinSideValue(False, "y"))
-    store.delete(gone)
+    store.add(kept, JoinSideValue(True, "x"), 7)
+    store.add(gone, JoinSideValue(False, "y"), 7)
+    store.delete(gone, 8)
     (record,) = commit(store, backend)
     assert (record.key.hex(), decode_list(record.value)) == ("0000000000000001016b", [b"\x01x"])
-    store.delete(kept)
+    store.delete(kept, 8)
     (record,) = commit(store, backend)
     assert record.value is None
     assert list(list_store(reopen()).all()) == []
@@ -171,13 +171,13 @@ def test_entries_may_be_deleted_while_they_are_read(reopen: Any) -> None:
     backend = reopen()
     store = list_store(backend)
     for time in range(4):
-        store.add(JoinSideKey(time, True, "k"), JoinSideValue(True, str(time)))
+        store.add(JoinSideKey(time, True, "k"), JoinSideValue(True, str(time)), 7)
         if time == 1:
             commit(store, backend)
     seen = []
     for key, value in store.all():
         seen.append(value.value)
-        store.delete(key)
+        store.delete(key, 8)
     assert seen == ["0", "1", "2", "3"]
     assert list(store.all()) == []
 

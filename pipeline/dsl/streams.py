@@ -399,7 +399,7 @@ class KStream(Generic[K, V]):
         prefix = "KSTREAM-JOIN-" if is_inner else "KSTREAM-LEFTJOIN-"
         operator: type[StreamTableJoin | StreamTableLeftJoin] = StreamTableJoin if is_inner else StreamTableLeftJoin
         if isinstance(other, GlobalKTable):
-            return self._join_global(prefix, operator, other, joiner, *arguments.of_global_table())
+            return self._join_global(operator, other, joiner, *arguments.of_global_table())
         return self._join_table(prefix, operator, other, joiner, arguments.of_table())
 
     def _join_table(
@@ -467,7 +467,6 @@ class KStream(Generic[K, V]):
 
     def _join_global(
         self,
-        prefix: str,
         operator: type[StreamTableJoin | StreamTableLeftJoin],
         table: GlobalKTable[Any, VO],
         joiner: Callable[..., V2],
@@ -475,6 +474,8 @@ class KStream(Generic[K, V]):
         named: Named | None,
     ) -> KStream[K, V2]:
         function = joiner_with_key(joiner)
+        # Inner joins are called so as well (`KStreamImpl.doGlobalTableJoin`).
+        prefix = "KSTREAM-LEFTJOIN-"
         node = self._append(prefix, named, lambda: operator(table.open_getter, key, function), operator, joiner, key)
         if operator is StreamTableLeftJoin:
             self._plan.null_key_joins.add(node)

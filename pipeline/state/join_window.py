@@ -48,7 +48,6 @@ class JoinWindowStateStore:
         self.name = builder.name
         self.expired_puts = 0
         self._retention_ms = builder.retention_ms
-        self._is_persistent = builder.persistent
         self._key_bytes = builder.key_serde.serialize
         self._key_of = builder.key_serde.deserialize
         self._encode = builder.value_serde.serialize
@@ -70,13 +69,13 @@ class JoinWindowStateStore:
     def put(self, key: Any, value: Any, time: int) -> None:
         """Keep a value; None is ignored. Ignored and counted if the time has expired.
 
-        Sequence numbers are those of Kafka Streams' changelogs: what is ignored uses one up as well.
+        Sequence numbers are those of Kafka Streams' changelogs: what is ignored uses one up as well. A null value does not
+        move the store's time: so it is in Kafka Streams' RocksDB stores; in its stores in memory it does.
         """
         self._sequence = (self._sequence + 1) & _LAST_SEQUENCE
-        if value is not None or not self._is_persistent:  # as RocksDBWindowStore and InMemoryWindowStore differ
-            self._observed = max(self._observed, time)
         if value is None:
             return
+        self._observed = max(self._observed, time)
         if time <= self._observed - self._retention_ms:
             self.expired_puts += 1
             return

@@ -22,9 +22,21 @@ Topologies:
 
 from __future__ import annotations
 
+from pipeline.dsl.branching import BranchedKStream
 from pipeline.dsl.builder import StreamsBuilder
 from pipeline.dsl.emit_strategy import EmitStrategy
-from pipeline.dsl.options import Consumed, Grouped, Joined, Materialized, Named, Produced, Repartitioned
+from pipeline.dsl.options import (
+    Branched,
+    Consumed,
+    Grouped,
+    Joined,
+    Materialized,
+    Named,
+    Printed,
+    Produced,
+    Repartitioned,
+    StreamJoined,
+)
 from pipeline.dsl.streams import (
     GlobalKTable,
     KGroupedStream,
@@ -46,6 +58,7 @@ from pipeline.errors import (
     TopologyError,
 )
 from pipeline.processor.api import Cancellable, Processor, ProcessorContext, PunctuationType
+from pipeline.processor.fixed_key import FixedKeyProcessor, FixedKeyProcessorContext, FixedKeyRecord
 from pipeline.records import ConsumerRecord, Headers, OffsetVector, Record, TopicPartition, ValueAndTimestamp
 from pipeline.serde.api import Serde
 from pipeline.serde.json import JSON
@@ -55,7 +68,15 @@ from pipeline.state.api import KeyValueStore, SessionStore, StoreBuilder, Window
 from pipeline.state.builders import Stores
 from pipeline.topology.nodes import AutoOffsetReset
 from pipeline.topology.topology import Topology
-from pipeline.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Window, Windowed
+from pipeline.windows import (
+    JoinWindows,
+    SessionWindows,
+    SlidingWindows,
+    TimeWindows,
+    UnlimitedWindows,
+    Window,
+    Windowed,
+)
 
 __all__ = [
     "BOOLEAN",
@@ -69,6 +90,8 @@ __all__ = [
     "STRING",
     "UUID",
     "AutoOffsetReset",
+    "Branched",
+    "BranchedKStream",
     "BrokerError",
     "BufferConfig",
     "Cancellable",
@@ -77,9 +100,13 @@ __all__ = [
     "ConsumerRecord",
     "DeserializationError",
     "EmitStrategy",
+    "FixedKeyProcessor",
+    "FixedKeyProcessorContext",
+    "FixedKeyRecord",
     "GlobalKTable",
     "Grouped",
     "Headers",
+    "JoinWindows",
     "Joined",
     "KGroupedStream",
     "KStream",
@@ -88,6 +115,7 @@ __all__ = [
     "Materialized",
     "Named",
     "OffsetVector",
+    "Printed",
     "Processor",
     "ProcessorContext",
     "ProcessingError",
@@ -105,6 +133,7 @@ __all__ = [
     "StateError",
     "StoreBuilder",
     "Stores",
+    "StreamJoined",
     "StreamsBuilder",
     "StreamsError",
     "Suppressed",

@@ -261,3 +261,78 @@ class UnlimitedWindows:
 def end_of(start: int, size_ms: int) -> int:
     """End of a window of a fixed size, ms; windows that would end after all time do not end."""
     return min(start + size_ms, MAX_TIME_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinWindows:
+    """How far apart in event time two records of two streams may be to be joined; both bounds are inclusive.
+
+    A record of the left stream at `t` is joined with those of the right stream from `t - before` to `t + after`. Unlike in
+    `TimeWindows`, late records are not dropped: they are joined with whatever the other stream's store still has.
+
+    Args:
+        before_ms: How much earlier than the left record the right one may be.
+        after_ms: How much later it may be. Either may be negative, their sum may not.
+        grace_ms: How far stream time must go beyond the end of a record's window before a left or outer join says that the
+            record has no partner.
+
+    Raises:
+        TopologyError: If before and after together, or the grace, are negative.
+    """
+
+    before_ms: int
+    after_ms: int
+    grace_ms: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse windows of negative length (`JoinWindows`)."""
+        if self.before_ms + self.after_ms < 0:
+            message = f"Window interval (before {self.before_ms} ms + after {self.after_ms} ms) must not be negative"
+            raise TopologyError(message)
+        if self.grace_ms < 0:
+            message = f"Grace period must not be negative, not {self.grace_ms} ms"
+            raise TopologyError(message)
+
+    @classmethod
+    def of(cls, time_difference: timedelta, *, grace: timedelta | None = None) -> JoinWindows:
+        """Windows of the same length before and after, with the given grace (none if left out).
+
+        >>> from datetime import timedelta
+        >>> JoinWindows.of(timedelta(seconds=5)).after(timedelta(0))
+        JoinWindows(before_ms=5000, after_ms=0, grace_ms=0)
+        """
+        difference_ms = _signed_millis(time_difference, "time difference")
+        return cls(difference_ms, difference_ms, _signed_millis(grace, "grace") if grace is not None else 0)
+
+    @classmethod
+    def of_time_difference_with_no_grace(cls, time_difference: timedelta) -> JoinWindows:
+        """Kafka Streams' `ofTimeDifferenceWithNoGrace`."""
+        return cls.of(time_difference)
+
+    @classmethod
+    def of_time_difference_and_grace(cls, time_difference: timedelta, grace: timedelta) -> JoinWindows:
+        """Kafka Streams' `ofTimeDifferenceAndGrace`."""
+        return cls.of(time_difference, grace=grace)
+
+    def before(self, time_difference: timedelta) -> JoinWindows:
+        """The same windows, with records of the other stream at most this much earlier; negative: at least that much later."""
+        return JoinWindows(_signed_millis(time_difference, "before"), self.after_ms, self.grace_ms)
+
+    def after(self, time_difference: timedelta) -> JoinWindows:
+        """The same windows, with records of the other stream at most this much later; negative: at least that much earlier."""
+        return JoinWindows(self.before_ms, _signed_millis(time_difference, "after"), self.grace_ms)
+
+    @property
+    def size_ms(self) -> int:
+        """Length of the window: before and after together."""
+        return self.before_ms + self.after_ms
+
+    @property
+    def retention_ms(self) -> int:
+        """How long a store must keep a record: size and grace."""
+        return self.size_ms + self.grace_ms
+
+
+def _signed_millis(duration: timedelta, what: str) -> int:
+    magnitude_ms = millis(abs(duration), what)
+    return -magnitude_ms if duration.days < 0 else magnitude_ms

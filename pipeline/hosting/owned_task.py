@@ -125,8 +125,9 @@ class OwnedTask:
         directory = self._application.directory / str(self.id)
         self._backend = backend = open_backend(self._application.sub_topology(self.id.sub_topology), directory)
         self._task = task = self._new_task(backend, producer)
-        kafka = self._application.kafka
-        self.restored_records = restore(task, backend, self._admin, kafka, on_restore or _silently)
+        self.restored_records = restore(
+            task, backend, self._admin, self._application.kafka, self._own_commits[-1], on_restore or _silently
+        )
         self._task.start({tp: (c.offset, c.metadata) for tp, c in self.committed.items()})
 
     def starts(self) -> dict[TopicPartition, int]:

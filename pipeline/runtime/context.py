@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pipeline.errors import InvalidStateStoreError, TopologyError
 from pipeline.processor.api import PunctuationType
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from pipeline.records import Headers, TaskId
     from pipeline.runtime.ports import Clock
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -35,6 +37,7 @@ class TaskContext:
     processor_metadata: dict[str, int] = field(default_factory=dict)
     stream_punctuations: Punctuations = field(default_factory=Punctuations)
     wall_clock_punctuations: Punctuations = field(default_factory=Punctuations)
+    shared: dict[str, Any] = field(default_factory=dict)
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
@@ -129,6 +132,12 @@ class NodeContext:
     def set_processor_metadata(self, key: str, time_ms: int) -> None:
         """Keep a time with the offsets of the next commit."""
         self.task.processor_metadata[key] = time_ms
+
+    def shared(self, name: str, make: Callable[[], T]) -> T:
+        """What operators of the task share."""
+        if name not in self.task.shared:
+            self.task.shared[name] = make()
+        return cast("T", self.task.shared[name])
 
     def drop(self, reason: str) -> None:
         """Count a record that is not processed further."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pipeline.records import RawRecord, TaskId
     from pipeline.runtime.ports import Ports
     from pipeline.state.api import StateStore
-    from pipeline.topology.nodes import SubTopology
+    from pipeline.topology.nodes import SourceNode, SubTopology
 
 
 class TaskState(Enum):
@@ -109,6 +109,8 @@ class Task:
             for builder in spec.sub_topology.stores
             if builder.logging
         }
+        sources = {b.name: TopicPartition(b.source_topic or "", spec.id.partition) for b in spec.sub_topology.stores}
+        self._source_changelogs = {store: tp for store, tp in sources.items() if tp in spec.inputs}
         self._nodes = compile_nodes(
             spec.sub_topology,
             spec.application_id,
@@ -157,18 +159,18 @@ class Task:
 
     @property
     def changelogs(self) -> Mapping[str, TopicPartition]:
-        """Changelog partitions by store name."""
-        return self._changelogs
+        """Changelog partitions by store name, with those of inputs that read-only stores are restored from."""
+        return self._changelogs | self._source_changelogs
 
     def restore_starts(self) -> dict[TopicPartition, int]:
         """Where the restore of each changelog has to start: after what the local store has already, else at 0."""
         self._move_to(TaskState.RESTORING)
         known = self._ports.backend.positions()
-        return {tp: known.get(tp, 0) for tp in self._changelogs.values()}
+        return {tp: known.get(tp, 0) for tp in self.changelogs.values()}
 
     def restore(self, changelog: TopicPartition, records: Sequence[RawRecord], next_offset: int) -> None:
         """Apply changelog records to the store they belong to; they are before `next_offset`."""
-        name = next(store for store, tp in self._changelogs.items() if tp == changelog)
+        name = next(store for store, tp in self.changelogs.items() if tp == changelog)
         puts = self._stores[name].restore(_changelog_records(records))
         self._ports.backend.write(puts, {changelog: next_offset})
 
@@ -332,8 +334,10 @@ class Task:
         for store in self._stores.values():
             for table, entries in store.pending().items():
                 puts.setdefault(table, {}).update(entries)
-        if puts or positions:
-            self._ports.backend.write(puts, positions)
+        inputs = dict(self._committable()) if self._source_changelogs else {}
+        read = {tp: inputs[tp][0] for tp in self._source_changelogs.values() if tp in inputs}
+        if puts or positions or read:
+            self._ports.backend.write(puts, {**positions, **read})
         for store in self._stores.values():
             store.committed()
         self._has_progress = False
@@ -357,10 +361,15 @@ class Task:
                 yield tp, (offset, metadata.encode())
 
     def _new_queue(self, tp: TopicPartition) -> RecordQueue:
-        node = self._sources[tp.topic]
+        node = self._sources.get(tp.topic) or self._matching_source(tp.topic)
         return RecordQueue(
             tp, node, self._nodes.entries[node.name], self._context, self.spec.id, self.spec.skips_undecodable
         )
+
+    def _matching_source(self, topic: str) -> SourceNode:
+        """The source whose pattern matches a topic that nobody knew when the task was made (the test driver's)."""
+        sources = self.spec.sub_topology.sources
+        return next(s for s in sources if s.pattern is not None and s.pattern.fullmatch(topic))
 
     def _process_chosen(self, limit: int) -> int:
         """Process up to `limit` records of several inputs, each the one that comes next."""

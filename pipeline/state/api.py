@@ -97,6 +97,10 @@ class StoreKind(Enum):
     TIMESTAMPED_WINDOW = "timestamped-window"
     SESSION = "session"
     BUFFER = "buffer"
+    JOIN_WINDOW = "join-window"
+    """One side of a stream-stream join: a window store that keeps duplicates."""
+    LIST_VALUE = "list-value"
+    """What both sides of a left or outer join share: values without a partner so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,8 @@ class StoreBuilder:
         log_config: Topic settings that override the defaults of the changelog topic.
         retention_ms: Window and session stores: how long a window is kept behind the store's highest time; windows count
             by their start, sessions by their end.
+        source_topic: Read-only stores (KIP-813): the topic of somebody else that the store is filled from, and restored from
+            instead of a changelog of its own.
         window_size_ms: Window stores: length of a window.
         slack_ms: Window stores: how much longer than the retention, which the changelog shares, windows are kept here.
         emits_final: Window and session stores: whether an aggregation forwards closed windows only.
@@ -131,6 +137,7 @@ class StoreBuilder:
     window_size_ms: int = 0
     slack_ms: int = 0
     emits_final: bool = False
+    source_topic: str | None = None
 
 
 class CachedUpdate(NamedTuple):

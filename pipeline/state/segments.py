@@ -71,6 +71,11 @@ class Segments:
                 table = self._tables.get(start) or self._backend.table(self._table_name(start))
                 yield from merged_scan(by_segment[start], table, lower, upper)
 
+    def between(self, time_from: int, time_to: int) -> list[Table]:
+        """The tables with anything from `time_from` to `time_to` (ms, both inclusive); the oldest first."""
+        starts = (s for s in sorted(self._tables) if s + self._segment_ms > time_from and s <= time_to)
+        return [self._tables[start] for start in starts]
+
     def puts(self, entries: Iterable[tuple[bytes, bytes | None]]) -> Puts:
         """Writes as the backend wants them."""
         puts: Puts = {}

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from pipeline.errors import BrokerError, StreamsError, TaskCorruptedError, UnknownOutcomeError
-from pipeline.hosting.application import prepare
+from pipeline.hosting.application import prepare, with_topics
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.global_tables import open_global_state
 from pipeline.hosting.owned_task import OwnedTask
@@ -155,6 +155,7 @@ class Worker:
 
     def _start(self) -> None:
         self._move_to(WorkerState.REBALANCING)
+        self._application = with_topics(self._application, self._admin)
         layout = prepare(self._application, self._admin)
         self._global = open_global_state(self._application, self._admin, self._clock)
         self._internal_topics = {topic.name for topic in layout.repartition_topics}

@@ -37,6 +37,9 @@ unit: setup
 test: setup
 	$(BIN)/python -m pytest --doctest-modules pipeline tests
 
+bench: setup
+	$(BIN)/python tests/benchmarks/bench.py $(BENCH)
+
 demo: setup
 	$(BIN)/millrace demo run
 

@@ -22,9 +22,30 @@ Topologies:
 
 from __future__ import annotations
 
+from pipeline.dsl.branching import BranchedKStream
 from pipeline.dsl.builder import StreamsBuilder
-from pipeline.dsl.options import Consumed, Grouped, Joined, Materialized, Named, Produced, Repartitioned
-from pipeline.dsl.streams import GlobalKTable, KGroupedStream, KStream, KTable, TimeWindowedKStream
+from pipeline.dsl.emit_strategy import EmitStrategy
+from pipeline.dsl.options import (
+    Branched,
+    Consumed,
+    Grouped,
+    Joined,
+    Materialized,
+    Named,
+    Printed,
+    Produced,
+    Repartitioned,
+    StreamJoined,
+)
+from pipeline.dsl.streams import (
+    GlobalKTable,
+    KGroupedStream,
+    KStream,
+    KTable,
+    SessionWindowedKStream,
+    TimeWindowedKStream,
+)
+from pipeline.dsl.suppressed import BufferConfig, Suppressed
 from pipeline.errors import (
     BrokerError,
     ConfigError,
@@ -37,16 +58,25 @@ from pipeline.errors import (
     TopologyError,
 )
 from pipeline.processor.api import Cancellable, Processor, ProcessorContext, PunctuationType
+from pipeline.processor.fixed_key import FixedKeyProcessor, FixedKeyProcessorContext, FixedKeyRecord
 from pipeline.records import ConsumerRecord, Headers, OffsetVector, Record, TopicPartition, ValueAndTimestamp
 from pipeline.serde.api import Serde
 from pipeline.serde.json import JSON
 from pipeline.serde.primitives import BOOLEAN, BYTES, DOUBLE, FLOAT, INTEGER, LONG, SHORT, STRING, UUID
-from pipeline.serde.windowed import windowed
-from pipeline.state.api import KeyValueStore, StoreBuilder, WindowStore
+from pipeline.serde.windowed import session_windowed, windowed
+from pipeline.state.api import KeyValueStore, SessionStore, StoreBuilder, WindowStore
 from pipeline.state.builders import Stores
 from pipeline.topology.nodes import AutoOffsetReset
 from pipeline.topology.topology import Topology
-from pipeline.windows import TimeWindows, Window, Windowed
+from pipeline.windows import (
+    JoinWindows,
+    SessionWindows,
+    SlidingWindows,
+    TimeWindows,
+    UnlimitedWindows,
+    Window,
+    Windowed,
+)
 
 __all__ = [
     "BOOLEAN",
@@ -60,15 +90,23 @@ __all__ = [
     "STRING",
     "UUID",
     "AutoOffsetReset",
+    "Branched",
+    "BranchedKStream",
     "BrokerError",
+    "BufferConfig",
     "Cancellable",
     "ConfigError",
     "Consumed",
     "ConsumerRecord",
     "DeserializationError",
+    "EmitStrategy",
+    "FixedKeyProcessor",
+    "FixedKeyProcessorContext",
+    "FixedKeyRecord",
     "GlobalKTable",
     "Grouped",
     "Headers",
+    "JoinWindows",
     "Joined",
     "KGroupedStream",
     "KStream",
@@ -77,6 +115,7 @@ __all__ = [
     "Materialized",
     "Named",
     "OffsetVector",
+    "Printed",
     "Processor",
     "ProcessorContext",
     "ProcessingError",
@@ -87,19 +126,27 @@ __all__ = [
     "Repartitioned",
     "Serde",
     "SerializationError",
+    "SessionStore",
+    "SessionWindowedKStream",
+    "SessionWindows",
+    "SlidingWindows",
     "StateError",
     "StoreBuilder",
     "Stores",
+    "StreamJoined",
     "StreamsBuilder",
     "StreamsError",
+    "Suppressed",
     "TimeWindowedKStream",
     "TimeWindows",
     "TopicPartition",
     "Topology",
     "TopologyError",
+    "UnlimitedWindows",
     "ValueAndTimestamp",
     "Window",
     "WindowStore",
     "Windowed",
+    "session_windowed",
     "windowed",
 ]

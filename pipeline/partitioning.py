@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
@@ -27,6 +29,7 @@ def murmur2(data: bytes) -> int:
     return h - (1 << 32) if h & 0x80000000 else h
 
 
+@lru_cache(maxsize=65_536)  # the hash takes Python microseconds, and keys come again
 def partition_for(key: bytes, partitions: int) -> int:
     """The partition of a key (`BuiltInPartitioner.partitionForKey`)."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions

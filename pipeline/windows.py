@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pipeline.errors import TopologyError
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
 K = TypeVar("K")
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MAX_TIME_MS = 2**63 - 1
+"""The end of windows without an end (`Long.MAX_VALUE`)."""
 
 
 def millis(duration: timedelta, what: str = "duration") -> int:
@@ -109,3 +114,225 @@ class TimeWindows:
         """Starts of all windows that hold `timestamp`, ascending (`TimeWindows.windowsFor`)."""
         first = max(0, timestamp - self.size_ms + self.advance_ms) // self.advance_ms * self.advance_ms
         return iter(range(first, timestamp + 1, self.advance_ms))
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingWindows:
+    """Windows around the records themselves: one for every stretch of time whose records differ in a new way.
+
+    Each record closes a window that ends with it and, if others follow closely enough, opens one that begins 1 ms after it.
+    Both bounds of `[start, start + time_difference]` are inclusive.
+
+    Args:
+        time_difference_ms: How far apart two records of a window may be.
+        grace_ms: How far behind stream time a window's end may be and the window still changes.
+    """
+
+    time_difference_ms: int
+    grace_ms: int
+
+    @classmethod
+    def of(cls, time_difference: timedelta, *, grace: timedelta | None = None) -> SlidingWindows:
+        """Windows of records that are at most `time_difference` apart, with the given grace (none if left out).
+
+        Raises:
+            TopologyError: If the time difference is not positive, or the grace is negative.
+        """
+        difference_ms = millis(time_difference, "time difference")
+        if difference_ms == 0:  # Kafka Streams accepts it, and fails at the first record
+            message = f"time difference must be positive, not {time_difference!r}"
+            raise TopologyError(message)
+        return cls(difference_ms, millis(grace, "grace") if grace is not None else 0)
+
+    @classmethod
+    def of_time_difference_with_no_grace(cls, time_difference: timedelta) -> SlidingWindows:
+        """Kafka Streams' `ofTimeDifferenceWithNoGrace`."""
+        return cls.of(time_difference)
+
+    @classmethod
+    def of_time_difference_and_grace(cls, time_difference: timedelta, grace: timedelta) -> SlidingWindows:
+        """Kafka Streams' `ofTimeDifferenceAndGrace`."""
+        return cls.of(time_difference, grace=grace)
+
+    @property
+    def size_ms(self) -> int:
+        """Length of a window: end less start."""
+        return self.time_difference_ms
+
+    @property
+    def retention_ms(self) -> int:
+        """How long a store must keep a window, as Kafka Streams has it (`SlidingWindowStoreMaterializer`)."""
+        return 2 * self.time_difference_ms + self.grace_ms
+
+    @property
+    def slack_ms(self) -> int:
+        """How much longer windows are needed in truth.
+
+        A record may be behind stream time by grace and difference, and needs windows that start twice the difference before
+        it. Kafka Streams finds them only while its cache has them, and else makes no window that follows from them.
+        """
+        return self.time_difference_ms + 1
+
+
+@dataclass(frozen=True, slots=True)
+class SessionWindows:
+    """Windows of activity: records of a key that follow each other within the inactivity gap share one.
+
+    A window `[first, last]` is as long as its records make it; both bounds are inclusive. A record between two sessions
+    merges them.
+
+    Args:
+        gap_ms: Longest silence within a session.
+        grace_ms: How far behind stream time a record may be, beyond the gap, and still be counted.
+    """
+
+    gap_ms: int
+    grace_ms: int
+
+    @classmethod
+    def of(cls, inactivity_gap: timedelta, *, grace: timedelta | None = None) -> SessionWindows:
+        """Sessions that end with a silence of more than `inactivity_gap`, with the given grace (none if left out).
+
+        Raises:
+            TopologyError: If the gap or the grace is negative.
+        """
+        return cls(millis(inactivity_gap, "inactivity gap"), millis(grace, "grace") if grace is not None else 0)
+
+    @classmethod
+    def of_inactivity_gap_with_no_grace(cls, inactivity_gap: timedelta) -> SessionWindows:
+        """Kafka Streams' `ofInactivityGapWithNoGrace`."""
+        return cls.of(inactivity_gap)
+
+    @classmethod
+    def of_inactivity_gap_and_grace(cls, inactivity_gap: timedelta, grace: timedelta) -> SessionWindows:
+        """Kafka Streams' `ofInactivityGapAndGrace`."""
+        return cls.of(inactivity_gap, grace=grace)
+
+    @property
+    def retention_ms(self) -> int:
+        """How long a store must keep a session behind its last record: gap and grace."""
+        return self.gap_ms + self.grace_ms
+
+
+@dataclass(frozen=True, slots=True)
+class UnlimitedWindows:
+    """One window that never ends; records before its start are not counted.
+
+    Args:
+        start_ms: Where it starts.
+    """
+
+    start_ms: int = 0
+
+    @classmethod
+    def of(cls, *, start: datetime | None = None) -> UnlimitedWindows:
+        """The window from `start` on; from the epoch if left out.
+
+        Raises:
+            TopologyError: If the start has no time zone, is before the epoch or no whole number of milliseconds.
+        """
+        if start is None:
+            return cls()
+        if start.tzinfo is None:
+            message = f"start must have a time zone: {start!r}"
+            raise TopologyError(message)
+        return cls(millis(start - _EPOCH, "start, counted from the epoch,"))
+
+    @property
+    def size_ms(self) -> int:
+        """Without end."""
+        return MAX_TIME_MS
+
+    @property
+    def grace_ms(self) -> int:
+        """None is needed: the window never closes."""
+        return 0
+
+    @property
+    def retention_ms(self) -> int:
+        """A store must keep the window for ever."""
+        return MAX_TIME_MS
+
+    def starts_for(self, timestamp: int) -> Iterator[int]:
+        """The start, if `timestamp` is not before it (`UnlimitedWindows.windowsFor`)."""
+        return iter((self.start_ms,) if timestamp >= self.start_ms else ())
+
+
+def end_of(start: int, size_ms: int) -> int:
+    """End of a window of a fixed size, ms; windows that would end after all time do not end."""
+    return min(start + size_ms, MAX_TIME_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinWindows:
+    """How far apart in event time two records of two streams may be to be joined; both bounds are inclusive.
+
+    A record of the left stream at `t` is joined with those of the right stream from `t - before` to `t + after`. Unlike in
+    `TimeWindows`, late records are not dropped: they are joined with whatever the other stream's store still has.
+
+    Args:
+        before_ms: How much earlier than the left record the right one may be.
+        after_ms: How much later it may be. Either may be negative, their sum may not.
+        grace_ms: How far stream time must go beyond the end of a record's window before a left or outer join says that the
+            record has no partner.
+
+    Raises:
+        TopologyError: If before and after together, or the grace, are negative.
+    """
+
+    before_ms: int
+    after_ms: int
+    grace_ms: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse windows of negative length (`JoinWindows`)."""
+        if self.before_ms + self.after_ms < 0:
+            message = f"Window interval (before {self.before_ms} ms + after {self.after_ms} ms) must not be negative"
+            raise TopologyError(message)
+        if self.grace_ms < 0:
+            message = f"Grace period must not be negative, not {self.grace_ms} ms"
+            raise TopologyError(message)
+
+    @classmethod
+    def of(cls, time_difference: timedelta, *, grace: timedelta | None = None) -> JoinWindows:
+        """Windows of the same length before and after, with the given grace (none if left out).
+
+        >>> from datetime import timedelta
+        >>> JoinWindows.of(timedelta(seconds=5)).after(timedelta(0))
+        JoinWindows(before_ms=5000, after_ms=0, grace_ms=0)
+        """
+        difference_ms = _signed_millis(time_difference, "time difference")
+        return cls(difference_ms, difference_ms, _signed_millis(grace, "grace") if grace is not None else 0)
+
+    @classmethod
+    def of_time_difference_with_no_grace(cls, time_difference: timedelta) -> JoinWindows:
+        """Kafka Streams' `ofTimeDifferenceWithNoGrace`."""
+        return cls.of(time_difference)
+
+    @classmethod
+    def of_time_difference_and_grace(cls, time_difference: timedelta, grace: timedelta) -> JoinWindows:
+        """Kafka Streams' `ofTimeDifferenceAndGrace`."""
+        return cls.of(time_difference, grace=grace)
+
+    def before(self, time_difference: timedelta) -> JoinWindows:
+        """The same windows, with records of the other stream at most this much earlier; negative: at least that much later."""
+        return JoinWindows(_signed_millis(time_difference, "before"), self.after_ms, self.grace_ms)
+
+    def after(self, time_difference: timedelta) -> JoinWindows:
+        """The same windows, with records of the other stream at most this much later; negative: at least that much earlier."""
+        return JoinWindows(self.before_ms, _signed_millis(time_difference, "after"), self.grace_ms)
+
+    @property
+    def size_ms(self) -> int:
+        """Length of the window: before and after together."""
+        return self.before_ms + self.after_ms
+
+    @property
+    def retention_ms(self) -> int:
+        """How long a store must keep a record: size and grace."""
+        return self.size_ms + self.grace_ms
+
+
+def _signed_millis(duration: timedelta, what: str) -> int:
+    magnitude_ms = millis(abs(duration), what)
+    return -magnitude_ms if duration.days < 0 else magnitude_ms

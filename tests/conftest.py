@@ -17,7 +17,7 @@ from pipeline.kafka.ranges import read_range
 from pipeline.records import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pipeline.records import RawRecord
 
@@ -75,6 +75,17 @@ def free_port() -> int:
             except OSError:
                 continue
             return port
+
+
+@pytest.fixture(scope="session")
+def new_port() -> Callable[[], int]:
+    return free_port
+
+
+@pytest.fixture(scope="session")
+def broker_tools() -> Callable[[EmbeddedBroker], Broker]:
+    """What tests do with a broker, for those that start one of their own."""
+    return Broker
 
 
 @pytest.fixture(scope="session")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.config import ProjectConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     import typer
 
@@ -53,7 +53,8 @@ class Settings:
         """The embedded broker of this home."""
         from pipeline.kafka.broker import EmbeddedBroker  # noqa: PLC0415 - as above
 
-        return EmbeddedBroker(self.home / "broker", self.home, port)
+        java_home = self.environ.get("JAVA_HOME")
+        return EmbeddedBroker(self.home / "broker", self.home, port, java_home=Path(java_home) if java_home else None)
 
 
 def settings_of(context: typer.Context) -> Settings:

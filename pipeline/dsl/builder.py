@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipeline.dsl.options import Materialized
 from pipeline.dsl.plan import Plan, TableNode, serde_of
+from pipeline.dsl.sources import StreamSources
 from pipeline.dsl.streams import GlobalKTable, KStream, KTable
 from pipeline.errors import TopologyError
 from pipeline.operators.tables import GlobalTableSource, TableSource, store_getter
@@ -13,7 +16,10 @@ from pipeline.state.api import StoreBuilder, StoreKind
 from pipeline.topology.nodes import GlobalStore, ProcessorNode, SourceNode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from pipeline.dsl.options import Consumed
+    from pipeline.processor.api import Processor
     from pipeline.topology.topology import Topology
 
 K = TypeVar("K")
@@ -36,22 +42,27 @@ class StreamsBuilder:
     def __init__(self) -> None:
         """An empty builder."""
         self._plan = Plan()
-        self._streams: dict[frozenset[str], str] = {}
+        self._sources = StreamSources()
 
-    def stream(self, topics: str | tuple[str, ...], consumed: Consumed[K, V]) -> KStream[K, V]:
+    def stream(self, topics: str | Iterable[str] | re.Pattern[str], consumed: Consumed[K, V]) -> KStream[K, V]:
         """Read one topic, or several together, as a stream.
 
         Reading the same topics twice gives two streams of one source.
 
+        Args:
+            topics: A topic, several, or a pattern: all topics that it matches as a whole when a host starts.
+            consumed: How they are read.
+
         Raises:
-            TopologyError: At `build()`, if a topic is part of two different sources.
+            TopologyError: If the same topics are read from different offsets; at `build()`, if a topic is part of two
+                different sources.
         """
-        names = (topics,) if isinstance(topics, str) else tuple(topics)
+        chosen = topics if isinstance(topics, str | re.Pattern) else tuple(topics)
         name = self._plan.processor_name("KSTREAM-SOURCE-", consumed.name)
-        known = self._streams.setdefault(frozenset(names), name)
+        known = self._sources.source_of(name, chosen, consumed.offset_reset_policy)
         if known == name:
-            source = _source(name, names, consumed)
-            self._plan.steps.append(lambda topology: _add_source(topology, source))
+            named = (chosen,) if isinstance(chosen, str | re.Pattern) else chosen
+            self._plan.steps.append(lambda topology: _add_stream_source(topology, name, named, consumed))
         return KStream(self._plan, known, frozenset({known}), consumed.key_serde, consumed.value_serde)
 
     def table(
@@ -109,6 +120,31 @@ class StreamsBuilder:
         self._plan.steps.append(lambda topology: topology.add_state_store(store))
         return self
 
+    def add_global_store(
+        self,
+        store: StoreBuilder,
+        topic: str,
+        consumed: Consumed[K, V],
+        processor_supplier: Callable[[], Processor[K, V]],
+    ) -> StreamsBuilder:
+        """Add a store that every instance holds completely, filled from all partitions of a topic by a processor.
+
+        Every processor of the topology may read it by name, without being connected.
+
+        Args:
+            store: The store. It does not log: its topic is its changelog.
+            topic: The topic.
+            consumed: How it is read.
+            processor_supplier: Gives a processor that writes the store and forwards nothing.
+        """
+        source_name = self._plan.processor_name("KSTREAM-SOURCE-", consumed.name and f"{consumed.name}-source")
+        name = self._plan.processor_name("KTABLE-SOURCE-", consumed.name)
+        source = _source(source_name, (topic,), consumed)
+        processor = ProcessorNode(name, (source_name,), processor_supplier, (processor_supplier,))
+        unlogged = replace(store, logging=False)
+        self._plan.steps.append(lambda topology: topology.add_global_store(GlobalStore(source, processor, unlogged)))
+        return self
+
     def build(self) -> Topology:
         """The topology.
 
@@ -118,7 +154,21 @@ class StreamsBuilder:
         if not self._plan.steps:
             message = "Topology is empty: it reads no topic"
             raise TopologyError(message)
+        self._sources.check()
         return self._plan.build()
+
+
+def _add_stream_source(
+    topology: Topology, name: str, topics: tuple[str | re.Pattern[str], ...], consumed: Consumed[Any, Any]
+) -> None:
+    topology.add_source(
+        name,
+        *topics,
+        key_serde=consumed.key_serde,
+        value_serde=consumed.value_serde,
+        timestamp_extractor=consumed.timestamp_extractor,
+        reset=consumed.offset_reset_policy,
+    )
 
 
 def _source(name: str, topics: tuple[str, ...], consumed: Consumed[Any, Any]) -> SourceNode:

@@ -12,7 +12,9 @@ from pipeline.topology.nodes import AutoOffsetReset
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import timedelta
+    from pathlib import Path
 
+    from pipeline.dsl.streams import KStream
     from pipeline.records import ConsumerRecord
     from pipeline.serde.api import Serde
 
@@ -147,6 +149,36 @@ class Joined(Generic[K, V, VO]):
 
 
 @dataclass(frozen=True, slots=True)
+class StreamJoined(Generic[K, V, VO]):
+    """How two streams are joined.
+
+    Args:
+        key_serde: Serde of the keys; left out, the streams' own.
+        value_serde: Serde of the left stream's values; left out, its own.
+        other_value_serde: Serde of the right stream's values; left out, its own.
+        name: Names the join's nodes and, with `-left` and `-right`, repartition topics.
+        store_name: Names the join's stores, and with them their changelogs.
+        logging: Whether changes of the stores go to changelog topics; without them the state cannot be restored.
+        log_config: Topic settings of the changelogs.
+        persistent: RocksDB if true, else memory.
+    """
+
+    key_serde: Serde[K] | None = None
+    value_serde: Serde[V] | None = None
+    other_value_serde: Serde[VO] | None = None
+    name: str | None = None
+    store_name: str | None = None
+    logging: bool = True
+    log_config: Mapping[str, str] = field(default_factory=dict)
+    persistent: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the names."""
+        validate_name(self.name)
+        validate_name(self.store_name)
+
+
+@dataclass(frozen=True, slots=True)
 class Repartitioned(Generic[K, V]):
     """How a stream is written to a topic of the application's own, and read back.
 
@@ -170,6 +202,52 @@ class Repartitioned(Generic[K, V]):
         if self.number_of_partitions is not None and self.number_of_partitions < 1:
             message = f"number_of_partitions must be at least 1, not {self.number_of_partitions}"
             raise TopologyError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Branched(Generic[K, V]):
+    """What a branch of a split stream is called, and what happens with it at once.
+
+    Args:
+        name: Ends the branch's name; left out, its number.
+        function: Makes of the branch the stream that is given for it; if it gives None, none is.
+        consumer: Called with the branch, which is then not given.
+
+    Raises:
+        TopologyError: If there are both a function and a consumer.
+    """
+
+    name: str | None = None
+    function: Callable[[KStream[K, V]], KStream[Any, Any] | None] | None = None
+    consumer: Callable[[KStream[K, V]], object] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the name."""
+        validate_name(self.name)
+        if self.function is not None and self.consumer is not None:
+            message = "Branched takes a function or a consumer, not both"
+            raise TopologyError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Printed(Generic[K, V]):
+    """How a stream is printed: a line `[label]: text` per record.
+
+    Args:
+        path: The file to append to; left out, standard output.
+        label: Left out, the name of the stream's node.
+        mapper: `(key, value) -> text`; left out, `key, value`.
+        name: Name of the node.
+    """
+
+    path: Path | None = None
+    label: str | None = None
+    mapper: Callable[[K, V], str] | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the name."""
+        validate_name(self.name)
 
 
 @dataclass(frozen=True, slots=True)

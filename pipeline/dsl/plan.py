@@ -11,24 +11,36 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import TopologyError
 from pipeline.operators.stateless import Filter
-from pipeline.topology.nodes import InternalTopic
+from pipeline.topology.nodes import InternalTopic, SinkNode, SourceNode
 from pipeline.topology.topology import Topology
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from pipeline.operators.tables import ValueGetter
     from pipeline.processor.operator import OperatorContext
     from pipeline.serde.api import Serde
-    from pipeline.state.api import StoreBuilder
 
 
 @dataclass(slots=True)
 class Plan:
-    """The steps of one `StreamsBuilder`, and the one counter that names processors and stores."""
+    """The steps of one `StreamsBuilder`, and the one counter that names processors and stores.
+
+    Args:
+        steps: What `build` does, in order.
+        counter: The next number.
+        graces_ms: How long windows stay open after their end, by the node that aggregates them (`GracePeriodGraphNode`).
+    """
 
     steps: list[Callable[[Topology], object]] = field(default_factory=list)
     counter: int = 0
+    graces_ms: dict[str, int] = field(default_factory=dict)
+    null_key_joins: set[str] = field(default_factory=set)
+    """Nodes of left and outer joins: they have a use for records without a key."""
+    join_repartitions: dict[str, str] = field(default_factory=dict)
+    """Stream node to the source that reads it back for joins; the last one, if there are several."""
+    keeps_null_keys: frozenset[str] = frozenset()
+    """Nodes upstream of those joins, once a build has found them."""
 
     def processor_name(self, prefix: str, given: str | None = None) -> str:
         """The given name, or a generated one. The counter moves either way (`NamedInternal`)."""
@@ -41,7 +53,18 @@ class Plan:
         return self.processor_name(f"{prefix}STATE-STORE-")
 
     def build(self) -> Topology:
-        """Write all steps, in order, into a new topology."""
+        """Write all steps, in order, into a new topology.
+
+        Repartition topics keep records without a key only if a left or outer join is somewhere downstream (KIP-962,
+        `NodesWithRelaxedNullKeyJoinDownstream`). That is seen when all is written; then it is written once more.
+        """
+        topology = self._written()
+        if self.null_key_joins:
+            self.keeps_null_keys = upstream_of(topology, self.null_key_joins)
+            topology = self._written()
+        return topology
+
+    def _written(self) -> Topology:
         topology = Topology()
         for step in self.steps:
             step(topology)
@@ -58,6 +81,7 @@ class TableNode:
         store: Name of the store behind it, if it has one.
         is_materialized: Whether that store must really exist.
         sends_old_values: Whether somebody downstream wants to know what an update replaced.
+        other_stores: Further stores that its values are looked up in.
     """
 
     name: str
@@ -65,6 +89,7 @@ class TableNode:
     open_getter: Callable[[OperatorContext], ValueGetter]
     is_materialized: bool
     sends_old_values: bool = False
+    other_stores: tuple[str, ...] = ()
 
 
 def repartition(
@@ -73,7 +98,6 @@ def repartition(
     prefix: str,
     serdes: tuple[Serde[Any], Serde[Any]],
     *,
-    keeps_null_keys: bool = False,
     partitions: int | None = None,
     partitioner: Callable[[str, Any, Any, int], int | None] | None = None,
 ) -> str:
@@ -84,7 +108,6 @@ def repartition(
         parent: The node to repartition.
         prefix: Names the topic, with `-repartition`; generated prefixes give generated node names.
         serdes: Of keys and values.
-        keeps_null_keys: Whether somebody downstream wants records without a key (left joins: KIP-962).
         partitions: Fixed number of partitions.
         partitioner: Chooses partitions instead of Kafka's default.
 
@@ -96,10 +119,10 @@ def repartition(
     if not _is_generated(prefix):
         generated = [f"{topic}-sink", f"{topic}-filter", f"{topic}-source"]
     sink, null_key_filter, source = generated
-    accept = _any_key if keeps_null_keys else _has_key
     key_serde, value_serde = serdes
 
     def write(topology: Topology) -> None:
+        accept = _any_key if null_key_filter in plan.keeps_null_keys else _has_key
         topology.add_internal_topic(InternalTopic(topic, partitions))
         topology.add_processor(null_key_filter, lambda: Filter(accept), parent, functions=(accept,))
         topology.add_sink(
@@ -111,9 +134,51 @@ def repartition(
     return source
 
 
-def add_store(topology: Topology, builder: StoreBuilder, processor: str) -> None:
-    """Add a store and connect it to one processor."""
-    topology.add_state_store(builder, processor)
+def repartition_for_join(
+    plan: Plan, parent: str, prefix: str, serdes: tuple[Serde[Any] | None, Serde[Any] | None]
+) -> str:
+    """Repartition a stream for a join (`KStreamImpl.repartitionForJoin`).
+
+    Joins without a name share one topic per stream: the last one that was made for it. Names are counted all the same.
+
+    Args:
+        plan: Where the steps go.
+        parent: The stream's node.
+        prefix: Names the topic, with `-repartition`: the stream's node, or what the join is named.
+        serdes: Of keys and values.
+
+    Returns:
+        Name of the source that reads the records back.
+    """
+    known = plan.join_repartitions.get(parent)
+    if known is not None and prefix == parent:
+        plan.counter += 3
+        return known
+    where = f"repartition topic {prefix}"
+    source = repartition(
+        plan, parent, prefix, (serde_of(serdes[0], "keys", where), serde_of(serdes[1], "values", where))
+    )
+    plan.join_repartitions[parent] = source
+    return source
+
+
+def upstream_of(topology: Topology, nodes: Iterable[str]) -> frozenset[str]:
+    """The nodes that records pass before they reach `nodes`, also through repartition topics; with `nodes` themselves."""
+    above = {name: set(node.parents) for name, node in topology.nodes.items()}
+    sinks = [node for node in topology.nodes.values() if isinstance(node, SinkNode)]
+    for node in topology.nodes.values():
+        if isinstance(node, SourceNode):
+            above[node.name] |= {
+                sink.name for sink in sinks if sink.topic in topology.internal_topics.keys() & node.topics
+            }
+    found: set[str] = set()
+    waiting = list(nodes)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += above[name]
+    return frozenset(found)
 
 
 def serde_of(serde: Serde[Any] | None, what: str, where: str) -> Serde[Any]:
@@ -124,7 +189,9 @@ def serde_of(serde: Serde[Any] | None, what: str, where: str) -> Serde[Any]:
     """
     if serde is None:
         message = f"{where} needs a serde for its {what}"
-        raise TopologyError(message, hint="Pass it in Grouped, Materialized, Produced, Joined or Repartitioned.")
+        raise TopologyError(
+            message, hint="Pass it in Grouped, Materialized, Produced, Joined, StreamJoined or Repartitioned."
+        )
     return serde
 
 

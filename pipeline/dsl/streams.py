@@ -1,4 +1,4 @@
-"""`KStream`, `KGroupedStream`, `TimeWindowedKStream`, `KTable`, `GlobalKTable`: what users chain together.
+"""`KStream`, `KGroupedStream`, windowed streams, `KTable`, `GlobalKTable`: what users chain together.
 
 They stand in one module because each makes the others. Bodies only append steps to the plan of the builder.
 """
@@ -6,28 +6,56 @@ They stand in one module because each makes the others. Bodies only append steps
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from pipeline.dsl.arity import joiner_with_key, with_key
-from pipeline.dsl.options import Grouped, Joined, Materialized, Produced, Repartitioned, name_of
-from pipeline.dsl.plan import Plan, TableNode, repartition, serde_of
+from pipeline.dsl.branching import BranchedKStream
+from pipeline.dsl.emit_strategy import EmitStrategy
+from pipeline.dsl.options import (
+    Grouped,
+    Joined,
+    Materialized,
+    Named,
+    Printed,
+    Produced,
+    Repartitioned,
+    StreamJoined,
+    name_of,
+)
+from pipeline.dsl.plan import Plan, TableNode, repartition, repartition_for_join, serde_of
+from pipeline.dsl.stream_joins import JoinArguments, JoinInput, JoinKind, join_streams
+from pipeline.dsl.stream_to_table import read_as_table
+from pipeline.dsl.windowed import (
+    SESSION_COUNT,
+    SessionAggregator,
+    burn_store_name,
+    covered,
+    session_aggregate,
+    session_reducer,
+    window_aggregate,
+    windowed_store,
+)
 from pipeline.errors import TopologyError
-from pipeline.operators.aggregations import Aggregator, StreamAggregate, StreamWindowAggregate
+from pipeline.operators.aggregations import Aggregator, StreamAggregate
 from pipeline.operators.joins import StreamTableJoin, StreamTableLeftJoin
+from pipeline.operators.printing import Print
+from pipeline.operators.process import UserFixedKeyProcessor
+from pipeline.operators.sessions import session_store_getter
 from pipeline.operators.stateless import Filter, FlatMap, FlatMapValues, Map, MapKey, MapValues, PassThrough, Peek
+from pipeline.operators.suppress import Suppress, suppressed_getter
 from pipeline.operators.tables import ToStream, store_getter, window_store_getter
 from pipeline.serde.primitives import LONG
-from pipeline.serde.windowed import windowed
+from pipeline.serde.windowed import session_windowed, windowed_of_size_ms
 from pipeline.state.api import StoreBuilder, StoreKind
-from pipeline.windows import TimeWindows, Windowed, millis
+from pipeline.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windowed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pipeline.dsl.options import Named
+    from pipeline.dsl.suppressed import Suppressed
     from pipeline.operators.tables import ValueGetter
     from pipeline.processor.api import Processor
+    from pipeline.processor.fixed_key import FixedKeyProcessor
     from pipeline.processor.operator import Operator, OperatorContext
     from pipeline.serde.api import Serde
     from pipeline.topology.topology import Topology
@@ -134,6 +162,48 @@ class KStream(Generic[K, V]):
         self._plan.steps.append(write)
         return self._rekeyed(name, None, None)
 
+    def process_values(
+        self, supplier: Callable[[], FixedKeyProcessor[K, V]], *state_stores: str, named: Named | None = None
+    ) -> KStream[K, Any]:
+        """Run a `FixedKeyProcessor` on each record; it may use the named stores. Keys stay; the value serde is forgotten.
+
+        Args:
+            supplier: Gives a new processor on each call; a class will do.
+            state_stores: Names of stores added by `StreamsBuilder.add_state_store`.
+            named: Name of the node.
+        """
+        name = name_of(named) or self._plan.processor_name("KSTREAM-PROCESSVALUES-")  # a given name uses up no number
+        self._add(name, lambda: UserFixedKeyProcessor(supplier()), supplier)
+        self._plan.steps.append(lambda topology: topology.connect_processor_and_state_stores(name, *state_stores))
+        return self._with_values(name)
+
+    def split(self, *, named: Named | None = None) -> BranchedKStream[K, V]:
+        """Split the stream: `split().branch(predicate, …)…default_branch()` or `.no_default_branch()`."""
+        name = self._plan.processor_name("KSTREAM-BRANCH-", name_of(named))
+        return BranchedKStream.of(self._plan, self._node, name, lambda node: replace(self, _node=node))
+
+    def print(self, printed: Printed[K, V] | None = None) -> None:
+        """Print each record, to look at it: `[label]: key, value`. Printing is not part of any transaction."""
+        options: Printed[K, V] = printed or Printed()
+        label, mapper = options.label or self._node, options.mapper or _key_and_value
+        node_name = Named(options.name) if options.name else None
+        self._append("KSTREAM-PRINTER-", node_name, lambda: Print(label, mapper, options.path), mapper)
+
+    def to_table(self, materialized: Materialized[K, V] | None = None, *, named: Named | None = None) -> KTable[K, V]:
+        """Read the stream as a table: the last value per key counts, a null value deletes, a null key is dropped.
+
+        Args:
+            materialized: How it is stored. Without a name it is stored only if something downstream needs it.
+            named: Name of the table's node and, with `-repartition`, of the repartition topic if keys may have changed.
+        """
+        options: Materialized[K, V] = materialized or Materialized()
+        name = self._plan.processor_name("KSTREAM-TOTABLE-", name_of(named))
+        store_name = options.name or self._plan.store_name("KSTREAM-TOTABLE-")
+        keys, values = options.key_serde or self._key_serde, options.value_serde or self._value_serde
+        stream = self._repartitioned(name, keys, values) if self._repartition_required else self
+        node = read_as_table(self._plan, stream._node, name, store_name, (keys, values), options)  # noqa: SLF001
+        return KTable(self._plan, node, stream._sources, keys, values)  # noqa: SLF001 - the same class
+
     def repartition(self, repartitioned: Repartitioned[K, V] | None = None) -> KStream[K, V]:
         """Send the stream through a topic of the application's own, partitioned by the current key."""
         options: Repartitioned[K, V] = repartitioned or Repartitioned()
@@ -169,49 +239,116 @@ class KStream(Generic[K, V]):
             self._plan, name, self._sources, options.key_serde, value_serde, options.name, _repartition_required=True
         )
 
+    @overload
+    def join(
+        self, other: KTable[Any, VO], joiner: Callable[..., V2], *, joined: Joined[K, V, VO] | None = None
+    ) -> KStream[K, V2]: ...
+
+    @overload
     def join(
         self,
-        other: KTable[Any, VO] | GlobalKTable[Any, VO],
+        other: GlobalKTable[Any, VO],
         joiner: Callable[..., V2],
         *,
+        key: Callable[[K, V], Any],
+        named: Named | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def join(
+        self,
+        other: KStream[K, VO],
+        joiner: Callable[..., V2],
+        windows: JoinWindows,
+        *,
+        joined: StreamJoined[K, V, VO] | None = None,
+    ) -> KStream[K, V2]: ...
+
+    def join(
+        self,
+        other: KTable[Any, VO] | GlobalKTable[Any, VO] | KStream[K, VO],
+        joiner: Callable[..., V2],
+        windows: JoinWindows | None = None,
+        *,
         key: Callable[[K, V], Any] | None = None,
-        joined: Joined[K, V, VO] | None = None,
+        joined: Joined[K, V, VO] | StreamJoined[K, V, VO] | None = None,
         named: Named | None = None,
     ) -> KStream[K, V2]:
-        """Look each record up in a table; records without a match are dropped.
+        """Look each record up in a table, or join it with the records of another stream that are near in time.
+
+        Records without a match are dropped. A join with a table happens when the stream's record comes, with the table as it is
+        then; a join of two streams happens when the later of both records comes.
 
         Args:
-            other: The table. A `KTable` must have as many partitions as this stream; a `GlobalKTable` any number.
-            joiner: `(value, table_value)` or `(key, value, table_value)`, told by its parameters.
+            other: A `KTable` or a `KStream` must have as many partitions as this stream; a `GlobalKTable` any number.
+            joiner: `(value, other_value)` or `(key, value, other_value)`, told by its parameters.
+            windows: How far apart records of both streams may be; for a `KStream`, and only there.
             key: `(key, value) -> key` to look up; for a `GlobalKTable`, and only there.
-            joined: Serdes and name, for a `KTable`.
+            joined: Serdes and names: `Joined` for a `KTable`, `StreamJoined` for a `KStream`.
             named: Name of the node, for a `GlobalKTable`.
 
         Raises:
-            TopologyError: If `key` is missing for a `GlobalKTable`, or given for a `KTable`.
+            TopologyError: If an argument is missing, or does not belong to this kind of join.
         """
-        if isinstance(other, GlobalKTable):
-            return self._join_global("KSTREAM-JOIN-", StreamTableJoin, other, joiner, key, named)
-        _refuse_key(key)
-        return self._join_table("KSTREAM-JOIN-", StreamTableJoin, other, joiner, joined or Joined())
+        arguments = JoinArguments(windows, key, joined, named)
+        return self._join(JoinKind.INNER, other, joiner, arguments)
+
+    @overload
+    def left_join(
+        self, other: KTable[Any, VO], joiner: Callable[..., V2], *, joined: Joined[K, V, VO] | None = None
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: GlobalKTable[Any, VO],
+        joiner: Callable[..., V2],
+        *,
+        key: Callable[[K, V], Any],
+        named: Named | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KStream[K, VO],
+        joiner: Callable[..., V2],
+        windows: JoinWindows,
+        *,
+        joined: StreamJoined[K, V, VO] | None = None,
+    ) -> KStream[K, V2]: ...
 
     def left_join(
         self,
-        other: KTable[Any, VO] | GlobalKTable[Any, VO],
+        other: KTable[Any, VO] | GlobalKTable[Any, VO] | KStream[K, VO],
         joiner: Callable[..., V2],
+        windows: JoinWindows | None = None,
         *,
         key: Callable[[K, V], Any] | None = None,
-        joined: Joined[K, V, VO] | None = None,
+        joined: Joined[K, V, VO] | StreamJoined[K, V, VO] | None = None,
         named: Named | None = None,
     ) -> KStream[K, V2]:
-        """Look each record up in a table; records without a match are joined with None.
+        """The same, but records of this stream without a match are joined with None.
 
-        Arguments and errors are those of `join`.
+        With another stream that is known only when the record's window, and the grace, are over in stream time. Arguments and
+        errors are those of `join`.
         """
-        if isinstance(other, GlobalKTable):
-            return self._join_global("KSTREAM-LEFTJOIN-", StreamTableLeftJoin, other, joiner, key, named)
-        _refuse_key(key)
-        return self._join_table("KSTREAM-LEFTJOIN-", StreamTableLeftJoin, other, joiner, joined or Joined())
+        arguments = JoinArguments(windows, key, joined, named)
+        return self._join(JoinKind.LEFT, other, joiner, arguments)
+
+    def outer_join(
+        self,
+        other: KStream[K, VO],
+        joiner: Callable[..., V2],
+        windows: JoinWindows,
+        *,
+        joined: StreamJoined[K, V, VO] | None = None,
+    ) -> KStream[K, V2]:
+        """Join two streams; records of either one without a match are joined with None, when their window is over.
+
+        Arguments are those of `join`.
+        """
+        return self._join_stream(JoinKind.OUTER, other, joiner, windows, joined or StreamJoined())
 
     def to(self, topic: str | Callable[[K, V, int], str], produced: Produced[K, V] | None = None) -> None:
         """Write the stream to a topic, or to the topic that `topic(key, value, timestamp_ms)` names."""
@@ -247,7 +384,6 @@ class KStream(Generic[K, V]):
         key_serde: Serde[K] | None,
         value_serde: Serde[V] | None,
         *,
-        keeps_null_keys: bool = False,
         partitions: int | None = None,
         partitioner: Callable[[str, Any, Any, int], int | None] | None = None,
     ) -> KStream[K, V]:
@@ -258,11 +394,26 @@ class KStream(Generic[K, V]):
             self._node,
             prefix,
             (keys, values),
-            keeps_null_keys=keeps_null_keys,
             partitions=partitions,
             partitioner=partitioner,
         )
         return KStream(self._plan, source, frozenset({source}), keys, values)
+
+    def _join(
+        self,
+        kind: JoinKind,
+        other: KTable[Any, VO] | GlobalKTable[Any, VO] | KStream[K, VO],
+        joiner: Callable[..., V2],
+        arguments: JoinArguments,
+    ) -> KStream[K, V2]:
+        if isinstance(other, KStream):
+            return self._join_stream(kind, other, joiner, *arguments.of_stream())
+        is_inner = kind is JoinKind.INNER
+        prefix = "KSTREAM-JOIN-" if is_inner else "KSTREAM-LEFTJOIN-"
+        operator: type[StreamTableJoin | StreamTableLeftJoin] = StreamTableJoin if is_inner else StreamTableLeftJoin
+        if isinstance(other, GlobalKTable):
+            return self._join_global(operator, other, joiner, *arguments.of_global_table())
+        return self._join_table(prefix, operator, other, joiner, arguments.of_table())
 
     def _join_table(
         self,
@@ -272,15 +423,34 @@ class KStream(Generic[K, V]):
         joiner: Callable[..., V2],
         joined: Joined[K, V, VO],
     ) -> KStream[K, V2]:
-        stream = self
-        if self._repartition_required:
-            stream = self._repartitioned(
-                joined.name or self._node,
-                joined.key_serde,
-                joined.value_serde,
-                keeps_null_keys=operator is StreamTableLeftJoin,
-            )
+        stream = self._for_join(joined.name or self._node, joined.key_serde, joined.value_serde)
         return stream._joined(prefix, operator, table, joiner, joined)  # noqa: SLF001 - the same class
+
+    def _for_join(self, prefix: str, key_serde: Serde[K] | None, value_serde: Serde[V] | None) -> KStream[K, V]:
+        """This stream as a join can use it: repartitioned where keys may have changed."""
+        keys, values = key_serde or self._key_serde, value_serde or self._value_serde
+        if not self._repartition_required:
+            return replace(self, _key_serde=keys, _value_serde=values)
+        source = repartition_for_join(self._plan, self._node, prefix, (keys, values))
+        return KStream(self._plan, source, frozenset({source}), keys, values)
+
+    def _join_stream(
+        self,
+        kind: JoinKind,
+        other: KStream[K, VO],
+        joiner: Callable[..., V2],
+        windows: JoinWindows,
+        joined: StreamJoined[K, V, VO],
+    ) -> KStream[K, V2]:
+        name = joined.name
+        left = self._for_join(f"{name}-left" if name else self._node, joined.key_serde, joined.value_serde)
+        right = other._for_join(f"{name}-right" if name else other._node, joined.key_serde, joined.other_value_serde)
+        inputs = left._as_join_input(), right._as_join_input()  # noqa: SLF001 - the same class
+        node = join_streams(self._plan, kind, *inputs, joiner, windows, joined)
+        return KStream(self._plan, node, inputs[0].sources | inputs[1].sources, inputs[0].key_serde, None)
+
+    def _as_join_input(self) -> JoinInput:
+        return JoinInput(self._node, self._sources, self._key_serde, self._value_serde)
 
     def _joined(
         self,
@@ -300,27 +470,28 @@ class KStream(Generic[K, V]):
             topology.add_processor(
                 name, lambda: operator(node.open_getter, _own_key, function), parent, functions=(operator, joiner)
             )
-            topology.connect_processor_and_state_stores(name, node.store)
+            topology.connect_processor_and_state_stores(name, node.store, *node.other_stores)
             topology.copartition(sources)
 
         self._plan.steps.append(write)
-        return KStream(self._plan, name, sources, joined.key_serde or self._key_serde, None, self._repartition_required)
+        if operator is StreamTableLeftJoin:
+            self._plan.null_key_joins.add(name)
+        return KStream(self._plan, name, sources, joined.key_serde or self._key_serde, None)
 
     def _join_global(
         self,
-        prefix: str,
         operator: type[StreamTableJoin | StreamTableLeftJoin],
         table: GlobalKTable[Any, VO],
         joiner: Callable[..., V2],
-        key: Callable[[K, V], Any] | None,
+        key: Callable[[Any, Any], Any],
         named: Named | None,
     ) -> KStream[K, V2]:
-        if key is None:
-            message = "A join with a global table needs key=, a function of (key, value) that gives the key to look up"
-            raise TopologyError(message)
         function = joiner_with_key(joiner)
-        mapper = cast("Callable[[Any, Any], Any]", key)
-        node = self._append(prefix, named, lambda: operator(table.open_getter, mapper, function), operator, joiner, key)
+        # Inner joins are called so as well (`KStreamImpl.doGlobalTableJoin`).
+        prefix = "KSTREAM-LEFTJOIN-"
+        node = self._append(prefix, named, lambda: operator(table.open_getter, key, function), operator, joiner, key)
+        if operator is StreamTableLeftJoin:
+            self._plan.null_key_joins.add(node)
         return KStream(self._plan, node, self._sources, self._key_serde, None, self._repartition_required)
 
 
@@ -370,8 +541,18 @@ class KGroupedStream(Generic[K, V]):
         options: Materialized[K, VO] = materialized or Materialized()
         return self._aggregate("KSTREAM-AGGREGATE-", Aggregator(*functions), functions, options, named)
 
-    def windowed_by(self, windows: TimeWindows) -> TimeWindowedKStream[K, V]:
+    @overload
+    def windowed_by(self, windows: TimeWindows | SlidingWindows | UnlimitedWindows) -> TimeWindowedKStream[K, V]: ...
+
+    @overload
+    def windowed_by(self, windows: SessionWindows) -> SessionWindowedKStream[K, V]: ...
+
+    def windowed_by(
+        self, windows: TimeWindows | SlidingWindows | UnlimitedWindows | SessionWindows
+    ) -> TimeWindowedKStream[K, V] | SessionWindowedKStream[K, V]:
         """Aggregate per key and window."""
+        if isinstance(windows, SessionWindows):
+            return SessionWindowedKStream(self, windows)
         return TimeWindowedKStream(self, windows)
 
     def _aggregate(
@@ -430,16 +611,30 @@ class TimeWindowedKStream(Generic[K, V]):
     """A grouped stream in windows (`org.apache.kafka.streams.kstream.TimeWindowedKStream`).
 
     A window takes records until stream time has passed its end by the grace period; later ones are counted as dropped.
-    Records with a null key are not aggregated; null values are.
+    Records with a null key are not aggregated; null values are, except in sliding windows.
     """
 
     _grouped: KGroupedStream[K, V]
-    _windows: TimeWindows
+    _windows: TimeWindows | SlidingWindows | UnlimitedWindows
+    _emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
+
+    def emit_strategy(self, emit_strategy: EmitStrategy) -> TimeWindowedKStream[K, V]:
+        """The same windows, forwarded at every update or once when they have closed.
+
+        Raises:
+            TopologyError: If windows without end are to be forwarded when they close.
+        """
+        if isinstance(self._windows, UnlimitedWindows) and emit_strategy is EmitStrategy.ON_WINDOW_CLOSE:
+            message = "ON_WINDOW_CLOSE emit strategy cannot be used for UnlimitedWindows: they never close"
+            raise TopologyError(message)
+        return replace(self, _emit=emit_strategy)
 
     def count(
         self, materialized: Materialized[K, int] | None = None, *, named: Named | None = None
     ) -> KTable[Windowed[K], int]:
         """Number of records per key and window."""
+        if not isinstance(self._windows, SlidingWindows):
+            burn_store_name(self._grouped._plan, materialized)  # noqa: SLF001 - two halves of one operation
         return self._aggregate("KSTREAM-AGGREGATE-", COUNT, (), _counted(materialized), named)
 
     def reduce(
@@ -481,20 +676,107 @@ class TimeWindowedKStream(Generic[K, V]):
         plan = grouped._plan  # noqa: SLF001 - two halves of one operation
         store_name = options.name or plan.store_name(prefix)
         name = plan.processor_name(prefix, name_of(named))
-        store = replace(
+        store = windowed_store(
             grouped._store(options, store_name, StoreKind.TIMESTAMPED_WINDOW),  # noqa: SLF001 - two halves
-            retention_ms=_retention_ms(options, windows, store_name),
-            window_size_ms=windows.size_ms,
+            options,
+            windows,
+            self._emit,
         )
         node = TableNode(name, store_name, lambda c: window_store_getter(c, store_name), is_materialized=True)
+        plan.graces_ms[name] = windows.grace_ms
 
         def operator() -> Operator:
-            return StreamWindowAggregate(store_name, windows, aggregator, send_old_values=node.sends_old_values)
+            return window_aggregate(store, windows, aggregator, send_old_values=node.sends_old_values)
 
-        covered = (*functions, windows.size_ms, windows.advance_ms, windows.grace_ms)
-        sources = grouped._append(node, store, operator, covered)  # noqa: SLF001 - two halves of one operation
-        key_serde = windowed(store.key_serde, timedelta(milliseconds=windows.size_ms))
+        sources = grouped._append(node, store, operator, covered(functions, windows, self._emit))  # noqa: SLF001
+        key_serde = windowed_of_size_ms(store.key_serde, windows.size_ms)
         return KTable(plan, node, sources, key_serde, store.value_serde)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionWindowedKStream(Generic[K, V]):
+    """A grouped stream in sessions (`org.apache.kafka.streams.kstream.SessionWindowedKStream`).
+
+    A record between two sessions merges them: the old ones are deleted, with a tombstone each, and the merged one appears.
+    A record that would belong to a session which ended more than gap and grace before stream time is counted as dropped.
+    Records with a null key are not aggregated; null values are.
+    """
+
+    _grouped: KGroupedStream[K, V]
+    _windows: SessionWindows
+    _emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
+
+    def emit_strategy(self, emit_strategy: EmitStrategy) -> SessionWindowedKStream[K, V]:
+        """The same sessions, forwarded at every update or once when they have closed."""
+        return replace(self, _emit=emit_strategy)
+
+    def count(
+        self, materialized: Materialized[K, int] | None = None, *, named: Named | None = None
+    ) -> KTable[Windowed[K], int]:
+        """Number of records per key and session."""
+        burn_store_name(self._grouped._plan, materialized)  # noqa: SLF001 - two halves of one operation
+        return self._aggregate("KSTREAM-AGGREGATE-", SESSION_COUNT, (), _counted(materialized), named)
+
+    def reduce(
+        self,
+        reducer: Callable[[V, V], V],
+        materialized: Materialized[K, V] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[Windowed[K], V]:
+        """Combine values per key and session: `reducer(aggregate, value)`; merged sessions are combined in the same way."""
+        options = _valued(materialized, self._grouped._value_serde)  # noqa: SLF001 - two halves of one operation
+        return self._aggregate("KSTREAM-REDUCE-", session_reducer(reducer), (reducer,), options, named)
+
+    def aggregate(
+        self,
+        initializer: Callable[[], VO],
+        aggregator: Callable[[K, V, VO], VO],
+        merger: Callable[[K, VO, VO], VO],
+        materialized: Materialized[K, VO] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[Windowed[K], VO]:
+        """Combine values per key and session.
+
+        Args:
+            initializer: Gives the aggregate of nothing.
+            aggregator: `(key, value, aggregate) -> aggregate`; None deletes the session.
+            merger: `(key, aggregate, other_aggregate) -> aggregate`: what becomes of sessions that a record connects.
+            materialized: How the sessions are stored.
+            named: Name of the node.
+        """
+        functions = initializer, aggregator, merger
+        options: Materialized[K, VO] = materialized or Materialized()
+        how = SessionAggregator(Aggregator(initializer, aggregator), merger)
+        return self._aggregate("KSTREAM-AGGREGATE-", how, functions, options, named)
+
+    def _aggregate(
+        self,
+        prefix: str,
+        aggregator: SessionAggregator,
+        functions: tuple[Any, ...],
+        options: Materialized[K, Any],
+        named: Named | None,
+    ) -> KTable[Windowed[K], Any]:
+        grouped, windows = self._grouped, self._windows
+        plan = grouped._plan  # noqa: SLF001 - two halves of one operation
+        store_name = options.name or plan.store_name(prefix)
+        name = plan.processor_name(prefix, name_of(named))
+        store = windowed_store(
+            grouped._store(options, store_name, StoreKind.SESSION),  # noqa: SLF001 - two halves
+            options,
+            windows,
+            self._emit,
+        )
+        node = TableNode(name, store_name, lambda c: session_store_getter(c, store_name), is_materialized=True)
+        plan.graces_ms[name] = windows.retention_ms
+
+        def operator() -> Operator:
+            return session_aggregate(store, windows, aggregator, send_old_values=node.sends_old_values)
+
+        sources = grouped._append(node, store, operator, covered(functions, windows, self._emit))  # noqa: SLF001
+        return KTable(plan, node, sources, session_windowed(store.key_serde), store.value_serde)
 
 
 @dataclass(frozen=True, slots=True)
@@ -522,6 +804,47 @@ class KTable(Generic[K, V]):
         parent = self._node.name
         self._plan.steps.append(lambda topology: topology.add_processor(name, ToStream, parent, functions=()))
         return KStream(self._plan, name, self.sources, self._key_serde, self._value_serde)
+
+    def suppress(self, suppressed: Suppressed) -> KTable[K, V]:
+        """The same table, with fewer updates: those that `suppressed` lets through, the last one per key.
+
+        Raises:
+            TopologyError: At `build()`, if a window's close is waited for and there are no windows.
+        """
+        name = suppressed.name or self._plan.processor_name("KTABLE-SUPPRESS-")
+        config = suppressed.buffer_config
+        store = StoreBuilder(
+            f"{name}-store" if suppressed.name else self._plan.store_name("KTABLE-SUPPRESS-"),
+            StoreKind.BUFFER,
+            serde_of(self._key_serde, "keys", name),
+            serde_of(self._value_serde, "values", name),
+            persistent=False,
+            logging=config.logging,
+            log_config=config.log_config,
+        )
+        parent = self.send_old_values()
+        graces_ms = self._plan.graces_ms
+
+        def write(topology: Topology) -> None:
+            rules = suppressed.rules(topology, graces_ms, parent.name)
+            covered = suppressed.covered()
+            topology.add_processor(name, lambda: Suppress(name, store.name, rules), parent.name, functions=covered)
+            topology.add_state_store(store, name)
+
+        self._plan.steps.append(write)
+        node = TableNode(
+            name,
+            store.name,
+            lambda c: suppressed_getter(c, store.name, parent.open_getter),
+            is_materialized=True,
+            other_stores=(parent.store, *parent.other_stores),
+        )
+        return KTable(self._plan, node, self.sources, self._key_serde, self._value_serde)
+
+    def send_old_values(self) -> TableNode:
+        """Make sure that updates tell what they replaced; for the operators that want to know."""
+        self._node.sends_old_values = True
+        return self.materialize()
 
     def materialize(self) -> TableNode:
         """Make sure that there is a store to look values up in; for the operators that need one."""
@@ -559,24 +882,9 @@ def _valued(materialized: Materialized[Any, V] | None, serde: Serde[V] | None) -
     return options if options.value_serde is not None else replace(options, value_serde=serde)
 
 
-def _retention_ms(options: Materialized[Any, Any], windows: TimeWindows, store: str) -> int:
-    if options.retention is None:
-        return windows.retention_ms
-    retention_ms = millis(options.retention, "retention")
-    if retention_ms < windows.retention_ms:
-        message = (
-            f"Store {store} keeps windows for {retention_ms} ms, less than "
-            f"their size and grace together ({windows.retention_ms} ms)"
-        )
-        raise TopologyError(message)
-    return retention_ms
+def _key_and_value(key: object, value: object) -> str:
+    return f"{key}, {value}"
 
 
 def _own_key(key: Any, _value: object) -> Any:
     return key
-
-
-def _refuse_key(key: object) -> None:
-    if key is not None:
-        message = "key= belongs to a join with a global table"
-        raise TopologyError(message, hint="Use select_key() first to join a table by another key.")

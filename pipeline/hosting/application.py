@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pipeline.config import load_attribute
@@ -99,6 +100,18 @@ def load_application(
         raise TopologyError(message, hint="End the function with `return builder.build()`.")
     directory = project.state_directory(config)
     return Application(config, chosen, topology, project.kafka, directory, published or {})
+
+
+def with_topics(application: Application, admin: Admin) -> Application:
+    """The application with the topics that its patterns match now; without patterns, itself.
+
+    Kafka's internal topics and the application's own are left out.
+    """
+    if not application.topology.has_patterns:
+        return application
+    own = re.compile(rf"{re.escape(application.id)}-.*-(changelog|repartition)")
+    topics = [topic for topic in admin.list_topics() if not topic.startswith("__") and not own.fullmatch(topic)]
+    return replace(application, topology=application.topology.resolved(topics))
 
 
 def prepare(application: Application, admin: Admin) -> Layout:

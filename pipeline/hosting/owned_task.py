@@ -6,11 +6,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config import EXACTLY_ONCE
-from pipeline.errors import StreamsError
+from pipeline.errors import StreamsError, TaskMigratedError
 from pipeline.hosting.task_state import open_backend, restore
 from pipeline.kafka.producer import IdempotentProducer, KafkaCollector, OffsetCommitter, TransactionalProducer
 from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task
+from pipeline.runtime.task import Task, TaskCommit
 from pipeline.topology.nodes import AutoOffsetReset
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ class OwnedTask:
         self.inputs = layout.tasks[task_id]
         self.committed: Mapping[TopicPartition, CommittedOffset] = {}
         self.restored_records = 0
+        self._own_commits: list[dict[TopicPartition, int]] = []
         self._application = application
         self._admin = admin
         self._clock = clock
@@ -99,6 +100,8 @@ class OwnedTask:
         self._task: Task | None = None
         self._producer: TransactionalProducer | IdempotentProducer | None = None
         self._committer: OffsetCommitter | None = None
+        self._commit = TaskCommit({}, ())
+        self._changelog_ends: Mapping[TopicPartition, int] = {}
 
     @property
     def task(self) -> Task:
@@ -118,11 +121,13 @@ class OwnedTask:
         """
         self._producer = producer = self._new_producer()
         self.committed = self._admin.committed(self._application.id, self.inputs)
+        self._own_commits = [{tp: committed.offset for tp, committed in self.committed.items()}]
         directory = self._application.directory / str(self.id)
         self._backend = backend = open_backend(self._application.sub_topology(self.id.sub_topology), directory)
         self._task = task = self._new_task(backend, producer)
-        kafka = self._application.kafka
-        self.restored_records = restore(task, backend, self._admin, kafka, on_restore or _silently)
+        self.restored_records = restore(
+            task, backend, self._admin, self._application.kafka, self._own_commits[-1], on_restore or _silently
+        )
         self._task.start({tp: (c.offset, c.metadata) for tp, c in self.committed.items()})
 
     def starts(self) -> dict[TopicPartition, int]:
@@ -136,12 +141,27 @@ class OwnedTask:
     def commit(self) -> None:
         """Commit everything since the last commit: records, changelogs and input offsets together; then the local state.
 
+        The three steps are methods as well, for hosts that commit several tasks at once. Errors are those of the steps.
+        """
+        self.prepare_commit()
+        self.send_commit()
+        self.finish_commit()
+
+    def prepare_commit(self) -> None:
+        """Flush the stores, which may process records, and send their changelog records."""
+        self._commit = self.task.prepare_commit()
+        offsets = {tp: offset for tp, (offset, _metadata) in self._commit.offsets.items()}
+        self._own_commits = [*self._own_commits[-1:], self._own_commits[-1] | offsets]
+
+    def send_commit(self) -> None:
+        """Make what was prepared durable in Kafka. Waits for brokers, and may do so in a thread of its own.
+
         Raises:
             TaskMigratedError: If another owner has taken over: close this one, and nothing more.
             UnknownOutcomeError: If it cannot be said whether it was committed: close, and open again.
             BrokerError: If it was refused: close, and open again.
         """
-        commit = self.task.prepare_commit()
+        commit = self._commit
         if isinstance(self._producer, TransactionalProducer):
             self._producer.commit(commit.offsets, self._application.id)
         elif self._producer is not None:
@@ -149,16 +169,40 @@ class OwnedTask:
             if self._committer is None:
                 self._committer = OffsetCommitter(self._application.kafka, self._application.id)
             self._committer.commit(commit.offsets)
-        self.task.post_commit(self._admin.end_offsets(commit.changelogs))
+        self._changelog_ends = self._admin.end_offsets(commit.changelogs)
+
+    def finish_commit(self) -> None:
+        """Bring the local state to what is durable now."""
+        self.task.post_commit(self._changelog_ends)
+
+    def check_owner(self) -> None:
+        """Find out, before taking the task over once more, whether somebody else has gone on with it.
+
+        An owner that was out of reach for longer than its transaction may be open is fenced either way: by the brokers alone,
+        or by a successor, which must not be fenced in turn.
+
+        Raises:
+            TaskMigratedError: If what is committed is from somebody else.
+            BrokerError: If the brokers do not answer.
+        """
+        committed = self._admin.committed(self._application.id, self.inputs)
+        if {tp: found.offset for tp, found in committed.items()} not in self._own_commits:
+            message = f"Task {self.id} of {self._application.id}: another owner has committed meanwhile"
+            raise TaskMigratedError(message)
 
     def checkpoint_source(self) -> StateBackend:
         """The local state, for snapshots."""
         assert self._backend is not None, f"task {self.id} is not open"  # noqa: S101 - a host's own mistake
         return self._backend
 
-    def close(self) -> None:
-        """Let go of the task. What was not committed is aborted and forgotten. Idempotent."""
-        if isinstance(self._producer, TransactionalProducer):
+    def close(self, *, abort: bool = True) -> None:
+        """Let go of the task. What was not committed is aborted and forgotten. Idempotent.
+
+        Args:
+            abort: Whether to abort the open transaction at once, so that nobody waits for its end; pointless if brokers are out
+                of reach or it is taken over again.
+        """
+        if abort and isinstance(self._producer, TransactionalProducer):
             with suppress(StreamsError):  # a successor's takeover aborts it as well
                 self._producer.abort()
         if self._task is not None:
@@ -170,6 +214,9 @@ class OwnedTask:
         if self._committer is not None:
             self._committer.close()
             self._committer = None
+        if self._producer is not None:
+            self._producer.close()  # what it still holds must not be written behind a successor's back
+            self._producer = None
 
     def _new_producer(self) -> TransactionalProducer | IdempotentProducer:
         kafka, overrides = self._application.kafka, self._application.config.streams.producer

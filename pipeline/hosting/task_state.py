@@ -35,6 +35,7 @@ def restore(
     backend: StateBackend,
     admin: Admin,
     kafka: Mapping[str, str],
+    committed: Mapping[TopicPartition, int],
     on_restore: Callable[[TopicPartition, int, int], None],
 ) -> int:
     """Apply what the local state lacks of the task's changelogs; gives the number of records.
@@ -46,15 +47,17 @@ def restore(
         backend: Its state.
         admin: Asks the brokers.
         kafka: Client properties.
+        committed: Committed offsets of the task's inputs. Read-only stores are restored from inputs, up to these.
         on_restore: Called with changelog, records so far and records expected.
 
     Raises:
         BrokerError: If the brokers do not answer.
     """
-    ranges = _missing(admin, task.restore_starts())
+    limits = {tp: committed.get(tp, 0) for tp in task.changelogs.values() if tp in task.spec.inputs}
+    ranges = _missing(admin, task.restore_starts(), limits)
     if ranges is None:
         backend.wipe()
-        ranges = _missing(admin, dict.fromkeys(task.changelogs.values(), 0)) or {}
+        ranges = _missing(admin, dict.fromkeys(task.changelogs.values(), 0), limits) or {}
     expected, restored = sum(r.size for r in ranges.values()), 0
     for tp, records in read_range(admin, kafka, ranges):
         if records:
@@ -66,9 +69,12 @@ def restore(
     return restored
 
 
-def _missing(admin: Admin, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetRange] | None:
+def _missing(
+    admin: Admin, starts: Mapping[TopicPartition, int], limits: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, OffsetRange] | None:
     """What of each changelog the local state lacks; None if it is ahead of, or behind, what they still have."""
-    first, last = admin.beginning_offsets(starts), admin.end_offsets(starts)
+    first, last = admin.beginning_offsets(starts), dict(admin.end_offsets(starts))
+    last |= {tp: max(first[tp], limit) for tp, limit in limits.items()}
     if any(start > last[tp] or 0 < start < first[tp] for tp, start in starts.items()):
         return None
     return {tp: OffsetRange(max(start, first[tp]), last[tp]) for tp, start in starts.items()}

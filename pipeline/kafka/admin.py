@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,12 +27,14 @@ from confluent_kafka.admin import (
 )
 
 from pipeline.errors import BrokerError, TopicError
-from pipeline.kafka.errors import MISSING_TOPIC, mapped_errors, streams_error
+from pipeline.kafka.errors import MISSING_TOPIC, REFUSED_LOGIN, UNREACHABLE, mapped_errors, streams_error
 from pipeline.records import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from concurrent.futures import Future
+
+    from pipeline.errors import StreamsError
 
 REQUEST_SECONDS = 15.0
 """How long one request may take before the brokers count as unreachable."""
@@ -47,8 +50,17 @@ _NOT_YET = frozenset(
     }
 )
 """A transaction is just being committed, or a broker that was just started still reads its log."""
-_NO_LEADER = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
-"""The topic was just created, or its broker just started."""
+_NO_LEADER = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError._NOENT,  # noqa: SLF001 - how the library names its own codes
+    }
+)
+"""The topic was just created, its broker just started, or there is no such partition."""
+
+RECONNECT = {"reconnect.backoff.max.ms": 1000}
+"""How often to look whether brokers are back, as Java's clients do; the library's default is 10 s."""
 
 quiet = logging.getLogger("millrace.kafka.client")
 """Where the client library's own chatter goes: nowhere, unless somebody listens."""
@@ -83,6 +95,8 @@ class TopicSpec:
 class Admin:
     """Asks brokers. Every call has a deadline; none creates a topic by accident.
 
+    Whatever goes wrong is a `BrokerError` that names the bootstrap servers; that they do not answer at all is `retriable`.
+
     Args:
         kafka: Client properties; security properties pass through.
     """
@@ -90,25 +104,27 @@ class Admin:
     def __init__(self, kafka: Mapping[str, str]) -> None:
         """Nothing is asked before the first call."""
         self._servers = kafka.get("bootstrap.servers", "")
+        refusals: list[KafkaError] = []
+        self._refusals = refusals  # not a method as callback: a client in a cycle lives until the collector comes round
+
+        def connection_failed(error: KafkaError) -> None:
+            if error.code() in REFUSED_LOGIN:
+                refusals[:] = [error]
+
+        own = {"client.id": "millrace-admin", "error_cb": connection_failed}
         with mapped_errors("use the client properties"):
-            self._client = AdminClient({**kafka, "client.id": "millrace-admin"}, logger=quiet)
+            self._client = AdminClient({**RECONNECT, **kafka, **own}, logger=quiet)
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
         """Number of partitions of those of the topics that exist."""
         names = sorted(set(topics))
         if not names:
             return {}
-        doing = f"look up topics at {self._servers}"
-        with mapped_errors(doing):
+        doing = "look up topics"
+        with self._asking(doing):
             futures = self._client.describe_topics(TopicCollection(names), request_timeout=REQUEST_SECONDS)
-        found = {}
-        for name, future in futures.items():
-            try:
-                found[name] = len(future.result(REQUEST_SECONDS + 5).partitions)
-            except KafkaException as error:
-                if error.args[0].code() not in MISSING_TOPIC:
-                    raise streams_error(error.args[0], doing) from error
-        return found
+        answers = {name: self._result(future, doing, ignore=MISSING_TOPIC) for name, future in futures.items()}
+        return {name: len(answer.partitions) for name, answer in answers.items() if answer is not None}
 
     def require(self, topics: Iterable[str], why: str) -> None:
         """Make sure that topics exist.
@@ -128,7 +144,7 @@ class Admin:
 
     def list_topics(self, prefix: str = "") -> list[str]:
         """Names of all topics that begin with `prefix`, sorted."""
-        with mapped_errors(f"list topics at {self._servers}"):
+        with self._asking("list topics"):
             topics = self._client.list_topics(timeout=REQUEST_SECONDS).topics
         return sorted(name for name in topics if name.startswith(prefix))
 
@@ -146,7 +162,7 @@ class Admin:
             if s.name not in known
         ]
         if new:
-            with mapped_errors("create topics"):
+            with self._asking("create topics"):
                 futures = self._client.create_topics(new, request_timeout=REQUEST_SECONDS)
             for name, future in futures.items():
                 self._result(future, f"create topic {name}", ignore={KafkaError.TOPIC_ALREADY_EXISTS})
@@ -162,7 +178,7 @@ class Admin:
         known = list(self.partitions(names))
         if not known:
             return
-        with mapped_errors("delete topics"):
+        with self._asking("delete topics"):
             futures = self._client.delete_topics(known, request_timeout=REQUEST_SECONDS)
         for name, future in futures.items():
             self._result(future, f"delete topic {name}", ignore=MISSING_TOPIC)
@@ -197,11 +213,12 @@ class Admin:
     def offsets_for_time(self, tps: Iterable[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
         """Per partition the first offset at or after a time; past the last record, the last stable offset.
 
-        A transaction's end has a place in the log and the broker's time, and may be what is found.
+        A transaction's end has a place in the log and the broker's time, and may be what is found. Before 1970 there is
+        nothing: negative times, which the protocol uses for other questions, count as 0.
         """
         partitions = list(tps)
         ends = self.end_offsets(partitions)
-        found = self._offsets(partitions, OffsetSpec.for_timestamp(timestamp_ms))
+        found = self._offsets(partitions, OffsetSpec.for_timestamp(max(0, timestamp_ms)))
         return {tp: ends[tp] if found[tp] < 0 else min(found[tp], ends[tp]) for tp in partitions}
 
     def committed(self, group: str, tps: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
@@ -218,12 +235,10 @@ class Admin:
         found: list[Any] = []
 
         def is_stable() -> bool:
-            try:
-                found[:] = self._committed(group, partitions)
-            except KafkaException as error:
-                if error.args[0].code() in _NOT_YET:
-                    return False
-                raise streams_error(error.args[0], f"read committed offsets of {group}") from error
+            answer = self._committed(group, partitions)
+            if answer is None:
+                return False
+            found[:] = answer.topic_partitions
             return not any(tp.error and tp.error.code() in _NOT_YET for tp in found)
 
         self._until(is_stable, f"read stable offsets of {group}", _STABLE_SECONDS)
@@ -237,11 +252,13 @@ class Admin:
         """Set a group's committed offsets; the group must have no members."""
         partitions = [ClientTopicPartition(tp.topic, tp.partition, offset) for tp, offset in offsets.items()]
         request = [ConsumerGroupTopicPartitions(group, partitions)]
-        futures = self._client.alter_consumer_group_offsets(request, request_timeout=REQUEST_SECONDS)
-        answer = self._result(futures[group], f"set offsets of {group}")
+        doing = f"set offsets of {group}"
+        with self._asking(doing):
+            futures = self._client.alter_consumer_group_offsets(request, request_timeout=REQUEST_SECONDS)
+        answer = self._result(futures[group], doing)
         for tp in answer.topic_partitions:
             if tp.error is not None:
-                raise streams_error(tp.error, f"set offsets of {group}")
+                raise self._error(tp.error, doing)
 
     def delete_group(self, group: str) -> None:
         """Delete a group and its committed offsets. Idempotent."""
@@ -284,36 +301,67 @@ class Admin:
         def has_leaders() -> bool:
             futures = self._client.list_offsets(request, isolation_level=isolation, request_timeout=REQUEST_SECONDS)
             for tp, future in futures.items():
-                answer = self._result(future, f"look up offsets at {self._servers}", ignore=_NO_LEADER)
+                answer = self._result(future, f"look up offsets of {tp.topic}-{tp.partition}", ignore=_NO_LEADER)
                 if answer is None:
+                    self._check_exists(TopicPartition(tp.topic, tp.partition))
                     return False
                 found[TopicPartition(tp.topic, tp.partition)] = answer.offset
             return True
 
-        self._until(has_leaders, f"find leaders at {self._servers}")
+        self._until(has_leaders, "find the leaders of partitions")
         return found
 
-    def _committed(self, group: str, partitions: list[ClientTopicPartition]) -> list[Any]:
+    def _check_exists(self, tp: TopicPartition) -> None:
+        """Tell a partition that does not exist from one without a leader for the moment.
+
+        Raises:
+            TopicError: If it does not exist.
+        """
+        count = self.partitions([tp.topic]).get(tp.topic)
+        if count is None or tp.partition >= count:
+            has = "does not exist" if count is None else f"has {count} partitions, and no number {tp.partition}"
+            message = f"Topic {tp.topic} {has}"
+            raise TopicError(message, hint="Create the topic, or correct its name.")
+
+    def _committed(self, group: str, partitions: list[ClientTopicPartition]) -> Any:
         request = [ConsumerGroupTopicPartitions(group, partitions)]
-        futures = self._client.list_consumer_group_offsets(
-            request, require_stable=True, request_timeout=REQUEST_SECONDS
-        )
-        answer: list[Any] = futures[group].result(REQUEST_SECONDS + 5).topic_partitions
-        return answer
+        doing = f"read committed offsets of {group}"
+        with self._asking(doing):
+            futures = self._client.list_consumer_group_offsets(
+                request, require_stable=True, request_timeout=REQUEST_SECONDS
+            )
+        return self._result(futures[group], doing, ignore=_NOT_YET)
 
     def _result(self, future: Future[Any], doing: str, *, ignore: Collection[int] = ()) -> Any:
         """A request's answer. The client must outlive its requests: a future of a collected one never ends."""
+        with self._asking(doing):
+            try:
+                return future.result(REQUEST_SECONDS + 5)
+            except KafkaException as error:
+                if error.args[0].code() not in ignore:
+                    raise
+        return None
+
+    @contextmanager
+    def _asking(self, doing: str) -> Iterator[None]:
         try:
-            return future.result(REQUEST_SECONDS + 5)
+            yield
         except KafkaException as error:
-            if error.args[0].code() in ignore:
-                return None
-            raise streams_error(error.args[0], doing) from error
+            raise self._error(error.args[0], doing) from error
+        except TimeoutError as error:  # the future's own: the library should have given up before
+            raise self._error(KafkaError(KafkaError._TIMED_OUT), doing) from error  # noqa: SLF001
+
+    def _error(self, error: KafkaError, doing: str) -> StreamsError:
+        """The error, with its true cause: a login that is refused looks like a broker that does not answer."""
+        if error.code() in UNREACHABLE:
+            self._client.poll(0)
+            error = self._refusals.pop() if self._refusals else error
+        return streams_error(error, f"{doing} at {self._servers}")
 
     def _until(self, condition: Callable[[], bool], doing: str, seconds: float = REQUEST_SECONDS) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline:
-                message = f"Cannot {doing} within {seconds:.0f} s"
+                message = f"Cannot {doing} at {self._servers} within {seconds:.0f} s"
                 raise BrokerError(message, retriable=True)
             time.sleep(_PAUSE_SECONDS)

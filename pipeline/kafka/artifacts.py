@@ -29,37 +29,43 @@ class Artifact:
     version: str
 
 
-def find_java() -> str:
+def find_java(java_home: Path | None = None) -> str:
     """Path of a Java that is new enough.
+
+    Args:
+        java_home: Where to look before the PATH (`JAVA_HOME`).
 
     Raises:
         EmbeddedBrokerError: If there is none.
     """
-    java = shutil.which("java")
+    java = (shutil.which(java_home / "bin" / "java") if java_home is not None else None) or shutil.which("java")
     if java is None:
-        message = "No java on the PATH"
+        message = "There is no java in JAVA_HOME, nor on the PATH"
         raise EmbeddedBrokerError(message, hint=f"Install a Java {MINIMUM_JAVA} runtime; Spark needs one as well.")
-    shown = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    try:
+        shown = subprocess.run([str(java), "-version"], capture_output=True, text=True, check=False).stderr
+    except OSError as error:
+        shown = str(error)
     version = re.search(r'version "(\d+)', shown)
     if version is None or int(version[1]) < MINIMUM_JAVA:
         message = f"{java} is too old: {shown.splitlines()[0] if shown else 'it tells no version'}"
         raise EmbeddedBrokerError(message, hint=f"Install Java {MINIMUM_JAVA} or newer.")
-    return java
+    return str(java)
 
 
-def resolve(artifacts: Sequence[Artifact], target: Path) -> Path:
+def resolve(artifacts: Sequence[Artifact], target: Path, java: str) -> Path:
     """A directory with the libraries and everything they need; downloaded once, whole or not at all.
 
     Args:
         artifacts: What to fetch.
-        target: The directory. If it exists, nothing is done: no network is needed.
+        target: The directory. If it has libraries, nothing is done: no network is needed.
+        java: The Java that runs Ivy.
 
     Raises:
-        EmbeddedBrokerError: If there is no Java, or a download failed.
+        EmbeddedBrokerError: If a download failed.
     """
-    if target.is_dir():
+    if _has_libraries(target):
         return target
-    java = find_java()
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         jars = Path(scratch) / "jars"
@@ -68,7 +74,7 @@ def resolve(artifacts: Sequence[Artifact], target: Path) -> Path:
         try:
             jars.rename(target)
         except OSError:
-            if not target.is_dir():  # else somebody else was faster, with the same content
+            if not _has_libraries(target):  # else somebody else was faster, with the same content
                 raise
     return target
 
@@ -90,6 +96,10 @@ def _retrieve(java: str, artifact: Artifact, scratch: Path, jars: Path) -> None:
         raise EmbeddedBrokerError(
             message, hint="The first start needs a Maven repository; later ones work without a network."
         )
+
+
+def _has_libraries(directory: Path) -> bool:
+    return next(directory.glob("*.jar"), None) is not None
 
 
 def _ivy_jar() -> Path:

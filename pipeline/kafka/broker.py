@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipeline.errors import EmbeddedBrokerError
 from pipeline.kafka.artifacts import Artifact, find_java, resolve
+from pipeline.kafka.process import command_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 KAFKA_VERSION = "4.3.1"
 DEFAULT_PORT = 19092
@@ -23,6 +31,8 @@ _ARTIFACTS = (
 _CLUSTER_ID = "bWlsbHJhY2UtZW1iZWRkZQ"  # 16 bytes in base64, as StorageTool wants it
 _START_SECONDS = 120
 _STOP_SECONDS = 60
+_TELLING = re.compile(r"Exception|Error|ERROR|FATAL|Failed")
+"""What a line of the broker's log has that says why it did not come up."""
 
 _PROPERTIES = """process.roles=broker,controller
 node.id=1
@@ -43,6 +53,9 @@ transaction.state.log.min.isr=1
 transaction.state.log.num.partitions=4
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
+# A broker that died is let in again once its session has ended.
+broker.session.timeout.ms=5000
+broker.heartbeat.interval.ms=500
 group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=1000
 # Replayed records carry the event times of years ago: time retention would delete them within minutes.
@@ -73,13 +86,17 @@ class EmbeddedBroker:
         directory: Holds its data, settings, pid and log.
         libraries: Where Kafka's libraries are kept; filled on the first start, which needs a network.
         port: Port on the loopback interface; the controller takes the next one.
+        java_home: Where to look for Java before the PATH.
     """
 
-    def __init__(self, directory: Path, libraries: Path, port: int = DEFAULT_PORT) -> None:
+    def __init__(
+        self, directory: Path, libraries: Path, port: int = DEFAULT_PORT, *, java_home: Path | None = None
+    ) -> None:
         """Nothing is started."""
         self._directory = directory
         self._libraries = libraries / f"kafka-{KAFKA_VERSION}"
         self._port = port
+        self._java_home = java_home
 
     @property
     def bootstrap_servers(self) -> str:
@@ -94,39 +111,27 @@ class EmbeddedBroker:
     def status(self) -> BrokerStatus:
         """Whether it runs. A pid file left by a broker that died, or whose pid another process has now, does not count."""
         pid = self._live_pid()
-        return BrokerStatus(pid is not None, pid, self.bootstrap_servers)
+        port = self._port if pid is None else self._configured_port()
+        return BrokerStatus(pid is not None, pid, f"127.0.0.1:{port}")
 
     def start(self) -> BrokerStatus:
         """Start it unless it runs, and wait until it answers.
 
         Raises:
-            EmbeddedBrokerError: If there is no Java, the port is taken, the download fails, or the broker does not come
-                up (its data may be damaged).
+            EmbeddedBrokerError: If there is no Java, a port is taken, the download fails, it runs at another port, or it does
+                not come up (its data may be damaged).
         """
-        if self._live_pid() is not None:
-            self._wait_until_ready()
+        with self._locked():
+            status = self.status()
+            if not status.is_running:
+                self._launch()
+            elif status.bootstrap_servers != self.bootstrap_servers:
+                message = f"The broker in {self._directory} runs already, at {status.bootstrap_servers}"
+                raise EmbeddedBrokerError(message, hint="Use that port, or stop it first: `millrace broker stop`.")
+            elif not self._wait_for(self._answers, _START_SECONDS):
+                message = f"The broker (process {status.pid}) runs, and does not answer at {self.bootstrap_servers}"
+                raise EmbeddedBrokerError(message, hint=f"Stop it with `millrace broker stop`, see {self.log_file}.")
             return self.status()
-        java = find_java()
-        for port in (self._port, self._port + 1):
-            self._check_free(port)
-        libraries = resolve(_ARTIFACTS, self._libraries)
-        self._directory.mkdir(parents=True, exist_ok=True)
-        properties, logging = self._write_settings()
-        command = [java, "-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={logging}"]
-        command += ["-cp", f"{libraries}/*"]
-        if not (self._directory / "data" / "meta.properties").exists():
-            self._format([*command, "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(properties)])
-        with self.log_file.open("ab") as log:
-            process = subprocess.Popen(
-                [*command, "kafka.Kafka", str(properties)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        self._pid_file.write_text(str(process.pid))
-        self._wait_until_ready(process)
-        return self.status()
 
     def stop(self) -> None:
         """Stop it if it runs; kill it if it does not stop.
@@ -134,15 +139,9 @@ class EmbeddedBroker:
         Raises:
             EmbeddedBrokerError: If it cannot be stopped.
         """
-        pid = self._live_pid()
-        if pid is not None:
-            os.kill(pid, signal.SIGTERM)
-            if not self._wait_for(lambda: self._live_pid() is None, _STOP_SECONDS):
-                os.kill(pid, signal.SIGKILL)
-                if not self._wait_for(lambda: self._live_pid() is None, _STOP_SECONDS):
-                    message = f"The broker (process {pid}) cannot be stopped"
-                    raise EmbeddedBrokerError(message)
-        self._pid_file.unlink(missing_ok=True)
+        if self._directory.exists():
+            with self._locked():
+                self._terminate()
 
     def kill(self) -> None:
         """Kill it as a power failure would; for tests of recovery."""
@@ -154,7 +153,10 @@ class EmbeddedBroker:
     def reset(self) -> None:
         """Stop it and delete all its data."""
         self.stop()
-        shutil.rmtree(self._directory / "data", ignore_errors=True)
+        if self._data.is_dir():
+            shutil.rmtree(self._data)
+        else:
+            self._data.unlink(missing_ok=True)
 
     def log_tail(self, lines: int) -> str:
         """The last lines of its log; empty if it never ran."""
@@ -166,36 +168,106 @@ class EmbeddedBroker:
     def _pid_file(self) -> Path:
         return self._directory / "broker.pid"
 
-    def _write_settings(self) -> tuple[Path, Path]:
-        properties = self._directory / "server.properties"
-        data = self._directory / "data"
-        properties.write_text(_PROPERTIES.format(port=self._port, controller_port=self._port + 1, data=data.resolve()))
+    @property
+    def _properties_file(self) -> Path:
+        return (self._directory / "server.properties").resolve()
+
+    @property
+    def _data(self) -> Path:
+        return (self._directory / "data").resolve()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One process at a time starts or stops it: two starts at once must not fight for the data."""
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            lock = (self._directory / "broker.lock").open("w")
+        except OSError as error:
+            message = f"The broker's directory {self._directory} cannot be used: {error.strerror}"
+            raise EmbeddedBrokerError(message, hint="Choose another with --home or MILLRACE_HOME.") from error
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _launch(self) -> None:
+        java = find_java(self._java_home)
+        for port in (self._port, self._port + 1):
+            self._check_free(port)
+        libraries = resolve(_ARTIFACTS, self._libraries, java)
+        logging = self._write_settings()
+        command = [java, "-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={logging}"]
+        command += ["-cp", f"{libraries}/*"]
+        properties = str(self._properties_file)
+        if not (self._data / "meta.properties").exists():
+            self._format([*command, "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", properties])
+        with self.log_file.open("ab") as log:
+            begin = log.tell()
+            process = subprocess.Popen(
+                [*command, "kafka.Kafka", properties],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._pid_file.write_text(str(process.pid))
+        self._wait_for(lambda: self._answers() or process.poll() is not None, _START_SECONDS)
+        if not self._answers():
+            self._terminate()
+            raise self._not_up(begin)
+
+    def _not_up(self, begin: int) -> EmbeddedBrokerError:
+        """Why it did not come up, from its log since the given place."""
+        with self.log_file.open("rb") as log:
+            log.seek(begin)
+            lines = log.read().decode(errors="replace").splitlines()
+        telling = [line for line in lines if _TELLING.search(line)][:3] or lines[-3:]
+        message = "\n".join([f"The broker did not come up with the data in {self._data}. Its log says:", *telling])
+        hint = (
+            f"See {self.log_file}. If the data is damaged, `millrace broker start --reset` deletes it and begins anew."
+        )
+        return EmbeddedBrokerError(message, hint=hint)
+
+    def _terminate(self) -> None:
+        pid = self._live_pid()
+        if pid is not None:
+            os.kill(pid, signal.SIGTERM)
+            if not self._wait_for(lambda: self._live_pid() is None, _STOP_SECONDS):
+                os.kill(pid, signal.SIGKILL)
+                if not self._wait_for(lambda: self._live_pid() is None, _STOP_SECONDS):
+                    message = f"The broker (process {pid}) cannot be stopped"
+                    raise EmbeddedBrokerError(message)
+        self._pid_file.unlink(missing_ok=True)
+
+    def _write_settings(self) -> Path:
+        """Write the settings; gives the logging's."""
+        settings = _PROPERTIES.format(port=self._port, controller_port=self._port + 1, data=self._data)
+        self._properties_file.write_text(settings)
         logging = self._directory / "log4j2.xml"
         logging.write_text(_LOGGING)
-        return properties.resolve(), logging.resolve()
+        return logging.resolve()
 
     def _format(self, command: list[str]) -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            message = f"The broker's data directory cannot be prepared: {(done.stderr or done.stdout).strip()[-400:]}"
+            shown = (done.stderr or done.stdout).strip()[-400:]
+            message = f"The broker's data directory {self._data} cannot be prepared: {shown}"
             raise EmbeddedBrokerError(message, hint="`millrace broker start --reset` deletes it and begins anew.")
 
     def _live_pid(self) -> int | None:
         """The broker's process, if that pid is ours and alive."""
         try:
             pid = int(self._pid_file.read_text())
-            status = Path(f"/proc/{pid}/stat")
-            if status.exists() and status.read_text().rpartition(")")[2].split()[0] == "Z":
-                _reap(pid)
-                return None
-            command = subprocess.run(
-                ["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
-            ).stdout
-        except (FileNotFoundError, ValueError):
+        except (FileNotFoundError, NotADirectoryError, ValueError):
             return None
-        return pid if str(self._directory.resolve()) in command and "kafka.Kafka" in command else None
+        return pid if command_line(pid).endswith(f"kafka.Kafka {self._properties_file}") else None
 
-    def _check_free(self, port: int) -> None:
+    def _configured_port(self) -> int:
+        """The port it was started with last."""
+        found = re.search(r"^advertised\.listeners=.*:(\d+)$", self._properties_file.read_text(), re.MULTILINE)
+        return int(found[1]) if found else self._port
+
+    @staticmethod
+    def _check_free(port: int) -> None:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -206,17 +278,6 @@ class EmbeddedBroker:
                     message, hint="Stop that process, or choose another port with --port."
                 ) from error
 
-    def _wait_until_ready(self, process: subprocess.Popen[bytes] | None = None) -> None:
-        def is_settled() -> bool:
-            return self._answers() or (process is not None and process.poll() is not None)
-
-        if not self._wait_for(is_settled, _START_SECONDS) or not self._answers():
-            self.stop()
-            tail = self.log_tail(5)
-            message = f"The broker did not come up. Its log ends with:\n{tail}"
-            hint = f"See {self.log_file}. If its data is damaged, `millrace broker start --reset` deletes it."
-            raise EmbeddedBrokerError(message, hint=hint)
-
     def _answers(self) -> bool:
         """Whether the broker accepts connections, and is ours."""
         try:
@@ -226,18 +287,10 @@ class EmbeddedBroker:
         return self._live_pid() is not None
 
     @staticmethod
-    def _wait_for(condition: object, seconds: int) -> bool:
+    def _wait_for(condition: Callable[[], bool], seconds: int) -> bool:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            if condition():  # type: ignore[operator]
+            if condition():
                 return True
             time.sleep(0.1)
         return False
-
-
-def _reap(pid: int) -> None:
-    """Let go of a child that has ended, so that it does not look alive."""
-    try:
-        os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        return

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException
 
-from pipeline.errors import BrokerError, ConfigError, StreamsError, TaskMigratedError, TopicError
+from pipeline.errors import BrokerError, ConfigError, StreamsError, TaskMigratedError, TopicError, UnknownOutcomeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,13 +28,57 @@ UNREACHABLE = frozenset(
         KafkaError._TRANSPORT,  # noqa: SLF001
         KafkaError._TIMED_OUT,  # noqa: SLF001
         KafkaError._RESOLVE,  # noqa: SLF001
+        KafkaError._MSG_TIMED_OUT,  # noqa: SLF001
+        KafkaError._WAIT_COORD,  # noqa: SLF001
+        KafkaError._TIMED_OUT_QUEUE,  # noqa: SLF001
+        KafkaError.NETWORK_EXCEPTION,
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError.NOT_COORDINATOR,
     }
 )
-"""Waiting may help."""
+"""The brokers do not answer; waiting may help."""
+
+BUSY = frozenset(
+    {
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.CONCURRENT_TRANSACTIONS,
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+"""The brokers answer, and are occupied with themselves; waiting helps (Java: subclasses of `RetriableException`)."""
+
+REFUSED_LOGIN = frozenset(
+    {
+        KafkaError._AUTHENTICATION,  # noqa: SLF001 - how the library names its own codes
+        KafkaError._SSL,  # noqa: SLF001
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+        KafkaError.ILLEGAL_SASL_STATE,
+    }
+)
+"""The brokers do not accept who or what connects."""
+
+_DENIED = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+"""The brokers know who connects, and do not let it do that."""
 
 MISSING_TOPIC = frozenset(
     {
@@ -62,9 +106,19 @@ def streams_error(error: KafkaError, doing: str) -> StreamsError:
     if code in UNREACHABLE:
         hint = "Check that the brokers run and that bootstrap.servers names them."
         return BrokerError(text, retriable=True, hint=hint)
+    if code == KafkaError._FATAL:  # noqa: SLF001
+        return UnknownOutcomeError(f"{text}: the producer cannot be used any more")
     if code == KafkaError._INVALID_ARG:  # noqa: SLF001 - how the library names its own codes
         return ConfigError(text, hint="Check the [kafka] section.")
-    return BrokerError(text, retriable=bool(error.retriable()))
+    return BrokerError(text, retriable=code in BUSY or bool(error.retriable()), hint=_hint(code))
+
+
+def _hint(code: int) -> str | None:
+    if code in REFUSED_LOGIN:
+        return "Check security.protocol, sasl.mechanism and the credentials in the [kafka] section."
+    if code in _DENIED:
+        return "Grant the user of the [kafka] section access to it."
+    return None
 
 
 @contextmanager

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import struct
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
-from pipeline.errors import BrokerError, UnknownOutcomeError
-from pipeline.kafka.admin import Admin, quiet
+from pipeline.errors import BrokerError, TaskMigratedError, UnknownOutcomeError
+from pipeline.kafka.admin import RECONNECT, Admin, quiet
 from pipeline.kafka.errors import FENCED, mapped_errors, streams_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from pipeline.errors import StreamsError
     from pipeline.records import Headers, TopicPartition
 
 _SETTINGS = {
+    **RECONNECT,
     "partitioner": "murmur2_random",  # as Java's producers: equal keys go to equal partitions whoever writes
     "linger.ms": 20,
     "enable.idempotence": True,
@@ -30,6 +33,7 @@ _COMMIT_SECONDS = 30.0
 _METADATA_SECONDS = 15.0
 _WATCHDOG_SECONDS = 90.0
 """Longer than any call it watches: librdkafka issue 5511 lets one hang for ever, whatever its timeout."""
+_PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001 - how the library names them
 _ANY_PARTITION = -1
 _EARLIEST_TIME_MS = 1
 """The client library takes a timestamp of 0 for "now"; a millisecond off is better than decades."""
@@ -40,17 +44,25 @@ def group_metadata(group_id: str) -> bytes:
     return b"CGMDv2:" + struct.pack("=i", -1) + group_id.encode() + b"\0" + b"\0" + b"\x01"
 
 
-class _Sender:
-    """Hands records to a client producer, waiting while its queue is full.
+class _Client:
+    """The library's producer: hands it records, waiting while its queue is full, and keeps what brokers refused.
 
-    The client asks for a topic's partitions only when its timer comes round, up to a second after the first record; a task or a
-    test that writes little would spend its time waiting for that. So the first record of a topic makes it ask at once.
+    The library asks for a topic's partitions only when its timer comes round, up to a second after the first record; a task
+    or a test that writes little would spend its time waiting for that. So the first record of a topic makes it ask at once.
     """
 
-    def __init__(self, producer: Producer, *callback: Callable[..., None]) -> None:
-        self._producer = producer
-        self._callback = callback
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        refused: list[tuple[str, KafkaError]] = []
+        self._refused = refused  # not a method as callback: a client in a cycle lives until the collector comes round
         self._known: set[str] = set()
+
+        def delivered(error: KafkaError | None, message: Any) -> None:
+            if error is not None and error.code() not in _PURGED:
+                refused.append((message.topic(), error))
+
+        own = {"delivery.report.only.error": True, "on_delivery": delivered}
+        with mapped_errors("create a producer"):
+            self.producer = Producer({**_SETTINGS, **properties, **own}, logger=quiet)
 
     def send(
         self,
@@ -67,21 +79,45 @@ class _Sender:
         try:
             while True:
                 try:
-                    self._producer.produce(topic, value, key, where, *self._callback, timestamp=time_ms, headers=named)
+                    self.producer.produce(topic, value, key, where, timestamp=time_ms, headers=named)
                     break
                 except BufferError:
-                    self._producer.poll(0.1)
+                    self.producer.poll(0.1)
             if topic not in self._known:
-                self._producer.list_topics(topic, _METADATA_SECONDS)
+                self.producer.list_topics(topic, _METADATA_SECONDS)
                 self._known.add(topic)
         except KafkaException as error:
-            raise streams_error(error.args[0], f"write to {topic}") from error
+            raise self.refusal() or streams_error(error.args[0], f"write to {topic}") from error
+
+    def refusal(self) -> StreamsError | None:
+        """The first record that was not written since the last call, if there was one: where it should go, and why not."""
+        if not self._refused:
+            return None
+        topic, error = self._refused[0]
+        self._refused.clear()
+        return streams_error(error, f"write to {topic}")
+
+    def forget(self) -> None:
+        """Drop everything that is not written yet, and what was refused."""
+        self.producer.purge()
+        self._refused.clear()
+
+    def close(self) -> None:
+        """Write nothing more, and release connections. Idempotent.
+
+        The library has no such call: a producer ends with the last reference to it. A call that still hangs in another thread
+        holds one, so that it does not lose the ground under its feet.
+        """
+        if hasattr(self, "producer"):
+            self.forget()
+            del self.producer
 
 
 class TransactionalProducer:
     """The producer of one task: whoever has called `init` last owns the task, all others are fenced.
 
-    A producer that raised `TaskMigratedError` or `UnknownOutcomeError` is spent: close it and make a new one.
+    A producer that raised an error is spent: close it and make a new one. (After a refused record the library goes on with
+    sequence numbers that the brokers take for a gap.)
 
     Args:
         kafka: Client properties; security properties pass through.
@@ -102,9 +138,10 @@ class TransactionalProducer:
         forced = {"transactional.id": transactional_id, "transaction.timeout.ms": transaction_timeout_ms}
         self.transactional_id = transactional_id
         self.in_transaction = False
-        with mapped_errors("create a transactional producer"):
-            self._producer = Producer({**_SETTINGS, **kafka, **(overrides or {}), **forced}, logger=quiet)
-        self._send = _Sender(self._producer).send
+        self._servers = kafka.get("bootstrap.servers", "")
+        self._timeout_ms = transaction_timeout_ms
+        self._began = 0.0
+        self._client = _Client({**kafka, **(overrides or {}), **forced})
 
     def init(self) -> None:
         """Take the task over: aborts the transaction an earlier owner left open, and fences that owner for good.
@@ -112,8 +149,8 @@ class TransactionalProducer:
         Raises:
             BrokerError: If the brokers cannot be reached.
         """
-        with mapped_errors(f"take over {self.transactional_id}"):
-            self._producer.init_transactions(_COMMIT_SECONDS)
+        with mapped_errors(f"take over {self.transactional_id} at {self._servers}"):
+            self._client.producer.init_transactions(_COMMIT_SECONDS)
 
     def send(
         self,
@@ -133,10 +170,17 @@ class TransactionalProducer:
             timestamp: Event time, ms.
             headers: Headers.
             partition: The partition, or None for Kafka's default.
+
+        Raises:
+            TaskMigratedError: If another owner has taken over.
+            BrokerError: If this record, or one before it, was refused: abort.
         """
         if not self.in_transaction:
             self._begin()
-        self._send(topic, key, value, timestamp, headers, partition)
+        try:
+            self._client.send(topic, key, value, timestamp, headers, partition)
+        except TaskMigratedError as error:
+            raise self._expiry() or error from error
 
     def commit(self, offsets: Mapping[TopicPartition, tuple[int, str]], group_id: str) -> None:
         """Commit what was sent and the offsets of its inputs, all or nothing.
@@ -147,8 +191,10 @@ class TransactionalProducer:
 
         Raises:
             TaskMigratedError: If another owner has taken over. Nothing was committed.
-            UnknownOutcomeError: If it cannot be said whether it was committed: read the committed offsets.
-            BrokerError: If it was refused. The transaction is aborted, nothing was committed.
+            UnknownOutcomeError: If it cannot be said whether it was committed: read the committed offsets. Also if the
+                transaction was open longer than it may be: brokers fence its owner then as a successor would.
+            BrokerError: If it was refused, with the topic and the reason if it was for a record. The transaction is aborted,
+                nothing was committed.
         """
         if not self.in_transaction:
             self._begin()
@@ -158,8 +204,8 @@ class TransactionalProducer:
 
         def commit() -> None:
             if partitions:
-                self._producer.send_offsets_to_transaction(partitions, group_metadata(group_id), _COMMIT_SECONDS)
-            self._producer.commit_transaction(_COMMIT_SECONDS)
+                self._client.producer.send_offsets_to_transaction(partitions, group_metadata(group_id), _COMMIT_SECONDS)
+            self._client.producer.commit_transaction(_COMMIT_SECONDS)
 
         try:
             _watched(commit, self.transactional_id)
@@ -176,26 +222,46 @@ class TransactionalProducer:
         """
         if self.in_transaction:
             self.in_transaction = False
-            self._producer.purge()
-            with mapped_errors(f"abort the transaction of {self.transactional_id}"):
-                self._producer.abort_transaction(_COMMIT_SECONDS)
+            self._client.forget()
+            with mapped_errors(f"abort the transaction of {self.transactional_id} at {self._servers}"):
+                self._client.producer.abort_transaction(_COMMIT_SECONDS)
+
+    def close(self) -> None:
+        """Send nothing more, and release connections. Idempotent.
+
+        A transaction that is open stays open: the next owner aborts it, or the brokers after its timeout.
+        """
+        self._client.close()
 
     def _begin(self) -> None:
         with mapped_errors(f"begin a transaction of {self.transactional_id}"):
-            self._producer.begin_transaction()
+            self._client.producer.begin_transaction()
+        self._client.refusal()  # of the one before: reported then, if it mattered
+        self._began = time.monotonic()
         self.in_transaction = True
 
     def _fail(self, error: KafkaError) -> None:
-        doing = f"commit the transaction of {self.transactional_id}"
+        doing = f"commit the transaction of {self.transactional_id} at {self._servers}"
+        refusal = self._client.refusal()
         if error.code() in FENCED:
             self.in_transaction = False
-            raise streams_error(error, doing)
+            raise self._expiry() or streams_error(error, doing)
         if error.txn_requires_abort():
             self.abort()
-            raise streams_error(error, doing)
+            raise refusal or streams_error(error, doing)
         self.in_transaction = False
-        message = f"Cannot say whether {self.transactional_id} committed: {error.str()}"
+        message = f"Cannot say whether {self.transactional_id} committed at {self._servers}: {error.str()}"
         raise UnknownOutcomeError(message)
+
+    def _expiry(self) -> UnknownOutcomeError | None:
+        """What being fenced means if the brokers may have done it by themselves."""
+        open_ms = (time.monotonic() - self._began) * 1000
+        if open_ms <= self._timeout_ms:
+            return None
+        message = (
+            f"The transaction of {self.transactional_id} was open for {open_ms / 1000:.0f} s: the brokers aborted it"
+        )
+        return UnknownOutcomeError(message)
 
 
 class IdempotentProducer:
@@ -208,12 +274,8 @@ class IdempotentProducer:
 
     def __init__(self, kafka: Mapping[str, str], overrides: Mapping[str, str] | None = None) -> None:
         """Nothing is sent before `send`."""
-        self._failed: list[tuple[str, KafkaError]] = []
-        with mapped_errors("create a producer"):
-            self._producer = Producer(
-                {**_SETTINGS, **kafka, **(overrides or {}), "delivery.report.only.error": True}, logger=quiet
-            )
-        self._sender = _Sender(self._producer, self._delivered)
+        self._servers = kafka.get("bootstrap.servers", "")
+        self._client = _Client({**kafka, **(overrides or {})})
 
     def send(
         self,
@@ -225,26 +287,25 @@ class IdempotentProducer:
         partition: int | None,
     ) -> None:
         """Send a record; `flush` tells whether it arrived. Arguments as for `TransactionalProducer.send`."""
-        self._sender.send(topic, key, value, timestamp, headers, partition)
+        self._client.send(topic, key, value, timestamp, headers, partition)
 
     def flush(self) -> None:
         """Wait until everything sent has arrived.
 
         Raises:
-            BrokerError: If something did not arrive.
+            BrokerError: If something did not arrive, with the topic and the reason.
         """
-        left = self._producer.flush(_WATCHDOG_SECONDS)
-        if self._failed:
-            topic, error = self._failed[0]
-            self._failed.clear()
-            raise streams_error(error, f"write to {topic}")
+        left = self._client.producer.flush(_WATCHDOG_SECONDS)
+        refusal = self._client.refusal()
+        if refusal is not None:
+            raise refusal
         if left:
-            message = f"{left} records could not be written within {_WATCHDOG_SECONDS:.0f} s"
+            message = f"{left} records could not be written to {self._servers} within {_WATCHDOG_SECONDS:.0f} s"
             raise BrokerError(message, retriable=True)
 
-    def _delivered(self, error: KafkaError | None, message: Any) -> None:
-        if error is not None:
-            self._failed.append((message.topic(), error))
+    def close(self) -> None:
+        """Send nothing more, not even what is waiting to be sent, and release connections. Idempotent."""
+        self._client.close()
 
 
 class OffsetCommitter:
@@ -259,7 +320,9 @@ class OffsetCommitter:
         """Nothing is asked before `commit`."""
         self._group_id = group_id
         with mapped_errors("create a consumer"):
-            self._consumer = Consumer({**kafka, "group.id": group_id, "enable.auto.commit": False}, logger=quiet)
+            self._consumer = Consumer(
+                {**RECONNECT, **kafka, "group.id": group_id, "enable.auto.commit": False}, logger=quiet
+            )
 
     def commit(self, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
         """Commit offsets and their metadata.

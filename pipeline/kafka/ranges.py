@@ -6,17 +6,20 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import BrokerError, RangeError
 from pipeline.kafka.consumer import RecordConsumer
+from pipeline.records import OffsetRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pipeline.kafka.admin import Admin
-    from pipeline.records import OffsetRange, RawRecord, TopicPartition
+    from pipeline.records import RawRecord, TopicPartition
 
 _BATCH = 10_000
 _POLL_SECONDS = 1.0
-_SILENT_POLLS = 120
-"""Polls without any record or end after which the brokers count as lost."""
+_SILENT_POLLS = 10
+"""Polls without any record or end after which the brokers are asked whether they are there, and the records as well."""
+_LOST_POLLS = 120
+"""Such polls after which nothing is expected to come any more, whatever the brokers say."""
 
 
 def check_ranges(admin: Admin, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
@@ -54,7 +57,7 @@ def read_range(
 
     Raises:
         RangeError: If a range cannot be read completely.
-        BrokerError: If the brokers fall silent.
+        BrokerError: If the brokers do not answer any more.
     """
     check_ranges(admin, ranges)
     open_ranges = {tp: r for tp, r in ranges.items() if r.size}
@@ -67,9 +70,11 @@ def read_range(
         while open_ranges:
             polled = consumer.poll(_BATCH, _POLL_SECONDS)
             silent = 0 if polled.records or polled.ends else silent + 1
-            if silent > _SILENT_POLLS:
+            if silent and silent % _SILENT_POLLS == 0:
+                check_ranges(admin, {tp: OffsetRange(r.end - 1, r.end) for tp, r in open_ranges.items()})
+            if silent > _LOST_POLLS:
                 waiting = ", ".join(map(str, sorted(open_ranges)))
-                message = f"No records of {waiting} for {_SILENT_POLLS * _POLL_SECONDS:.0f} s"
+                message = f"No records of {waiting} for {_LOST_POLLS * _POLL_SECONDS:.0f} s"
                 raise BrokerError(message, retriable=True)
             done = [tp for tp, end in polled.ends.items() if tp in open_ranges and end >= open_ranges[tp].end]
             for tp, records in polled.records.items():

@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.operators.forwarding import CachedForward
 from pipeline.records import Change, ValueAndTimestamp
-from pipeline.windows import TimeWindows, Window, Windowed
+from pipeline.windows import TimeWindows, UnlimitedWindows, Window, Windowed, end_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pipeline.operators.emit import ClosingWindows
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Headers
     from pipeline.state.api import KeyValueStore, WindowStore
+
+_made = tuple.__new__
+"""Makes a named tuple in half the time of a call of its class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,10 @@ class Aggregator:
 
     initializer: Callable[[], Any] | None
     add: Callable[[Any, Any, Any], Any]
+
+    def initial(self) -> Any:
+        """The aggregate of nothing; None for `reduce`."""
+        return None if self.initializer is None else self.initializer()
 
     def first(self, key: Any, value: Any) -> Any:
         """The aggregate of the first value."""
@@ -64,9 +72,11 @@ class StreamAggregate:
             old, new_timestamp = None, timestamp
             new = self._aggregator.first(key, value)
         else:
-            old, new_timestamp = stored.value, max(timestamp, stored.timestamp)
+            old, new_timestamp = stored
+            if timestamp > new_timestamp:
+                new_timestamp = timestamp
             new = self._aggregator.add(key, value, old)
-        self._store.put(key, None if new is None else ValueAndTimestamp(new, new_timestamp))
+        self._store.put(key, None if new is None else _made(ValueAndTimestamp, (new, new_timestamp)))
         if not self._updates.holds_back:
             change = Change(new, old if self._send_old_values else None)
             self._context.forward(key, change, new_timestamp, headers)
@@ -80,35 +90,69 @@ class StreamWindowAggregate:
 
     Null keys are dropped; a null value reaches the aggregator. A window is closed when its end is not above the highest
     event time this operator has seen, less grace; a record is dropped, and counted, per closed window.
+
+    Args:
+        store: Name of the window store.
+        windows: Which windows hold a time, and how long they stay open.
+        aggregator: What is done with a value.
+        send_old_values: Whether downstream wants to know what an update replaced.
+        closing: Keeps track of what closes, if only closed windows are forwarded; None forwards every update.
     """
 
-    def __init__(self, store: str, windows: TimeWindows, aggregator: Aggregator, *, send_old_values: bool) -> None:
+    def __init__(
+        self,
+        store: str,
+        windows: TimeWindows | UnlimitedWindows,
+        aggregator: Aggregator,
+        *,
+        send_old_values: bool,
+        closing: ClosingWindows | None = None,
+    ) -> None:
         """Nothing is opened before `init`."""
         self._store_name = store
-        self._windows = windows
+        self._size_ms = windows.size_ms
+        is_tumbling = isinstance(windows, TimeWindows) and windows.advance_ms == windows.size_ms
+        self._tumbling_ms = windows.size_ms if is_tumbling else None
+        self._starts_for = windows.starts_for
+        self._grace_ms = windows.grace_ms
+        self._kept_ms = windows.grace_ms + windows.size_ms
         self._aggregator = aggregator
         self._send_old_values = send_old_values
+        self._closing = closing
         self._observed = -1
         self._store: WindowStore[Any, ValueAndTimestamp[Any]]
         self._context: OperatorContext
+        self._forwards_updates: bool
 
     def init(self, context: OperatorContext) -> None:
         """Open the store and bind the children."""
         self._context = context
         self._store = context.get_state_store(self._store_name)
-        self._updates = CachedForward.of(
-            context, self._store, send_old_values=self._send_old_values, key_of=self._windowed
-        )
+        if self._closing is None:
+            updates = CachedForward.of(
+                context, self._store, send_old_values=self._send_old_values, key_of=self._windowed
+            )
+            self._forwards_updates = not updates.holds_back
+            return
+        self._forwards_updates = False
+        size_ms = self._size_ms
+        self._closing.init(context, ((start + size_ms, start, key) for key, start, _ in self._store.all()))
+        if self._closing.last_close >= 0:
+            self._observed = self._closing.last_close + self._grace_ms
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Aggregate one value into each of its open windows."""
         if key is None:
             self._context.drop("null-key")
             return
-        self._observed = max(self._observed, timestamp)
-        first_open_start = self._observed - self._windows.grace_ms - self._windows.size_ms + 1
-        for start in self._windows.starts_for(timestamp):
-            if start >= first_open_start:
+        if timestamp > self._observed:
+            self._observed = timestamp
+        if self._closing is not None:
+            self._forward_closed(self._closing, self._observed - self._grace_ms, headers)
+        last_closed_start = self._observed - self._kept_ms
+        size_ms = self._tumbling_ms
+        for start in self._starts_for(timestamp) if size_ms is None else (timestamp - timestamp % size_ms,):
+            if start > last_closed_start:
                 self._update(key, value, timestamp, headers, start)
             else:
                 self._context.drop("late")
@@ -118,16 +162,27 @@ class StreamWindowAggregate:
         if stored is None:
             old, new_timestamp = None, timestamp
             new = self._aggregator.first(key, value)
+            if self._closing is not None:
+                self._closing.opened(start + self._size_ms, start, key)
         else:
-            old, new_timestamp = stored.value, max(timestamp, stored.timestamp)
+            old, new_timestamp = stored
+            if timestamp > new_timestamp:
+                new_timestamp = timestamp
             new = self._aggregator.add(key, value, old)
-        self._store.put(key, None if new is None else ValueAndTimestamp(new, new_timestamp), start)
-        if not self._updates.holds_back:
+        self._store.put(key, None if new is None else _made(ValueAndTimestamp, (new, new_timestamp)), start)
+        if self._forwards_updates:
             change = Change(new, old if self._send_old_values else None)
             self._context.forward(self._windowed((key, start)), change, new_timestamp, headers)
 
+    def _forward_closed(self, closing: ClosingWindows, close_ms: int, headers: Headers) -> None:
+        for _, start, key in closing.closed(close_ms):
+            stored = self._store.fetch(key, start)
+            if stored is not None:
+                change = Change(stored.value, None)
+                self._context.forward(self._windowed((key, start)), change, stored.timestamp, headers)
+
     def _windowed(self, key: tuple[Any, int]) -> Windowed[Any]:
-        return Windowed(key[0], Window(key[1], key[1] + self._windows.size_ms))
+        return Windowed(key[0], Window(key[1], end_of(key[1], self._size_ms)))
 
     def close(self) -> None:
         """The task closes the store."""

@@ -1,9 +1,10 @@
-"""Runs a user's `Processor` as an operator: records become objects here, and only here."""
+"""Runs a user's `Processor` or `FixedKeyProcessor` as an operator: records become objects here, and only here."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pipeline.processor.fixed_key import FixedKeyRecord
 from pipeline.records import Record
 
 if TYPE_CHECKING:
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from pipeline.processor.api import Cancellable, Processor, PunctuationType
+    from pipeline.processor.fixed_key import FixedKeyProcessor
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Headers, RecordMetadata, TaskId
 
@@ -36,8 +38,29 @@ class UserProcessor:
         self._processor.close()
 
 
+class UserFixedKeyProcessor:
+    """Adapts a `FixedKeyProcessor` to the way operators are called."""
+
+    def __init__(self, processor: FixedKeyProcessor[Any, Any]) -> None:
+        """The processor is this task's own."""
+        self._processor = processor
+        self._process = processor.process
+
+    def init(self, context: OperatorContext) -> None:
+        """Hand the processor its context."""
+        self._processor.init(_Context(context))
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Hand the processor a record."""
+        self._process(FixedKeyRecord(key, value, timestamp, headers))
+
+    def close(self) -> None:
+        """Close the processor."""
+        self._processor.close()
+
+
 class _Context:
-    """A `ProcessorContext` above an operator's context."""
+    """A `ProcessorContext`, or a `FixedKeyProcessorContext`, above an operator's context."""
 
     def __init__(self, context: OperatorContext) -> None:
         self._context = context
@@ -58,7 +81,7 @@ class _Context:
     def record_metadata(self) -> RecordMetadata | None:
         return self._context.record_metadata
 
-    def forward(self, record: Record[Any, Any], child: str | None = None) -> None:
+    def forward(self, record: Record[Any, Any] | FixedKeyRecord[Any, Any], child: str | None = None) -> None:
         send = self._context.forward if child is None else self._context.forward_to(child)
         send(record.key, record.value, record.timestamp, record.headers)
 

@@ -6,7 +6,7 @@ task binds `forward` to the children once, so a chain of operators is a chain of
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from pipeline.processor.api import Cancellable, PunctuationType
     from pipeline.records import Headers, RecordMetadata, TaskId
+
+T = TypeVar("T")
 
 
 class OperatorContext(Protocol):
@@ -80,6 +82,18 @@ class OperatorContext(Protocol):
         headers: Headers,
     ) -> None:
         """Forward what a cache held back, as if the record of the held-back update were the current one."""
+        ...
+
+    def processor_metadata(self, key: str) -> int | None:
+        """A time (ms) that was kept with the committed offsets (`InternalProcessorContext.processorMetadataForKey`)."""
+        ...
+
+    def set_processor_metadata(self, key: str, time_ms: int) -> None:
+        """Keep a time with the offsets of the next commit. `key` is unique within the task: the name of a store."""
+        ...
+
+    def shared(self, name: str, make: Callable[[], T]) -> T:
+        """What operators of one task share besides stores: made by the first that asks, and lost with the task."""
         ...
 
     def drop(self, reason: str) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from pipeline.config import load_attribute
 from pipeline.dsl.builder import StreamsBuilder
 from pipeline.errors import GateFailedError, RangeError, ReleaseError
-from pipeline.hosting.application import Application, load_application, prepare
+from pipeline.hosting.application import Application, load_application, prepare, with_topics
 from pipeline.hosting.owned_task import transactional_id
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.producer import TransactionalProducer
@@ -206,7 +206,7 @@ class Releaser:
 
     def _committed(self, application: Application, reader: Application) -> dict[TopicPartition, int]:
         """Where a version stands, in all source partitions of `reader`."""
-        topics = reader.topology.source_topics
+        topics = with_topics(reader, self._admin).topology.source_topics
         counts = self._admin.partitions(topics)
         tps = [TopicPartition(topic, n) for topic in topics for n in range(counts.get(topic, 0))]
         known = self._admin.committed(application.id, tps)
@@ -218,7 +218,7 @@ class Releaser:
 
     def _fence(self, application: Application) -> None:
         """Take all tasks over for a moment: whoever still runs one can commit nothing more."""
-        for task_id in prepare(application, self._admin).tasks:
+        for task_id in prepare(with_topics(application, self._admin), self._admin).tasks:
             TransactionalProducer(application.kafka, transactional_id(application.id, task_id)).init()
 
     def _keep_table(self, application: Application) -> None:

@@ -6,7 +6,7 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from pipeline.errors import RecordError, SerializationError
+from pipeline.errors import BrokerError, RecordError, SerializationError, TaskError
 from pipeline.operators.process import UserProcessor
 from pipeline.partitioning import partition_for
 from pipeline.runtime.context import NodeContext
@@ -136,13 +136,13 @@ def fan_out(targets: Sequence[Forward]) -> Forward:
 
 
 def skipping(process: Forward, context: TaskContext) -> Forward:
-    """The same, but a record that fails is dropped here and counted; what is upstream goes on."""
+    """The same, but a record that fails is dropped here and counted; what is upstream goes on (`ProcessorNode.process`)."""
 
     def guarded(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         try:
             process(key, value, timestamp, headers)
-        except RecordError:
-            raise
+        except (RecordError, TaskError, BrokerError):
+            raise  # not the user code's: skipping would lose the record
         except Exception:  # noqa: BLE001 - user code may raise anything, and the user chose to go on
             context.dropped["processing-failed"] += 1
 

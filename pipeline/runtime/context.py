@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pipeline.errors import InvalidStateStoreError, TopologyError
 from pipeline.processor.api import PunctuationType
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from pipeline.records import Headers, TaskId
     from pipeline.runtime.ports import Clock
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -32,13 +34,17 @@ class TaskContext:
     stream_time: int = -1
     commit_requested: bool = False
     dropped: Counter[str] = field(default_factory=Counter)
+    processor_metadata: dict[str, int] = field(default_factory=dict)
     stream_punctuations: Punctuations = field(default_factory=Punctuations)
     wall_clock_punctuations: Punctuations = field(default_factory=Punctuations)
+    shared: dict[str, Any] = field(default_factory=dict)
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
         """Where the current record came from; None within a punctuation."""
-        return None if self.topic is None else RecordMetadata(self.topic, self.partition, self.offset)
+        if self.topic is None:
+            return None
+        return tuple.__new__(RecordMetadata, (self.topic, self.partition, self.offset))  # half the time of a call
 
     def enter(self, metadata: RecordMetadata | None, timestamp: int, headers: Headers) -> None:
         """Make another record the current one, or none: a punctuation, or an update that a cache held back."""
@@ -89,9 +95,12 @@ class NodeContext:
         timestamp: int,
         headers: Headers,
     ) -> None:
-        """Forward as if another record were the current one."""
-        self.task.enter(metadata, timestamp, headers)
+        """Forward as if another record were the current one; afterwards it is the current one again that was before."""
+        task = self.task
+        before = task.record_metadata, task.timestamp, task.headers
+        task.enter(metadata, timestamp, headers)
         self.forward(key, value, timestamp, headers)
+        task.enter(*before)
 
     def get_state_store(self, name: str) -> Any:
         """A store of this node, or a global one."""
@@ -115,6 +124,20 @@ class NodeContext:
             return self.task.stream_punctuations.schedule(0, interval, punctuate)
         first_ms = self.task.clock.now_ms() + round(interval.total_seconds() * 1000)
         return self.task.wall_clock_punctuations.schedule(first_ms, interval, punctuate)
+
+    def processor_metadata(self, key: str) -> int | None:
+        """A time that was kept with the committed offsets."""
+        return self.task.processor_metadata.get(key)
+
+    def set_processor_metadata(self, key: str, time_ms: int) -> None:
+        """Keep a time with the offsets of the next commit."""
+        self.task.processor_metadata[key] = time_ms
+
+    def shared(self, name: str, make: Callable[[], T]) -> T:
+        """What operators of the task share."""
+        if name not in self.task.shared:
+            self.task.shared[name] = make()
+        return cast("T", self.task.shared[name])
 
     def drop(self, reason: str) -> None:
         """Count a record that is not processed further."""

@@ -76,9 +76,10 @@ class GlobalState:
         queue = self._queues.setdefault(tp, self._queue(tp, opened))
         queue.add(records)
         while (record := queue.pop()) is not None:
-            self._context.topic, self._context.partition, self._context.offset = *tp, record.offset
-            self._context.timestamp, self._context.headers = record.timestamp, record.headers
-            queue.enter(record.key, record.value, record.timestamp, record.headers)
+            key, value, timestamp, offset, headers = record
+            self._context.topic, self._context.partition, self._context.offset = *tp, offset
+            self._context.timestamp, self._context.headers = timestamp, headers
+            queue.enter(key, value, timestamp, headers)
         opened.store.flush()
         self._backend.write(opened.store.pending(), {tp: next_offset})
         opened.store.committed()

@@ -87,7 +87,7 @@ def plan_layout(topology: Topology, application_id: str, partitions: Mapping[str
         message = f"Source topics do not exist: {', '.join(missing)}"
         raise TopicError(message, hint="Create them, or correct the topology's topic names.")
     counts = _repartition_counts(topology, dict(partitions))
-    _check_copartitioned(topology, counts)
+    _copartition(topology, counts)
     tasks: dict[TaskId, tuple[TopicPartition, ...]] = {}
     changelogs: list[TopicRequirement] = []
     for sub in topology.sub_topologies():
@@ -131,16 +131,32 @@ def _count_of(topology: Topology, name: str, counts: Mapping[str, int]) -> int |
             return max(known)
     writers = [sub for sub in topology.sub_topologies() if name in sub.sink_topics]
     inputs = {topic for sub in writers for topic in sub.source_topics}
+    if not inputs and any(source.pattern is not None for sub in writers for source in sub.sources):
+        return 1  # no topic matches as yet
     if not inputs or inputs - counts.keys():
         return None
     return max(counts[topic] for topic in inputs)
 
 
-def _check_copartitioned(topology: Topology, counts: Mapping[str, int]) -> None:
+def _copartition(topology: Topology, counts: dict[str, int]) -> None:
+    """Give joined topics equal partitions, or say why that cannot be (`CopartitionedTopicsEnforcer`).
+
+    Topics of others decide, and must be equal; without any, fixed numbers decide; without those, the highest one.
+    """
+    internal = topology.internal_topics
     for group in topology.copartitioned_topics():
-        if len({counts[topic] for topic in group}) > 1:
-            found = ", ".join(f"{topic}: {counts[topic]}" for topic in sorted(group))
-            message = f"Topics not co-partitioned: [{found}]"
-            raise TopicError(
-                message, hint="Topics that are joined need equal partitions: repartition() one, or recreate it."
-            )
+        external = {topic: counts[topic] for topic in group if topic not in internal}
+        fixed = {t: counts[t] for t in group if t in internal and internal[t].partitions is not None}
+        _check_equal(external, "Topics not co-partitioned")
+        _check_equal(external | fixed, "Following topics do not have the same number of partitions")
+        deciding = external or fixed or {topic: counts[topic] for topic in group}
+        counts |= dict.fromkeys(group, max(deciding.values(), default=0))
+
+
+def _check_equal(counts: Mapping[str, int], problem: str) -> None:
+    if len(set(counts.values())) > 1:
+        found = ", ".join(f"{topic}: {counts[topic]}" for topic in sorted(counts))
+        message = f"{problem}: [{found}]"
+        raise TopicError(
+            message, hint="Topics that are joined need equal partitions: repartition() one, or recreate it."
+        )

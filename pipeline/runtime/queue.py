@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pipeline.errors import DeserializationError
 from pipeline.records import ConsumerRecord
@@ -18,14 +18,10 @@ if TYPE_CHECKING:
     from pipeline.topology.nodes import SourceNode
 
 
-class Decoded(NamedTuple):
-    """A record that a source has decoded, with its event time (ms)."""
-
-    key: Any
-    value: Any
-    timestamp: int
-    offset: int
-    headers: Headers
+Decoded: TypeAlias = "tuple[Any, Any, int, int, Headers]"
+"""A record that a source has decoded: key, value, event time (ms), offset, headers. Made for every record: no class."""
+_TIMESTAMP: Final = 2
+_OFFSET: Final = 3
 
 
 @dataclass(slots=True)
@@ -54,6 +50,13 @@ class RecordQueue:
     _records: deque[RawRecord] = field(default_factory=deque)
     _head: Decoded | None = None
     _end: int = -1
+    _key_of: Callable[[bytes], Any] = field(init=False)
+    _value_of: Callable[[bytes], Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Bind the serdes."""
+        self._key_of = self.node.key_serde.deserialize
+        self._value_of = self.node.value_serde.deserialize
 
     def __len__(self) -> int:
         """Number of records waiting."""
@@ -80,25 +83,27 @@ class RecordQueue:
 
     def pop(self) -> Decoded | None:
         """Take the next record out."""
-        record = self.head()
-        self._head = None
+        record = self._head or self.head()
         if record is not None:
-            self.next_offset = record.offset + 1
-            self.partition_time = max(self.partition_time, record.timestamp)
+            self._head = None
+            self.next_offset = record[_OFFSET] + 1
+            if record[_TIMESTAMP] > self.partition_time:
+                self.partition_time = record[_TIMESTAMP]
         return record
 
     def committable_offset(self) -> int:
         """The offset to go on from: that of the head, or of what follows the last record; -1 if unknown."""
         if self._head is not None:
-            return self._head.offset
+            return self._head[_OFFSET]
         if self._records:
             return self._records[0].offset
         return max(self.next_offset, self._end)  # behind the last record there may be markers and gaps
 
     def _decode(self, raw: RawRecord) -> Decoded | None:
+        raw_key, raw_value, timestamp, offset, headers = raw
         try:
-            key = None if raw.key is None else self.node.key_serde.deserialize(raw.key)
-            value = None if raw.value is None else self.node.value_serde.deserialize(raw.value)
+            key = None if raw_key is None else self._key_of(raw_key)
+            value = None if raw_value is None else self._value_of(raw_value)
         except Exception as error:
             if self.skips_undecodable:
                 self.context.dropped["undecodable"] += 1
@@ -106,22 +111,22 @@ class RecordQueue:
             serdes = f"key serde {self.node.key_serde.name} and value serde {self.node.value_serde.name}"
             message = f"Record cannot be decoded with {serdes}: {type(error).__name__}: {error}"
             raise self._error(message, raw, "Set deserialization.exception.handler = continue to skip it.") from error
-        timestamp = self._event_time(raw, key, value)
-        return Decoded(key, value, timestamp, raw.offset, raw.headers)
-
-    def _event_time(self, raw: RawRecord, key: Any, value: Any) -> int:
-        timestamp = raw.timestamp
         if self.node.timestamp_extractor is not None:
-            record = ConsumerRecord(key, value, timestamp, raw.headers, *self.tp, raw.offset)
-            try:
-                timestamp = self.node.timestamp_extractor(record, self.partition_time)
-            except Exception as error:
-                message = f"Timestamp extractor of {self.node.name} failed: {type(error).__name__}: {error}"
-                raise self._error(message, raw, None) from error
+            timestamp = self._extracted_time(self.node.timestamp_extractor, raw, key, value)
         if timestamp < 0:
             message = f"Input record has invalid (negative) timestamp {timestamp}"
             raise self._error(message, raw, "Use a timestamp_extractor that finds the event time elsewhere.")
-        return timestamp
+        return key, value, timestamp, offset, headers
+
+    def _extracted_time(
+        self, extract: Callable[[ConsumerRecord[Any, Any], int], int], raw: RawRecord, key: Any, value: Any
+    ) -> int:
+        record = ConsumerRecord(key, value, raw.timestamp, raw.headers, *self.tp, raw.offset)
+        try:
+            return extract(record, self.partition_time)
+        except Exception as error:
+            message = f"Timestamp extractor of {self.node.name} failed: {type(error).__name__}: {error}"
+            raise self._error(message, raw, None) from error
 
     def _error(self, message: str, raw: RawRecord, hint: str | None) -> DeserializationError:
         return DeserializationError(
@@ -161,14 +166,15 @@ class RecordQueues:
         """All inputs."""
         return list(self._queues.values())
 
+    def only(self) -> RecordQueue | None:
+        """The input, if there is just one: then there is nothing to choose."""
+        return next(iter(self._queues.values())) if len(self._queues) == 1 else None
+
     def next_queue(self) -> RecordQueue | None:
         """The input whose head comes next; None if nothing waits."""
-        if len(self._queues) == 1:
-            (queue,) = self._queues.values()
-            return queue if queue.head() is not None else None
         for name, queue in self._queues.items():
             if name not in self._in_heap and (head := queue.head()) is not None:
-                heappush(self._heap, (head.timestamp, name))
+                heappush(self._heap, (head[_TIMESTAMP], name))
                 self._in_heap.add(name)
         if not self._heap:
             return None

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pipeline.records import RawRecord, TaskId
     from pipeline.runtime.ports import Ports
     from pipeline.state.api import StateStore
-    from pipeline.topology.nodes import SubTopology
+    from pipeline.topology.nodes import SourceNode, SubTopology
 
 
 class TaskState(Enum):
@@ -109,6 +109,8 @@ class Task:
             for builder in spec.sub_topology.stores
             if builder.logging
         }
+        sources = {b.name: TopicPartition(b.source_topic or "", spec.id.partition) for b in spec.sub_topology.stores}
+        self._source_changelogs = {store: tp for store, tp in sources.items() if tp in spec.inputs}
         self._nodes = compile_nodes(
             spec.sub_topology,
             spec.application_id,
@@ -157,18 +159,18 @@ class Task:
 
     @property
     def changelogs(self) -> Mapping[str, TopicPartition]:
-        """Changelog partitions by store name."""
-        return self._changelogs
+        """Changelog partitions by store name, with those of inputs that read-only stores are restored from."""
+        return self._changelogs | self._source_changelogs
 
     def restore_starts(self) -> dict[TopicPartition, int]:
         """Where the restore of each changelog has to start: after what the local store has already, else at 0."""
         self._move_to(TaskState.RESTORING)
         known = self._ports.backend.positions()
-        return {tp: known.get(tp, 0) for tp in self._changelogs.values()}
+        return {tp: known.get(tp, 0) for tp in self.changelogs.values()}
 
     def restore(self, changelog: TopicPartition, records: Sequence[RawRecord], next_offset: int) -> None:
         """Apply changelog records to the store they belong to; they are before `next_offset`."""
-        name = next(store for store, tp in self._changelogs.items() if tp == changelog)
+        name = next(store for store, tp in self.changelogs.items() if tp == changelog)
         puts = self._stores[name].restore(_changelog_records(records))
         self._ports.backend.write(puts, {changelog: next_offset})
 
@@ -180,10 +182,18 @@ class Task:
             if queue.tp in committed:
                 offset, metadata = committed[queue.tp]
                 queue.next_offset = offset
-                queue.partition_time = OffsetMetadata.decode(metadata).partition_time
+                known = OffsetMetadata.decode(metadata)
+                queue.partition_time = known.partition_time
+                self._take_over(known.processor_metadata)
                 self._context.stream_time = max(self._context.stream_time, queue.partition_time)
         self._nodes.init()
         self._move_to(TaskState.RUNNING)
+
+    def _take_over(self, times: Mapping[str, int]) -> None:
+        """Times that processors keep; every input has its own copy, and the latest counts (`ProcessorMetadata.update`)."""
+        known = self._context.processor_metadata
+        for key, time_ms in times.items():
+            known[key] = max(time_ms, known.get(key, time_ms))
 
     def add_records(self, tp: TopicPartition, records: Iterable[RawRecord], run: int = 0) -> None:
         """Append records of an input.
@@ -257,24 +267,20 @@ class Task:
             DeserializationError: If a record cannot be decoded, and is not to be skipped.
             ProcessingError: If user code raises, and the record is not to be skipped.
         """
-        done = 0
-        may_choose = self.is_ready()
-        while may_choose and done < limit:
-            queue = self._queues.next_queue()
-            if queue is None:
-                break
-            self._process_head(queue)
-            done += 1
-            may_choose = len(queue) > 0 or self.is_ready()
+        only = self._queues.only()
+        done = self._process_chosen(limit) if only is None else self._process_records(only, limit)
         self._has_progress |= done > 0
         return done
 
     def process_all(self) -> int:
         """Process everything that was added, lowest event time first, for hosts that have all inputs at hand."""
         done = 0
-        while (queue := self._queues.next_queue()) is not None:
-            self._process_head(queue)
-            done += 1
+        only = self._queues.only()
+        if only is not None:
+            done = self._process_records(only, len(only))
+        else:
+            while (queue := self._queues.next_queue()) is not None:
+                done += self._process_records(queue, 1)
         self._has_progress |= done > 0
         return done
 
@@ -313,7 +319,7 @@ class Task:
         for name, tp in self._changelogs.items():
             records = list(self._stores[name].changelog())
             for record in records:
-                send(tp.topic, record.key, record.value, record.timestamp, (), tp.partition)
+                send(tp.topic, record.key, record.value, record.timestamp, record.headers, tp.partition)
             if records:
                 written.append(tp)
         return TaskCommit(dict(self._committable()), tuple(written))
@@ -328,8 +334,10 @@ class Task:
         for store in self._stores.values():
             for table, entries in store.pending().items():
                 puts.setdefault(table, {}).update(entries)
-        if puts or positions:
-            self._ports.backend.write(puts, positions)
+        inputs = dict(self._committable()) if self._source_changelogs else {}
+        read = {tp: inputs[tp][0] for tp in self._source_changelogs.values() if tp in inputs}
+        if puts or positions or read:
+            self._ports.backend.write(puts, {**positions, **read})
         for store in self._stores.values():
             store.committed()
         self._has_progress = False
@@ -348,35 +356,59 @@ class Task:
             runs = self._queues.runs(tp)
             offset = max(queue.committable_offset() for queue in runs)
             if offset >= 0:
-                yield tp, (offset, OffsetMetadata(max(queue.partition_time for queue in runs)).encode())
+                partition_time = max(queue.partition_time for queue in runs)
+                metadata = OffsetMetadata(partition_time, self._context.processor_metadata)
+                yield tp, (offset, metadata.encode())
 
     def _new_queue(self, tp: TopicPartition) -> RecordQueue:
-        node = self._sources[tp.topic]
+        node = self._sources.get(tp.topic) or self._matching_source(tp.topic)
         return RecordQueue(
             tp, node, self._nodes.entries[node.name], self._context, self.spec.id, self.spec.skips_undecodable
         )
 
-    def _process_head(self, queue: RecordQueue) -> None:
-        record = queue.pop()
-        if record is None:
-            return
-        context = self._context
-        key, value, timestamp, offset, headers = record
-        context.topic, context.partition = queue.tp
-        context.offset, context.timestamp, context.headers = offset, timestamp, headers
-        context.stream_time = max(context.stream_time, timestamp)
-        try:
-            queue.enter(key, value, timestamp, headers)
-            if context.stream_time >= context.stream_punctuations.next_due_ms:
-                context.stream_punctuations.fire(context.stream_time)
-        except RecordError as error:
-            raise error.at(**self._coordinates(queue.tp, offset)) from error
-        except StreamsError:
-            raise
-        except Exception as error:
-            message = f"Processing failed: {type(error).__name__}: {error}"
-            hint = "Set processing.exception.handler = continue to skip such records."
-            raise ProcessingError(message, **self._coordinates(queue.tp, offset), hint=hint) from error
+    def _matching_source(self, topic: str) -> SourceNode:
+        """The source whose pattern matches a topic that nobody knew when the task was made (the test driver's)."""
+        sources = self.spec.sub_topology.sources
+        return next(s for s in sources if s.pattern is not None and s.pattern.fullmatch(topic))
+
+    def _process_chosen(self, limit: int) -> int:
+        """Process up to `limit` records of several inputs, each the one that comes next."""
+        done = 0
+        may_choose = self.is_ready()
+        while may_choose and done < limit:
+            queue = self._queues.next_queue()
+            if queue is None:
+                break
+            done += self._process_records(queue, 1)
+            may_choose = len(queue) > 0 or self.is_ready()
+        return done
+
+    def _process_records(self, queue: RecordQueue, limit: int) -> int:
+        """Process up to `limit` records of one input: what is the same for all of them is looked up once."""
+        context, punctuations = self._context, self._context.stream_punctuations
+        pop, enter, (topic, partition) = queue.pop, queue.enter, queue.tp
+        for done in range(limit):
+            record = pop()
+            if record is None:
+                return done
+            key, value, timestamp, offset, headers = record
+            context.topic, context.partition, context.offset = topic, partition, offset
+            context.timestamp, context.headers = timestamp, headers
+            if timestamp > context.stream_time:
+                context.stream_time = timestamp
+            try:
+                enter(key, value, timestamp, headers)
+                if context.stream_time >= punctuations.next_due_ms:
+                    punctuations.fire(context.stream_time)
+            except RecordError as error:
+                raise error.at(**self._coordinates(queue.tp, offset)) from error
+            except StreamsError:
+                raise
+            except Exception as error:
+                message = f"Processing failed: {type(error).__name__}: {error}"
+                hint = "Set processing.exception.handler = continue to skip such records."
+                raise ProcessingError(message, **self._coordinates(queue.tp, offset), hint=hint) from error
+        return limit
 
     def _coordinates(self, tp: TopicPartition, offset: int) -> dict[str, Any]:
         return {"task": str(self.spec.id), "topic": tp.topic, "partition": tp.partition, "offset": offset}
@@ -389,4 +421,4 @@ class Task:
 
 
 def _changelog_records(records: Iterable[RawRecord]) -> Iterable[ChangelogRecord]:
-    return (ChangelogRecord(r.key, r.value, r.timestamp) for r in records if r.key is not None)
+    return (ChangelogRecord(r.key, r.value, r.timestamp, r.headers) for r in records if r.key is not None)

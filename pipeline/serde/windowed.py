@@ -1,4 +1,4 @@
-"""Windowed keys as other applications read them (`TimeWindowedSerializer`)."""
+"""Windowed keys as other applications read them (`TimeWindowedSerializer`, `SessionWindowedSerializer`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 from typing import TYPE_CHECKING, TypeVar
 
 from pipeline.serde.api import Serde
-from pipeline.windows import Window, Windowed, millis
+from pipeline.windows import Window, Windowed, end_of, millis
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 
 _START = struct.Struct(">q")
+_END_AND_START = struct.Struct(">qq")
 
 
 def windowed(inner: Serde[K], size: timedelta | None = None) -> Serde[Windowed[K]]:
@@ -29,8 +30,12 @@ def windowed(inner: Serde[K], size: timedelta | None = None) -> Serde[Windowed[K
         inner: Serde of the inner key.
         size: Length of the windows. The bytes do not say it: reading needs it, writing does not.
     """
+    return windowed_of_size_ms(inner, millis(size, "window size") if size is not None else None)
+
+
+def windowed_of_size_ms(inner: Serde[K], size_ms: int | None) -> Serde[Windowed[K]]:
+    """The same, with the size in ms: windows without end are longer than any `timedelta`."""
     encode, decode = inner.serialize, inner.deserialize
-    size_ms = millis(size, "window size") if size is not None else None
 
     def serialize(key: Windowed[K]) -> bytes:
         return encode(key.key) + _START.pack(key.window.start)
@@ -43,9 +48,41 @@ def windowed(inner: Serde[K], size: timedelta | None = None) -> Serde[Windowed[K
             message = f"a windowed key takes at least {_START.size} bytes, not {len(data)}"
             raise ValueError(message)
         (start,) = _START.unpack(data[-8:])
-        return Windowed(decode(data[:-8]), Window(start, start + size_ms))
+        return Windowed(decode(data[:-8]), Window(start, end_of(start, size_ms)))
 
     def partition_key(key: Windowed[K]) -> bytes:
         return encode(key.key)
 
-    return Serde(f"windowed[{inner.name}]", serialize, deserialize, partition_key, (windowed, (inner, size)))
+    return Serde(
+        f"windowed[{inner.name}]", serialize, deserialize, partition_key, (windowed_of_size_ms, (inner, size_ms))
+    )
+
+
+def session_windowed(inner: Serde[K]) -> Serde[Windowed[K]]:
+    """Serde of session-windowed keys: the inner key, the session's end, then its start (8 bytes each, big-endian).
+
+    Partitions are chosen by the inner key alone.
+
+    >>> from pipeline.serde.primitives import STRING
+    >>> session_windowed(STRING).serialize(Windowed("A", Window(10, 25))).hex()
+    '410000000000000019000000000000000a'
+
+    Args:
+        inner: Serde of the inner key.
+    """
+    encode, decode = inner.serialize, inner.deserialize
+
+    def serialize(key: Windowed[K]) -> bytes:
+        return encode(key.key) + _END_AND_START.pack(key.window.end, key.window.start)
+
+    def deserialize(data: bytes) -> Windowed[K]:
+        if len(data) < _END_AND_START.size:
+            message = f"a session key takes at least {_END_AND_START.size} bytes, not {len(data)}"
+            raise ValueError(message)
+        end, start = _END_AND_START.unpack(data[-16:])
+        return Windowed(decode(data[:-16]), Window(start, end))
+
+    def partition_key(key: Windowed[K]) -> bytes:
+        return encode(key.key)
+
+    return Serde(f"session_windowed[{inner.name}]", serialize, deserialize, partition_key, (session_windowed, (inner,)))

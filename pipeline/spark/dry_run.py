@@ -6,7 +6,7 @@ range is one slice, so of a cached aggregate there is one update per key.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import RangeError, StreamsError
@@ -66,6 +66,8 @@ def dry_run(application: Application, run_range: RunRange, spark: Any, build: Ca
         BrokerError: If brokers do not answer.
     """
     admin = Admin(application.kafka)
+    topology = application.topology.resolved({tp.topic for tp in run_range.ranges})
+    application = replace(application, topology=topology)
     job = job_of(application, admin)
     layout = plan_layout(application.topology, application.id, job.partitions)
     admin.require(application.topology.sink_topics, f"application {application.id} writes to")

@@ -97,7 +97,7 @@ def run_task(work: TaskWork, build: Callable[[Job], Topology]) -> TaskResult:
         RecordError: If a record cannot be handled.
         BrokerError: If brokers do not answer.
     """
-    application = application_of(work.job, build(work.job))
+    application = application_of(work.job, build(work.job).resolved(work.job.partitions))
     admin, clock = Admin(work.job.kafka), SystemClock()
     layout = plan_layout(application.topology, application.id, work.job.partitions)
     repartitions = frozenset(topic.name for topic in layout.repartition_topics)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pipeline.errors
@@ -71,6 +71,8 @@ def run(
         BrokerError: If brokers do not answer.
     """
     admin = Admin(application.kafka)
+    topology = application.topology.resolved({tp.topic for tp in run_range.ranges})
+    application = replace(application, topology=topology)
     layout = prepare(application, admin)
     job = job_of(application, admin)
     slices = cut(admin, application.kafka, run_range, max_records_per_slice)

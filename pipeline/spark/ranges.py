@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pipeline.errors import RangeError
+from pipeline.hosting.application import with_topics
 from pipeline.kafka.ranges import check_ranges
 from pipeline.records import OffsetRange, OffsetVector, TopicPartition
 
@@ -84,7 +85,7 @@ def resolve(application: Application, admin: Admin, start: str = COMMITTED, end:
         RangeError: If the end lies before the start, beyond the log, or the start behind the first record that still exists.
         TopicError: If a source topic does not exist.
     """
-    topics = application.topology.source_topics
+    topics = with_topics(application, admin).topology.source_topics
     admin.require(topics, f"application {application.id} reads")
     tps = [TopicPartition(t, n) for t, count in admin.partitions(topics).items() for n in range(count)]
     first = _bound(application, admin, tps, start)

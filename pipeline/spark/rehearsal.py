@@ -114,7 +114,7 @@ def rehearse_task(
         RecordError: If a record cannot be handled.
         BrokerError: If brokers do not answer.
     """
-    application = application_of(work.job, build(work.job))
+    application = application_of(work.job, build(work.job).resolved(work.job.partitions))
     admin, clock = Admin(work.job.kafka), SystemClock()
     layout = plan_layout(application.topology, application.id, work.job.partitions)
     global_state = open_global_state(application, admin, clock, work.job.global_ends)
@@ -126,7 +126,8 @@ def rehearse_task(
         task = Task(spec, Ports(collector, backend, clock, global_state.stores))
         try:
             if restores:
-                restore(task, backend, admin, work.job.kafka, lambda _changelog, _done, _expected: None)
+                starts = {tp: wanted.start for tp, wanted in work.ranges.items()}
+                restore(task, backend, admin, work.job.kafka, starts, lambda _changelog, _done, _expected: None)
             _start(task, work, application, admin, restores=restores)
             _feed(task, work, layout, admin, handed_over)
             task.process_all()

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from pipeline.records import Headers, RecordMetadata, TopicPartition, ValueAndTimestamp
+    from pipeline.records import Change, Headers, RecordMetadata, TopicPartition
     from pipeline.serde.api import Serde
+    from pipeline.windows import Windowed
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -84,6 +85,7 @@ class ChangelogRecord(NamedTuple):
     key: bytes
     value: bytes | None
     timestamp: int
+    headers: Headers = ()
 
 
 class StoreKind(Enum):
@@ -93,6 +95,12 @@ class StoreKind(Enum):
     TIMESTAMPED_KEY_VALUE = "timestamped-key-value"
     WINDOW = "window"
     TIMESTAMPED_WINDOW = "timestamped-window"
+    SESSION = "session"
+    BUFFER = "buffer"
+    JOIN_WINDOW = "join-window"
+    """One side of a stream-stream join: a window store that keeps duplicates."""
+    LIST_VALUE = "list-value"
+    """What both sides of a left or outer join share: values without a partner so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +116,13 @@ class StoreBuilder:
         caching: Whether updates are held back and forwarded once per key and commit.
         logging: Whether changes go to a changelog topic.
         log_config: Topic settings that override the defaults of the changelog topic.
-        retention_ms: Window stores: how long a window is kept behind the store's highest time.
+        retention_ms: Window and session stores: how long a window is kept behind the store's highest time; windows count
+            by their start, sessions by their end.
+        source_topic: Read-only stores (KIP-813): the topic of somebody else that the store is filled from, and restored from
+            instead of a changelog of its own.
         window_size_ms: Window stores: length of a window.
+        slack_ms: Window stores: how much longer than the retention, which the changelog shares, windows are kept here.
+        emits_final: Window and session stores: whether an aggregation forwards closed windows only.
     """
 
     name: str
@@ -122,18 +135,22 @@ class StoreBuilder:
     log_config: Mapping[str, str] = field(default_factory=dict)
     retention_ms: int = 0
     window_size_ms: int = 0
+    slack_ms: int = 0
+    emits_final: bool = False
+    source_topic: str | None = None
 
 
 class CachedUpdate(NamedTuple):
     """What a caching store forwards for one key when it is flushed.
 
-    `key` is the store's key (of window stores: `(key, window_start)`); `old` is what the store held before the first
-    held-back update, or None where nobody asked for it; `headers` and `metadata` are those of the last update.
+    `key` is the store's key (of window stores: `(key, window_start)`, of session stores: `Windowed`); `old` is what the
+    store held before the first held-back update, or None where nobody asked for it; `headers` and `metadata` are those of the
+    last update; `timestamp` (ms) is the one to forward with.
     """
 
     key: Any
-    new: ValueAndTimestamp[Any] | None
-    old: ValueAndTimestamp[Any] | None
+    new: Any
+    old: Any
     timestamp: int
     headers: Headers
     metadata: RecordMetadata | None
@@ -284,6 +301,92 @@ class WindowStore(Protocol[K, V]):
 
     def all(self) -> Iterator[tuple[K, int, V]]:
         """`(key, start, value)` of everything that has not expired."""
+        ...
+
+
+@runtime_checkable
+class SessionStore(Protocol[K, V]):
+    """Sessions of keys to values (`org.apache.kafka.streams.state.SessionStore`).
+
+    A session `Windowed(key, Window(first, last))` has both bounds inclusive.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name of the store."""
+        ...
+
+    def put(self, session: Windowed[K], value: V | None) -> None:
+        """Set the value of a session; None deletes. Ignored and counted if the session has expired."""
+        ...
+
+    def remove(self, session: Windowed[K]) -> None:
+        """Delete a session."""
+        ...
+
+    def fetch_session(self, key: K, start: int, end: int) -> V | None:
+        """The value of exactly that session."""
+        ...
+
+    def find_sessions(self, key: K, earliest_end: int, latest_start: int) -> Iterator[tuple[Windowed[K], V]]:
+        """The key's sessions that end at `earliest_end` or later and start at `latest_start` or earlier, by end."""
+        ...
+
+    def fetch(self, key: K) -> Iterator[tuple[Windowed[K], V]]:
+        """All sessions of a key, by end."""
+        ...
+
+    def all(self) -> Iterator[tuple[Windowed[K], V]]:
+        """Everything that has not expired."""
+        ...
+
+
+class ChangeBuffer(Protocol[K, V]):
+    """Updates of a table that wait, one per key (`TimeOrderedKeyValueBuffer`); for `suppress`."""
+
+    def __len__(self) -> int:
+        """Number of buffered keys."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of everything buffered, bytes."""
+        ...
+
+    @property
+    def first_time(self) -> int | None:
+        """The lowest buffer time, ms; None if nothing is buffered."""
+        ...
+
+    def put(self, buffer_time: int, key: K, change: Change[V], timestamp: int, headers: Headers) -> None:
+        """Buffer an update of the current record; a key that is buffered keeps its place and its time."""
+        ...
+
+    def pop(self) -> tuple[K, Change[V], BufferedOrigin]:
+        """Take out the first key, its last update and where that came from."""
+        ...
+
+    def prior_value(self, key: K) -> tuple[bool, V | None]:
+        """Whether the key is buffered, and the value it had when its first update was buffered."""
+        ...
+
+
+class BufferedOrigin(Protocol):
+    """The record of a buffered update."""
+
+    @property
+    def timestamp(self) -> int:
+        """Its event time, ms."""
+        ...
+
+    @property
+    def headers(self) -> Headers:
+        """Its headers."""
+        ...
+
+    @property
+    def metadata(self) -> RecordMetadata | None:
+        """Where it came from; None within a punctuation."""
         ...
 
 

@@ -111,6 +111,34 @@ class Stores:
         times = _window_times(name, retention, window_size)
         return _store(name, StoreKind.TIMESTAMPED_WINDOW, key_serde, value_serde, persistent, caching, logging, times)
 
+    @staticmethod
+    def session_store(
+        name: str,
+        key_serde: Serde[K],
+        value_serde: Serde[V],
+        *,
+        retention: timedelta,
+        persistent: bool = True,
+        caching: bool = False,
+        logging: bool = True,
+    ) -> StoreBuilder:
+        """Sessions of keys to values.
+
+        Args:
+            name: Name of the store.
+            key_serde: Serde of the keys.
+            value_serde: Serde of the values.
+            retention: How long a session is kept behind the highest end of a session in the store.
+            persistent: RocksDB if true, else memory.
+            caching: Whether updates are held back and forwarded once per key and commit.
+            logging: Whether changes go to a changelog topic.
+
+        Raises:
+            TopologyError: If the name is illegal, or the retention is negative.
+        """
+        times = millis(retention, "retention"), 0
+        return _store(name, StoreKind.SESSION, key_serde, value_serde, persistent, caching, logging, times)
+
 
 def _store(
     name: str,

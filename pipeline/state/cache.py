@@ -26,6 +26,12 @@ class Dirty(NamedTuple):
     metadata: RecordMetadata | None
 
 
+def stored_time(value: Any, dirty: Dirty) -> int:
+    """The value's own timestamp; a deletion has that of the record that caused it (`TimestampedCacheFlushListener`)."""
+    time: int = dirty.timestamp if value is None else value.timestamp
+    return time
+
+
 @dataclass(slots=True)
 class UpdateCache:
     """Decoded values by store key; the dirty ones in the order in which they became dirty.
@@ -36,11 +42,13 @@ class UpdateCache:
         codec: How values become bytes.
         stored: What the store holds without this cache, as bytes.
         put: How a flushed value gets into the store: `(store_key, data, timestamp_ms)`.
+        time_of: The time (ms) to forward an update with: `(value, dirty) -> time_ms`.
     """
 
     codec: ValueCodec
     stored: Callable[[bytes], bytes | None]
     put: Callable[[bytes, bytes | None, int], None]
+    time_of: Callable[[Any, Dirty], int] = stored_time
     values: dict[bytes, Any] = field(default_factory=dict)
     dirty: dict[bytes, Dirty] = field(default_factory=dict)
     _listener: Callable[[CachedUpdate], None] | None = None
@@ -66,7 +74,7 @@ class UpdateCache:
                 self._entry_bytes = len(store_key) + len(data) + ENTRY_OVERHEAD_BYTES
             if self._listener is not None:
                 old = self.codec.decode(old_data) if old_data is not None and self._send_old_values else None
-                timestamp = last.timestamp if value is None else value.timestamp
+                timestamp = self.time_of(value, last)
                 update = CachedUpdate(last.key, value, old, timestamp, last.headers, last.metadata)
                 self._listener(update)
 

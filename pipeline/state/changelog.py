@@ -18,10 +18,14 @@ def changelog_config(builder: StoreBuilder, additional_retention_ms: int = ADDIT
 
     Args:
         builder: The store; its `log_config` has the last word.
-        additional_retention_ms: How much longer than the store the topic of a window store keeps records.
+        additional_retention_ms: How much longer than the store the topic of a window or session store keeps records.
     """
     config = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
-    if builder.kind in {StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW}:
+    windowed = {StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW, StoreKind.JOIN_WINDOW, StoreKind.SESSION}
+    if builder.kind in windowed:
         config["cleanup.policy"] = "compact,delete"
         config["retention.ms"] = str(min(builder.retention_ms + additional_retention_ms, 2**63 - 1))
-    return config | dict(builder.log_config)
+    config |= builder.log_config
+    if builder.kind is StoreKind.JOIN_WINDOW:  # every key is there once, so compaction has nothing to do
+        config["cleanup.policy"] = "delete"
+    return config

@@ -62,7 +62,8 @@ class KeyValueStateStore:
             self._write(store_key, data, context.timestamp)
             return
         cache.values[store_key] = value
-        cache.dirty[store_key] = Dirty(key, context.timestamp, context.headers, context.record_metadata)
+        last = (key, context.timestamp, context.headers, context.record_metadata)
+        cache.dirty[store_key] = tuple.__new__(Dirty, last)  # half the time of a call
 
     def put_if_absent(self, key: Any, value: Any) -> Any:
         """Set the value if there is none; returns what was there."""

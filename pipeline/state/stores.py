@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pipeline.state.api import StoreKind
+from pipeline.state.buffer import SuppressionBuffer
+from pipeline.state.join_window import JoinWindowStateStore
 from pipeline.state.key_value import KeyValueStateStore
+from pipeline.state.list_values import ListValueStateStore
+from pipeline.state.session import SessionStateStore
 from pipeline.state.window import WindowStateStore
 
 if TYPE_CHECKING:
@@ -20,9 +24,19 @@ def open_store(builder: StoreBuilder, backend: StateBackend, context: UpdateCont
         backend: Where its bytes are kept; the task's own.
         context: The record being processed; the store reads it at each update.
     """
-    if builder.kind in {StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW}:
-        return WindowStateStore(builder, backend, context)
-    return KeyValueStateStore(builder, backend, context)
+    match builder.kind:
+        case StoreKind.WINDOW | StoreKind.TIMESTAMPED_WINDOW:
+            return WindowStateStore(builder, backend, context)
+        case StoreKind.SESSION:
+            return SessionStateStore(builder, backend, context)
+        case StoreKind.BUFFER:
+            return SuppressionBuffer(builder, backend, context)
+        case StoreKind.JOIN_WINDOW:
+            return JoinWindowStateStore(builder, backend, context)
+        case StoreKind.LIST_VALUE:
+            return ListValueStateStore(builder, backend, context)
+        case _:
+            return KeyValueStateStore(builder, backend, context)
 
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pipeline.errors import InvalidStateStoreError, StreamsError
-from pipeline.records import RawRecord, TopicPartition
+from pipeline.records import RawRecord, TaskId, TopicPartition
 from pipeline.runtime.global_state import GlobalState
 from pipeline.runtime.layout import plan_layout
 from pipeline.runtime.ports import Ports
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import timedelta
 
-    from pipeline.records import Headers, TaskId
+    from pipeline.records import Headers
     from pipeline.serde.api import Serde
     from pipeline.topology.topology import Topology
 
@@ -122,7 +122,8 @@ class TopologyTestDriver:
         subs = {sub.id: sub for sub in topology.sub_topologies()}
         self._tasks: dict[TaskId, Task] = {}
         self._readers: dict[str, list[Task]] = {}
-        for task_id, inputs in layout.tasks.items():
+        waiting = {TaskId(number, 0): () for number, sub in subs.items() if any(s.pattern for s in sub.sources)}
+        for task_id, inputs in {**waiting, **layout.tasks}.items():
             spec = TaskSpec(
                 task_id,
                 subs[task_id.sub_topology],
@@ -160,7 +161,7 @@ class TopologyTestDriver:
         """An input topic to write to.
 
         Args:
-            topic: A source topic, or the topic of a global table.
+            topic: A source topic, also one that a pattern matches, or the topic of a global table.
             key_serde: How keys are written.
             value_serde: How values are written.
             start_ms: Time of the first record without a timestamp.
@@ -169,7 +170,7 @@ class TopologyTestDriver:
         Raises:
             StreamsError: If nothing reads that topic.
         """
-        if topic not in self._readers and topic not in self._global.topics:
+        if not self._readers_of(topic) and topic not in self._global.topics:
             message = f"No source reads topic {topic}"
             known = sorted({*self._readers, *self._global.topics})
             raise StreamsError(message, hint=f"The topology reads: {', '.join(known)}")
@@ -228,6 +229,17 @@ class TopologyTestDriver:
             task.close()
         self._global.close()
 
+    def _readers_of(self, topic: str) -> list[Task]:
+        """The tasks that read a topic, by its name or by a pattern."""
+        if topic not in self._readers:
+            sources = ((task, source) for task in self._tasks.values() for source in task.spec.sub_topology.sources)
+            readers = [task for task, source in sources if source.pattern and source.pattern.fullmatch(topic)]
+            if not readers:
+                return []
+            self._readers[topic] = readers
+            self._topics.inputs.add(topic)
+        return self._readers[topic]
+
     def _pipe(self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> None:
         if topic in self._global.topics:
             tp = TopicPartition(topic, 0)
@@ -240,7 +252,7 @@ class TopologyTestDriver:
     def _drain(self) -> None:
         while self._topics.arrived:
             topic, record = self._topics.arrived.popleft()
-            for task in self._readers[topic]:
+            for task in self._readers_of(topic):
                 task.add_records(TopicPartition(topic, 0), [record])
                 task.process_all()
                 self._commit(task)

@@ -50,7 +50,8 @@ def _describe_sub_topology(sub: SubTopology) -> str:
 def _describe_node(node: Node, children: list[str], sub: SubTopology) -> str:
     match node:
         case SourceNode():
-            head = f"    Source: {node.name} (topics: [{', '.join(sorted(node.topics))}])\n"
+            topics = f"[{', '.join(sorted(node.topics))}]" if node.pattern is None else node.pattern.pattern
+            head = f"    Source: {node.name} (topics: {topics})\n"
             return f"{head}      --> {_names(children)}\n"
         case SinkNode():
             where = f"topic: {node.topic}" if isinstance(node.topic, str) else f"extractor class: {node.topic!r}"

@@ -37,7 +37,8 @@ def _node(node: Node, stores: tuple[str, ...]) -> str:
     match node:
         case SourceNode():
             serdes = node.key_serde.name, node.value_serde.name
-            return _digest("source", sorted(node.topics), *serdes, _code(node.timestamp_extractor), node.reset.value)
+            topics = sorted(node.topics) if node.pattern is None else (node.pattern.pattern, node.pattern.flags)
+            return _digest("source", topics, *serdes, _code(node.timestamp_extractor), node.reset.value)
         case ProcessorNode():
             return _digest("processor", node.parents, stores, [_code(function) for function in node.functions])
         case SinkNode():

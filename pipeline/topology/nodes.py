@@ -7,6 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Callable
 
     from pipeline.processor.api import Processor
@@ -29,12 +30,13 @@ class SourceNode:
 
     Args:
         name: Unique within the topology.
-        topics: Topics it reads; repartition topics without the application's prefix.
+        topics: Topics it reads; repartition topics without the application's prefix. With a pattern, those that were found.
         key_serde: How keys are read.
         value_serde: How values are read.
         timestamp_extractor: `(record, partition_time_ms) -> event_time_ms`; None takes the record's own. A negative
             result means invalid.
         reset: Where to start without committed offsets.
+        pattern: Reads all topics whose whole name it matches, as hosts find them when they start.
     """
 
     name: str
@@ -43,6 +45,7 @@ class SourceNode:
     value_serde: Serde[Any]
     timestamp_extractor: Callable[[ConsumerRecord[Any, Any], int], int] | None = None
     reset: AutoOffsetReset = AutoOffsetReset.EARLIEST
+    pattern: re.Pattern[str] | None = None
 
     @property
     def parents(self) -> tuple[str, ...]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import TopologyError
@@ -64,25 +66,58 @@ class Topology:
     def add_source(
         self,
         name: str,
-        *topics: str,
+        *topics: str | re.Pattern[str],
         key_serde: Serde[Any],
         value_serde: Serde[Any],
         timestamp_extractor: Callable[[ConsumerRecord[Any, Any], int], int] | None = None,
         reset: AutoOffsetReset = AutoOffsetReset.EARLIEST,
     ) -> Topology:
-        """Read topics.
+        """Read topics, or all topics that match one pattern as a whole.
+
+        Topics that match are looked up when a host starts; those made later are read after its next start.
 
         Raises:
-            TopologyError: If the name is taken, no topic is named, or a topic has a source already.
+            TopologyError: If the name is taken, no topic is named, or a topic has, or may have, another source.
         """
         self._check_new_name(name)
-        if not topics:
-            message = f"Source {name} must read at least one topic"
+        named = tuple(topic for topic in topics if isinstance(topic, str))
+        patterns = [topic for topic in topics if not isinstance(topic, str)]
+        if not topics or (patterns and len(topics) > 1):
+            message = f"Source {name} must read at least one topic, or exactly one pattern"
             raise TopologyError(message)
-        for topic in topics:
+        for topic in named:
             self._check_topic(topic)
-        self._nodes[name] = SourceNode(name, topics, key_serde, value_serde, timestamp_extractor, reset)
+        pattern = patterns[0] if patterns else None
+        if pattern is not None:
+            self._check_pattern(pattern)
+        self._nodes[name] = SourceNode(name, named, key_serde, value_serde, timestamp_extractor, reset, pattern)
         return self
+
+    def resolved(self, topics: Iterable[str]) -> Topology:
+        """The same topology, with its patterns replaced by those of the given topics that match.
+
+        Raises:
+            TopologyError: If two patterns match the same topic.
+        """
+        patterns = {n.name: n for n in self._nodes.values() if isinstance(n, SourceNode) and n.pattern is not None}
+        if not patterns:
+            return self
+        result = copy(self)
+        result._nodes = dict(self._nodes)  # noqa: SLF001 - the same class
+        source_of: dict[str, str] = {}
+        for name, node in patterns.items():
+            matching = tuple(sorted(t for t in set(topics) if node.pattern and node.pattern.fullmatch(t)))
+            for topic in matching:
+                if source_of.setdefault(topic, name) != name:
+                    message = f"Topic {topic} is matched by the patterns of two sources: {source_of[topic]} and {name}"
+                    raise TopologyError(message)
+            result._nodes[name] = replace(node, topics=matching)  # noqa: SLF001
+        return result
+
+    @property
+    def has_patterns(self) -> bool:
+        """Whether topics must be looked up before it can run."""
+        return any(isinstance(node, SourceNode) and node.pattern is not None for node in self._nodes.values())
 
     def add_processor(
         self,
@@ -179,6 +214,46 @@ class Topology:
             raise TopologyError(message)
         self._global_stores[global_store.store.name] = global_store
         return self
+
+    def add_read_only_state_store(
+        self,
+        builder: StoreBuilder,
+        topic: str,
+        *,
+        source_name: str,
+        processor_name: str,
+        supplier: Callable[[], Processor[Any, Any]],
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        timestamp_extractor: Callable[[ConsumerRecord[Any, Any], int], int] | None = None,
+    ) -> Topology:
+        """Add a store that a processor fills from a topic, which is its changelog as well (KIP-813).
+
+        Other processors may be connected to it, and must not write it. A restore applies the topic's records as they are: the
+        processor must put each value under its own key, unchanged.
+
+        Args:
+            builder: The store. It does not log.
+            topic: The topic; compacted, as a rule.
+            source_name: Name of the source that reads it.
+            processor_name: Name of the processor that fills the store.
+            supplier: Gives that processor.
+            key_serde: How keys are read; that of the store.
+            value_serde: How values are read; that of the store.
+            timestamp_extractor: `(record, partition_time_ms) -> event_time_ms`; left out, the record's own timestamp.
+
+        Raises:
+            TopologyError: If a name or the topic is taken.
+        """
+        self.add_source(
+            source_name,
+            topic,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            timestamp_extractor=timestamp_extractor,
+        )
+        self.add_processor(processor_name, supplier, source_name)
+        return self.add_state_store(replace(builder, logging=False, source_topic=topic), processor_name)
 
     def add_internal_topic(self, topic: InternalTopic) -> Topology:
         """Declare a topic of the application's own; hosts create it and prefix its name.
@@ -285,9 +360,18 @@ class Topology:
         sources = [n for n in self._nodes.values() if isinstance(n, SourceNode)]
         sources += [g.source for g in self._global_stores.values()]
         for source in sources:
-            if topic in source.topics:
+            if topic in source.topics or (source.pattern is not None and source.pattern.fullmatch(topic)):
                 message = f"Topic {topic} has already been registered by another source."
                 raise TopologyError(message, hint=f"Use what source {source.name} gives instead of reading it again.")
+
+    def _check_pattern(self, pattern: re.Pattern[str]) -> None:
+        sources = [n for n in self._nodes.values() if isinstance(n, SourceNode)]
+        sources += [g.source for g in self._global_stores.values()]
+        if any(pattern.fullmatch(topic) for source in sources for topic in source.topics):
+            message = (
+                f"Pattern {pattern.pattern} will match a topic that has already been registered by another source."
+            )
+            raise TopologyError(message)
 
     def _check_parents(self, name: str, parents: tuple[str, ...]) -> None:
         if not parents:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from pipeline.errors import BrokerError, StreamsError, TaskCorruptedError, UnknownOutcomeError
-from pipeline.hosting.application import prepare
+from pipeline.hosting.application import prepare, with_topics
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.global_tables import open_global_state
 from pipeline.hosting.owned_task import OwnedTask
@@ -31,6 +32,10 @@ _RECORDS_PER_POLL = 10_000
 _RECORDS_PER_TURN = 1_000
 """How many records a task processes before the next one has its turn."""
 _RETRY_SECONDS = 0.5
+_RECOVERABLE = (UnknownOutcomeError, TaskCorruptedError, BrokerError)
+"""After these a task is taken over anew; broker errors count only if waiting helps."""
+_COMMITTERS = 16
+"""How many tasks commit at the same time."""
 
 
 class WorkerState(Enum):
@@ -96,6 +101,7 @@ class Worker:
         self._internal_topics: set[str] = set()
         self._ends_seen: set[TopicPartition] = set()
         self._consumer = RecordConsumer(application.kafka, self._streams.consumer)
+        self._committers = ThreadPoolExecutor(_COMMITTERS, "commit")
         self._global: GlobalState
         self._processed = 0
         self._restored = 0
@@ -103,6 +109,7 @@ class Worker:
         self._dropped: Counter[str] = Counter()
         self._last_commit_ms = 0
         self._is_stalled = False
+        self._has_brokers = True
 
     def stop(self) -> None:
         """Ask it to finish the records at hand, commit, and let go of its tasks. May be called from a signal handler."""
@@ -148,6 +155,7 @@ class Worker:
 
     def _start(self) -> None:
         self._move_to(WorkerState.REBALANCING)
+        self._application = with_topics(self._application, self._admin)
         layout = prepare(self._application, self._admin)
         self._global = open_global_state(self._application, self._admin, self._clock)
         self._internal_topics = {topic.name for topic in layout.repartition_topics}
@@ -172,10 +180,15 @@ class Worker:
         if waiting < _RECORDS_PER_POLL or self._is_stalled:
             timeout_s = self._streams.poll_ms / 1000 if waiting == 0 or self._is_stalled else 0
             self._hand_out(self._consumer.poll(_RECORDS_PER_POLL, timeout_s))
+        if self._consumer.has_lost_brokers():
+            self._wait_for_brokers(self._deadline())
         processed = 0
         for owned in self._tasks.values():
-            processed += owned.task.process(_RECORDS_PER_TURN)
-            owned.task.punctuate_wall_clock()
+            try:
+                processed += owned.task.process(_RECORDS_PER_TURN)
+                owned.task.punctuate_wall_clock()
+            except _RECOVERABLE as error:
+                self._recover(owned, error)
         self._processed += processed
         self._is_stalled = processed == 0
         self._balance_fetching()
@@ -204,6 +217,15 @@ class Worker:
         return not any(owned.task.buffered(tp) for tp, owned in self._owner_of.items())
 
     def _has_finished(self) -> bool:
+        try:
+            return self._has_nothing_left()
+        except BrokerError as error:
+            if not error.retriable:
+                raise
+            self._wait_for_brokers(self._deadline())
+            return False
+
+    def _has_nothing_left(self) -> bool:
         """Whether every input has been read to its end, processed and committed: then nothing can follow any more."""
         if not self._is_idle or not self._ends_seen.issuperset(self._owner_of):
             return False
@@ -233,38 +255,72 @@ class Worker:
         self._commit(owned for owned in self._tasks.values() if owned.task.needs_commit)
 
     def _commit(self, tasks: Iterable[OwnedTask]) -> None:
-        for owned in list(tasks):
-            try:
-                owned.commit()
-            except (UnknownOutcomeError, TaskCorruptedError, BrokerError) as error:
-                if isinstance(error, BrokerError) and not error.retriable:
-                    raise
-                log.warning("task %s starts over from its last commit: %s", owned.id, error)
-                self._start_over(owned)
-            else:
+        """Commit tasks at the same time: each has a transaction of its own, and waits for brokers most of the time."""
+        prepared = [owned for owned in list(tasks) if self._succeeds(owned, owned.prepare_commit)]
+        sent = [(owned, self._committers.submit(owned.send_commit)) for owned in prepared]
+        wait(future for _, future in sent)  # all, before any is closed or started over
+        for owned, future in sent:
+            if self._succeeds(owned, future.result):
+                owned.finish_commit()
                 self._commits += 1
 
-    def _start_over(self, owned: OwnedTask) -> None:
+    def _succeeds(self, owned: OwnedTask, step: Callable[[], None]) -> bool:
+        """Take a step of a task's commit; if it fails in a way that passes, the task starts over."""
+        try:
+            step()
+        except _RECOVERABLE as error:
+            self._recover(owned, error)
+            return False
+        return True
+
+    def _recover(self, owned: OwnedTask, error: StreamsError) -> None:
         """Take a task over anew, as often as brokers need to come back, within `task.timeout.ms`."""
-        deadline = time.monotonic() + self._streams.task_timeout_ms / 1000
+        if isinstance(error, BrokerError) and not error.retriable:
+            raise error
+        log.warning("task %s starts over from its last commit: %s", owned.id, error)
         self._dropped += owned.task.dropped
+        deadline = self._deadline()
         while True:
-            owned.close()
+            owned.close(abort=False)
             self._consumer.unassign(owned.inputs)
+            self._wait_for_brokers(deadline)
             try:
+                owned.check_owner()
                 self._take_over(owned)
-            except StreamsError as error:
-                may_come_back = isinstance(error, UnknownOutcomeError) or getattr(error, "retriable", False)
+            except _RECOVERABLE as again:
+                may_come_back = not isinstance(again, BrokerError) or again.retriable
                 if not may_come_back or time.monotonic() > deadline or self._stopping:
                     raise
-                log.warning("task %s: %s", owned.id, error)
+                log.warning("task %s: %s", owned.id, again)
                 time.sleep(_RETRY_SECONDS)
             else:
                 return
 
+    def _wait_for_brokers(self, deadline: float) -> None:
+        """Try nothing while brokers do not answer: each try would run into its own time limit.
+
+        Raises:
+            BrokerError: If they do not answer until the deadline, or until this worker is to stop.
+        """
+        self._has_brokers = False
+        while not self._has_brokers:
+            try:
+                self._admin.partitions(self._application.topology.source_topics)
+            except BrokerError as error:
+                if not error.retriable or time.monotonic() > deadline or self._stopping:
+                    raise
+                log.warning("waiting for brokers: %s", error)
+                time.sleep(_RETRY_SECONDS)
+            else:
+                self._has_brokers = True
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self._streams.task_timeout_ms / 1000
+
     def _close(self) -> None:
         for owned in self._tasks.values():
-            owned.close()
+            owned.close(abort=self._has_brokers)
+        self._committers.shutdown()
         self._consumer.close()
 
     def _move_to(self, state: WorkerState) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -9,18 +10,26 @@ from pipeline import (
     JSON,
     LONG,
     STRING,
+    BufferConfig,
     Consumed,
+    EmitStrategy,
     Grouped,
+    JoinWindows,
     Materialized,
     Processor,
     Produced,
     PunctuationType,
     Record,
     Repartitioned,
+    SessionWindows,
+    SlidingWindows,
     Stores,
+    StreamJoined,
     StreamsBuilder,
+    Suppressed,
     TimeWindows,
     Topology,
+    session_windowed,
     windowed,
 )
 
@@ -132,6 +141,81 @@ def test_hopping_windows_count_a_record_in_each_window_it_falls_into(host: Any) 
     ]
 
 
+def test_a_record_between_two_sessions_merges_them_and_deletes_what_they_were(host: Any) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        windows = SessionWindows.of(SECOND, grace=10 * SECOND)
+        counts = (
+            builder.stream(host.topic("in"), STRINGS)
+            .group_by_key()
+            .windowed_by(windows)
+            .count(Materialized(caching=False))
+        )
+        counts.to_stream().to(host.topic("out"), Produced(session_windowed(STRING), LONG))
+        return builder.build()
+
+    found = host.run(build, {"in": lines(*[("k", "v", t) for t in (1000, 3000, 2000, 9000)])}, "out")["out"]
+    keys = [session_windowed(STRING).deserialize(r.key).window for r in found]
+    counted = [
+        (k.start, k.end, r.value and LONG.deserialize(r.value), r.timestamp) for k, r in zip(keys, found, strict=True)
+    ]
+    assert counted == [
+        (1000, 1000, 1, 1000),
+        (3000, 3000, 1, 3000),
+        (1000, 1000, None, 1000),
+        (3000, 3000, None, 3000),
+        (1000, 3000, 3, 3000),
+        (9000, 9000, 1, 9000),
+    ]
+
+
+def test_sliding_windows_hold_what_their_records_say_in_any_order(host: Any) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        windows = SlidingWindows.of(10 * SECOND, grace=50 * SECOND)
+        texts_of = (
+            builder.stream(host.topic("in"), STRINGS)
+            .group_by_key()
+            .windowed_by(windows)
+            .reduce(lambda aggregate, value: aggregate + value, Materialized("windows", STRING, STRING))
+        )
+        texts_of.to_stream().to(host.topic("out"), Produced(windowed(STRING), STRING))
+        return builder.build()
+
+    given = {"in": lines(("A", "1", 10_000), ("A", "2", 20_000), ("A", "3", 22_000), ("A", "4", 15_000))}
+    found = latest(host.run(build, given, "out")["out"])
+    serde = windowed(STRING, 10 * SECOND)
+    values = {serde.deserialize(r.key or b"").window.start: r.value for r in found.values()}
+    assert values == {
+        0: b"1",
+        5_000: b"14",
+        10_000: b"124",
+        10_001: b"24",
+        12_000: b"234",
+        15_001: b"23",
+        20_001: b"3",
+    }
+
+
+def test_a_suppressed_window_and_one_that_is_emitted_at_its_close_appear_once(host: Any) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        stream = builder.stream(host.topic("in"), STRINGS).group_by_key()
+        windows = stream.windowed_by(TimeWindows.of(2 * SECOND, grace=SECOND))
+        wanted = Produced(windowed(STRING), LONG)
+        suppressed = Suppressed.until_window_closes(BufferConfig.unbounded())
+        windows.count(Materialized("a", STRING)).suppress(suppressed).to_stream().to(host.topic("suppressed"), wanted)
+        closed = windows.emit_strategy(EmitStrategy.on_window_close())
+        closed.count(Materialized("b", STRING)).to_stream().to(host.topic("closed"), wanted)
+        return builder.build()
+
+    times = (10, 1000, 2000, 1000, 10, 5000, 10, 90_000, 90_000)
+    found = host.run(build, {"in": lines(*[("k", "v", t) for t in times])}, "suppressed", "closed")
+    serde = windowed(STRING, 2 * SECOND)
+    for topic in ("suppressed", "closed"):
+        counted = [
+            (serde.deserialize(r.key).window.start, LONG.deserialize(r.value), r.timestamp) for r in found[topic]
+        ]
+        assert counted == [(0, 4, 1000), (2000, 1, 2000), (4000, 1, 5000)], topic
+
+
 def test_a_stream_joins_the_table_as_it_is_at_the_records_time(host: Any) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         table = builder.table(host.topic("table"), STRINGS)
@@ -185,6 +269,54 @@ def test_a_global_table_is_joined_by_any_key(host: Any) -> None:
     found = host.run(build, given, "inner", "left", partitions=1)
     assert texts(found["inner"]) == [("f", "1 United", 1), ("f", "3 American", 3)]
     assert texts(found["left"]) == [("f", "1 United", 1), ("f", "2 None", 2), ("f", "3 American", 3)]
+
+
+def test_two_streams_are_joined_within_a_window_of_event_time(host: Any) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        left = builder.stream(host.topic("left"), STRINGS).select_key(lambda k, _v: k)
+        right = builder.stream(host.topic("right"), STRINGS)
+        windows = JoinWindows.of(2 * SECOND, grace=60 * SECOND)
+        left.join(right, lambda v, o: f"{v}-{o}", windows=windows, joined=StreamJoined(STRING, STRING)).to(
+            host.topic("out"), TEXT
+        )
+        return builder.build()
+
+    given = {
+        "left": lines(("a", "1", 1000), ("b", "2", 2000), ("a", "3", 4000), (None, "4", 4500), ("a", "5", 9000)),
+        "right": lines(("a", "x", 2500), ("b", "y", 4001), ("a", None, 4002), ("a", "z", 6000)),
+    }
+    found = host.run(build, given, "out", partitions=2)["out"]
+    assert sorted(texts(found)) == [("a", "1-x", 2500), ("a", "3-x", 4000), ("a", "3-z", 6000)]
+
+
+def test_a_left_join_of_two_streams_tells_which_records_have_no_partner(host: Any) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        left, right = (builder.stream(host.topic(topic), STRINGS) for topic in ("left", "right"))
+        left.left_join(right, lambda v, o: f"{v}-{o}", windows=JoinWindows.of(2 * SECOND, grace=SECOND)).to(
+            host.topic("out"), TEXT
+        )
+        return builder.build()
+
+    given = {
+        "left": lines(("a", "1", 1000), ("b", "2", 2000), ("c", "3", 3000)),
+        "right": lines(("a", "x", 2500), ("b", "y", 4500), ("c", "z", 4600), ("d", "end", 20_000)),
+    }
+    found = host.run(build, given, "out", partitions=1)["out"]
+    assert texts(found) == [("a", "1-x", 2500), ("c", "3-z", 4600), ("b", "2-None", 2000)]
+
+
+def test_a_pattern_reads_the_topics_that_exist(host: Any) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        pattern = re.compile(re.escape(host.topic("in-")) + r"\d")
+        stream = builder.stream(pattern, STRINGS).select_key(lambda _k, v: v)
+        stream.group_by_key(Grouped(STRING, STRING)).count().to_stream().to(host.topic("out"), Produced(STRING, LONG))
+        return builder.build()
+
+    given = {"in-1": lines(("k", "a", 1), ("k", "b", 2)), "in-2": lines(("k", "a", 3)), "in-10": lines(("k", "a", 4))}
+    if host.name == "driver":
+        del given["in-10"]  # it has no reader, and the driver says so
+    found = latest(host.run(build, given, "out", partitions=2)["out"])
+    assert {key: LONG.deserialize(r.value or b"") for key, r in found.items()} == {b"a": 2, b"b": 1}
 
 
 class Totals(Processor[str, str]):

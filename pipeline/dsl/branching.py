@@ -1,0 +1,106 @@
+"""`KStream.split()`: one stream into several (`BranchedKStreamImpl`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from pipeline.dsl.options import Branched
+from pipeline.errors import TopologyError
+from pipeline.operators.branch import Branch
+from pipeline.operators.stateless import PassThrough
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.dsl.plan import Plan
+    from pipeline.dsl.streams import KStream
+    from pipeline.topology.topology import Topology
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+@dataclass(slots=True)
+class BranchedKStream(Generic[K, V]):
+    """A stream that is being split (`org.apache.kafka.streams.kstream.BranchedKStream`).
+
+    A record goes to the branch of the first predicate that holds, and to no other; without any, to the default branch, if
+    there is one. End with `default_branch` or `no_default_branch`: they give the branches by name.
+    """
+
+    _plan: Plan
+    _splitter: str
+    _stream_of: Callable[[str], KStream[K, V]]
+    """The stream that comes out of a node."""
+    _predicates: list[Callable[[K, V], bool]] = field(default_factory=list)
+    _children: list[str] = field(default_factory=list)
+    _streams: dict[str, KStream[K, V]] = field(default_factory=dict)
+    _has_default: bool = False
+
+    @classmethod
+    def of(
+        cls, plan: Plan, parent: str, splitter: str, stream_of: Callable[[str], KStream[K, V]]
+    ) -> BranchedKStream[K, V]:
+        """Begin to split what `parent` forwards; `splitter` names the node that does it, and begins the branches' names."""
+        branched: BranchedKStream[K, V] = cls(plan, splitter, stream_of)
+        plan.steps.append(lambda topology: branched._write(topology, parent))
+        return branched
+
+    def branch(
+        self, predicate: Callable[[K, V], bool], branched: Branched[K, V] | None = None
+    ) -> BranchedKStream[K, V]:
+        """Add a branch for records for which `predicate(key, value)` holds, and no predicate before it.
+
+        Args:
+            predicate: Which records.
+            branched: Its name, and what to do with it at once; unnamed branches are numbered from 1.
+
+        Raises:
+            TopologyError: If the default branch has been added already.
+        """
+        if self._has_default:
+            message = "The default branch is the last one"
+            raise TopologyError(message, hint="Call branch() before default_branch().")
+        self._predicates.append(predicate)
+        self._add(branched, len(self._predicates))
+        return self
+
+    def default_branch(self, branched: Branched[K, V] | None = None) -> dict[str, KStream[K, V]]:
+        """Add a branch for all other records; gives all branches, as `no_default_branch` does.
+
+        Raises:
+            TopologyError: If it has been added already.
+        """
+        if self._has_default:
+            message = "There is a default branch already"
+            raise TopologyError(message)
+        self._has_default = True
+        self._add(branched, 0)
+        return self._streams
+
+    def no_default_branch(self) -> dict[str, KStream[K, V]]:
+        """The branches by name: that of the splitter, followed by the branch's own name or number.
+
+        Branches with a consumer, or with a function that gave None, are not among them.
+        """
+        return self._streams
+
+    def _add(self, branched: Branched[K, V] | None, index: int) -> None:
+        options: Branched[K, V] = branched or Branched()
+        child = f"{self._splitter}{options.name if options.name is not None else index}"
+        self._children.append(child)
+        self._plan.counter += 1  # Kafka Streams makes a name here that it does not use
+        splitter = self._splitter
+        self._plan.steps.append(lambda topology: topology.add_processor(child, PassThrough, splitter, functions=()))
+        stream = self._stream_of(child)
+        if options.consumer is not None:
+            options.consumer(stream)
+            return
+        result: Any = stream if options.function is None else options.function(stream)
+        if result is not None:
+            self._streams[child] = result
+
+    def _write(self, topology: Topology, parent: str) -> None:
+        predicates, children = tuple(self._predicates), tuple(self._children)
+        topology.add_processor(self._splitter, lambda: Branch(predicates, children), parent, functions=predicates)

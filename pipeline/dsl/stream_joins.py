@@ -1,0 +1,230 @@
+"""What a join of two streams writes into a topology (`KStreamImplJoin`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from pipeline.dsl.arity import joiner_with_key
+from pipeline.dsl.options import Joined, StreamJoined, validate_name
+from pipeline.dsl.plan import serde_of
+from pipeline.errors import TopologyError
+from pipeline.operators.stateless import PassThrough
+from pipeline.operators.stream_joins import JoinSide, JoinWindow, StreamStreamJoin
+from pipeline.serde.join_sides import join_side_key, join_side_value
+from pipeline.state.api import StoreBuilder, StoreKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.dsl.options import Named
+    from pipeline.dsl.plan import Plan
+    from pipeline.serde.api import Serde
+    from pipeline.topology.topology import Topology
+    from pipeline.windows import JoinWindows
+
+
+class JoinKind(Enum):
+    """Which sides' records are results also without a partner: left, right."""
+
+    INNER = (False, False)
+    LEFT = (True, False)
+    OUTER = (True, True)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinArguments:
+    """What a user passed to a join besides the other side and the joiner; which of it fits depends on the other side."""
+
+    windows: JoinWindows | None
+    key: Callable[[Any, Any], Any] | None
+    joined: Joined[Any, Any, Any] | StreamJoined[Any, Any, Any] | None
+    named: Named | None
+
+    def of_stream(self) -> tuple[JoinWindows, StreamJoined[Any, Any, Any]]:
+        """Windows and options of a join with a stream.
+
+        Raises:
+            TopologyError: If there are no windows, or arguments that belong to other joins.
+        """
+        self._refuse("stream", "select_key() first to join by another key", key=self.key, named=self.named)
+        if self.windows is None:
+            message = "A join of two streams needs windows=: which records are near enough to be joined"
+            raise TopologyError(message, hint="Use JoinWindows.of(...).")
+        if isinstance(self.joined, Joined):
+            message = "A join of two streams takes StreamJoined, not Joined"
+            raise TopologyError(message)
+        return self.windows, self.joined or StreamJoined()
+
+    def of_table(self) -> Joined[Any, Any, Any]:
+        """Options of a join with a table.
+
+        Raises:
+            TopologyError: If there are arguments that belong to other joins.
+        """
+        hint = "select_key() first to join a table by another key"
+        self._refuse("table", hint, windows=self.windows, key=self.key, named=self.named)
+        if isinstance(self.joined, StreamJoined):
+            message = "A join with a table takes Joined, not StreamJoined"
+            raise TopologyError(message)
+        return self.joined or Joined()
+
+    def of_global_table(self) -> tuple[Callable[[Any, Any], Any], Named | None]:
+        """Key function and name of a join with a global table.
+
+        Raises:
+            TopologyError: If there is no key function, or there are arguments that belong to other joins.
+        """
+        self._refuse("global table", "named= to name it", windows=self.windows, joined=self.joined)
+        if self.key is None:
+            message = "A join with a global table needs key=, a function of (key, value) that gives the key to look up"
+            raise TopologyError(message)
+        return self.key, self.named
+
+    def _refuse(self, other: str, hint: str, **arguments: object) -> None:
+        for name, given in arguments.items():
+            if given is not None:
+                message = f"{name}= does not belong to a join with a {other}"
+                raise TopologyError(message, hint=f"Use {hint}.")
+
+
+@dataclass(frozen=True, slots=True)
+class JoinInput:
+    """One of the streams: its node, the sources its records come from, and its serdes."""
+
+    node: str
+    sources: frozenset[str]
+    key_serde: Serde[Any] | None
+    value_serde: Serde[Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """Nodes and stores of a join. `shared` is the store of records that wait for a partner, if there is one."""
+
+    this_windowed: str
+    other_windowed: str
+    this_join: str
+    other_join: str
+    merge: str
+    this_store: str
+    other_store: str
+    shared: str | None
+
+
+def join_streams(
+    plan: Plan,
+    kind: JoinKind,
+    left: JoinInput,
+    right: JoinInput,
+    joiner: Callable[..., Any],
+    windows: JoinWindows,
+    joined: StreamJoined[Any, Any, Any],
+) -> str:
+    """Join two streams of equal partitions.
+
+    Args:
+        plan: Where the steps go.
+        kind: Inner, left or outer.
+        left: The stream on the left.
+        right: The stream on the right; may be the same.
+        joiner: `(left, right)` or `(key, left, right)`, told by its parameters.
+        windows: Which records belong together.
+        joined: Names, and how the stores are kept.
+
+    Returns:
+        Name of the node that forwards the results.
+    """
+    names = _names(plan, kind, joined)
+    keys = serde_of(left.key_serde or right.key_serde, "keys", f"store {names.this_store}")
+    values = serde_of(left.value_serde, "values", f"store {names.this_store}")
+    other_values = serde_of(right.value_serde, "values", f"store {names.other_store}")
+    this_store = _window_store(names.this_store, keys, values, windows, joined)
+    other_store = _window_store(names.other_store, keys, other_values, windows, joined)
+    function = joiner_with_key(joiner)
+    left_outer, right_outer = kind.value
+    this = JoinSide(True, left_outer, names.other_store, names.shared, windows, function)  # noqa: FBT003 - the left one
+    other = JoinSide(False, right_outer, names.this_store, names.shared, windows, function)  # noqa: FBT003
+    covered = (joiner, kind.value, windows.before_ms, windows.after_ms, windows.grace_ms)
+
+    def write(topology: Topology) -> None:
+        topology.add_processor(names.this_windowed, lambda: JoinWindow(names.this_store), left.node, functions=())
+        topology.add_state_store(this_store, names.this_windowed)
+        topology.add_processor(names.other_windowed, lambda: JoinWindow(names.other_store), right.node, functions=())
+        topology.add_state_store(other_store, names.other_windowed)
+        topology.add_processor(names.this_join, lambda: StreamStreamJoin(this), names.this_windowed, functions=covered)
+        topology.add_processor(
+            names.other_join, lambda: StreamStreamJoin(other), names.other_windowed, functions=covered
+        )
+        topology.connect_processor_and_state_stores(names.this_join, names.other_store)
+        topology.connect_processor_and_state_stores(names.other_join, names.this_store)
+        if names.shared is not None:
+            shared = _shared_store(names.shared, keys, join_side_value(values, other_values), joined)
+            topology.add_state_store(shared, names.this_join, names.other_join)
+        topology.add_processor(names.merge, PassThrough, names.this_join, names.other_join, functions=())
+        topology.copartition(left.sources | right.sources)
+
+    plan.steps.append(write)
+    if left_outer:
+        plan.null_key_joins.add(names.merge)
+    return names.merge
+
+
+def _names(plan: Plan, kind: JoinKind, joined: StreamJoined[Any, Any, Any]) -> _Names:
+    """Names in the order in which Kafka Streams counts them."""
+    left_outer, right_outer = kind.value
+    this_suffix = "-outer-this-join" if right_outer else "-this-join"
+    other_suffix = "-outer-other-join" if left_outer else "-other-join"
+    this_windowed = _named(plan, joined.name, "-this-windowed", "KSTREAM-WINDOWED-")
+    other_windowed = _named(plan, joined.name, "-other-windowed", "KSTREAM-WINDOWED-")
+    number = f"{plan.counter:010d}"
+    this_generated = plan.processor_name("KSTREAM-OUTERTHIS-" if right_outer else "KSTREAM-JOINTHIS-")
+    other_generated = plan.processor_name("KSTREAM-OUTEROTHER-" if left_outer else "KSTREAM-JOINOTHER-")
+    base = joined.store_name
+    shared_suffix = "-outer-shared-join" if right_outer else "-left-shared-join"
+    shared = f"{base}{shared_suffix}-store" if base else f"KSTREAM-OUTERSHARED-{number}-store"
+    return _Names(
+        this_windowed,
+        other_windowed,
+        f"{joined.name}{this_suffix}" if joined.name else this_generated,
+        f"{joined.name}{other_suffix}" if joined.name else other_generated,
+        _named(plan, joined.name, "-merge", "KSTREAM-MERGE-"),
+        f"{base}{this_suffix}-store" if base else f"{this_generated}-store",
+        f"{base}{other_suffix}-store" if base else f"{other_generated}-store",
+        shared if left_outer else None,
+    )
+
+
+def _named(plan: Plan, name: str | None, suffix: str, prefix: str) -> str:
+    given = None if name is None else f"{name}{suffix}"
+    validate_name(given)
+    return plan.processor_name(prefix, given)
+
+
+def _window_store(
+    name: str, keys: Serde[Any], values: Serde[Any], windows: JoinWindows, joined: StreamJoined[Any, Any, Any]
+) -> StoreBuilder:
+    return StoreBuilder(
+        name,
+        StoreKind.JOIN_WINDOW,
+        keys,
+        values,
+        persistent=joined.persistent,
+        logging=joined.logging,
+        log_config=joined.log_config,
+        retention_ms=windows.retention_ms,
+        window_size_ms=windows.size_ms,
+    )
+
+
+def _shared_store(name: str, keys: Serde[Any], values: Serde[Any], joined: StreamJoined[Any, Any, Any]) -> StoreBuilder:
+    return StoreBuilder(
+        name,
+        StoreKind.LIST_VALUE,
+        join_side_key(keys),
+        values,
+        persistent=joined.persistent,
+        logging=joined.logging,
+        log_config=joined.log_config,
+    )

@@ -1,0 +1,62 @@
+"""What `KStream.to_table` writes into a topology (`StreamToTableNode`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pipeline.dsl.plan import TableNode, serde_of
+from pipeline.operators.tables import TableSource, store_getter
+from pipeline.state.api import StoreBuilder, StoreKind
+
+if TYPE_CHECKING:
+    from pipeline.dsl.options import Materialized
+    from pipeline.dsl.plan import Plan
+    from pipeline.serde.api import Serde
+    from pipeline.topology.topology import Topology
+
+
+def read_as_table(
+    plan: Plan,
+    parent: str,
+    name: str,
+    store_name: str,
+    serdes: tuple[Serde[Any] | None, Serde[Any] | None],
+    options: Materialized[Any, Any],
+) -> TableNode:
+    """Read what `parent` forwards as updates of a table.
+
+    Args:
+        plan: Where the step goes.
+        parent: The stream's node.
+        name: Name of the table's node.
+        store_name: Name of its store; without a name in the options there is one only if something downstream needs it.
+        serdes: Of keys and values.
+        options: How it is stored.
+    """
+    node = TableNode(name, store_name, lambda c: store_getter(c, store_name), is_materialized=options.name is not None)
+
+    def operator() -> TableSource:
+        return TableSource(store_name if node.is_materialized else None, send_old_values=node.sends_old_values)
+
+    def write(topology: Topology) -> None:
+        topology.add_processor(name, operator, parent, functions=())
+        if node.is_materialized:
+            topology.add_state_store(_store(store_name, serdes, options), name)
+
+    plan.steps.append(write)
+    return node
+
+
+def _store(
+    name: str, serdes: tuple[Serde[Any] | None, Serde[Any] | None], options: Materialized[Any, Any]
+) -> StoreBuilder:
+    return StoreBuilder(
+        name,
+        StoreKind.TIMESTAMPED_KEY_VALUE,
+        serde_of(serdes[0], "keys", f"store {name}"),
+        serde_of(serdes[1], "values", f"store {name}"),
+        persistent=options.persistent,
+        caching=options.caching,
+        logging=options.logging,
+        log_config=options.log_config,
+    )

@@ -1,0 +1,180 @@
+"""`Suppressed`: which of a table's updates are forwarded, and what is done if too many wait."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from pipeline.dsl.options import validate_name
+from pipeline.errors import TopologyError
+from pipeline.operators.suppress import SuppressRules
+from pipeline.topology.nodes import SinkNode, SourceNode
+from pipeline.windows import MAX_TIME_MS, millis
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import timedelta
+
+    from pipeline.topology.nodes import Node
+    from pipeline.topology.topology import Topology
+
+_NO_LIMIT = MAX_TIME_MS
+"""`Long.MAX_VALUE`."""
+
+
+@dataclass(frozen=True, slots=True)
+class BufferConfig:
+    """How much may wait (`org.apache.kafka.streams.kstream.Suppressed.BufferConfig`).
+
+    Made by `max_records`, `max_bytes` or `unbounded`, then refined. Limits without more said forward early when the buffer is
+    full.
+
+    >>> BufferConfig.max_records(1000).with_max_bytes(1_000_000).shut_down_when_full().emits_early
+    False
+
+    Args:
+        record_limit: Highest number of keys.
+        byte_limit: Highest size, bytes: keys, values, headers, and a fixed sum per key.
+        emits_early: Whether the oldest updates are forwarded when the buffer is full; else the task fails.
+        logging: Whether the buffer has a changelog; without one it does not survive the loss of its machine.
+        log_config: Topic settings of the changelog.
+    """
+
+    record_limit: int = _NO_LIMIT
+    byte_limit: int = _NO_LIMIT
+    emits_early: bool = False
+    logging: bool = True
+    log_config: Mapping[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def max_records(record_limit: int) -> BufferConfig:
+        """At most so many keys; the oldest are forwarded early."""
+        return BufferConfig(record_limit=record_limit, emits_early=True)
+
+    @staticmethod
+    def max_bytes(byte_limit: int) -> BufferConfig:
+        """At most so many bytes; the oldest are forwarded early."""
+        return BufferConfig(byte_limit=byte_limit, emits_early=True)
+
+    @staticmethod
+    def unbounded() -> BufferConfig:
+        """As much as memory holds."""
+        return BufferConfig()
+
+    def with_max_records(self, record_limit: int) -> BufferConfig:
+        """The same with a limit on keys."""
+        return replace(self, record_limit=record_limit)
+
+    def with_max_bytes(self, byte_limit: int) -> BufferConfig:
+        """The same with a limit on bytes."""
+        return replace(self, byte_limit=byte_limit)
+
+    def with_no_bound(self) -> BufferConfig:
+        """The same without limits."""
+        return replace(self, record_limit=_NO_LIMIT, byte_limit=_NO_LIMIT, emits_early=False)
+
+    def shut_down_when_full(self) -> BufferConfig:
+        """The same, but the task fails when the buffer is full: nothing is ever forwarded early."""
+        return replace(self, emits_early=False)
+
+    def emit_early_when_full(self) -> BufferConfig:
+        """The same, but the oldest updates are forwarded when the buffer is full."""
+        return replace(self, emits_early=True)
+
+    def with_logging_disabled(self) -> BufferConfig:
+        """The same without a changelog."""
+        return replace(self, logging=False, log_config={})
+
+    def with_logging_enabled(self, log_config: Mapping[str, str]) -> BufferConfig:
+        """The same with a changelog of these topic settings."""
+        return replace(self, logging=True, log_config=log_config)
+
+
+@dataclass(frozen=True, slots=True)
+class Suppressed:
+    """Which updates of a table are forwarded (`org.apache.kafka.streams.kstream.Suppressed`).
+
+    Args:
+        buffer_config: How much may wait.
+        time_limit_ms: How long an update waits for later ones of its key; None until its window has closed.
+        name: Name of the node and, with `-store`, of the buffer.
+    """
+
+    buffer_config: BufferConfig
+    time_limit_ms: int | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the name."""
+        validate_name(self.name)
+
+    @staticmethod
+    def until_window_closes(buffer_config: BufferConfig) -> Suppressed:
+        """Each window once: its last result, when stream time has passed its end by the grace period.
+
+        Raises:
+            TopologyError: If the buffer forwards early: what it forwards would not be final.
+        """
+        if buffer_config.emits_early:
+            message = "until_window_closes() needs a buffer that never forwards early"
+            raise TopologyError(message, hint="Use BufferConfig.unbounded(), or shut_down_when_full().")
+        return Suppressed(buffer_config)
+
+    @staticmethod
+    def until_time_limit(time_to_wait: timedelta, buffer_config: BufferConfig) -> Suppressed:
+        """At most one update per key in `time_to_wait`, counted in event time from the first one that waits."""
+        return Suppressed(buffer_config, millis(time_to_wait, "time limit"))
+
+    def with_name(self, name: str) -> Suppressed:
+        """The same under a name."""
+        return replace(self, name=name)
+
+    def rules(self, topology: Topology, graces_ms: Mapping[str, int], node: str) -> SuppressRules:
+        """What the operator needs to know.
+
+        Args:
+            topology: As built so far.
+            graces_ms: Grace periods by the nodes that define one.
+            node: The node whose updates are suppressed.
+
+        Raises:
+            TopologyError: If a window's close is waited for and there are no windows upstream.
+        """
+        config, limit_ms = self.buffer_config, self.time_limit_ms
+        wait_ms = find_grace_ms(topology, graces_ms, node) if limit_ms is None else limit_ms
+        return SuppressRules(
+            wait_ms,
+            waits_for_close=limit_ms is None,
+            max_records=config.record_limit,
+            max_bytes=config.byte_limit,
+            emits_early=config.emits_early,
+        )
+
+    def covered(self) -> tuple[Any, ...]:
+        """What the fingerprint covers."""
+        config = self.buffer_config
+        return (self.time_limit_ms, config.record_limit, config.byte_limit, config.emits_early)
+
+
+def find_grace_ms(topology: Topology, graces_ms: Mapping[str, int], node: str, chain: str = "") -> int:
+    """The longest grace period of the windows that `node` is computed from (`GraphGraceSearchUtil`), ms.
+
+    Raises:
+        TopologyError: If it is computed from something that has no windows.
+    """
+    if node in graces_ms:
+        return graces_ms[node]
+    path = f"{node}->{chain}" if chain else node
+    parents = _parents(topology, topology.nodes[node])
+    if not parents:
+        message = f"Window close time is only defined for windowed computations. Got [{path}]."
+        raise TopologyError(message)
+    return max(find_grace_ms(topology, graces_ms, parent, path) for parent in parents)
+
+
+def _parents(topology: Topology, node: Node) -> tuple[str, ...]:
+    """Parents, through repartition topics as well."""
+    if not isinstance(node, SourceNode):
+        return node.parents
+    written = set(node.topics) & topology.internal_topics.keys()
+    return tuple(n.name for n in topology.nodes.values() if isinstance(n, SinkNode) and n.topic in written)

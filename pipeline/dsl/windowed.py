@@ -1,0 +1,132 @@
+"""What the windowed aggregations have in common: their stores, their operators, what they burn of the counter."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pipeline.dsl.emit_strategy import EmitStrategy
+from pipeline.errors import TopologyError
+from pipeline.operators.aggregations import Aggregator, StreamWindowAggregate
+from pipeline.operators.emit import ClosingWindows
+from pipeline.operators.sessions import StreamSessionWindowAggregate
+from pipeline.operators.sliding import StreamSlidingWindowAggregate
+from pipeline.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, millis
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.dsl.options import Materialized
+    from pipeline.dsl.plan import Plan
+    from pipeline.processor.operator import Operator
+    from pipeline.state.api import StoreBuilder
+
+
+@dataclass(frozen=True, slots=True)
+class SessionAggregator:
+    """What a session aggregation does with values and with sessions that turn out to be one.
+
+    Args:
+        aggregator: What is done with a value; has an initializer.
+        merger: `(key, aggregate, other_aggregate) -> aggregate`.
+    """
+
+    aggregator: Aggregator
+    merger: Callable[[Any, Any, Any], Any]
+
+
+SESSION_COUNT = SessionAggregator(
+    Aggregator(lambda: 0, lambda _key, _value, count: count + 1), lambda _key, one, two: one + two
+)
+
+
+def session_reducer(reducer: Callable[[Any, Any], Any]) -> SessionAggregator:
+    """How sessions are reduced: the first value is the first aggregate (`SessionWindowedKStreamImpl.reduce`)."""
+
+    def add(_key: Any, value: Any, aggregate: Any) -> Any:
+        return value if aggregate is None else reducer(aggregate, value)
+
+    def merge(_key: Any, one: Any, two: Any) -> Any:
+        return two if one is None else reducer(one, two)
+
+    return SessionAggregator(Aggregator(_nothing, add), merge)
+
+
+def burn_store_name(plan: Plan, materialized: Materialized[Any, Any] | None) -> None:
+    """A windowed `count` with options that name no store takes one number more than it needs.
+
+    Kafka Streams does so for the sake of old topologies (`TimeWindowedKStreamImpl.count`); names behind depend on it.
+    """
+    if materialized is not None and materialized.name is None:
+        plan.store_name("KSTREAM-AGGREGATE-")
+
+
+def windowed_store(
+    store: StoreBuilder,
+    options: Materialized[Any, Any],
+    windows: TimeWindows | SlidingWindows | UnlimitedWindows | SessionWindows,
+    emit: EmitStrategy,
+) -> StoreBuilder:
+    """The store of a windowed aggregation, with its times (`WindowStoreMaterializer` and its siblings).
+
+    Raises:
+        TopologyError: If windows are to be kept for less time than they can change.
+    """
+    retention_ms = windows.retention_ms
+    if options.retention is not None:
+        retention_ms = millis(options.retention, "retention")
+    if retention_ms < windows.retention_ms:
+        message = (
+            f"Store {store.name} keeps windows for {retention_ms} ms, less than the {windows.retention_ms} ms in which "
+            f"they can change: {windows}"
+        )
+        raise TopologyError(message)
+    return replace(
+        store,
+        retention_ms=retention_ms,
+        window_size_ms=0 if isinstance(windows, SessionWindows) else windows.size_ms,
+        slack_ms=windows.slack_ms if isinstance(windows, SlidingWindows) else 0,
+        emits_final=emit is EmitStrategy.ON_WINDOW_CLOSE,
+    )
+
+
+def covered(
+    functions: tuple[Any, ...],
+    windows: TimeWindows | SlidingWindows | UnlimitedWindows | SessionWindows,
+    emit: EmitStrategy,
+) -> tuple[Any, ...]:
+    """What the fingerprint of a windowed aggregation covers."""
+    return (*functions, type(windows).__name__, *astuple(windows), emit.value)
+
+
+def window_aggregate(
+    store: StoreBuilder,
+    windows: TimeWindows | SlidingWindows | UnlimitedWindows,
+    aggregator: Aggregator,
+    *,
+    send_old_values: bool,
+) -> Operator:
+    """A new operator for windows of a fixed size."""
+    closing = _closing(store)
+    if isinstance(windows, SlidingWindows):
+        return StreamSlidingWindowAggregate(
+            store.name, windows, aggregator, send_old_values=send_old_values, closing=closing
+        )
+    return StreamWindowAggregate(store.name, windows, aggregator, send_old_values=send_old_values, closing=closing)
+
+
+def session_aggregate(
+    store: StoreBuilder, windows: SessionWindows, how: SessionAggregator, *, send_old_values: bool
+) -> Operator:
+    """A new operator for sessions."""
+    return StreamSessionWindowAggregate(
+        store.name, windows, how.aggregator, how.merger, send_old_values=send_old_values, closing=_closing(store)
+    )
+
+
+def _closing(store: StoreBuilder) -> ClosingWindows | None:
+    return ClosingWindows(store.name, store.key_serde) if store.emits_final else None
+
+
+def _nothing() -> None:
+    """The aggregate of no value."""

@@ -1,0 +1,45 @@
+"""Sends each record one of several ways (`KStreamBranch`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pipeline.processor.operator import OperatorContext
+    from pipeline.records import Headers
+
+
+class Branch:
+    """Forwards a record to the child of the first predicate that holds, else to the default child, else not at all.
+
+    Args:
+        predicates: `(key, value) -> bool`, in order.
+        children: Names of the nodes of the branches, in the same order; one more is the default branch.
+    """
+
+    def __init__(self, predicates: Sequence[Callable[[Any, Any], bool]], children: Sequence[str]) -> None:
+        """Nothing is bound before `init`."""
+        self._predicates = predicates
+        self._children = children
+        self._ways: list[tuple[Callable[[Any, Any], bool], Callable[[Any, Any, int, Headers], None]]] = []
+        self._default: Callable[[Any, Any, int, Headers], None] | None = None
+
+    def init(self, context: OperatorContext) -> None:
+        """Bind the children."""
+        ways = [context.forward_to(child) for child in self._children]
+        self._ways = list(zip(self._predicates, ways, strict=False))
+        self._default = ways[-1] if len(ways) > len(self._predicates) else None
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Forward to one child, or drop."""
+        for predicate, forward in self._ways:
+            if predicate(key, value):
+                forward(key, value, timestamp, headers)
+                return
+        if self._default is not None:
+            self._default(key, value, timestamp, headers)
+
+    def close(self) -> None:
+        """Nothing to release."""

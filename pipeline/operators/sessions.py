@@ -1,0 +1,148 @@
+"""Aggregation of a stream by key and session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pipeline.records import Change, ValueAndTimestamp
+from pipeline.windows import SessionWindows, Window, Windowed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.operators.aggregations import Aggregator
+    from pipeline.operators.emit import ClosingWindows
+    from pipeline.operators.tables import ValueGetter
+    from pipeline.processor.operator import OperatorContext
+    from pipeline.records import Headers
+    from pipeline.state.api import CachedUpdate, SessionStore
+
+
+class StreamSessionWindowAggregate:
+    """Aggregates per key and session (`KStreamSessionWindowAggregate`).
+
+    Null keys are dropped; a null value reaches the aggregator. A record joins all sessions that end within the gap before it or
+    start within the gap after it; what they become replaces them, each with a tombstone. A record whose merged session ends
+    before the highest event time this operator has seen, less grace and gap, is dropped and counted. The result's timestamp is
+    the end of the session.
+
+    Args:
+        store: Name of the session store.
+        windows: Gap and grace.
+        aggregator: What is done with a value.
+        merger: `(key, aggregate, other_aggregate) -> aggregate`.
+        send_old_values: Whether downstream wants to know what an update replaced.
+        closing: Keeps track of what closes, if only closed sessions are forwarded; None forwards every update.
+    """
+
+    def __init__(
+        self,
+        store: str,
+        windows: SessionWindows,
+        aggregator: Aggregator,
+        merger: Callable[[Any, Any, Any], Any],
+        *,
+        send_old_values: bool,
+        closing: ClosingWindows | None,
+    ) -> None:
+        """Nothing is opened before `init`."""
+        self._store_name = store
+        self._windows = windows
+        self._aggregator = aggregator
+        self._merger = merger
+        self._send_old_values = send_old_values
+        self._closing = closing
+        self._observed = -1
+        self._store: SessionStore[Any, Any]
+        self._context: OperatorContext
+        self._forwards_updates: bool
+
+    def init(self, context: OperatorContext) -> None:
+        """Open the store and bind the children."""
+        self._context = context
+        store = context.get_state_store(self._store_name)
+        self._store = store
+        if self._closing is None:
+            holds_back = store.set_flush_listener(self._flushed, send_old_values=self._send_old_values)
+            self._forwards_updates = not holds_back
+            return
+        self._forwards_updates = False
+        self._closing.init(
+            context, ((session.window.end + 1, session.window.start, session.key) for session, _ in self._store.all())
+        )
+        if self._closing.last_close >= 0:
+            self._observed = self._closing.last_close + self._windows.retention_ms
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Aggregate one value into its session."""
+        if key is None:
+            self._context.drop("null-key")
+            return
+        self._observed = max(self._observed, timestamp)
+        close_ms = self._observed - self._windows.retention_ms
+        if self._closing is not None:
+            self._forward_closed(self._closing, close_ms, headers)
+        gap_ms = self._windows.gap_ms
+        found = list(self._store.find_sessions(key, timestamp - gap_ms, timestamp + gap_ms))
+        start = min([timestamp, *(session.window.start for session, _ in found)])
+        end = max([timestamp, *(session.window.end for session, _ in found)])
+        if end < close_ms:
+            self._context.drop("late")
+            return
+        session = Windowed(key, Window(start, end))
+        self._update(session, found, value, timestamp, headers)
+        if self._closing is not None and all(old.window.end < self._closing.last_close for old, _ in found):
+            self._closing.opened(end + 1, start, key)  # else what it has grown from has been announced
+
+    def _update(
+        self,
+        session: Windowed[Any],
+        found: list[tuple[Windowed[Any], Any]],
+        value: Any,
+        timestamp: int,
+        headers: Headers,
+    ) -> None:
+        is_one_point = session.window == Window(timestamp, timestamp)
+        aggregate = self._aggregator.initial()
+        for old_session, old in found:
+            aggregate = self._merger(session.key, aggregate, old)
+            if not is_one_point:
+                self._store.remove(old_session)
+                self._forward(old_session, None, old, headers)
+        replaced = found[0][1] if found and is_one_point else None
+        new = self._aggregator.add(session.key, value, aggregate)
+        self._store.put(session, new)
+        self._forward(session, new, replaced, headers)
+
+    def _forward(self, session: Windowed[Any], new: Any, old: Any, headers: Headers) -> None:
+        if self._forwards_updates:
+            change = Change(new, old if self._send_old_values else None)
+            self._context.forward(session, change, session.window.end, headers)
+
+    def _forward_closed(self, closing: ClosingWindows, close_ms: int, headers: Headers) -> None:
+        for closes_ms, start, key in closing.closed(close_ms):
+            end = closes_ms - 1
+            aggregate = self._store.fetch_session(key, start, end)
+            if aggregate is not None:
+                self._context.forward(Windowed(key, Window(start, end)), Change(aggregate, None), end, headers)
+                continue
+            for session, _ in self._store.find_sessions(key, end, start):  # it has grown since it was announced
+                closing.opened(session.window.end + 1, session.window.start, key)
+
+    def _flushed(self, update: CachedUpdate) -> None:
+        change = Change(update.new, update.old if self._send_old_values else None)
+        self._context.forward_as(update.metadata, update.key, change, update.timestamp, update.headers)
+
+    def close(self) -> None:
+        """The task closes the store."""
+
+
+def session_store_getter(context: OperatorContext, store: str) -> ValueGetter:
+    """Read a table of sessions, by its `Windowed` keys, from the store that materialises it."""
+    fetch = context.get_state_store(store).fetch_session
+
+    def get(key: Windowed[Any]) -> ValueAndTimestamp[Any] | None:
+        found = fetch(key.key, key.window.start, key.window.end)
+        return None if found is None else ValueAndTimestamp(found, key.window.end)
+
+    return get

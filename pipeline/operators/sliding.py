@@ -1,0 +1,204 @@
+"""Aggregation of a stream by key and sliding window."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pipeline.operators.forwarding import CachedForward
+from pipeline.records import Change, ValueAndTimestamp
+from pipeline.windows import SlidingWindows, Window, Windowed
+
+if TYPE_CHECKING:
+    from pipeline.operators.aggregations import Aggregator
+    from pipeline.operators.emit import ClosingWindows
+    from pipeline.processor.operator import OperatorContext
+    from pipeline.records import Headers
+    from pipeline.state.api import WindowStore
+
+
+class _Record(NamedTuple):
+    """The record being processed: it touches several windows."""
+
+    key: Any
+    value: Any
+    timestamp: int
+    headers: Headers
+
+
+class StreamSlidingWindowAggregate:
+    """Aggregates per key and sliding window (`KStreamSlidingWindowAggregate`).
+
+    Null keys and null values are dropped. The windows that exist are those that end with a record, and those that begin 1 ms
+    after a record and hold another one; a new record updates the windows it falls into and makes those it is missing. A
+    stored aggregate's timestamp is its window's last record, which tells what a window holds without reading records again.
+    A window is closed when its end is below the highest event time this operator has seen, less grace.
+
+    Records of the first `time_difference` after the epoch share the window `[0, time_difference]`, as there are no windows
+    before the epoch.
+
+    Args:
+        store: Name of the window store.
+        windows: Time difference and grace.
+        aggregator: What is done with a value.
+        send_old_values: Whether downstream wants to know what an update replaced.
+        closing: Keeps track of what closes, if only closed windows are forwarded; None forwards every update.
+    """
+
+    def __init__(
+        self,
+        store: str,
+        windows: SlidingWindows,
+        aggregator: Aggregator,
+        *,
+        send_old_values: bool,
+        closing: ClosingWindows | None,
+    ) -> None:
+        """Nothing is opened before `init`."""
+        self._store_name = store
+        self._size_ms = windows.time_difference_ms
+        self._grace_ms = windows.grace_ms
+        self._aggregator = aggregator
+        self._send_old_values = send_old_values
+        self._closing = closing
+        self._observed = -1
+        self._store: WindowStore[Any, ValueAndTimestamp[Any]]
+        self._context: OperatorContext
+        self._forwards_updates: bool
+
+    def init(self, context: OperatorContext) -> None:
+        """Open the store and bind the children."""
+        self._context = context
+        self._store = context.get_state_store(self._store_name)
+        if self._closing is None:
+            updates = CachedForward.of(
+                context, self._store, send_old_values=self._send_old_values, key_of=self._windowed
+            )
+            self._forwards_updates = not updates.holds_back
+            return
+        self._forwards_updates = False
+        self._closing.init(context, ((self._closes(start), start, key) for key, start, _ in self._store.all()))
+        if self._closing.last_close >= 0:
+            self._observed = self._closing.last_close + self._grace_ms
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Aggregate one value into its windows."""
+        if key is None or value is None:
+            self._context.drop("null-key-or-value")
+            return
+        self._observed = max(self._observed, timestamp)
+        close_ms = self._observed - self._grace_ms
+        if self._closing is not None:
+            self._forward_closed(self._closing, close_ms, headers)
+        if timestamp + self._size_ms < close_ms:
+            self._context.drop("late")
+            return
+        record = _Record(key, value, timestamp, headers)
+        if timestamp < self._size_ms:
+            self._process_early(record)
+        else:
+            self._process(record)
+
+    def _process(self, record: _Record) -> None:
+        size_ms, timestamp = self._size_ms, record.timestamp
+        found = dict(self._store.fetch_range(record.key, max(0, timestamp - 2 * size_ms), timestamp + 1))
+        holding = sorted((start for start in found if start <= timestamp <= start + size_ms), reverse=True)
+        right = self._right_aggregate(record, holding, found)
+        ending = found.get(timestamp - size_ms)
+        left = found.get(max((start for start in found if start + size_ms < timestamp), default=-1))
+        last_before = ending or left
+        previous = None if last_before is None else last_before.timestamp
+        for start in holding:
+            self._update(record, start, found[start])
+        if previous == timestamp:
+            return  # a record of the same time has made the windows already
+        if previous is not None and previous + 1 not in found and previous + 1 + size_ms >= timestamp:
+            self._create(record, previous + 1)
+        if ending is None:
+            reaches = left is not None and timestamp - size_ms <= left.timestamp
+            self._create(record, timestamp - size_ms, left if reaches else None)
+        self._create_right(record, right)
+
+    def _process_early(self, record: _Record) -> None:
+        timestamp = record.timestamp
+        found = dict(self._store.fetch_range(record.key, 0, timestamp + 1))
+        combined = found.get(0)
+        holding = sorted((start for start in found if start <= timestamp), reverse=True)
+        right = self._right_aggregate(record, holding, found)
+        for start in reversed(holding):
+            if start > 0:
+                self._update(record, start, found[start])
+        self._create_right(record, right)
+        if combined is None:
+            self._create(record, 0)
+            return
+        if combined.timestamp < timestamp and combined.timestamp + 1 not in found:
+            self._create(record, combined.timestamp + 1)
+        self._update(record, 0, combined)
+
+    def _right_aggregate(
+        self, record: _Record, holding: list[int], found: dict[int, ValueAndTimestamp[Any]]
+    ) -> ValueAndTimestamp[Any] | None:
+        """What the window that begins 1 ms after the record is to hold; None if it exists, or would be empty.
+
+        It is what the latest window around the record holds without it. A copy: the aggregator may change the original.
+        """
+        if not holding or record.timestamp + 1 in found or found[holding[0]].timestamp <= record.timestamp:
+            return None
+        return next(self._store.fetch_range(record.key, holding[0], holding[0]))[1]
+
+    def _update(self, record: _Record, start: int, stored: ValueAndTimestamp[Any]) -> None:
+        """Add the record to a window that exists."""
+        if not self._is_closed(start):
+            new = self._aggregator.add(record.key, record.value, stored.value)
+            self._put(record, start, new, max(record.timestamp, stored.timestamp), stored.value)
+
+    def _create(self, record: _Record, start: int, base: ValueAndTimestamp[Any] | None = None) -> None:
+        """Make a window of the record and, if there is a base, of what that holds."""
+        if not self._is_closed(start):
+            self._announce(record, start)
+            if base is None:
+                new = self._aggregator.first(record.key, record.value)
+            else:
+                new = self._aggregator.add(record.key, record.value, base.value)
+            self._put(record, start, new, record.timestamp, None)
+
+    def _create_right(self, record: _Record, aggregate: ValueAndTimestamp[Any] | None) -> None:
+        """Make the window that begins 1 ms after the record, if it is to hold anything."""
+        if aggregate is not None:
+            self._announce(record, record.timestamp + 1)
+            self._put(record, record.timestamp + 1, aggregate.value, aggregate.timestamp, None)
+
+    def _is_closed(self, start: int) -> bool:
+        is_closed = start + self._size_ms < self._observed - self._grace_ms
+        if is_closed:
+            self._context.drop("late")
+        return is_closed
+
+    def _announce(self, record: _Record, start: int) -> None:
+        if self._closing is not None:
+            self._closing.opened(self._closes(start), start, record.key)
+
+    def _put(self, record: _Record, start: int, new: Any, new_timestamp: int, old: Any) -> None:
+        key = record.key
+        self._store.put(key, None if new is None else ValueAndTimestamp(new, new_timestamp), start)
+        if self._forwards_updates:
+            change = Change(new, old if self._send_old_values else None)
+            self._context.forward(self._windowed((key, start)), change, new_timestamp, record.headers)
+
+    def _forward_closed(self, closing: ClosingWindows, close_ms: int, headers: Headers) -> None:
+        for _, start, key in closing.closed(close_ms):
+            stored = self._store.fetch(key, start)
+            if stored is not None:
+                self._context.forward(
+                    self._windowed((key, start)), Change(stored.value, None), stored.timestamp, headers
+                )
+
+    def _closes(self, start: int) -> int:
+        """The end is inclusive."""
+        return start + self._size_ms + 1
+
+    def _windowed(self, key: tuple[Any, int]) -> Windowed[Any]:
+        return Windowed(key[0], Window(key[1], key[1] + self._size_ms))
+
+    def close(self) -> None:
+        """The task closes the store."""

@@ -1,0 +1,178 @@
+"""Joins of two streams within a window of event time (`KStreamKStreamJoin` and its two sides).
+
+Of each side, one operator receives the record (`JoinWindow`): it sends it to the join first, and puts it into the side's window
+store then, so that no record meets itself. The join looks into the store of the other side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pipeline.serde.join_sides import JoinSideKey, JoinSideValue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.processor.operator import OperatorContext
+    from pipeline.records import Headers
+    from pipeline.state.join_window import JoinWindowStateStore
+    from pipeline.state.list_values import ListValueStateStore
+    from pipeline.windows import JoinWindows
+
+_NEVER = 2**63 - 1
+"""Java's Long.MAX_VALUE: no record waits for a partner."""
+
+
+class JoinWindow:
+    """Forwards each record, then keeps it for the other side (`KStreamJoinWindow`). Null keys are forwarded only."""
+
+    def __init__(self, store: str) -> None:
+        """Nothing is opened before `init`."""
+        self._store_name = store
+        self._forward: Callable[[Any, Any, int, Headers], None]
+        self._store: JoinWindowStateStore
+
+    def init(self, context: OperatorContext) -> None:
+        """Open the store and bind the join."""
+        self._forward = context.forward
+        self._store = context.get_state_store(self._store_name)
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Join, then keep."""
+        self._forward(key, value, timestamp, headers)
+        if key is not None:
+            self._store.put(key, value, timestamp)
+
+    def close(self) -> None:
+        """The task closes the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinSide:
+    """One side of a join.
+
+    Args:
+        is_left: Which side.
+        is_outer: Whether records of this side without a partner are results.
+        other_store: The window store of the other side.
+        unmatched_store: The store that both sides share, if the join is a left or outer one.
+        windows: Which records belong together.
+        joiner: `(key, left, right) -> value`; a side without a record is None.
+    """
+
+    is_left: bool
+    is_outer: bool
+    other_store: str
+    unmatched_store: str | None
+    windows: JoinWindows
+    joiner: Callable[[Any, Any, Any], Any]
+
+
+@dataclass(slots=True)
+class TimeTracker:
+    """What both sides know of event time (`KStreamImplJoin.TimeTracker`), ms.
+
+    Kafka Streams begins anew after a restart. Here stream time goes on from what the stores have seen: what is late must not
+    depend on restarts.
+
+    Args:
+        stream_time: Highest event time of both sides.
+        min_time: No record that waits for a partner is older, as far as has been seen.
+    """
+
+    stream_time: int = -1
+    min_time: int = _NEVER
+
+
+class StreamStreamJoin:
+    """Joins each record of one side with those of the other side within the window (`KStreamKStreamJoin`).
+
+    - A null value is dropped, and so is a null key; but a null key with a value is joined with None at once where this side
+      is outer (KIP-962).
+    - A result has the higher of both timestamps, and the headers of the record that was processed later.
+    - A record of an outer side without a partner waits in a store that both sides share until stream time has passed the end of
+      its window and the grace; then it is joined with None, at its own timestamp. If its window ended before stream time
+      already, it does not wait.
+    - Late records are not dropped: the other side's store decides what they find.
+
+    Kafka Streams looks for records that need not wait any more at most once per second of the wall clock; results must not
+    depend on that here, so this looks whenever stream time says there may be one.
+    """
+
+    def __init__(self, side: JoinSide) -> None:
+        """Nothing is opened before `init`."""
+        joiner, windows = side.joiner, side.windows
+        self._side = side
+        self._join = joiner if side.is_left else lambda key, this, other: joiner(key, other, this)
+        self._before_ms = windows.before_ms if side.is_left else windows.after_ms
+        self._after_ms = windows.after_ms if side.is_left else windows.before_ms
+        self._context: OperatorContext
+        self._other: JoinWindowStateStore
+        self._unmatched: ListValueStateStore | None = None
+        self._tracker = TimeTracker()
+
+    def init(self, context: OperatorContext) -> None:
+        """Open the stores and bind the children."""
+        side = self._side
+        self._context = context
+        self._other = context.get_state_store(side.other_store)
+        if side.unmatched_store is not None:
+            self._unmatched = context.get_state_store(side.unmatched_store)
+            self._tracker = context.shared(f"time of {side.unmatched_store}", TimeTracker)
+            self._tracker.stream_time = max(self._tracker.stream_time, self._other.observed_time)
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Join one record."""
+        tracker, side, unmatched = self._tracker, self._side, self._unmatched
+        tracker.stream_time = max(tracker.stream_time, timestamp)
+        if key is None or value is None:
+            if side.is_outer and value is not None:
+                self._context.forward(None, self._join(None, value, None), timestamp, headers)
+            else:
+                self._context.drop("null-key-or-value")
+            return
+        if unmatched is not None and timestamp == tracker.stream_time:
+            self._emit_unmatched(unmatched, timestamp, headers)
+        time_from, time_to = max(0, timestamp - self._before_ms), max(0, timestamp + self._after_ms)
+        has_partner = False
+        for other_time, other in self._other.fetch_range(key, time_from, time_to):
+            has_partner = True
+            if unmatched is not None:
+                unmatched.delete(JoinSideKey(other_time, not side.is_left, key), timestamp)
+            self._context.forward(key, self._join(key, value, other), max(timestamp, other_time), headers)
+        if has_partner or not side.is_outer:
+            return
+        if unmatched is None or time_to < tracker.stream_time:
+            self._context.forward(key, self._join(key, value, None), timestamp, headers)
+        else:
+            tracker.min_time = min(tracker.min_time, timestamp)
+            unmatched.add(JoinSideKey(timestamp, side.is_left, key), JoinSideValue(side.is_left, value), timestamp)
+
+    def _emit_unmatched(self, unmatched: ListValueStateStore, timestamp: int, headers: Headers) -> None:
+        """Join with None what is certain to have no partner (`emitNonJoinedOuterRecords`).
+
+        Records come in order of time. The scan ends when both sides have shown one that must wait still; for each of them, the
+        windows of later ones end later.
+        """
+        tracker, windows = self._tracker, self._side.windows
+        ends_ms = tracker.min_time + self._after_ms + windows.grace_ms
+        if tracker.stream_time <= ends_ms <= _NEVER:  # beyond Long.MAX_VALUE, Java's sum is negative: it goes on
+            return
+        tracker.min_time = _NEVER
+        left_waits = right_waits = False
+        for key, entry in unmatched.all():
+            tracker.min_time = key.timestamp
+            if left_waits and right_waits:
+                break
+            length_ms = windows.after_ms if key.is_left else windows.before_ms
+            if key.timestamp + length_ms + windows.grace_ms >= tracker.stream_time:
+                left_waits, right_waits = left_waits or key.is_left, right_waits or not key.is_left
+                continue
+            left, right = (entry.value, None) if key.is_left else (None, entry.value)
+            joined = self._side.joiner(key.key, left, right)
+            self._context.forward(key.key, joined, key.timestamp, headers)
+            unmatched.delete(key, timestamp)
+
+    def close(self) -> None:
+        """The task closes the stores."""

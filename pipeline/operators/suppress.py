@@ -1,0 +1,117 @@
+"""Holding a table's updates back, until a time limit or until their window has closed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import StreamsError
+from pipeline.records import ValueAndTimestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.operators.tables import ValueGetter
+    from pipeline.processor.operator import OperatorContext
+    from pipeline.records import Change, Headers
+    from pipeline.state.api import ChangeBuffer
+
+_UNKNOWN_TIME = -1
+
+
+@dataclass(frozen=True, slots=True)
+class SuppressRules:
+    """How long updates wait, and how many may.
+
+    Args:
+        wait_ms: How far stream time must pass the time of an update; with `waits_for_close` the grace period.
+        waits_for_close: Whether an update's time is the end of its window, and deletions are dropped: nobody has heard of
+            the window. Else the time is the record's, and deletions are forwarded.
+        max_records: Highest number of keys.
+        max_bytes: Highest size, bytes.
+        emits_early: Whether the oldest updates are forwarded if there is too much; else the task fails.
+    """
+
+    wait_ms: int
+    waits_for_close: bool
+    max_records: int
+    max_bytes: int
+    emits_early: bool
+
+
+class Suppress:
+    """Buffers updates and forwards the last one per key when its time has come (`KTableSuppressProcessorSupplier`).
+
+    An update is forwarded with its own timestamp, headers and origin. A key's place is that of its first update.
+
+    Args:
+        node: Name of the node, for the error message.
+        store: Name of the buffer.
+        rules: When updates are forwarded.
+    """
+
+    def __init__(self, node: str, store: str, rules: SuppressRules) -> None:
+        """Nothing is opened before `init`."""
+        self._node = node
+        self._store_name = store
+        self._rules = rules
+        self._observed = -1
+        self._buffer: ChangeBuffer[Any, Any]
+        self._context: OperatorContext
+
+    def init(self, context: OperatorContext) -> None:
+        """Open the buffer and bind the children."""
+        self._context = context
+        self._buffer = context.get_state_store(self._store_name)
+
+    def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
+        """Buffer one update, and forward those whose time has come.
+
+        Raises:
+            StreamsError: If there is too much to buffer, and nothing may be forwarded early.
+        """
+        rules, buffer = self._rules, self._buffer
+        self._observed = max(self._observed, timestamp)
+        buffer.put(key.window.end if rules.waits_for_close else timestamp, key, value, timestamp, headers)
+        expiry_ms = self._observed - rules.wait_ms
+        while (first_time := buffer.first_time) is not None and first_time <= expiry_ms:
+            self._forward_first()
+        while self._is_over_capacity():
+            if not rules.emits_early:
+                raise self._full()
+            self._forward_first()
+
+    def _forward_first(self) -> None:
+        key, change, entry = self._buffer.pop()
+        if change.new is not None or not self._rules.waits_for_close:
+            self._context.forward_as(entry.metadata, key, change, entry.timestamp, entry.headers)
+
+    def _is_over_capacity(self) -> bool:
+        return len(self._buffer) > self._rules.max_records or self._buffer.size_bytes > self._rules.max_bytes
+
+    def _full(self) -> StreamsError:
+        records, size, rules = len(self._buffer), self._buffer.size_bytes, self._rules
+        message = (
+            f"{self._node} buffer exceeded its max capacity. Currently [{records}/{rules.max_records}] records and "
+            f"[{size}/{rules.max_bytes}] bytes."
+        )
+        return StreamsError(message, hint="Allow more, or let the oldest updates go early: emit_early_when_full().")
+
+    def close(self) -> None:
+        """The task closes the buffer."""
+
+
+def suppressed_getter(
+    context: OperatorContext, store: str, open_parent: Callable[[OperatorContext], ValueGetter]
+) -> ValueGetter:
+    """Read a suppressed table: of a buffered key the value that downstream knows, else what the parent has."""
+    buffer: ChangeBuffer[Any, Any] = context.get_state_store(store)
+    parent = open_parent(context)
+
+    def get(key: Any) -> ValueAndTimestamp[Any] | None:
+        is_buffered, prior = buffer.prior_value(key)
+        if not is_buffered:
+            return parent(key)
+        return None if prior is None else ValueAndTimestamp(prior, _UNKNOWN_TIME)
+
+    return get

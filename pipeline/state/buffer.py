@@ -1,0 +1,259 @@
+"""The buffer of `suppress`: the last update of each key, in order of the time at which the key was first buffered."""
+
+from __future__ import annotations
+
+import struct
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pipeline.errors import CorruptStateError
+from pipeline.records import Change, RecordMetadata
+from pipeline.state.api import ChangelogRecord
+from pipeline.state.cache import ENTRY_OVERHEAD_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pipeline.records import Headers
+    from pipeline.state.api import (
+        CachedUpdate,
+        ChangeBuffer,
+        Puts,
+        StateBackend,
+        StateStore,
+        StoreBuilder,
+        UpdateContext,
+    )
+
+CHANGELOG_HEADERS: Headers = (("v", b"\x03"),)
+"""The layout's version, on every value in the changelog (`InMemoryTimeOrderedKeyValueChangeBuffer`)."""
+_INT = struct.Struct(">i")
+_LONG = struct.Struct(">q")
+_TIME_AND_OFFSET = struct.Struct(">qq")
+_PARTITION_AND_HEADERS = struct.Struct(">ii")
+_NULL = -1
+_SAME_AS_PRIOR = -2
+_FIXED_BYTES = 8 + 8 + 8 + 4
+"""What an entry counts beside its bytes: buffer time, timestamp, offset, partition."""
+
+
+class BufferedChange(NamedTuple):
+    """The last update of a key while it waits (`BufferValue`), and the record it came with.
+
+    Args:
+        buffer_time: Event time at which the key was first buffered, or the end of its window, ms.
+        prior: The value that downstream knows: what the first update replaced.
+        old: What the last update replaced.
+        new: What it set.
+        timestamp: Its event time, ms.
+        headers: Its headers.
+        metadata: Where its record came from; None within a punctuation.
+    """
+
+    buffer_time: int
+    prior: bytes | None
+    old: bytes | None
+    new: bytes | None
+    timestamp: int
+    headers: Headers
+    metadata: RecordMetadata | None
+
+    def size_bytes(self) -> int:
+        """What it counts against a limit in bytes, without its key (`residentMemorySizeEstimate`)."""
+        values = len(self.prior or b"") + len(self.new or b"")
+        if self.old is not None and self.old != self.prior:
+            values += len(self.old)
+        headers = sum(len(name) + len(value or b"") for name, value in self.headers)
+        return _FIXED_BYTES + values + headers + len(self.metadata.topic if self.metadata is not None else "")
+
+    def encode(self) -> bytes:
+        """Record context, prior, old and new value, buffer time (`BufferValue.serialize`)."""
+        topic, partition, offset = self.metadata or ("", -1, -1)
+        name = topic.encode()
+        parts = [_TIME_AND_OFFSET.pack(self.timestamp, offset), _INT.pack(len(name)), name]
+        parts.append(_PARTITION_AND_HEADERS.pack(partition, len(self.headers)))
+        for header, value in self.headers:
+            parts += [_prefixed(header.encode()), _prefixed(value)]
+        same = self.old is not None and self.old == self.prior
+        parts += [_prefixed(self.prior), _INT.pack(_SAME_AS_PRIOR) if same else _prefixed(self.old)]
+        return b"".join([*parts, _prefixed(self.new), _LONG.pack(self.buffer_time)])
+
+    @classmethod
+    def decode(cls, data: bytes) -> BufferedChange:
+        """Read it back.
+
+        Raises:
+            CorruptStateError: If the bytes are no buffered change.
+        """
+        try:
+            return _decoded(data)
+        except (struct.error, UnicodeDecodeError) as error:
+            message = f"A buffered change of {len(data)} bytes cannot be read: {error}"
+            raise CorruptStateError(
+                message, hint="Delete the state directory: it is restored from changelogs."
+            ) from error
+
+
+class SuppressionBuffer:
+    """A buffer of one task: `ChangeBuffer` for the operator, `StateStore` for the task.
+
+    All of it is in memory (`InMemoryTimeOrderedKeyValueChangeBuffer`); the backend and the changelog have it as of the last
+    commit. Values are kept as bytes, so an aggregate that is changed in place later does not change what is buffered.
+    """
+
+    def __init__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> None:
+        """Nothing is read before the first use: until then the changelog may be restored."""
+        self.name = builder.name
+        self._context = context
+        self._key_bytes = builder.key_serde.serialize
+        self._key_of = builder.key_serde.deserialize
+        self._value_bytes = builder.value_serde.serialize
+        self._value_of = builder.value_serde.deserialize
+        self._table = backend.table(builder.name)
+        self._loaded: dict[bytes, BufferedChange] | None = None
+        self._order: list[tuple[int, bytes]] = []
+        self._changed: dict[bytes, int] = {}
+        self._size_bytes = 0
+
+    def __len__(self) -> int:
+        """Number of buffered keys."""
+        return len(self._entries())
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of everything buffered, bytes."""
+        self._entries()
+        return self._size_bytes
+
+    @property
+    def first_time(self) -> int | None:
+        """The lowest buffer time, ms; None if nothing is buffered."""
+        self._entries()
+        return self._order[0][0] if self._order else None
+
+    def put(self, buffer_time: int, key: Any, change: Change[Any], timestamp: int, headers: Headers) -> None:
+        """Buffer an update; a key that is buffered keeps its place."""
+        raw, entries = self._key_bytes(key), self._entries()
+        old, new = self._encoded(change.old), self._encoded(change.new)
+        known = entries.get(raw)
+        if known is None:
+            prior = old
+            heappush(self._order, (buffer_time, raw))
+            self._size_bytes += len(raw)
+        else:
+            buffer_time, prior = known.buffer_time, known.prior
+            self._size_bytes -= known.size_bytes()
+        metadata = self._context.record_metadata
+        entry = entries[raw] = BufferedChange(buffer_time, prior, old, new, timestamp, headers, metadata)
+        self._size_bytes += entry.size_bytes()
+        self._changed[raw] = self._context.timestamp
+
+    def pop(self) -> tuple[Any, Change[Any], BufferedChange]:
+        """Take out the first key: `(key, change, entry)`; of equal times the lowest serialized key is first."""
+        entries = self._entries()
+        _, raw = heappop(self._order)
+        entry = entries.pop(raw)
+        self._size_bytes -= entry.size_bytes() + len(raw)
+        self._changed[raw] = self._context.timestamp
+        return self._key_of(raw), Change(self._decoded(entry.new), self._decoded(entry.old)), entry
+
+    def prior_value(self, key: Any) -> tuple[bool, Any]:
+        """Whether the key is buffered, and the value that downstream knows meanwhile."""
+        entry = self._entries().get(self._key_bytes(key))
+        return (False, None) if entry is None else (True, self._decoded(entry.prior))
+
+    def set_flush_listener(self, listener: Callable[[CachedUpdate], None], *, send_old_values: bool) -> bool:  # noqa: ARG002 - nothing to listen to
+        """False: the operator takes out what it forwards."""
+        return False
+
+    def flush(self) -> None:
+        """Nothing is held back: what is buffered waits for its time, not for the commit."""
+
+    def held_back_bytes(self) -> int:
+        """Estimated size of the changes since the last commit; what is buffered stays, however often is committed."""
+        return len(self._changed) * ENTRY_OVERHEAD_BYTES
+
+    def changelog(self) -> Iterator[ChangelogRecord]:
+        """One record per key that was buffered or taken out since the last commit."""
+        times = self._changed
+        for raw, data in self._writes():
+            yield ChangelogRecord(raw, data, times[raw], () if data is None else CHANGELOG_HEADERS)
+
+    def pending(self) -> Puts:
+        """The same writes as the backend wants them."""
+        return {self.name: dict(self._writes())} if self._changed else {}
+
+    def committed(self) -> None:
+        """The pending writes are in the backend."""
+        self._changed = {}
+
+    def restore(self, records: Iterable[ChangelogRecord]) -> Puts:
+        """Changelog records as the backend wants them.
+
+        Raises:
+            CorruptStateError: If a record has another layout than this one.
+        """
+        puts = {}
+        for record in records:
+            if record.value is not None and CHANGELOG_HEADERS[0] not in record.headers:
+                message = f"A record in the changelog of {self.name} does not have layout version 3"
+                raise CorruptStateError(message, hint="Reset the application: the topic is not this application's own.")
+            puts[record.key] = record.value
+        return {self.name: puts}
+
+    def _entries(self) -> dict[bytes, BufferedChange]:
+        if self._loaded is None:
+            self._loaded = {raw: BufferedChange.decode(data) for raw, data in self._table.scan(None, None)}
+            self._order = [(entry.buffer_time, raw) for raw, entry in self._loaded.items()]
+            heapify(self._order)
+            self._size_bytes = sum(len(raw) + entry.size_bytes() for raw, entry in self._loaded.items())
+        return self._loaded
+
+    def _writes(self) -> Iterator[tuple[bytes, bytes | None]]:
+        entries = self._entries()
+        for raw in self._changed:
+            entry = entries.get(raw)
+            yield raw, None if entry is None else entry.encode()
+
+    def _encoded(self, value: Any) -> bytes | None:
+        return None if value is None else self._value_bytes(value)
+
+    def _decoded(self, data: bytes | None) -> Any:
+        return None if data is None else self._value_of(data)
+
+
+def _prefixed(data: bytes | None) -> bytes:
+    return _INT.pack(_NULL) if data is None else _INT.pack(len(data)) + data
+
+
+def _decoded(data: bytes) -> BufferedChange:
+    timestamp, offset = _TIME_AND_OFFSET.unpack_from(data)
+    topic, at = _read(data, _TIME_AND_OFFSET.size)
+    partition, count = _PARTITION_AND_HEADERS.unpack_from(data, at)
+    at += _PARTITION_AND_HEADERS.size
+    headers = []
+    for _ in range(count):
+        name, at = _read(data, at)
+        value, at = _read(data, at)
+        headers.append(((name or b"").decode(), value))
+    prior, at = _read(data, at)
+    if _INT.unpack_from(data, at)[0] == _SAME_AS_PRIOR:
+        old, at = prior, at + _INT.size
+    else:
+        old, at = _read(data, at)
+    new, at = _read(data, at)
+    (buffer_time,) = _LONG.unpack_from(data, at)
+    metadata = RecordMetadata(topic.decode(), partition, offset) if topic else None
+    return BufferedChange(buffer_time, prior, old, new, timestamp, tuple(headers), metadata)
+
+
+def _read(data: bytes, at: int) -> tuple[bytes | None, int]:
+    """Bytes after their length, and where the rest begins."""
+    (length,) = _INT.unpack_from(data, at)
+    at += _INT.size
+    return (None, at) if length == _NULL else (data[at : at + length], at + length)
+
+
+if TYPE_CHECKING:
+    _store: type[StateStore] = SuppressionBuffer
+    _buffer: type[ChangeBuffer[Any, Any]] = SuppressionBuffer

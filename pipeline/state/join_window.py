@@ -1,0 +1,172 @@
+"""The window store of one side of a stream-stream join: it keeps every value, also of equal key and time.
+
+Kafka Streams' window stores with `retainDuplicates`: a sequence number behind key and time tells values apart and keeps them in
+the order in which they came. There is no cache: the other side must see each record at once.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, insort
+from heapq import merge
+from typing import TYPE_CHECKING, Any
+
+from pipeline.state.api import ChangelogRecord
+from pipeline.state.cache import ENTRY_OVERHEAD_BYTES
+from pipeline.state.segments import Segments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pipeline.state.api import (
+        CachedUpdate,
+        Puts,
+        StateBackend,
+        StateStore,
+        StoreBuilder,
+        UpdateContext,
+    )
+
+_SUFFIX = struct.Struct(">qi")
+"""Time and sequence number behind the key (`WindowKeySchema`)."""
+_STATE_KEY = b"state"
+_LAST_SEQUENCE = 0x7FFFFFFF
+
+Entry = tuple[bytes, bytes]
+"""Suffix and value; suffixes sort by time, then sequence number."""
+
+
+class JoinWindowStateStore:
+    """A store of one task, for the two sides of a join and for the task.
+
+    A value is kept while its time is above the highest time ever put, less retention. Sequence numbers go on after a
+    restart, where Kafka Streams begins anew and may overwrite a value of the same key and time.
+    """
+
+    def __init__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> None:  # noqa: ARG002 - as all stores
+        """Open the store as the backend holds it."""
+        self.name = builder.name
+        self.expired_puts = 0
+        self._retention_ms = builder.retention_ms
+        self._key_bytes = builder.key_serde.serialize
+        self._key_of = builder.key_serde.deserialize
+        self._encode = builder.value_serde.serialize
+        self._decode = builder.value_serde.deserialize
+        self._segments = Segments(builder.name, builder.retention_ms, backend, _time_of)
+        self._state_table = f"{builder.name}.state"
+        self._pending: dict[bytes, bytes] = {}
+        self._pending_of_key: dict[bytes, list[Entry]] = {}
+        state = backend.table(self._state_table).get(_STATE_KEY)
+        self._observed: int
+        self._sequence: int
+        self._observed, self._sequence = (-1, 0) if state is None else _SUFFIX.unpack(state)
+
+    @property
+    def observed_time(self) -> int:
+        """Highest time ever put, ms, also before a restart; -1 if there was none."""
+        return self._observed
+
+    def put(self, key: Any, value: Any, time: int) -> None:
+        """Keep a value; None is ignored. Ignored and counted if the time has expired.
+
+        Sequence numbers are those of Kafka Streams' changelogs: what is ignored uses one up as well. A null value does not
+        move the store's time: so it is in Kafka Streams' RocksDB stores; in its stores in memory it does.
+        """
+        self._sequence = (self._sequence + 1) & _LAST_SEQUENCE
+        if value is None:
+            return
+        self._observed = max(self._observed, time)
+        if time <= self._observed - self._retention_ms:
+            self.expired_puts += 1
+            return
+        raw, suffix, data = self._key_bytes(key), _SUFFIX.pack(time, self._sequence), self._encode(value)
+        self._pending[raw + suffix] = data
+        insort(self._pending_of_key.setdefault(raw, []), (suffix, data))
+
+    def fetch_range(self, key: Any, time_from: int, time_to: int) -> Iterator[tuple[int, Any]]:
+        """`(time, value)` of the key's values from `time_from` to `time_to`, both inclusive, by time and as they came."""
+        first = max(0, time_from, self._first_kept())
+        if first > time_to:
+            return
+        raw = self._key_bytes(key)
+        lower, upper = _SUFFIX.pack(first, 0), _SUFFIX.pack(time_to + 1, 0)
+        stored, pending = self._stored(raw, lower, upper, first, time_to), self._pending_between(raw, lower, upper)
+        decode = self._decode
+        for suffix, data in merge(stored, pending) if pending else stored:
+            yield _SUFFIX.unpack(suffix)[0], decode(data)
+
+    def all(self) -> Iterator[tuple[Any, int, Any]]:
+        """`(key, time, value)` of everything that has not expired, in no particular order."""
+        first = max(0, self._first_kept())
+        stored = (entry for table in self._segments.between(first, self._observed) for entry in table.scan(None, None))
+        for entries in (stored, list(self._pending.items())):
+            for store_key, data in entries:
+                time = _time_of(store_key)
+                if time >= first:
+                    yield self._key_of(store_key[: -_SUFFIX.size]), time, self._decode(data)
+
+    def set_flush_listener(self, listener: Callable[[CachedUpdate], None], *, send_old_values: bool) -> bool:  # noqa: ARG002 - nothing to tell
+        """Nothing is held back."""
+        return False
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def held_back_bytes(self) -> int:
+        """Estimated size of what was put since the last commit."""
+        return len(self._pending) * ENTRY_OVERHEAD_BYTES
+
+    def changelog(self) -> Iterator[ChangelogRecord]:
+        """One record per value put since the last commit, at the value's time, in the order of the puts."""
+        return (ChangelogRecord(key, data, _time_of(key)) for key, data in self._pending.items())
+
+    def pending(self) -> Puts:
+        """The same writes as the backend wants them."""
+        return self._puts(self._pending.items()) if self._pending else {}
+
+    def committed(self) -> None:
+        """The pending writes are in the backend; segments of which everything has expired are dropped."""
+        self._segments.opened(self._pending)
+        self._pending, self._pending_of_key = {}, {}
+        self._segments.drop_before(self._first_kept())
+
+    def restore(self, records: Iterable[ChangelogRecord]) -> Puts:
+        """Changelog records as the backend wants them; what has expired is left out."""
+        entries = [(record.key, record.value) for record in records if record.value is not None]
+        if not entries:
+            return {}
+        self._observed = max(self._observed, *(_time_of(key) for key, _ in entries))
+        self._sequence = _SUFFIX.unpack(entries[-1][0][-_SUFFIX.size :])[1]
+        first = self._first_kept()
+        kept = [(key, data) for key, data in entries if _time_of(key) >= first]
+        self._segments.opened(key for key, _ in kept)
+        return self._puts(kept)
+
+    def _puts(self, entries: Iterable[tuple[bytes, bytes]]) -> Puts:
+        state: dict[bytes, bytes | None] = {_STATE_KEY: _SUFFIX.pack(self._observed, self._sequence)}
+        return {self._state_table: state, **self._segments.puts(entries)}
+
+    def _stored(self, raw: bytes, lower: bytes, upper: bytes, time_from: int, time_to: int) -> Iterator[Entry]:
+        size = len(raw)
+        for table in self._segments.between(time_from, time_to):
+            for key, data in table.scan(raw + lower, raw + upper):
+                if len(key) == size + _SUFFIX.size and key.startswith(raw):  # else a longer key that sorts in between
+                    yield key[size:], data
+
+    def _pending_between(self, raw: bytes, lower: bytes, upper: bytes) -> list[Entry]:
+        entries = self._pending_of_key.get(raw)
+        if not entries:
+            return []
+        return entries[bisect_left(entries, (lower, b"")) : bisect_left(entries, (upper, b""))]
+
+    def _first_kept(self) -> int:
+        return self._observed - self._retention_ms + 1
+
+
+def _time_of(store_key: bytes) -> int:
+    time: int = _SUFFIX.unpack_from(store_key, len(store_key) - _SUFFIX.size)[0]
+    return time
+
+
+if TYPE_CHECKING:
+    _store: type[StateStore] = JoinWindowStateStore

@@ -1,0 +1,101 @@
+"""The tables of a store that forgets: one per stretch of time, dropped as a whole when all of it has expired."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.state.pending import merged_scan
+from pipeline.windows import MAX_TIME_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from pipeline.state.api import Puts, StateBackend, Table
+
+MIN_SEGMENT_MS = 60_000
+"""Shortest segment (`Stores.defaultSegmentInterval`)."""
+
+
+class Segments:
+    """Tables `<store>.<first time>`, each for half the retention, at least a minute.
+
+    Args:
+        name: Name of the store.
+        retention_ms: How long entries are kept.
+        backend: Where the tables are.
+        time_of: The time (ms) that an entry's key carries; decides its segment and when it expires.
+    """
+
+    def __init__(self, name: str, retention_ms: int, backend: StateBackend, time_of: Callable[[bytes], int]) -> None:
+        """Open the tables that exist."""
+        self._name = name
+        self._backend = backend
+        self._time_of = time_of
+        self._segment_ms = max(retention_ms // 2, MIN_SEGMENT_MS)
+        prefix = f"{name}."
+        names = (table[len(prefix) :] for table in backend.tables() if table.startswith(prefix))
+        self._tables: dict[int, Table] = {
+            int(start): backend.table(prefix + start) for start in names if start.isdecimal()
+        }
+
+    def highest_time(self) -> int:
+        """The highest time of an entry; -1 without entries."""
+        for start in sorted(self._tables, reverse=True):
+            times = [self._time_of(key) for key, _ in self._tables[start].scan(None, None)]
+            if times:
+                return max(times)
+        return -1
+
+    def get(self, key: bytes) -> bytes | None:
+        """An entry as the backend has it."""
+        table = self._tables.get(self._segment_of(key))
+        return None if table is None else table.get(key)
+
+    def scan(
+        self,
+        changed: Mapping[bytes, bytes | None],
+        lower: bytes | None,
+        upper: bytes | None,
+        time_from: int,
+        time_to: int = MAX_TIME_MS,
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Entries with `changed` laid over them, `lower <= key < upper`: by segment, then by key.
+
+        Whole segments outside `[time_from, time_to]` are left out; single entries are not.
+        """
+        by_segment: dict[int, dict[bytes, bytes | None]] = {start: {} for start in self._tables}
+        for key, data in changed.items():
+            by_segment.setdefault(self._segment_of(key), {})[key] = data
+        for start in sorted(by_segment):
+            if start + self._segment_ms > time_from and start <= time_to:
+                table = self._tables.get(start) or self._backend.table(self._table_name(start))
+                yield from merged_scan(by_segment[start], table, lower, upper)
+
+    def between(self, time_from: int, time_to: int) -> list[Table]:
+        """The tables with anything from `time_from` to `time_to` (ms, both inclusive); the oldest first."""
+        starts = (s for s in sorted(self._tables) if s + self._segment_ms > time_from and s <= time_to)
+        return [self._tables[start] for start in starts]
+
+    def puts(self, entries: Iterable[tuple[bytes, bytes | None]]) -> Puts:
+        """Writes as the backend wants them."""
+        puts: Puts = {}
+        for key, data in entries:
+            puts.setdefault(self._table_name(self._segment_of(key)), {})[key] = data
+        return puts
+
+    def opened(self, keys: Iterable[bytes]) -> None:
+        """These keys are in the backend now: know their segments."""
+        for start in {self._segment_of(key) for key in keys}:
+            self._tables.setdefault(start, self._backend.table(self._table_name(start)))
+
+    def drop_before(self, first_kept: int) -> None:
+        """Drop the segments of which every entry is before `first_kept`."""
+        for start in [s for s in self._tables if s + self._segment_ms <= first_kept]:
+            del self._tables[start]
+            self._backend.drop(self._table_name(start))
+
+    def _segment_of(self, key: bytes) -> int:
+        return self._time_of(key) // self._segment_ms * self._segment_ms
+
+    def _table_name(self, segment: int) -> str:
+        return f"{self._name}.{segment}"

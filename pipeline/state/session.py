@@ -1,0 +1,208 @@
+"""Session stores, with or without a cache; cut into segments that expire as a whole."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from pipeline.state.cache import ENTRY_OVERHEAD_BYTES, Dirty, UpdateCache
+from pipeline.state.codec import codec_of
+from pipeline.state.key_value import CLEAN_CACHE_BYTES
+from pipeline.state.segments import Segments
+from pipeline.windows import MAX_TIME_MS, Window, Windowed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from pipeline.state.api import (
+        CachedUpdate,
+        ChangelogRecord,
+        Puts,
+        SessionStore,
+        StateBackend,
+        StateStore,
+        StoreBuilder,
+        UpdateContext,
+    )
+
+_SUFFIX = struct.Struct(">qq")
+"""End and start of the session behind the key (`SessionKeySchema`)."""
+
+
+class SessionStateStore:
+    """A store of one task: `SessionStore` for processors, `StateStore` for the task.
+
+    A session is kept while its end is not below the highest end ever put, less retention; both backends apply the same exact
+    bound to reads and writes. That is as long as an aggregation may still extend it, to the ms: in Kafka Streams it is 1 ms
+    less, or more, depending on what the cache holds.
+
+    Finding a key's sessions looks at that key alone, however much was written since the last commit: it happens for every
+    record.
+    """
+
+    def __init__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> None:
+        """Open the store as the backend holds it."""
+        self.name = builder.name
+        self.expired_puts = 0
+        self._context = context
+        self._retention_ms = builder.retention_ms
+        self._key_bytes = builder.key_serde.serialize
+        self._key_of = builder.key_serde.deserialize
+        self._codec = codec_of(builder)
+        self._segments = Segments(builder.name, builder.retention_ms, backend, _end_of)
+        self._pending: dict[bytes, bytes | None] = {}
+        self._times: dict[bytes, int] = {}
+        self._changed: dict[bytes, set[bytes]] = {}
+        self._cache = (
+            UpdateCache(self._codec, self._stored, self._write, time_of=_session_end) if builder.caching else None
+        )
+        self._first_kept: int | None = None
+
+    def put(self, session: Windowed[Any], value: Any) -> None:
+        """Set the value of a session; None deletes. Ignored and counted if the session has expired."""
+        end = session.window.end
+        first = self._find_first_kept()
+        if end < first:
+            self.expired_puts += 1
+            return
+        self._first_kept = max(first, end - self._retention_ms)
+        raw = self._key_bytes(session.key)
+        store_key = raw + _SUFFIX.pack(end, session.window.start)
+        self._changed.setdefault(raw, set()).add(store_key)
+        context, cache = self._context, self._cache
+        if cache is None:
+            self._write(store_key, None if value is None else self._codec.encode(value), context.timestamp)
+            return
+        cache.values[store_key] = value
+        cache.dirty[store_key] = Dirty(session, context.timestamp, context.headers, context.record_metadata)
+
+    def remove(self, session: Windowed[Any]) -> None:
+        """Delete a session."""
+        self.put(session, None)
+
+    def fetch_session(self, key: Any, start: int, end: int) -> Any:
+        """The value of exactly that session, or None."""
+        if end < self._find_first_kept():
+            return None
+        store_key = self._key_bytes(key) + _SUFFIX.pack(end, start)
+        if self._cache is not None and store_key in self._cache.values:
+            return self._cache.values[store_key]
+        data = self._stored(store_key)
+        return None if data is None else self._value(store_key, data)
+
+    def find_sessions(self, key: Any, earliest_end: int, latest_start: int) -> Iterator[tuple[Windowed[Any], Any]]:
+        """The key's sessions that end at `earliest_end` or later and start at `latest_start` or earlier, by end."""
+        raw = self._key_bytes(key)
+        first = max(0, earliest_end, self._find_first_kept())
+        lower, upper = raw + _SUFFIX.pack(first, 0), raw + _SUFFIX.pack(MAX_TIME_MS, MAX_TIME_MS) + b"\0"
+        changed = self._laid_over(self._changed.get(raw, ()))
+        for store_key, data in self._segments.scan(changed, lower, upper, first):
+            if len(store_key) == len(raw) + _SUFFIX.size and store_key.startswith(raw):
+                end, start = _SUFFIX.unpack_from(store_key, len(raw))
+                if start <= latest_start:
+                    yield Windowed(key, Window(start, end)), self._value(store_key, data)
+
+    def fetch(self, key: Any) -> Iterator[tuple[Windowed[Any], Any]]:
+        """All sessions of a key, by end."""
+        return self.find_sessions(key, 0, MAX_TIME_MS)
+
+    def all(self) -> Iterator[tuple[Windowed[Any], Any]]:
+        """Everything that has not expired; older segments first."""
+        first = self._find_first_kept()
+        changed = self._laid_over(store_key for keys in self._changed.values() for store_key in keys)
+        for store_key, data in self._segments.scan(changed, None, None, first):
+            end, start = _SUFFIX.unpack_from(store_key, len(store_key) - _SUFFIX.size)
+            if end >= first:
+                key = self._key_of(store_key[: -_SUFFIX.size])
+                yield Windowed(key, Window(start, end)), self._value(store_key, data)
+
+    def set_flush_listener(self, listener: Callable[[CachedUpdate], None], *, send_old_values: bool) -> bool:
+        """Forward held-back updates to `listener`; False without a cache."""
+        if self._cache is None:
+            return False
+        self._cache.listen(listener, send_old_values=send_old_values)
+        return True
+
+    def flush(self) -> None:
+        """Give held-back updates to the listener."""
+        if self._cache is not None:
+            self._cache.flush()
+
+    def held_back_bytes(self) -> int:
+        """Estimated size of the updates since the last commit."""
+        held_back = self._cache.dirty_bytes() if self._cache is not None else 0
+        return held_back + len(self._pending) * ENTRY_OVERHEAD_BYTES
+
+    def changelog(self) -> Iterator[ChangelogRecord]:
+        """One record per session written since the last commit."""
+        convert, times = self._codec.to_changelog, self._times
+        return (convert(key, data, times[key]) for key, data in self._pending.items())
+
+    def pending(self) -> Puts:
+        """The same writes as the backend wants them."""
+        return self._segments.puts(self._pending.items())
+
+    def committed(self) -> None:
+        """The pending writes are in the backend; segments of which every session has expired are dropped."""
+        self._segments.opened(self._pending)
+        self._pending, self._times, self._changed = {}, {}, {}
+        self._segments.drop_before(self._find_first_kept())
+        if self._cache is not None:
+            self._cache.drop_clean(CLEAN_CACHE_BYTES)
+
+    def restore(self, records: Iterable[ChangelogRecord]) -> Puts:
+        """Changelog records as the backend wants them; the first commit drops what has expired."""
+        entries = {record.key: self._codec.from_changelog(record) for record in records}
+        self._segments.opened(entries)
+        self._first_kept = None
+        return self._segments.puts(entries.items())
+
+    def _find_first_kept(self) -> int:
+        """The first end that has not expired; asked of the backend after it was opened or restored."""
+        if self._first_kept is None:
+            self._first_kept = self._segments.highest_time() - self._retention_ms
+        return self._first_kept
+
+    def _value(self, store_key: bytes, data: bytes) -> Any:
+        cache = self._cache
+        if cache is None:
+            return self._codec.decode(data)
+        if store_key not in cache.values:
+            cache.values[store_key] = self._codec.decode(data)
+        return cache.values[store_key]
+
+    def _laid_over(self, store_keys: Iterable[bytes]) -> Mapping[bytes, bytes | None]:
+        """What was written since the last commit; of cached values only whether there is one: `_value` has them."""
+        cache, pending = self._cache, self._pending
+        if cache is None:
+            return {key: pending[key] for key in store_keys}
+        return {key: _presence(cache.values[key]) if key in cache.dirty else pending.get(key) for key in store_keys}
+
+    def _stored(self, store_key: bytes) -> bytes | None:
+        if store_key in self._pending:
+            return self._pending[store_key]
+        return self._segments.get(store_key)
+
+    def _write(self, store_key: bytes, data: bytes | None, timestamp: int) -> None:
+        self._pending[store_key] = data
+        self._times[store_key] = timestamp
+
+
+def _presence(value: Any) -> bytes | None:
+    return None if value is None else b""
+
+
+def _end_of(store_key: bytes) -> int:
+    end: int = _SUFFIX.unpack_from(store_key, len(store_key) - _SUFFIX.size)[0]
+    return end
+
+
+def _session_end(_value: Any, dirty: Dirty) -> int:
+    """Updates of sessions are forwarded with the session's end (`SessionCacheFlushListener`)."""
+    end: int = dirty.key.window.end
+    return end
+
+
+if TYPE_CHECKING:
+    _store: type[StateStore] = SessionStateStore
+    _session: type[SessionStore[Any, Any]] = SessionStateStore

@@ -1,0 +1,219 @@
+"""The embedded broker: started, stopped and broken in every way a machine can."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipeline.errors import EmbeddedBrokerError
+from pipeline.kafka.admin import Admin, TopicSpec
+from pipeline.kafka.broker import KAFKA_VERSION, EmbeddedBroker
+from pipeline.kafka.producer import IdempotentProducer
+from pipeline.records import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = pytest.mark.broker
+
+HOME = Path("~/.cache/millrace").expanduser()
+OFFLINE = "-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort=1 -Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=1"
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory, new_port: Callable[[], int]) -> Iterator[EmbeddedBroker]:
+    """A broker of this module's own. Tests leave it running."""
+    broker = EmbeddedBroker(tmp_path_factory.mktemp("running"), HOME, new_port())
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def stopped(tmp_path: Path, new_port: Callable[[], int]) -> Iterator[EmbeddedBroker]:
+    """A broker that was never started."""
+    broker = EmbeddedBroker(tmp_path / "broker", HOME, new_port())
+    yield broker
+    broker.stop()
+
+
+def millrace(home: Path, *arguments: str, **environ: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "pipeline.cli", "--home", str(home), *arguments]
+    search_path = os.pathsep.join(filter(None, sys.path))
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": search_path, **environ}
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_start_and_stop_can_be_asked_for_at_any_time_and_at_the_same_time(running: EmbeddedBroker) -> None:
+    running.stop()
+    assert not running.status().is_running
+    with ThreadPoolExecutor() as threads:
+        first, second = threads.map(lambda _n: running.start(), range(2))
+    assert first == second == running.status() == running.start()
+    assert first.is_running
+    assert Admin({"bootstrap.servers": first.bootstrap_servers}).list_topics() == []
+
+
+def test_a_broker_killed_in_mid_write_keeps_its_data(running: EmbeddedBroker) -> None:
+    kafka = {"bootstrap.servers": running.start().bootstrap_servers}
+    Admin(kafka).create_topics([TopicSpec("kept", 1)])
+    producer = IdempotentProducer(kafka)
+    for number in range(1000):
+        producer.send("kept", b"k", b"v", number + 1, (), 0)
+    producer.flush()
+    running.kill()
+    assert not running.status().is_running
+    running.start()
+    assert Admin(kafka).end_offsets([TopicPartition("kept", 0)]) == {TopicPartition("kept", 0): 1000}
+
+
+def test_a_broker_that_runs_elsewhere_is_not_started_again(
+    running: EmbeddedBroker, new_port: Callable[[], int]
+) -> None:
+    status = running.start()
+    elsewhere = EmbeddedBroker(running._directory, HOME, new_port())
+    assert elsewhere.status() == status
+    with pytest.raises(EmbeddedBrokerError, match=f"runs already, at {running.bootstrap_servers}"):
+        elsewhere.start()
+    assert running.status() == status
+
+
+def test_the_pid_file_of_a_broker_that_died_is_no_obstacle(running: EmbeddedBroker) -> None:
+    first = running.start()
+    assert first.pid is not None
+    os.kill(first.pid, signal.SIGKILL)
+    running._wait_for(lambda: not running.status().is_running, 60)
+    assert running._pid_file.exists()
+    assert running.start().pid not in {None, first.pid}
+
+
+def test_a_process_that_has_the_pid_now_is_neither_taken_for_the_broker_nor_stopped(stopped: EmbeddedBroker) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        stopped._directory.mkdir()
+        stopped._pid_file.write_text(str(other.pid))
+        assert not stopped.status().is_running
+        stopped.stop()
+        stopped.kill()
+        assert other.poll() is None
+        assert not stopped._pid_file.exists()
+        other.communicate(b"\n")
+
+
+@pytest.mark.parametrize("content", ["", "no number", "-1", "999999999999"])
+def test_a_pid_file_that_makes_no_sense_means_no_broker(stopped: EmbeddedBroker, content: str) -> None:
+    stopped._directory.mkdir()
+    stopped._pid_file.write_text(content)
+    assert not stopped.status().is_running
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_a_port_that_is_taken_is_named(stopped: EmbeddedBroker, offset: int) -> None:
+    port = stopped._port + offset
+    refused = pytest.raises(EmbeddedBrokerError, match=f"Port {port} is taken")
+    with socket.create_server(("127.0.0.1", port)), refused as raised:
+        stopped.start()
+    assert "--port" in str(raised.value)
+    assert not stopped.status().is_running
+
+
+def test_damaged_data_is_named_with_what_to_do_and_a_reset_begins_anew(running: EmbeddedBroker) -> None:
+    running.stop()
+    sound = running._data / "meta.properties"
+    content = sound.read_text()
+    sound.write_text("version=1\ncluster.id=somebody-elses\nnode.id=7\n")
+    with pytest.raises(EmbeddedBrokerError) as raised:
+        running.start()
+    assert str(running._data) in raised.value.message
+    assert "node" in raised.value.message or "cluster" in raised.value.message, "the reason is in the message"
+    assert "--reset" in str(raised.value)
+    assert not running.status().is_running
+    assert not running._pid_file.exists()
+    sound.write_text(content)
+    (running._data / "__cluster_metadata-0" / "quorum-state").write_bytes(b"\0damaged")
+    with pytest.raises(EmbeddedBrokerError, match="did not come up") as raised:
+        running.start()
+    assert str(running._data) in raised.value.message
+    running.reset()
+    assert not running._data.exists()
+    assert Admin({"bootstrap.servers": running.start().bootstrap_servers}).list_topics() == []
+
+
+def test_a_data_directory_that_is_a_file_is_named_and_reset(stopped: EmbeddedBroker) -> None:
+    stopped._directory.mkdir()
+    stopped._data.write_text("in the way")
+    with pytest.raises(EmbeddedBrokerError, match=str(stopped._data)):
+        stopped.start()
+    stopped.reset()
+    assert not stopped._data.exists()
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    broker = EmbeddedBroker(tmp_path / "file" / "broker", HOME)
+    assert not broker.status().is_running
+    with pytest.raises(EmbeddedBrokerError, match=str(tmp_path / "file" / "broker")):
+        broker.start()
+
+
+def test_without_java_the_command_says_what_to_install(tmp_path: Path) -> None:
+    code, shown = millrace(tmp_path, "broker", "start", PATH="", JAVA_HOME="")
+    assert code == 1
+    assert "no java in JAVA_HOME, nor on the PATH" in shown
+    assert "Install a Java 17" in shown
+    assert "Traceback" not in shown
+
+
+def test_a_java_that_is_too_old_is_named(tmp_path: Path, new_port: Callable[[], int]) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    java.chmod(0o755)
+    with pytest.raises(EmbeddedBrokerError, match=f"{java} is too old: openjdk version"):
+        EmbeddedBroker(tmp_path / "broker", HOME, new_port(), java_home=tmp_path).start()
+
+
+def test_what_cannot_be_downloaded_is_named_and_nothing_half_is_left(
+    tmp_path: Path, new_port: Callable[[], int]
+) -> None:
+    code, shown = millrace(tmp_path, "broker", "start", "--port", str(new_port()), JAVA_TOOL_OPTIONS=OFFLINE)
+    assert code == 1
+    assert "Download of kafka_2.13" in shown
+    assert "network" in shown
+    assert "Traceback" not in shown
+    assert not (tmp_path / f"kafka-{KAFKA_VERSION}").exists()
+
+
+def test_once_downloaded_it_starts_without_a_network(
+    running: EmbeddedBroker, tmp_path: Path, new_port: Callable[[], int]
+) -> None:
+    running.start()  # whatever is missing is downloaded now
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / f"kafka-{KAFKA_VERSION}").symlink_to(HOME / f"kafka-{KAFKA_VERSION}")
+    port = str(new_port())
+    try:
+        code, shown = millrace(home, "broker", "start", "--port", port, JAVA_TOOL_OPTIONS=OFFLINE)
+        assert (code, f"Broker runs at 127.0.0.1:{port}" in shown) == (0, True), shown
+        assert millrace(home, "broker", "status")[0] == 0
+        assert "Picked up" in millrace(home, "broker", "logs")[1]
+        java_is_all_it_needs = tmp_path / "bin"
+        java_is_all_it_needs.mkdir()
+        java = shutil.which("java")
+        assert java is not None
+        (java_is_all_it_needs / "java").symlink_to(java)
+        code, shown = millrace(home, "broker", "start", "--port", port, PATH=str(java_is_all_it_needs))
+        assert (code, f"Broker runs at 127.0.0.1:{port}" in shown) == (0, True), shown
+    finally:
+        for _ in range(2):
+            assert millrace(home, "broker", "stop") == (0, "Broker is stopped\n")
+    assert millrace(home, "broker", "status") == (3, "Broker is not running\n")

@@ -1,0 +1,449 @@
+"""The Kafka clients against a real broker: transactions, bounded reads, offsets, and what happens when brokers are gone."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline.errors import BrokerError, ConfigError, RangeError, TaskMigratedError, TopicError
+from pipeline.kafka import admin as admin_module
+from pipeline.kafka.admin import Admin, CommittedOffset, TopicSpec
+from pipeline.kafka.consumer import RecordConsumer
+from pipeline.kafka.producer import IdempotentProducer, OffsetCommitter, TransactionalProducer, group_metadata
+from pipeline.kafka.ranges import read_range
+from pipeline.partitioning import partition_for
+from pipeline.records import OffsetRange, RawRecord, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+pytestmark = pytest.mark.broker
+
+NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
+POLLS = 300
+
+
+def owner(broker: Any, unique: str) -> TransactionalProducer:
+    producer = TransactionalProducer(broker.kafka, f"{unique}-0_0")
+    producer.init()
+    return producer
+
+
+def send(producer: TransactionalProducer, tp: TopicPartition, *values: str) -> None:
+    for number, value in enumerate(values, 1):
+        producer.send(tp.topic, b"k", value.encode(), number, (), tp.partition)
+
+
+def new_topic(broker: Any, unique: str, **config: str) -> TopicPartition:
+    broker.create(1, unique, config={name.replace("_", "."): value for name, value in config.items()})
+    return TopicPartition(unique, 0)
+
+
+def read(broker: Any, tp: TopicPartition, start: int, end: int) -> list[str]:
+    admin = broker.admin()
+    batches = read_range(admin, broker.kafka, {tp: OffsetRange(start, end)})
+    return [(r.value or b"").decode() for _, records in batches for r in records]
+
+
+def until_end(consumer: RecordConsumer, tp: TopicPartition, max_records: int = 100) -> list[RawRecord]:
+    """Everything up to the end of the log."""
+    found: list[RawRecord] = []
+    for _ in range(POLLS):
+        polled = consumer.poll(max_records, 0.2)
+        found += polled.records.get(tp, [])
+        if tp in polled.ends:
+            return found
+    pytest.fail(f"no end of {tp} was reported")
+
+
+# Transactions
+
+
+def test_records_and_offsets_are_committed_together(broker: Any, unique: str) -> None:
+    tp = new_topic(broker, unique)
+    producer = owner(broker, unique)
+    send(producer, tp, "a", "b")
+    assert producer.in_transaction
+    producer.commit({tp: (7, "seven")}, unique)
+    assert not producer.in_transaction
+    assert broker.admin().committed(unique, [tp]) == {tp: CommittedOffset(7, "seven")}
+    assert [r.value for r in broker.read(unique)] == [b"a", b"b"]
+
+
+def test_a_transaction_without_records_commits_offsets_all_the_same(broker: Any, unique: str) -> None:
+    tp = new_topic(broker, unique)
+    producer = owner(broker, unique)
+    producer.commit({tp: (3, "")}, unique)
+    producer.commit({tp: (4, "")}, unique)
+    assert broker.admin().committed(unique, [tp])[tp].offset == 4
+
+
+def test_an_aborted_transaction_shows_nothing_and_the_producer_goes_on(broker: Any, unique: str) -> None:
+    tp = new_topic(broker, unique)
+    producer = owner(broker, unique)
+    send(producer, tp, "lost")
+    producer.abort()
+    producer.abort()
+    send(producer, tp, "kept")
+    producer.commit({}, unique)
+    assert [r.value for r in broker.read(unique)] == [b"kept"]
+
+
+def test_an_open_transaction_holds_the_last_stable_offset(broker: Any, unique: str) -> None:
+    tp = new_topic(broker, unique)
+    broker.write(unique, [(b"k", b"plain", 1)])
+    producer = owner(broker, unique)
+    send(producer, tp, "open", "open")
+    producer._client.producer.flush(10)
+    admin = broker.admin()
+    assert admin.end_offsets([tp]) == {tp: 1}
+    assert read(broker, tp, 0, 1) == ["plain"]
+    producer.abort()
+    assert admin.settled_end_offsets([tp]) == {tp: 4}
+    assert read(broker, tp, 0, 4) == ["plain"]
+
+
+def test_whoever_takes_over_fences_the_predecessor_for_good(broker: Any, unique: str) -> None:
+    tp = new_topic(broker, unique)
+    zombie = owner(broker, unique)
+    send(zombie, tp, "zombie")
+    zombie._client.producer.flush(10)
+    successor = owner(broker, unique)
+    send(successor, tp, "successor")
+    successor.commit({tp: (1, "")}, unique)
+    with pytest.raises(TaskMigratedError, match=f"{unique}-0_0"):
+        zombie.commit({tp: (9, "")}, unique)
+    for _ in range(2):
+        with pytest.raises(TaskMigratedError):
+            send(zombie, tp, "again")
+    assert [r.value for r in broker.read(unique)] == [b"successor"]
+    assert broker.admin().committed(unique, [tp])[tp].offset == 1
+
+
+def test_committed_offsets_are_not_read_from_below_an_open_transaction(broker: Any, unique: str) -> None:
+    tp = new_topic(broker, unique)
+    producer = owner(broker, unique)
+    producer.commit({tp: (100, "")}, unique)
+    send(producer, tp, "x")
+    client, group = producer._client.producer, admin_module.ClientTopicPartition(unique, 0, 200)
+    client.send_offsets_to_transaction([group], group_metadata(unique), 10)
+    with ThreadPoolExecutor() as threads:
+        asked = threads.submit(broker.admin().committed, unique, [tp])
+        client.commit_transaction(10)
+        assert asked.result(60)[tp].offset == 200
+
+
+def test_a_record_the_broker_refuses_is_named_and_aborts_its_transaction(broker: Any, unique: str) -> None:
+    tp = new_topic(broker, unique, max_message_bytes="1000")
+    producer = owner(broker, unique)
+    send(producer, tp, "fits", "".join(map(str, range(5000))))
+    with pytest.raises(BrokerError, match=f"write to {unique}: .*Message size too large") as raised:
+        producer.commit({tp: (2, "")}, unique)
+    assert not raised.value.retriable
+    assert broker.admin().committed(unique, [tp]) == {}
+    producer.close()
+    successor = owner(broker, unique)
+    send(successor, tp, "next")
+    successor.commit({tp: (1, "")}, unique)
+    assert [r.value for r in broker.read(unique)] == [b"next"]
+
+
+def test_a_closed_producer_writes_nothing_that_was_waiting(broker: Any, unique: str) -> None:
+    new_topic(broker, unique)
+    plain = IdempotentProducer(broker.kafka, {"linger.ms": "60000"})
+    plain.send(unique, b"k", b"waiting", 1, (), 0)
+    for _ in range(2):
+        plain.close()
+    broker.write(unique, [(b"k", b"later", 1)])
+    assert [r.value for r in broker.read(unique)] == [b"later"]
+
+
+def test_the_transaction_of_a_closed_producer_ends_with_its_successor(broker: Any, unique: str) -> None:
+    tp = new_topic(broker, unique)
+    producer = owner(broker, unique)
+    send(producer, tp, "open")
+    producer._client.producer.flush(10)
+    producer.close()
+    owner(broker, unique)
+    assert broker.read(unique) == []
+
+
+# Records
+
+
+def test_records_come_back_as_they_were_sent(broker: Any, unique: str) -> None:
+    tp = new_topic(broker, unique)
+    headers = (("h", b"1"), ("h", None), ("i", b""))
+    producer = IdempotentProducer(broker.kafka)
+    producer.send(unique, b"key", b"value", 1_357_000_000_000, headers, 0)
+    producer.send(unique, None, b"", 5, (), 0)
+    producer.send(unique, b"", None, 6, (), 0)
+    producer.flush()
+    producer.close()
+    consumer = RecordConsumer(broker.kafka)
+    consumer.assign({tp: 0})
+    assert until_end(consumer, tp) == [
+        RawRecord(b"key", b"value", 1_357_000_000_000, 0, headers),
+        RawRecord(None, b"", 5, 1),
+        RawRecord(b"", None, 6, 2),
+    ]
+    consumer.close()
+
+
+def test_keys_without_a_partition_go_where_kafkas_hash_says(broker: Any, unique: str) -> None:
+    broker.create(5, unique)
+    keys = [f"key-{n}".encode() for n in range(50)]
+    broker.write(unique, [(key, b"v", 1) for key in keys])
+    admin = broker.admin()
+    ends = admin.end_offsets([TopicPartition(unique, n) for n in range(5)])
+    batches = read_range(admin, broker.kafka, {tp: OffsetRange(0, end) for tp, end in ends.items()})
+    found = {(r.key, tp.partition) for tp, records in batches for r in records}
+    assert found == {(key, partition_for(key, 5)) for key in keys}
+
+
+def test_without_transactions_a_refused_record_is_reported_by_the_flush(broker: Any, unique: str) -> None:
+    new_topic(broker, unique, max_message_bytes="1000")
+    producer = IdempotentProducer(broker.kafka)
+    producer.send(unique, b"k", "".join(map(str, range(5000))).encode(), 1, (), 0)
+    with pytest.raises(BrokerError, match=f"write to {unique}: .*Message size too large"):
+        producer.flush()
+    producer.close()
+
+
+def test_offsets_are_committed_outside_of_transactions_with_their_metadata(broker: Any, unique: str) -> None:
+    tp = new_topic(broker, unique)
+    committer = OffsetCommitter(broker.kafka, unique)
+    committer.commit({tp: (1, "one")})
+    committer.commit({tp: (2, "two")})
+    committer.close()
+    assert broker.admin().committed(unique, [tp]) == {tp: CommittedOffset(2, "two")}
+
+
+def test_a_pause_loses_and_repeats_nothing(broker: Any, unique: str) -> None:
+    tp = new_topic(broker, unique)
+    broker.write(unique, [(b"k", str(n).encode(), 1) for n in range(500)])
+    consumer = RecordConsumer(broker.kafka)
+    consumer.assign({tp: 0})
+    found: list[RawRecord] = []
+    while len(found) < 100:
+        polled = consumer.poll(10, 1.0)
+        assert sum(map(len, polled.records.values())) <= 10
+        found += polled.records.get(tp, [])
+    consumer.pause([tp])
+    assert consumer.poll(100, 0.1).records == {}
+    consumer.resume([tp])
+    found += until_end(consumer, tp)
+    assert [r.offset for r in found] == list(range(500))
+    consumer.close()
+
+
+def test_an_offset_that_is_gone_is_refused_and_not_jumped_over(broker: Any, unique: str) -> None:
+    tp = new_topic(broker, unique)
+    broker.write(unique, [(b"k", b"v", n) for n in range(1, 11)])
+    broker.admin().delete_records({tp: 4})
+    for asked in (2, 99):
+        consumer = RecordConsumer(broker.kafka)
+        consumer.assign({tp: asked})
+        with pytest.raises(RangeError, match=f"{unique}-0 has offsets 4 to 10; offset {asked} "):
+            until_end(consumer, tp)
+        consumer.close()
+
+
+# Bounded reads
+
+
+@pytest.fixture
+def history(broker: Any, unique: str) -> TopicPartition:
+    """Offsets: 0 a, 1 b, 2 commit, 3-4 aborted, 5 abort, 6 c, 7 commit, 8 aborted, 9 abort."""
+    tp = new_topic(broker, unique)
+    producer = owner(broker, unique)
+    for values, ends in ((("a", "b"), True), (("x", "x"), False), (("c",), True), (("y",), False)):
+        send(producer, tp, *values)
+        producer._client.producer.flush(10)
+        if ends:
+            producer.commit({}, unique)
+        else:
+            producer.abort()
+    assert broker.admin().settled_end_offsets([tp]) == {tp: 10}
+    return tp
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        (0, 10, "abc"),
+        (0, 1, "a"),
+        (0, 2, "ab"),
+        (0, 3, "ab"),
+        (2, 3, ""),
+        (0, 4, "ab"),
+        (3, 6, ""),
+        (1, 7, "bc"),
+        (0, 8, "abc"),
+        (8, 9, ""),
+        (9, 10, ""),
+        (5, 5, ""),
+    ],
+)
+def test_a_range_ends_wherever_it_is_cut(
+    broker: Any, history: TopicPartition, start: int, end: int, expected: str
+) -> None:
+    assert "".join(read(broker, history, start, end)) == expected
+
+
+def test_several_partitions_are_read_each_to_its_own_end(broker: Any, unique: str) -> None:
+    broker.create(3, unique)
+    for partition in range(3):
+        broker.write(unique, [(b"k", b"v", 1)] * 1000, partition)
+    wanted = {TopicPartition(unique, n): OffsetRange(n * 10, 500 + n) for n in range(3)}
+    offsets: dict[TopicPartition, list[int]] = {tp: [] for tp in wanted}
+    for tp, records in read_range(broker.admin(), broker.kafka, wanted):
+        offsets[tp] += [r.offset for r in records]
+    assert offsets == {tp: list(range(r.start, r.end)) for tp, r in wanted.items()}
+
+
+def test_empty_ranges_need_no_broker() -> None:
+    tp = TopicPartition("nowhere", 0)
+    assert list(read_range(Admin(NOWHERE), NOWHERE, {tp: OffsetRange(5, 5)})) == []
+
+
+def test_a_range_beyond_the_last_stable_offset_is_refused(broker: Any, unique: str) -> None:
+    tp = new_topic(broker, unique)
+    producer = owner(broker, unique)
+    send(producer, tp, "open")
+    producer._client.producer.flush(10)
+    with pytest.raises(RangeError, match=f"{unique}-0 ends at offset 0"):
+        read(broker, tp, 0, 1)
+    producer.abort()
+
+
+def test_a_range_whose_start_is_gone_is_refused_with_what_is_left(broker: Any, unique: str) -> None:
+    tp = new_topic(broker, unique)
+    broker.write(unique, [(b"k", b"v", 1)] * 10)
+    broker.admin().delete_records({tp: 4})
+    with pytest.raises(RangeError, match=r"offsets 1 to 4 .* are gone") as raised:
+        read(broker, tp, 1, 10)
+    assert "Start at 4" in str(raised.value)
+
+
+# Offsets, topics and groups
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "expected"),
+    [(-1, 0), (0, 0), (100, 0), (101, 1), (200, 1), (201, 3), (300, 3), (301, 4), (4_000_000_000_000, 4)],
+)
+def test_a_time_gives_the_first_offset_at_or_after_it(broker: Any, unique: str, time_ms: int, expected: int) -> None:
+    tp = new_topic(broker, unique)
+    broker.write(unique, [(b"k", b"v", t) for t in (100, 200, 200, 300)])
+    assert broker.admin().offsets_for_time([tp], time_ms) == {tp: expected}
+
+
+def test_a_time_never_leads_beyond_the_last_stable_offset(broker: Any, unique: str) -> None:
+    tp = new_topic(broker, unique)
+    broker.write(unique, [(b"k", b"v", 100)])
+    producer = owner(broker, unique)
+    producer.send(unique, b"k", b"open", 5000, (), 0)
+    producer._client.producer.flush(10)
+    assert broker.admin().offsets_for_time([tp], 3000) == {tp: 1}
+    producer.abort()
+
+
+def test_an_empty_partition_begins_and_ends_at_0_at_any_time(broker: Any, unique: str) -> None:
+    tp = new_topic(broker, unique)
+    admin = broker.admin()
+    assert admin.beginning_offsets([tp]) == admin.end_offsets([tp]) == admin.offsets_for_time([tp], 5) == {tp: 0}
+    assert admin.committed(unique, [tp]) == {}
+
+
+def test_asking_for_a_missing_topic_does_not_create_it(broker: Any, unique: str) -> None:
+    admin = broker.admin()
+    assert admin.partitions([unique]) == {}
+    with pytest.raises(TopicError, match=unique):
+        admin.end_offsets([TopicPartition(unique, 0)])
+    with pytest.raises(TopicError, match=unique):
+        admin.topic_config(unique)
+    assert admin.list_topics(unique) == []
+
+
+def test_a_partition_that_does_not_exist_is_a_missing_topic(broker: Any, unique: str) -> None:
+    new_topic(broker, unique)
+    with pytest.raises(TopicError):
+        broker.admin().end_offsets([TopicPartition(unique, 7)])
+
+
+def test_topics_are_created_and_deleted_as_often_as_asked(broker: Any, unique: str) -> None:
+    admin = broker.admin()
+    spec = TopicSpec(unique, 2, {"cleanup.policy": "compact"})
+    admin.create_topics([spec])
+    admin.create_topics([spec])
+    assert admin.partitions([unique]) == {unique: 2}
+    assert admin.topic_config(unique)["cleanup.policy"] == "compact"
+    with pytest.raises(TopicError, match="has 2 partitions, not 3"):
+        admin.create_topics([TopicSpec(unique, 3)])
+    admin.delete_topics([unique])
+    admin.delete_topics([unique])
+    assert admin.list_topics(unique) == []
+
+
+def test_a_topic_with_a_setting_that_does_not_exist_is_refused_by_name(broker: Any, unique: str) -> None:
+    with pytest.raises(BrokerError, match=unique):
+        broker.admin().create_topics([TopicSpec(unique, 1, {"no.such.setting": "1"})])
+
+
+def test_a_topics_settings_change_one_by_one(broker: Any, unique: str) -> None:
+    new_topic(broker, unique, retention_ms="-1")
+    admin = broker.admin()
+    admin.alter_topic_config(unique, {"max.message.bytes": "2000"})
+    found = admin.topic_config(unique)
+    assert (found["max.message.bytes"], found["retention.ms"]) == ("2000", "-1")
+
+
+def test_a_groups_offsets_are_set_and_deleted(broker: Any, unique: str) -> None:
+    tp = new_topic(broker, unique)
+    admin = broker.admin()
+    admin.alter_offsets(unique, {tp: 5})
+    assert admin.committed(unique, [tp])[tp].offset == 5
+    admin.delete_group(unique)
+    admin.delete_group(unique)
+    assert admin.committed(unique, [tp]) == {}
+
+
+# Brokers that are not there
+
+
+def unreachable_calls() -> Iterable[Any]:
+    tp = TopicPartition("t", 0)
+    admin = Admin(NOWHERE)
+    yield lambda: admin.partitions(["t"])
+    yield admin.list_topics
+    yield lambda: admin.create_topics([TopicSpec("t", 1)])
+    yield lambda: admin.delete_topics(["t"])
+    yield lambda: admin.end_offsets([tp])
+    yield lambda: admin.offsets_for_time([tp], 0)
+    yield lambda: admin.committed("g", [tp])
+    yield lambda: admin.alter_offsets("g", {tp: 1})
+    yield lambda: admin.delete_group("g")
+    yield lambda: admin.delete_records({tp: 1})
+    yield lambda: admin.topic_config("t")
+    yield lambda: admin.alter_topic_config("t", {"retention.ms": "1"})
+
+
+def test_brokers_that_cannot_be_reached_are_named_by_every_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin_module, "REQUEST_SECONDS", 2.0)
+    calls = list(unreachable_calls())
+    with ThreadPoolExecutor(len(calls)) as threads:
+        for asked in [threads.submit(call) for call in calls]:
+            error = asked.exception(60)
+            assert isinstance(error, BrokerError), repr(error)
+            assert error.retriable
+            assert "127.0.0.1:1" in error.message
+
+
+def test_a_property_that_does_not_exist_is_refused_before_anything_is_asked() -> None:
+    wrong = {**NOWHERE, "bootstrap.serverz": "x"}
+    for make in (Admin, RecordConsumer, IdempotentProducer, lambda kafka: TransactionalProducer(kafka, "t")):
+        with pytest.raises(ConfigError, match=r"bootstrap\.serverz"):
+            make(wrong)

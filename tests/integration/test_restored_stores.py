@@ -1,0 +1,95 @@
+"""Stores that come back after the local state is lost: from a topic of somebody else, and those of a join."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline import STRING, Consumed, JoinWindows, Processor, Produced, Record, Stores, StreamsBuilder, Topology
+from pipeline.config import AppConfig, StreamsConfig
+from pipeline.hosting.application import Application
+from pipeline.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.broker
+
+STRINGS: Consumed[str, str] = Consumed(STRING, STRING)
+
+
+def run(broker: Any, unique: str, state: Path, topology: Topology) -> None:
+    config = AppConfig(unique, "none:none", streams=StreamsConfig(commit_interval_ms=100))
+    Worker(Application(config, "v1", topology, broker.kafka, state)).run(until_caught_up=True)
+
+
+def texts(broker: Any, topic: str) -> list[tuple[bytes, bytes, int]]:
+    return [(r.key, r.value, r.timestamp) for r in broker.read(topic)]
+
+
+class Keep(Processor[str, str]):
+    """Puts each record into the read-only store."""
+
+    def init(self, context: Any) -> None:
+        self.store = context.get_state_store("kept")
+
+    def process(self, record: Record[str, str]) -> None:
+        self.store.put(record.key, record.value)
+
+
+class LookUp(Processor[str, str]):
+    """Forwards what the read-only store has for each key."""
+
+    def init(self, context: Any) -> None:
+        self.context = context
+        self.store = context.get_state_store("kept")
+
+    def process(self, record: Record[str, str]) -> None:
+        self.context.forward(Record(record.key, self.store.get(record.key), record.timestamp))
+
+
+def test_a_read_only_store_comes_back_from_its_topic(broker: Any, unique: str, tmp_path: Path) -> None:
+    topology = Topology().add_read_only_state_store(
+        Stores.key_value_store("kept", STRING, STRING),
+        f"{unique}.changes",
+        source_name="changes-source",
+        processor_name="keep",
+        supplier=Keep,
+        key_serde=STRING,
+        value_serde=STRING,
+    )
+    topology.add_source("source", f"{unique}.in", key_serde=STRING, value_serde=STRING)
+    topology.add_processor("look-up", LookUp, "source")
+    topology.connect_processor_and_state_stores("look-up", "kept")
+    topology.add_sink("sink", f"{unique}.out", "look-up", key_serde=STRING, value_serde=STRING)
+    broker.create(1, f"{unique}.changes", f"{unique}.in", f"{unique}.out")
+    broker.write(f"{unique}.changes", [(b"a", b"x", 1), (b"b", b"y", 2)])
+    run(broker, unique, tmp_path / "one", topology)
+    broker.write(f"{unique}.changes", [(b"b", b"z", 3)])
+    broker.write(f"{unique}.in", [(b"a", b"", 4), (b"b", b"", 5)])
+    run(broker, unique, tmp_path / "two", topology)
+    assert texts(broker, f"{unique}.out") == [(b"a", b"x", 4), (b"b", b"z", 5)]
+    assert not [topic for topic in broker.admin().list_topics(unique) if topic.endswith("-changelog")]
+
+
+@pytest.mark.parametrize("keeps_state", [True, False], ids=["local state kept", "local state lost"])
+def test_a_join_goes_on_after_a_restart(broker: Any, unique: str, tmp_path: Path, keeps_state: bool) -> None:
+    builder = StreamsBuilder()
+    left, right = (builder.stream(f"{unique}.{side}", STRINGS) for side in ("left", "right"))
+    left.left_join(right, lambda v, o: f"{v}{o}", windows=JoinWindows(10, 10, 5)).to(
+        f"{unique}.out", Produced(STRING, STRING)
+    )
+    topology = builder.build()
+    broker.create(1, f"{unique}.left", f"{unique}.right", f"{unique}.out")
+    broker.write(f"{unique}.left", [(b"a", b"1", 100), (b"a", b"2", 100), (b"b", b"3", 101)])
+    run(broker, unique, tmp_path / "one", topology)
+    broker.write(f"{unique}.left", [(b"a", b"4", 100)])
+    broker.write(f"{unique}.right", [(b"a", b"x", 105), (b"c", b"y", 200)])
+    run(broker, unique, tmp_path / ("one" if keeps_state else "two"), topology)
+    assert texts(broker, f"{unique}.out") == [
+        (b"a", b"1x", 105),
+        (b"a", b"2x", 105),
+        (b"a", b"4x", 105),
+        (b"b", b"3None", 101),
+    ]

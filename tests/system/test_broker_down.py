@@ -1,0 +1,197 @@
+"""Brokers that die under a running worker, come back, or stay away."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline import LONG
+from pipeline.kafka.broker import EmbeddedBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pipeline.records import RawRecord
+
+pytestmark = pytest.mark.broker
+
+HOME = Path("~/.cache/millrace").expanduser()
+WORDS = [f"w{n}" for n in range(7)]
+APP = """
+from pipeline import *
+def build(builder):
+    counts = builder.stream("{unique}.in", Consumed(STRING, STRING)).group_by(
+        lambda k, v: v, Grouped(STRING, STRING)).count(Materialized("counts"))
+    counts.to_stream().to("{unique}.out", Produced(STRING, LONG))
+    return builder.build()
+"""
+PROJECT = """
+[kafka]
+"bootstrap.servers" = "{servers}"
+[apps.{unique}]
+topology = "{unique}:build"
+processing_guarantee = "{guarantee}"
+[apps.{unique}.config]
+"commit.interval.ms" = 50
+"task.timeout.ms" = {task_timeout_ms}
+"""
+
+
+@pytest.fixture(scope="module")
+def mortal(
+    tmp_path_factory: pytest.TempPathFactory, new_port: Callable[[], int], broker_tools: Callable[[EmbeddedBroker], Any]
+) -> Iterator[Any]:
+    """A broker of this module's own: it is killed."""
+    embedded = EmbeddedBroker(tmp_path_factory.mktemp("mortal"), HOME, new_port())
+    yield broker_tools(embedded)
+    embedded.stop()
+
+
+class RunningWorker:
+    """`millrace worker`, as users start it."""
+
+    def __init__(
+        self,
+        directory: Path,
+        unique: str,
+        servers: str,
+        *,
+        task_timeout_ms: int = 300_000,
+        guarantee: str = "exactly_once",
+    ) -> None:
+        directory.mkdir(exist_ok=True)
+        (directory / f"{unique}.py").write_text(APP.format(unique=unique))
+        project = PROJECT.format(unique=unique, servers=servers, task_timeout_ms=task_timeout_ms, guarantee=guarantee)
+        (directory / "streams.toml").write_text(project)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "pipeline.cli", "worker", unique],
+            cwd=directory,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def until_running(self) -> RunningWorker:
+        assert self.process.stdout is not None
+        assert any(line.strip() == "Worker is running" for line in iter(self.process.stdout.readline, "")), self.end()
+        return self
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(120)
+
+    def end(self) -> tuple[int, str]:
+        """Exit code and what it printed as errors, once it has ended by itself."""
+        _, shown = self.process.communicate(timeout=120)
+        return self.process.returncode, shown
+
+
+@pytest.fixture
+def workers() -> Iterator[list[RunningWorker]]:
+    started: list[RunningWorker] = []
+    yield started
+    for worker in started:
+        worker.process.kill()
+        worker.process.communicate()
+
+
+def write(broker: Any, unique: str, start: int, end: int) -> None:
+    broker.write(f"{unique}.in", [(b"%d" % n, WORDS[n % 7].encode(), n + 1) for n in range(start, end)])
+
+
+def totals(records: list[RawRecord]) -> dict[bytes | None, int]:
+    return {r.key: LONG.deserialize(r.value or b"") for r in records}
+
+
+def read_until(broker: Any, unique: str, total: int, worker: RunningWorker) -> list[RawRecord]:
+    """What is written once that many records are counted."""
+    while True:
+        records: list[RawRecord] = broker.read(f"{unique}.out")
+        if sum(totals(records).values()) >= total or worker.process.poll() is not None:
+            return records
+
+
+def expected(records: int) -> dict[bytes, int]:
+    return {word.encode(): len(range(n, records, 7)) for n, word in enumerate(WORDS)}
+
+
+def assert_nothing_came_twice(records: list[RawRecord]) -> None:
+    for word in WORDS:
+        counts = [LONG.deserialize(r.value or b"") for r in records if r.key == word.encode()]
+        assert counts == sorted(set(counts)), "a count went back or came twice"
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once", pytest.param("at_least_once", marks=pytest.mark.slow)])
+def test_a_worker_outlives_its_broker_and_loses_and_duplicates_nothing(
+    mortal: Any, unique: str, tmp_path: Path, workers: list[RunningWorker], guarantee: str
+) -> None:
+    mortal.embedded.start()
+    mortal.create(2, f"{unique}.in", f"{unique}.out")
+    write(mortal, unique, 0, 60_000)
+    worker = RunningWorker(tmp_path, unique, mortal.bootstrap_servers, guarantee=guarantee).until_running()
+    workers.append(worker)
+    read_until(mortal, unique, 1000, worker)
+    mortal.embedded.kill()  # in mid work
+    mortal.embedded.start()
+    read_until(mortal, unique, 60_000, worker)
+    mortal.embedded.kill()  # while there is nothing to do
+    mortal.embedded.start()
+    write(mortal, unique, 60_000, 61_000)
+    records = read_until(mortal, unique, 61_000, worker)
+    assert worker.stop() == 0
+    if guarantee == "exactly_once":
+        assert totals(records) == expected(61_000)
+        assert_nothing_came_twice(records)
+    else:
+        found = totals(records)
+        assert all(found[word] >= count for word, count in expected(61_000).items())
+
+
+@pytest.mark.parametrize("backlog", [0, pytest.param(300_000, marks=pytest.mark.slow)])
+def test_a_worker_whose_brokers_stay_away_ends_with_their_names(
+    mortal: Any, unique: str, tmp_path: Path, workers: list[RunningWorker], backlog: int
+) -> None:
+    mortal.embedded.start()
+    mortal.create(1, f"{unique}.in", f"{unique}.out")
+    write(mortal, unique, 0, backlog)
+    worker = RunningWorker(tmp_path, unique, mortal.bootstrap_servers, task_timeout_ms=1000).until_running()
+    workers.append(worker)
+    read_until(mortal, unique, min(backlog, 1000), worker)
+    mortal.embedded.kill()
+    code, shown = worker.end()
+    assert code == 1
+    assert "Error: Cannot " in shown
+    assert mortal.bootstrap_servers in shown
+    assert "Traceback" not in shown
+
+
+def test_a_worker_that_is_told_to_stop_while_its_brokers_are_away_does_not_wait_for_them(
+    mortal: Any, unique: str, tmp_path: Path, workers: list[RunningWorker]
+) -> None:
+    mortal.embedded.start()
+    mortal.create(1, f"{unique}.in", f"{unique}.out")
+    worker = RunningWorker(tmp_path, unique, mortal.bootstrap_servers).until_running()
+    workers.append(worker)
+    mortal.embedded.kill()
+    assert worker.stop() in {0, 1}  # 0 if it had not noticed yet
+    assert "Traceback" not in worker.end()[1]
+
+
+def test_a_worker_without_any_broker_ends_with_the_name_of_what_it_looked_for(
+    unique: str, tmp_path: Path, new_port: Callable[[], int], workers: list[RunningWorker]
+) -> None:
+    servers = f"127.0.0.1:{new_port()}"
+    worker = RunningWorker(tmp_path, unique, servers)
+    workers.append(worker)
+    code, shown = worker.end()
+    assert code == 1
+    assert f"Error: Cannot look up topics at {servers}" in shown
+    assert "bootstrap.servers" in shown
+    assert "Traceback" not in shown

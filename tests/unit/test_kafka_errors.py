@@ -1,0 +1,60 @@
+"""What a client's error means to whoever must act."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from pipeline.errors import BrokerError, ConfigError, StreamsError, TaskMigratedError, TopicError
+from pipeline.kafka.errors import mapped_errors, streams_error
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (KafkaError._FENCED, TaskMigratedError),
+        (KafkaError.PRODUCER_FENCED, TaskMigratedError),
+        (KafkaError.INVALID_PRODUCER_EPOCH, TaskMigratedError),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, TopicError),
+        (KafkaError._UNKNOWN_TOPIC, TopicError),
+        (KafkaError._INVALID_ARG, ConfigError),
+        (KafkaError._TRANSPORT, BrokerError),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, BrokerError),
+    ],
+)
+def test_each_kind_of_client_error_has_its_place_in_the_tree(code: int, expected: type[StreamsError]) -> None:
+    error = streams_error(KafkaError(code, "what the broker said"), "write to orders")
+    assert type(error) is expected
+    assert "Cannot write to orders: what the broker said" in error.message
+
+
+@pytest.mark.parametrize(
+    ("code", "may_help"),
+    [
+        (KafkaError._ALL_BROKERS_DOWN, True),
+        (KafkaError._TIMED_OUT, True),
+        (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, True),
+        (KafkaError.NOT_LEADER_FOR_PARTITION, True),
+        (KafkaError.NOT_ENOUGH_REPLICAS, True),
+        (KafkaError.CONCURRENT_TRANSACTIONS, True),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, False),
+        (KafkaError._AUTHENTICATION, False),
+        (KafkaError.MSG_SIZE_TOO_LARGE, False),
+    ],
+)
+def test_waiting_helps_against_absence_and_not_against_refusal(code: int, may_help: bool) -> None:
+    error = streams_error(KafkaError(code), "write to orders")
+    assert isinstance(error, BrokerError)
+    assert error.retriable is may_help
+
+
+def test_a_refused_login_says_which_settings_to_look_at() -> None:
+    error = streams_error(KafkaError(KafkaError._AUTHENTICATION), "list topics")
+    assert error.hint is not None
+    assert "[kafka]" in error.hint
+
+
+def test_the_clients_exceptions_do_not_get_out() -> None:
+    with pytest.raises(TopicError) as raised, mapped_errors("read orders"):
+        raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    assert isinstance(raised.value.__cause__, KafkaException)

@@ -38,6 +38,7 @@ class StreamProcess:
         report: What it said last.
         heard_at: When that was (monotonic seconds).
         failure: Its last word, if it failed.
+        lost: Tasks that another owner has taken over from it.
     """
 
     number: int
@@ -47,6 +48,7 @@ class StreamProcess:
     report: Report = _NOTHING
     heard_at: float = field(default_factory=time.monotonic)
     failure: Failed | None = None
+    lost: frozenset[TaskId] = frozenset()
 
     @property
     def held(self) -> frozenset[TaskId]:
@@ -65,7 +67,14 @@ class StreamProcess:
             self.failure = message
             return
         self.report = message
-        self.orders = [order for order in self.orders[:-1] if order.number > message.obeyed] + self.orders[-1:]
+        last = self.orders[-1]
+        if message.obeyed < last.number:
+            self.orders = [order for order in self.orders if order.number > message.obeyed]
+        elif message.active != last.active:  # another owner took tasks over
+            self.lost |= last.active - message.active
+            self.orders = [Take(message.active, message.standby, last.number)]
+        else:
+            self.orders = [last]
 
     def order(self, active: frozenset[TaskId], standby: frozenset[TaskId]) -> None:
         """Tell it what to do, unless it knows."""
@@ -175,6 +184,13 @@ class StreamProcesses:
     def active(self) -> frozenset[TaskId]:
         """Tasks that some process runs, or may run."""
         return frozenset(task for stream in self.all for task in stream.active)
+
+    def take_losses(self) -> frozenset[TaskId]:
+        """Tasks that other owners have taken over since the last call."""
+        lost = frozenset(task for stream in self.all for task in stream.lost)
+        for stream in self.all:
+            stream.lost = frozenset()
+        return lost
 
     def _holders(self, held: Callable[[StreamProcess], frozenset[TaskId]]) -> list[Instance]:
         """The processes as `spread` sees instances: whoever has a task open in any way is the best place for it."""

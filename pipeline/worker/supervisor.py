@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import queue
 import threading
 import time
 import uuid
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +16,7 @@ import msgspec
 
 import pipeline.errors
 from pipeline.errors import ProcessingError, StateError, StreamsError, TopologyError
-from pipeline.hosting.application import prepare
+from pipeline.hosting.application import prepare, with_topics
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.membership import GroupMember
 from pipeline.records import TaskId
@@ -23,10 +25,11 @@ from pipeline.worker.assignment import AssignmentConfig
 from pipeline.worker.leadership import give_orders
 from pipeline.worker.processes import StreamProcess, StreamProcesses
 from pipeline.worker.protocol import Introduction, Orders, Pause, StreamJob, task_ids, texts
-from pipeline.worker.worker import TRANSITIONS, WorkerState, WorkerSummary
+from pipeline.worker.states import TRANSITIONS, WorkerState, WorkerSummary, moved
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
     from pipeline.hosting.application import Application
     from pipeline.runtime.layout import Layout
@@ -91,6 +94,7 @@ class Supervisor:
         self._processes = StreamProcesses(_job(application), build)
         self._wanted_processes = self._streams.num_stream_threads
         self._orders: Orders | None = None
+        self._is_current = False
         self._arrived: queue.SimpleQueue[Orders | StreamsError] = queue.SimpleQueue()
         self._introduced: frozenset[TaskId] = frozenset()
         self._ready_warm_ups: frozenset[TaskId] = frozenset()
@@ -99,7 +103,7 @@ class Supervisor:
         self._shuts_down = False
         self._is_paused = False
         self._deaths: list[float] = []
-        self._positions: dict[TaskId, int] = left_positions(application)
+        self._positions: dict[TaskId, int] = {}
         self._past = WorkerSummary(0, 0, 0, {})
 
     def stop(self) -> None:
@@ -150,9 +154,15 @@ class Supervisor:
             RecordError: If a record cannot be handled, and the handler says so.
             BrokerError: If brokers do not answer.
         """
+        with locked(self._application.directory):
+            return self._run()
+
+    def _run(self) -> WorkerSummary:
         self._move_to(WorkerState.REBALANCING)
         try:
-            layout = prepare(self._application, Admin(self._application.kafka))
+            admin = Admin(self._application.kafka)
+            layout = prepare(with_topics(self._application, admin), admin)
+            self._positions = left_positions(self._application)
             membership = threading.Thread(target=self._take_part, args=(layout,), name="membership", daemon=True)
             membership.start()
             try:
@@ -181,10 +191,15 @@ class Supervisor:
         for stream in self._processes.silent(self._streams.max_poll_interval_ms / 1000):
             log.warning("stream process %d has been silent for too long: it is replaced", stream.number)
             stream.process.kill()
-        if self._orders is not None:
+        if self._processes.take_losses():  # somebody else has them: the leader has to say whose they are
+            self._is_current = False
+            self._rejoins.set()
+        if self._orders is None:
+            return
+        if self._is_current:
             self._processes.distribute(task_ids(self._orders.active), task_ids(self._orders.standby))
-            self._speak_up(self._orders)
-            self._show_state(self._orders)
+        self._speak_up(self._orders)
+        self._show_state(self._orders)
 
     def _scale(self) -> None:
         missing = self._wanted_processes - len(self._processes.all)
@@ -217,6 +232,7 @@ class Supervisor:
         if arrived.shuts_down:
             self._ends.set()
         self._orders = arrived
+        self._is_current = True
 
     def _bury(self, stream: StreamProcess) -> None:
         """A process has ended: decide what follows (`StreamsUncaughtExceptionHandler`)."""
@@ -327,11 +343,25 @@ class Supervisor:
         )
 
     def _move_to(self, state: WorkerState) -> None:
-        if state not in TRANSITIONS[self.state]:
-            message = f"Worker cannot go from {self.state.value} to {state.value}"
-            raise StreamsError(message)
-        self.state = state
+        self.state = moved(self.state, state)
         self._on_state(state)
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Keep other instances on this machine out of a state directory.
+
+    Raises:
+        StateError: If one uses it.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            message = f"Another worker uses the state directory {directory}"
+            raise StateError(message, hint="Give each instance on a machine its own: --state-dir.") from error
+        yield
 
 
 def instance_id(application: Application) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -41,15 +42,13 @@ class Progress:
         self._seen = 0
 
     def records(self) -> int:
-        """Offsets of transactions that are just being committed do not count yet; neither does a group nobody knows."""
+        """Offsets of transactions that are just being committed do not count yet.
+
+        Errors change nothing: a broker that was just started has no coordinator yet, and whatever lasts ends as no progress.
+        """
         (future,) = self._client.list_consumer_group_offsets([self._request], require_stable=False).values()
-        try:
-            found = future.result(_REQUEST_SECONDS).topic_partitions
-        except KafkaException as error:
-            if not error.args[0].retriable():
-                raise
-        else:
-            self._seen = sum(max(0, tp.offset) for tp in found)
+        with suppress(KafkaException):
+            self._seen = sum(max(0, tp.offset) for tp in future.result(_REQUEST_SECONDS).topic_partitions)
         return self._seen
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import (
+    Consumer,
     ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
@@ -89,7 +90,9 @@ class Admin:
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
         """Nothing is asked before the first call."""
+        self._kafka = kafka
         self._servers = kafka.get("bootstrap.servers", "")
+        self._readers: dict[str, Consumer] = {}
         with mapped_errors("use the client properties"):
             self._client = AdminClient({**kafka, "client.id": "millrace-admin"}, logger=quiet)
 
@@ -294,11 +297,15 @@ class Admin:
         return found
 
     def _committed(self, group: str, partitions: list[ClientTopicPartition]) -> list[Any]:
-        request = [ConsumerGroupTopicPartitions(group, partitions)]
-        futures = self._client.list_consumer_group_offsets(
-            request, require_stable=True, request_timeout=REQUEST_SECONDS
-        )
-        answer: list[Any] = futures[group].result(REQUEST_SECONDS + 5).topic_partitions
+        """Asked by a consumer that never joins; reading committed records only, it is told stable offsets only.
+
+        The admin client's way to ask takes the process down when a broker is no coordinator (any more), as one that was just
+        started (librdkafka issue 5040).
+        """
+        if group not in self._readers:
+            settings = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
+            self._readers[group] = Consumer({**self._kafka, **settings}, logger=quiet)
+        answer: list[Any] = self._readers[group].committed(partitions, REQUEST_SECONDS)
         return answer
 
     def _result(self, future: Future[Any], doing: str, *, ignore: Collection[int] = ()) -> Any:

@@ -240,7 +240,7 @@ def test_a_join_after_a_change_of_key_goes_through_a_topic_named_after_it() -> N
         (lambda b: b.stream("in", STRINGS).map(lambda k, v: (k, v)).to("out"), "needs a serde for its keys"),
         (lambda b: b.stream("in", STRINGS).group_by_key().aggregate(str, lambda _k, v, a: a + v),
          "needs a serde for its values"),
-        (lambda b: b.stream("in", STRINGS).join(b.table("t", STRINGS), lambda v, _t: v, key=lambda k, _v: k), "does not belong"),
+        (lambda b: b.stream("in", STRINGS).join(b.table("t", STRINGS), lambda v, _t: v, key=lambda k, _v: k), "not belong"),
         (lambda _b: TimeWindows.of(timedelta(0)), "size"),
         (lambda _b: TimeWindows.of(SECOND).advance_by(2 * SECOND), "advance"),
         (lambda _b: Repartitioned(number_of_partitions=0), "at least 1"),

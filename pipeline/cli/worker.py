@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import signal
 from dataclasses import replace
+from pathlib import Path  # noqa: TC003 - typer reads the annotation
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,8 +13,6 @@ import typer
 from pipeline.cli.project import settings_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pipeline.hosting.application import Application
     from pipeline.records import TopicPartition
     from pipeline.worker.states import WorkerState, WorkerSummary

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import time
 from collections import Counter
@@ -112,7 +113,7 @@ class StreamProcesses:
             ours, theirs = _SPAWN.Pipe()
             process = _SPAWN.Process(
                 target=run_stream_process,
-                args=(self._job, self._build, theirs),
+                args=(self._job, self._build, theirs, logging.getLogger().level),
                 name=f"StreamProcess-{self._next_number}",
             )
             process.start()

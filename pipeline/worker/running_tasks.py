@@ -176,7 +176,7 @@ class RunningTasks:
 
     def summary(self) -> WorkerSummary:
         """What has been done so far."""
-        dropped = self._dropped + sum((o.task.dropped for o in self._tasks.values()), Counter[str]())
+        dropped = self._dropped + sum((owned.dropped for owned in self._tasks.values()), Counter[str]())
         return WorkerSummary(self._processed, self._restored, self._commits, dict(dropped))
 
     def positions(self) -> Mapping[TaskId, int]:

@@ -31,14 +31,18 @@ REPORT_SECONDS = 1.0
 """How often it reports when nothing changes."""
 
 
-def run_stream_process(job: StreamJob, build: Callable[[StreamJob], Topology], pipe: Connection) -> None:
+def run_stream_process(
+    job: StreamJob, build: Callable[[StreamJob], Topology], pipe: Connection, log_level: int
+) -> None:
     """What the process does from its beginning to its end.
 
     Args:
         job: The application.
         build: Builds its topology in this process.
         pipe: Commands come in, reports go out.
+        log_level: What is logged, to the standard error output.
     """
+    logging.basicConfig(level=log_level, format="%(asctime)s %(levelname)s %(processName)s %(name)s %(message)s")
     gc.set_threshold(COLLECTED_AFTER)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # they reach the whole process group; the supervisor says what follows
@@ -78,10 +82,10 @@ class _Obedience:
                     if not self._is_paused:
                         self._tasks.run_once()
                     self._report()
-            self._tasks.commit_all()
+            self._tasks.take(frozenset(), frozenset())
+            self._report(always=True)
         finally:
             self._tasks.close()
-        self._report(always=True)
 
     def _obey(self, command: Command) -> None:
         match command:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import (
+    Consumer,
     ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
@@ -111,6 +112,8 @@ class Admin:
             if error.code() in REFUSED_LOGIN:
                 refusals[:] = [error]
 
+        self._kafka = kafka
+        self._groups: dict[str, Consumer] = {}
         own = {"client.id": "millrace-admin", "error_cb": connection_failed}
         with mapped_errors("use the client properties"):
             self._client = AdminClient({**RECONNECT, **kafka, **own}, logger=quiet)
@@ -232,13 +235,17 @@ class Admin:
         partitions = [ClientTopicPartition(*tp) for tp in tps]
         if not partitions:
             return {}
+        consumer = self._member_of(group)
         found: list[Any] = []
 
         def is_stable() -> bool:
-            answer = self._committed(group, partitions)
-            if answer is None:
-                return False
-            found[:] = answer.topic_partitions
+            try:
+                found[:] = consumer.committed(partitions, REQUEST_SECONDS)
+            except KafkaException as error:
+                if error.args[0].code() in UNREACHABLE | _NOT_YET:
+                    self.partitions([partitions[0].topic])  # raises if nobody answers at all
+                    return False
+                raise self._error(error.args[0], f"read committed offsets of {group}") from error
             return not any(tp.error and tp.error.code() in _NOT_YET for tp in found)
 
         self._until(is_stable, f"read stable offsets of {group}", _STABLE_SECONDS)
@@ -323,14 +330,17 @@ class Admin:
             message = f"Topic {tp.topic} {has}"
             raise TopicError(message, hint="Create the topic, or correct its name.")
 
-    def _committed(self, group: str, partitions: list[ClientTopicPartition]) -> Any:
-        request = [ConsumerGroupTopicPartitions(group, partitions)]
-        doing = f"read committed offsets of {group}"
-        with self._asking(doing):
-            futures = self._client.list_consumer_group_offsets(
-                request, require_stable=True, request_timeout=REQUEST_SECONDS
-            )
-        return self._result(futures[group], doing, ignore=_NOT_YET)
+    def _member_of(self, group: str) -> Consumer:
+        """A consumer that asks for a group's offsets, and never joins it.
+
+        The admin client is not asked: it crashes the process if the coordinator has just moved or started (librdkafka
+        issue 5040).
+        """
+        if group not in self._groups:
+            own = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
+            with mapped_errors("create a consumer"):
+                self._groups[group] = Consumer({**RECONNECT, **self._kafka, **own}, logger=quiet)
+        return self._groups[group]
 
     def _result(self, future: Future[Any], doing: str, *, ignore: Collection[int] = ()) -> Any:
         """A request's answer. The client must outlive its requests: a future of a collected one never ends."""

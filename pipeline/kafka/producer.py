@@ -173,14 +173,15 @@ class TransactionalProducer:
 
         Raises:
             TaskMigratedError: If another owner has taken over.
+            UnknownOutcomeError: If this producer cannot be used any more for another reason.
             BrokerError: If this record, or one before it, was refused: abort.
         """
         if not self.in_transaction:
             self._begin()
         try:
             self._client.send(topic, key, value, timestamp, headers, partition)
-        except TaskMigratedError as error:
-            raise self._expiry() or error from error
+        except (TaskMigratedError, UnknownOutcomeError) as error:
+            raise self._why_spent(error) from error
 
     def commit(self, offsets: Mapping[TopicPartition, tuple[int, str]], group_id: str) -> None:
         """Commit what was sent and the offsets of its inputs, all or nothing.
@@ -252,6 +253,16 @@ class TransactionalProducer:
         self.in_transaction = False
         message = f"Cannot say whether {self.transactional_id} committed at {self._servers}: {error.str()}"
         raise UnknownOutcomeError(message)
+
+    def _why_spent(self, error: StreamsError) -> StreamsError:
+        """Why a record cannot be sent any more: the library tells with transactions, and not with records."""
+        self.in_transaction = False
+        try:
+            self._client.producer.abort_transaction(_COMMIT_SECONDS)
+        except KafkaException as fatal:
+            if fatal.args[0].code() in FENCED:
+                return self._expiry() or streams_error(fatal.args[0], f"write within {self.transactional_id}")
+        return error
 
     def _expiry(self) -> UnknownOutcomeError | None:
         """What being fenced means if the brokers may have done it by themselves."""

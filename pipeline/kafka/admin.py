@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -113,7 +114,6 @@ class Admin:
                 refusals[:] = [error]
 
         self._kafka = kafka
-        self._groups: dict[str, Consumer] = {}
         own = {"client.id": "millrace-admin", "error_cb": connection_failed}
         with mapped_errors("use the client properties"):
             self._client = AdminClient({**RECONNECT, **kafka, **own}, logger=quiet)
@@ -235,7 +235,18 @@ class Admin:
         partitions = [ClientTopicPartition(*tp) for tp in tps]
         if not partitions:
             return {}
-        consumer = self._member_of(group)
+        consumer = self._asker_of(group)
+        try:
+            found = self._stable_offsets(consumer, group, partitions)
+        finally:
+            threading.Thread(target=consumer.close, name=f"close-{group}").start()  # takes up to a second
+        return {
+            TopicPartition(tp.topic, tp.partition): CommittedOffset(tp.offset, tp.metadata or "")
+            for tp in found
+            if tp.offset >= 0
+        }
+
+    def _stable_offsets(self, consumer: Consumer, group: str, partitions: list[ClientTopicPartition]) -> list[Any]:
         found: list[Any] = []
 
         def is_stable() -> bool:
@@ -249,11 +260,7 @@ class Admin:
             return not any(tp.error and tp.error.code() in _NOT_YET for tp in found)
 
         self._until(is_stable, f"read stable offsets of {group}", _STABLE_SECONDS)
-        return {
-            TopicPartition(tp.topic, tp.partition): CommittedOffset(tp.offset, tp.metadata or "")
-            for tp in found
-            if tp.offset >= 0
-        }
+        return found
 
     def alter_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Set a group's committed offsets; the group must have no members."""
@@ -330,17 +337,15 @@ class Admin:
             message = f"Topic {tp.topic} {has}"
             raise TopicError(message, hint="Create the topic, or correct its name.")
 
-    def _member_of(self, group: str) -> Consumer:
+    def _asker_of(self, group: str) -> Consumer:
         """A consumer that asks for a group's offsets, and never joins it.
 
         The admin client is not asked: it crashes the process if the coordinator has just moved or started (librdkafka
         issue 5040).
         """
-        if group not in self._groups:
-            own = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
-            with mapped_errors("create a consumer"):
-                self._groups[group] = Consumer({**RECONNECT, **self._kafka, **own}, logger=quiet)
-        return self._groups[group]
+        own = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
+        with mapped_errors("create a consumer"):
+            return Consumer({**RECONNECT, **self._kafka, **own}, logger=quiet)
 
     def _result(self, future: Future[Any], doing: str, *, ignore: Collection[int] = ()) -> Any:
         """A request's answer. The client must outlive its requests: a future of a collected one never ends."""

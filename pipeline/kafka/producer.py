@@ -91,11 +91,21 @@ class _Client:
 
     def refusal(self) -> StreamsError | None:
         """The first record that was not written since the last call, if there was one: where it should go, and why not."""
+        self.producer.poll(0)
         if not self._refused:
             return None
         topic, error = self._refused[0]
         self._refused.clear()
         return streams_error(error, f"write to {topic}")
+
+    def await_refusal(self) -> StreamsError | None:
+        """The same, where a transaction has failed: the library tells of the record behind it a moment later."""
+        for _ in range(10):
+            refusal = self.refusal()
+            if refusal is not None:
+                return refusal
+            self.producer.poll(0.05)
+        return None
 
     def forget(self) -> None:
         """Drop everything that is not written yet, and what was refused."""
@@ -243,11 +253,11 @@ class TransactionalProducer:
 
     def _fail(self, error: KafkaError) -> None:
         doing = f"commit the transaction of {self.transactional_id} at {self._servers}"
-        refusal = self._client.refusal()
         if error.code() in FENCED:
             self.in_transaction = False
             raise self._expiry() or streams_error(error, doing)
         if error.txn_requires_abort():
+            refusal = self._client.await_refusal()
             self.abort()
             raise refusal or streams_error(error, doing)
         self.in_transaction = False

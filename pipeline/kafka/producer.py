@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -91,7 +92,7 @@ class _Client:
 
     def refusal(self) -> StreamsError | None:
         """The first record that was not written since the last call, if there was one: where it should go, and why not."""
-        self.producer.poll(0)
+        self._hear()
         if not self._refused:
             return None
         topic, error = self._refused[0]
@@ -104,8 +105,13 @@ class _Client:
             refusal = self.refusal()
             if refusal is not None:
                 return refusal
-            self.producer.poll(0.05)
+            self._hear(0.05)
         return None
+
+    def _hear(self, timeout_s: float = 0) -> None:
+        """Let the library tell what became of records. It may raise what it holds against the producer: calls that matter say so."""
+        with suppress(KafkaException):
+            self.producer.poll(timeout_s)
 
     def forget(self) -> None:
         """Drop everything that is not written yet, and what was refused."""
@@ -316,7 +322,8 @@ class IdempotentProducer:
         Raises:
             BrokerError: If something did not arrive, with the topic and the reason.
         """
-        left = self._client.producer.flush(_WATCHDOG_SECONDS)
+        with mapped_errors(f"write to {self._servers}"):
+            left = self._client.producer.flush(_WATCHDOG_SECONDS)
         refusal = self._client.refusal()
         if refusal is not None:
             raise refusal

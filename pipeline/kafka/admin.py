@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -106,7 +107,6 @@ class Admin:
         """Nothing is asked before the first call."""
         self._kafka = kafka
         self._servers = kafka.get("bootstrap.servers", "")
-        self._readers: dict[str, Consumer] = {}
         refusals: list[KafkaError] = []
         self._refusals = refusals  # not a method as callback: a client in a cycle lives until the collector comes round
 
@@ -114,6 +114,7 @@ class Admin:
             if error.code() in REFUSED_LOGIN:
                 refusals[:] = [error]
 
+        self._kafka = kafka
         own = {"client.id": "millrace-admin", "error_cb": connection_failed}
         with mapped_errors("use the client properties"):
             self._client = AdminClient({**RECONNECT, **kafka, **own}, logger=quiet)
@@ -235,23 +236,32 @@ class Admin:
         partitions = [ClientTopicPartition(*tp) for tp in tps]
         if not partitions:
             return {}
-        found: list[Any] = []
-
-        def is_stable() -> bool:
-            try:
-                found[:] = self._committed(group, partitions)
-            except KafkaException as error:
-                if error.args[0].code() in _NOT_YET:
-                    return False
-                raise self._error(error.args[0], f"read committed offsets of {group}") from error
-            return not any(tp.error and tp.error.code() in _NOT_YET for tp in found)
-
-        self._until(is_stable, f"read stable offsets of {group}", _STABLE_SECONDS)
+        consumer = self._asker_of(group)
+        try:
+            found = self._stable_offsets(consumer, group, partitions)
+        finally:
+            threading.Thread(target=consumer.close, name=f"close-{group}").start()  # takes up to a second
         return {
             TopicPartition(tp.topic, tp.partition): CommittedOffset(tp.offset, tp.metadata or "")
             for tp in found
             if tp.offset >= 0
         }
+
+    def _stable_offsets(self, consumer: Consumer, group: str, partitions: list[ClientTopicPartition]) -> list[Any]:
+        found: list[Any] = []
+
+        def is_stable() -> bool:
+            try:
+                found[:] = consumer.committed(partitions, REQUEST_SECONDS)
+            except KafkaException as error:
+                if error.args[0].code() in UNREACHABLE | _NOT_YET:
+                    self.partitions([partitions[0].topic])  # raises if nobody answers at all
+                    return False
+                raise self._error(error.args[0], f"read committed offsets of {group}") from error
+            return not any(tp.error and tp.error.code() in _NOT_YET for tp in found)
+
+        self._until(is_stable, f"read stable offsets of {group}", _STABLE_SECONDS)
+        return found
 
     def alter_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Set a group's committed offsets; the group must have no members."""
@@ -286,11 +296,12 @@ class Admin:
         return {name: entry.value for name, entry in entries.items()}
 
     def alter_topic_config(self, topic: str, config: Mapping[str, str]) -> None:
-        """Change settings of a topic; the others stay."""
+        """Change settings of a topic, and wait until they hold; the others stay."""
         entries = [ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET) for k, v in config.items()]
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
         future = self._client.incremental_alter_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
         self._result(future, f"change settings of topic {topic}")
+        self._until(lambda: config.items() <= self.topic_config(topic).items(), f"see the new settings of topic {topic}")
 
     def _offsets(
         self,
@@ -328,17 +339,15 @@ class Admin:
             message = f"Topic {tp.topic} {has}"
             raise TopicError(message, hint="Create the topic, or correct its name.")
 
-    def _committed(self, group: str, partitions: list[ClientTopicPartition]) -> list[Any]:
-        """Asked by a consumer that never joins; reading committed records only, it is told stable offsets only.
+    def _asker_of(self, group: str) -> Consumer:
+        """A consumer that asks for a group's offsets, and never joins it.
 
-        The admin client's way to ask takes the process down when a broker is no coordinator (any more), as one that was just
-        started (librdkafka issue 5040).
+        The admin client is not asked: it crashes the process if the coordinator has just moved or started (librdkafka
+        issue 5040).
         """
-        if group not in self._readers:
-            settings = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
-            self._readers[group] = Consumer({**RECONNECT, **self._kafka, **settings}, logger=quiet)
-        answer: list[Any] = self._readers[group].committed(partitions, REQUEST_SECONDS)
-        return answer
+        own = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
+        with mapped_errors("create a consumer"):
+            return Consumer({**RECONNECT, **self._kafka, **own}, logger=quiet)
 
     def _result(self, future: Future[Any], doing: str, *, ignore: Collection[int] = ()) -> Any:
         """A request's answer. The client must outlive its requests: a future of a collected one never ends."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -91,11 +92,26 @@ class _Client:
 
     def refusal(self) -> StreamsError | None:
         """The first record that was not written since the last call, if there was one: where it should go, and why not."""
+        self._hear()
         if not self._refused:
             return None
         topic, error = self._refused[0]
         self._refused.clear()
         return streams_error(error, f"write to {topic}")
+
+    def await_refusal(self) -> StreamsError | None:
+        """The same, where a transaction has failed: the library tells of the record behind it a moment later."""
+        for _ in range(10):
+            refusal = self.refusal()
+            if refusal is not None:
+                return refusal
+            self._hear(0.05)
+        return None
+
+    def _hear(self, timeout_s: float = 0) -> None:
+        """Let the library tell what became of records. It may raise what it holds against the producer: other calls say so."""
+        with suppress(KafkaException):
+            self.producer.poll(timeout_s)
 
     def forget(self) -> None:
         """Drop everything that is not written yet, and what was refused."""
@@ -173,14 +189,15 @@ class TransactionalProducer:
 
         Raises:
             TaskMigratedError: If another owner has taken over.
+            UnknownOutcomeError: If this producer cannot be used any more for another reason.
             BrokerError: If this record, or one before it, was refused: abort.
         """
         if not self.in_transaction:
             self._begin()
         try:
             self._client.send(topic, key, value, timestamp, headers, partition)
-        except TaskMigratedError as error:
-            raise self._expiry() or error from error
+        except (TaskMigratedError, UnknownOutcomeError) as error:
+            raise self._why_spent(error) from error
 
     def commit(self, offsets: Mapping[TopicPartition, tuple[int, str]], group_id: str) -> None:
         """Commit what was sent and the offsets of its inputs, all or nothing.
@@ -242,16 +259,26 @@ class TransactionalProducer:
 
     def _fail(self, error: KafkaError) -> None:
         doing = f"commit the transaction of {self.transactional_id} at {self._servers}"
-        refusal = self._client.refusal()
         if error.code() in FENCED:
             self.in_transaction = False
             raise self._expiry() or streams_error(error, doing)
         if error.txn_requires_abort():
+            refusal = self._client.await_refusal()
             self.abort()
             raise refusal or streams_error(error, doing)
         self.in_transaction = False
         message = f"Cannot say whether {self.transactional_id} committed at {self._servers}: {error.str()}"
         raise UnknownOutcomeError(message)
+
+    def _why_spent(self, error: StreamsError) -> StreamsError:
+        """Why a record cannot be sent any more: the library tells with transactions, and not with records."""
+        self.in_transaction = False
+        try:
+            self._client.producer.abort_transaction(_COMMIT_SECONDS)
+        except KafkaException as fatal:
+            if fatal.args[0].code() in FENCED:
+                return self._expiry() or streams_error(fatal.args[0], f"write within {self.transactional_id}")
+        return error
 
     def _expiry(self) -> UnknownOutcomeError | None:
         """What being fenced means if the brokers may have done it by themselves."""
@@ -295,7 +322,8 @@ class IdempotentProducer:
         Raises:
             BrokerError: If something did not arrive, with the topic and the reason.
         """
-        left = self._client.producer.flush(_WATCHDOG_SECONDS)
+        with mapped_errors(f"write to {self._servers}"):
+            left = self._client.producer.flush(_WATCHDOG_SECONDS)
         refusal = self._client.refusal()
         if refusal is not None:
             raise refusal

@@ -77,6 +77,18 @@ def test_a_broker_killed_in_mid_write_keeps_its_data(running: EmbeddedBroker) ->
     assert Admin(kafka).end_offsets([TopicPartition("kept", 0)]) == {TopicPartition("kept", 0): 1000}
 
 
+def test_a_broker_that_has_just_started_is_asked_for_offsets_of_groups_it_has_never_heard_of(
+    running: EmbeddedBroker,
+) -> None:
+    running.reset()
+    kafka = {"bootstrap.servers": running.start().bootstrap_servers}
+    tp = TopicPartition("fresh", 0)
+    Admin(kafka).create_topics([TopicSpec("fresh", 1)])
+    with ThreadPoolExecutor(4) as threads:  # the library's own way of asking kills the process now and then
+        answers = list(threads.map(lambda n: Admin(kafka).committed(f"group-{n}", [tp]), range(12)))
+    assert answers == [{}] * 12
+
+
 def test_a_broker_that_runs_elsewhere_is_not_started_again(
     running: EmbeddedBroker, new_port: Callable[[], int]
 ) -> None:

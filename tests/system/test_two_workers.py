@@ -1,0 +1,100 @@
+"""Two workers of one application: the tasks belong to whoever came last, and the results are as if there were one."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
+from pipeline.config import AppConfig, StreamsConfig
+from pipeline.errors import TaskMigratedError
+from pipeline.hosting.application import Application
+from pipeline.worker.worker import Worker, WorkerState
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pipeline.records import RawRecord
+
+pytestmark = pytest.mark.broker
+
+WORDS = [f"w{n}" for n in range(7)]
+
+
+def application(broker: Any, unique: str, state: Path) -> Application:
+    builder = StreamsBuilder()
+    words = builder.stream(f"{unique}.in", Consumed(STRING, STRING))
+    counts = words.group_by(lambda _key, word: word, Grouped(STRING, STRING)).count(Materialized("counts"))
+    counts.to_stream().to(f"{unique}.out", Produced(STRING, LONG))
+    config = AppConfig(unique, "none:none", streams=StreamsConfig(commit_interval_ms=50))
+    return Application(config, "v1", builder.build(), broker.kafka, state)
+
+
+class InThread:
+    """A worker in a thread of its own, with what became of it."""
+
+    def __init__(self, application: Application) -> None:
+        self.error: Exception | None = None
+        self.is_running = threading.Event()
+        self.worker = Worker(application, on_state=self._on_state)
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _on_state(self, state: WorkerState) -> None:
+        if state not in {WorkerState.CREATED, WorkerState.REBALANCING}:
+            self.is_running.set()
+
+    def _run(self) -> None:
+        try:
+            self.worker.run()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the test looks at it
+            self.error = error
+
+
+def write(broker: Any, unique: str, start: int, end: int) -> None:
+    broker.write(f"{unique}.in", [(b"%d" % n, WORDS[n % 7].encode(), n + 1) for n in range(start, end)])
+
+
+def totals(records: list[RawRecord]) -> dict[bytes | None, int]:
+    return {r.key: LONG.deserialize(r.value or b"") for r in records}
+
+
+def read_until(broker: Any, unique: str, total: int, worker: InThread) -> list[RawRecord]:
+    while True:
+        records: list[RawRecord] = broker.read(f"{unique}.out")
+        if sum(totals(records).values()) >= total or not worker.thread.is_alive():
+            return records
+
+
+def assert_as_if_one(records: list[RawRecord], count: int) -> None:
+    assert totals(records) == {word.encode(): len(range(n, count, 7)) for n, word in enumerate(WORDS)}
+    for word in WORDS:
+        counts = [LONG.deserialize(r.value or b"") for r in records if r.key == word.encode()]
+        assert counts == sorted(set(counts)), "a count went back or came twice"
+
+
+@pytest.mark.parametrize("moment", ["at work", "idle"])
+def test_the_older_worker_ends_with_a_clear_error_and_nothing_is_duplicated(
+    broker: Any, unique: str, tmp_path: Path, moment: str
+) -> None:
+    broker.create(2, f"{unique}.in", f"{unique}.out")
+    write(broker, unique, 0, 40_000)
+    older = InThread(application(broker, unique, tmp_path / "older"))
+    read_until(broker, unique, 1000 if moment == "at work" else 40_000, older)
+    younger = InThread(application(broker, unique, tmp_path / "younger"))
+    assert younger.is_running.wait(60)
+    write(broker, unique, 40_000, 80_000)
+    records = read_until(broker, unique, 80_000, younger)
+    older.thread.join(60)
+    assert isinstance(older.error, TaskMigratedError), older.error
+    assert older.worker.state is WorkerState.ERROR
+    assert f"{unique}-v1-" in older.error.message
+    assert "another owner has taken over" in older.error.message
+    younger.worker.stop()
+    younger.thread.join(60)
+    assert younger.error is None
+    assert younger.worker.state is WorkerState.NOT_RUNNING
+    assert_as_if_one(records, 80_000)
+    assert totals(broker.read(f"{unique}.out")) == totals(records), "the older one wrote nothing more"

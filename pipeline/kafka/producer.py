@@ -109,7 +109,7 @@ class _Client:
         return None
 
     def _hear(self, timeout_s: float = 0) -> None:
-        """Let the library tell what became of records. It may raise what it holds against the producer: calls that matter say so."""
+        """Let the library tell what became of records; what it holds against the producer itself, calls that matter tell."""
         with suppress(KafkaException):
             self.producer.poll(timeout_s)
 

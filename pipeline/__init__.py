@@ -23,6 +23,7 @@ Topologies:
 from __future__ import annotations
 
 from pipeline.dsl.builder import StreamsBuilder
+from pipeline.dsl.grouped_tables import KGroupedTable
 from pipeline.dsl.options import Consumed, Grouped, Joined, Materialized, Named, Produced, Repartitioned
 from pipeline.dsl.streams import GlobalKTable, KGroupedStream, KStream, KTable, TimeWindowedKStream
 from pipeline.errors import (
@@ -71,6 +72,7 @@ __all__ = [
     "Headers",
     "Joined",
     "KGroupedStream",
+    "KGroupedTable",
     "KStream",
     "KTable",
     "KeyValueStore",

@@ -95,10 +95,14 @@ class ValueAndTimestamp(NamedTuple, Generic[V]):
 
 
 class Change(NamedTuple, Generic[V]):
-    """An update of a table: the new value and, only where downstream asked for it, the old one."""
+    """An update of a table: the new value and, only where downstream asked for it, the old one.
+
+    `is_latest` is False for an update of a versioned table that came after one with a higher timestamp (KIP-914).
+    """
 
     new: V | None
     old: V | None
+    is_latest: bool = True
 
 
 class RecordMetadata(NamedTuple):

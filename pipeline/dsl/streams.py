@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
+from pipeline.dsl import tables
 from pipeline.dsl.arity import joiner_with_key, with_key
+from pipeline.dsl.grouped_tables import KGroupedTable
 from pipeline.dsl.options import Grouped, Joined, Materialized, Produced, Repartitioned, name_of
 from pipeline.dsl.plan import Plan, TableNode, repartition, serde_of
 from pipeline.errors import TopologyError
@@ -300,7 +302,7 @@ class KStream(Generic[K, V]):
             topology.add_processor(
                 name, lambda: operator(node.open_getter, _own_key, function), parent, functions=(operator, joiner)
             )
-            topology.connect_processor_and_state_stores(name, node.store)
+            topology.connect_processor_and_state_stores(name, *node.materialize())
             topology.copartition(sources)
 
         self._plan.steps.append(write)
@@ -516,17 +518,138 @@ class KTable(Generic[K, V]):
         """Name of the store that holds the table, if there is one."""
         return self._node.store if self._node.is_materialized else None
 
-    def to_stream(self, *, named: Named | None = None) -> KStream[K, V]:
-        """The updates as a stream; a deleted key appears with the value None."""
+    def filter(
+        self,
+        predicate: Callable[[K, V], bool],
+        materialized: Materialized[K, V] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[K, V]:
+        """Rows for which `predicate(key, value)` holds; a row that does not pass any more is deleted.
+
+        Args:
+            predicate: Called for values, never for deletions.
+            materialized: How the result is stored. Without a name it is not: lookups go to this table.
+            named: Name of the node.
+        """
+        return self._made(tables.filtered(self._plan, self._derived, predicate, materialized, named, negated=False))
+
+    def filter_not(
+        self,
+        predicate: Callable[[K, V], bool],
+        materialized: Materialized[K, V] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[K, V]:
+        """Rows for which `predicate(key, value)` does not hold. Arguments are those of `filter`."""
+        return self._made(tables.filtered(self._plan, self._derived, predicate, materialized, named, negated=True))
+
+    def map_values(
+        self,
+        mapper: Callable[..., V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[K, V2]:
+        """`mapper(value)` or `mapper(key, value)`, told by its parameters; deletions stay deletions.
+
+        Args:
+            mapper: Called for values, never for deletions. A row for which it gives None is not in the result.
+            materialized: How the result is stored. Without a name it is not: lookups call the mapper.
+            named: Name of the node.
+        """
+        return self._made(tables.mapped(self._plan, self._derived, mapper, materialized, named))
+
+    def to_stream(self, mapper: Callable[[K, V], Any] | None = None, *, named: Named | None = None) -> KStream[Any, V]:
+        """The updates as a stream; a deleted key appears with the value None.
+
+        Args:
+            mapper: `(key, value) -> key` of the stream's records; the table's keys if left out.
+            named: Name of the node.
+        """
         name = self._plan.processor_name("KTABLE-TOSTREAM-", name_of(named))
         parent = self._node.name
         self._plan.steps.append(lambda topology: topology.add_processor(name, ToStream, parent, functions=()))
-        return KStream(self._plan, name, self.sources, self._key_serde, self._value_serde)
+        stream: KStream[K, V] = KStream(self._plan, name, self.sources, self._key_serde, self._value_serde)
+        return stream if mapper is None else stream.select_key(mapper)
+
+    def group_by(
+        self, mapper: Callable[[K, V], tuple[K2, V2] | None], grouped: Grouped[K2, V2] | None = None
+    ) -> KGroupedTable[K2, V2]:
+        """Group the rows by `mapper(key, value) -> (group, value)`, for an aggregation; goes through a repartition topic.
+
+        Args:
+            mapper: Called for values, never for deletions. A row for which it gives None, or whose group or value is None,
+                is not aggregated.
+            grouped: Serdes of groups and values, and the name.
+        """
+        options: Grouped[K2, V2] = grouped or Grouped()
+        node = tables.grouped(self._plan, self._node, mapper, options.name)
+        return KGroupedTable(self._plan, node, options, KTable)
+
+    def join(
+        self,
+        other: KTable[Any, VO],
+        joiner: Callable[[V, VO], V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[K, V2]:
+        """The rows that both tables have, joined by key; follows updates of both.
+
+        Args:
+            other: The other table; must have as many partitions.
+            joiner: `(value, other_value) -> value`.
+            materialized: How the result is stored. Left out, it is not: lookups join what both tables hold.
+            named: Name of the node.
+        """
+        return self._joined(other, joiner, tables.INNER, materialized, named)
+
+    def left_join(
+        self,
+        other: KTable[Any, VO],
+        joiner: Callable[[V, VO | None], V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[K, V2]:
+        """All rows of this table, joined with those of the other by key, or with None. Arguments are those of `join`."""
+        return self._joined(other, joiner, tables.LEFT, materialized, named)
+
+    def outer_join(
+        self,
+        other: KTable[K, VO],
+        joiner: Callable[[V | None, VO | None], V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[K, V2]:
+        """All rows of both tables, joined by key; the joiner gets None for what is missing. Arguments: see `join`."""
+        return self._joined(other, joiner, tables.OUTER, materialized, named)
 
     def materialize(self) -> TableNode:
         """Make sure that there is a store to look values up in; for the operators that need one."""
-        self._node.is_materialized = True
+        self._node.materialize()
         return self._node
+
+    def _joined(
+        self,
+        other: KTable[Any, Any],
+        joiner: Callable[..., V2],
+        kind: tables.JoinKind,
+        materialized: Materialized[K, V2] | None,
+        named: Named | None,
+    ) -> KTable[K, V2]:
+        sources = self.sources | other.sources
+        made = tables.joined(self._plan, self._derived, other._node, joiner, kind, materialized, named, sources)
+        return KTable(self._plan, made.node, sources, made.key_serde, made.value_serde)
+
+    @property
+    def _derived(self) -> tables.Derived:
+        return tables.Derived(self._node, self._key_serde, self._value_serde)
+
+    def _made(self, made: tables.Derived) -> KTable[K, Any]:
+        return KTable(self._plan, made.node, self.sources, made.key_serde, made.value_serde)
 
 
 @dataclass(frozen=True, slots=True)

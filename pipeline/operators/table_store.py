@@ -1,0 +1,47 @@
+"""A table's store together with the children of the operator that owns it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pipeline.operators.forwarding import CachedForward
+from pipeline.records import Change, ValueAndTimestamp
+
+if TYPE_CHECKING:
+    from pipeline.processor.operator import OperatorContext
+    from pipeline.records import Headers
+
+
+class TableStore:
+    """Applies updates to the store of a table and forwards them (`KeyValueStoreWrapper`, `TimestampedTupleForwarder`).
+
+    Args:
+        context: Context of the operator that owns the table.
+        store: Name of the store.
+        send_old_values: Whether downstream wants to know what an update replaced.
+    """
+
+    def __init__(self, context: OperatorContext, store: str, *, send_old_values: bool) -> None:
+        """Open the store and listen to its cache, if it has one."""
+        self._store = context.get_state_store(store)
+        self._forward = context.forward
+        self._send_old_values = send_old_values
+        self._holds_back = CachedForward.of(context, self._store, send_old_values=send_old_values).holds_back
+
+    def get(self, key: Any) -> ValueAndTimestamp[Any] | None:
+        """The value of a key as it is now."""
+        found: ValueAndTimestamp[Any] | None = self._store.get(key)
+        return found
+
+    def replaced(self, key: Any) -> Any:
+        """The value that an update of the key will replace; None where nobody asks for it."""
+        if not self._send_old_values:
+            return None
+        found = self._store.get(key)
+        return None if found is None else found.value
+
+    def update(self, key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
+        """Store the new value and forward the change, unless the store's cache does that later."""
+        self._store.put(key, None if new is None else ValueAndTimestamp(new, timestamp))
+        if not self._holds_back:
+            self._forward(key, Change(new, old if self._send_old_values else None), timestamp, headers)

@@ -23,6 +23,7 @@ Topologies:
 from __future__ import annotations
 
 from pipeline.dsl.builder import StreamsBuilder
+from pipeline.dsl.cogroup import CogroupedKStream, TimeWindowedCogroupedKStream
 from pipeline.dsl.grouped_tables import KGroupedTable
 from pipeline.dsl.options import Consumed, Grouped, Joined, Materialized, Named, Produced, Repartitioned
 from pipeline.dsl.streams import GlobalKTable, KGroupedStream, KStream, KTable, TimeWindowedKStream
@@ -63,6 +64,7 @@ __all__ = [
     "AutoOffsetReset",
     "BrokerError",
     "Cancellable",
+    "CogroupedKStream",
     "ConfigError",
     "Consumed",
     "ConsumerRecord",
@@ -94,6 +96,7 @@ __all__ = [
     "Stores",
     "StreamsBuilder",
     "StreamsError",
+    "TimeWindowedCogroupedKStream",
     "TimeWindowedKStream",
     "TimeWindows",
     "TopicPartition",

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from pipeline.dsl import tables
 from pipeline.dsl.arity import joiner_with_key, with_key
+from pipeline.dsl.cogroup import CogroupedKStream
 from pipeline.dsl.grouped_tables import KGroupedTable
 from pipeline.dsl.options import Grouped, Joined, Materialized, Produced, Repartitioned, name_of
 from pipeline.dsl.plan import Plan, TableNode, repartition, serde_of
+from pipeline.dsl.retention import retention_ms
 from pipeline.errors import TopologyError
 from pipeline.operators.aggregations import Aggregator, StreamAggregate, StreamWindowAggregate
 from pipeline.operators.joins import StreamTableJoin, StreamTableLeftJoin
@@ -22,7 +24,6 @@ from pipeline.operators.tables import ToStream, store_getter, window_store_gette
 from pipeline.serde.primitives import LONG
 from pipeline.serde.windowed import windowed
 from pipeline.state.api import StoreBuilder, StoreKind
-from pipeline.windows import TimeWindows, Windowed, millis
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pipeline.processor.operator import Operator, OperatorContext
     from pipeline.serde.api import Serde
     from pipeline.topology.topology import Topology
+    from pipeline.windows import TimeWindows, Windowed
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -372,6 +374,14 @@ class KGroupedStream(Generic[K, V]):
         options: Materialized[K, VO] = materialized or Materialized()
         return self._aggregate("KSTREAM-AGGREGATE-", Aggregator(*functions), functions, options, named)
 
+    def cogroup(self, aggregator: Callable[[K, V, VO], VO]) -> CogroupedKStream[K, VO]:
+        """Aggregate this stream together with others into one table.
+
+        Args:
+            aggregator: `(key, value, aggregate) -> aggregate` for the records of this stream; None deletes the key.
+        """
+        return CogroupedKStream(self._plan, ((self, aggregator),), KTable)
+
     def windowed_by(self, windows: TimeWindows) -> TimeWindowedKStream[K, V]:
         """Aggregate per key and window."""
         return TimeWindowedKStream(self, windows)
@@ -485,7 +495,7 @@ class TimeWindowedKStream(Generic[K, V]):
         name = plan.processor_name(prefix, name_of(named))
         store = replace(
             grouped._store(options, store_name, StoreKind.TIMESTAMPED_WINDOW),  # noqa: SLF001 - two halves
-            retention_ms=_retention_ms(options, windows, store_name),
+            retention_ms=retention_ms(options, windows, store_name),
             window_size_ms=windows.size_ms,
         )
         node = TableNode(name, store_name, lambda c: window_store_getter(c, store_name), is_materialized=True)
@@ -680,19 +690,6 @@ def _counted(materialized: Materialized[Any, int] | None) -> Materialized[Any, i
 def _valued(materialized: Materialized[Any, V] | None, serde: Serde[V] | None) -> Materialized[Any, V]:
     options: Materialized[Any, V] = materialized or Materialized()
     return options if options.value_serde is not None else replace(options, value_serde=serde)
-
-
-def _retention_ms(options: Materialized[Any, Any], windows: TimeWindows, store: str) -> int:
-    if options.retention is None:
-        return windows.retention_ms
-    retention_ms = millis(options.retention, "retention")
-    if retention_ms < windows.retention_ms:
-        message = (
-            f"Store {store} keeps windows for {retention_ms} ms, less than "
-            f"their size and grace together ({windows.retention_ms} ms)"
-        )
-        raise TopologyError(message)
-    return retention_ms
 
 
 def _own_key(key: Any, _value: object) -> Any:

@@ -25,7 +25,7 @@ from __future__ import annotations
 from pipeline.dsl.builder import StreamsBuilder
 from pipeline.dsl.cogroup import CogroupedKStream, TimeWindowedCogroupedKStream
 from pipeline.dsl.grouped_tables import KGroupedTable
-from pipeline.dsl.options import Consumed, Grouped, Joined, Materialized, Named, Produced, Repartitioned
+from pipeline.dsl.options import Consumed, Grouped, Joined, Materialized, Named, Produced, Repartitioned, TableJoined
 from pipeline.dsl.streams import GlobalKTable, KGroupedStream, KStream, KTable, TimeWindowedKStream
 from pipeline.errors import (
     BrokerError,
@@ -96,6 +96,7 @@ __all__ = [
     "Stores",
     "StreamsBuilder",
     "StreamsError",
+    "TableJoined",
     "TimeWindowedCogroupedKStream",
     "TimeWindowedKStream",
     "TimeWindows",

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from pipeline.dsl import tables
 from pipeline.dsl.arity import joiner_with_key, with_key
 from pipeline.dsl.cogroup import CogroupedKStream
+from pipeline.dsl.foreign_key_joins import ForeignKeyJoin, joined_by_foreign_key
 from pipeline.dsl.grouped_tables import KGroupedTable
-from pipeline.dsl.options import Grouped, Joined, Materialized, Produced, Repartitioned, name_of
+from pipeline.dsl.options import Grouped, Joined, Materialized, Produced, Repartitioned, TableJoined, name_of
 from pipeline.dsl.plan import Plan, TableNode, repartition, serde_of
 from pipeline.dsl.retention import retention_ms
 from pipeline.errors import TopologyError
@@ -604,15 +605,28 @@ class KTable(Generic[K, V]):
         materialized: Materialized[K, V2] | None = None,
         *,
         named: Named | None = None,
+        foreign_key_extractor: Callable[..., Any] | None = None,
+        table_joined: TableJoined[K, Any] | None = None,
     ) -> KTable[K, V2]:
-        """The rows that both tables have, joined by key; follows updates of both.
+        """The rows that both tables have, joined by key or by a foreign key; follows updates of both.
 
         Args:
-            other: The other table; must have as many partitions.
+            other: The other table; must have as many partitions, unless the join is by a foreign key.
             joiner: `(value, other_value) -> value`.
             materialized: How the result is stored. Left out, it is not: lookups join what both tables hold.
-            named: Name of the node.
+            named: Name of the node, for a join by key.
+            foreign_key_extractor: `(value)` or `(key, value)` to the key of the other table, told by its parameters; None means
+                that the row has none.
+            table_joined: Name and partitioners, for a join by foreign key.
+
+        Raises:
+            TopologyError: If `named` is given for a join by foreign key, or `table_joined` for one by key.
         """
+        if foreign_key_extractor is not None:
+            return self._joined_by_foreign_key(
+                other, foreign_key_extractor, joiner, materialized, table_joined, named, left_join=False
+            )
+        _refuse_table_joined(table_joined)
         return self._joined(other, joiner, tables.INNER, materialized, named)
 
     def left_join(
@@ -622,8 +636,15 @@ class KTable(Generic[K, V]):
         materialized: Materialized[K, V2] | None = None,
         *,
         named: Named | None = None,
+        foreign_key_extractor: Callable[..., Any] | None = None,
+        table_joined: TableJoined[K, Any] | None = None,
     ) -> KTable[K, V2]:
-        """All rows of this table, joined with those of the other by key, or with None. Arguments are those of `join`."""
+        """All rows of this table, joined with those of the other, or with None. Arguments and errors are those of `join`."""
+        if foreign_key_extractor is not None:
+            return self._joined_by_foreign_key(
+                other, foreign_key_extractor, joiner, materialized, table_joined, named, left_join=True
+            )
+        _refuse_table_joined(table_joined)
         return self._joined(other, joiner, tables.LEFT, materialized, named)
 
     def outer_join(
@@ -652,6 +673,25 @@ class KTable(Generic[K, V]):
     ) -> KTable[K, V2]:
         sources = self.sources | other.sources
         made = tables.joined(self._plan, self._derived, other._node, joiner, kind, materialized, named, sources)
+        return KTable(self._plan, made.node, sources, made.key_serde, made.value_serde)
+
+    def _joined_by_foreign_key(
+        self,
+        other: KTable[Any, Any],
+        extractor: Callable[..., Any],
+        joiner: Callable[..., V2],
+        materialized: Materialized[K, V2] | None,
+        table_joined: TableJoined[K, Any] | None,
+        named: Named | None,
+        *,
+        left_join: bool,
+    ) -> KTable[K, V2]:
+        if named is not None:
+            message = "named= belongs to a join by key"
+            raise TopologyError(message, hint="Name a join by foreign key with table_joined=TableJoined(name=...).")
+        options: TableJoined[K, Any] = table_joined or TableJoined()
+        join = ForeignKeyJoin(self._derived, other._derived, extractor, joiner, left_join, options)
+        made, sources = joined_by_foreign_key(self._plan, join, materialized, self.sources, other.sources)
         return KTable(self._plan, made.node, sources, made.key_serde, made.value_serde)
 
     @property
@@ -694,6 +734,12 @@ def _valued(materialized: Materialized[Any, V] | None, serde: Serde[V] | None) -
 
 def _own_key(key: Any, _value: object) -> Any:
     return key
+
+
+def _refuse_table_joined(table_joined: TableJoined[Any, Any] | None) -> None:
+    if table_joined is not None:
+        message = "table_joined= belongs to a join by foreign key"
+        raise TopologyError(message, hint="Pass foreign_key_extractor as well, or named=Named(...) instead.")
 
 
 def _refuse_key(key: object) -> None:

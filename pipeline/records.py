@@ -94,6 +94,14 @@ class ValueAndTimestamp(NamedTuple, Generic[V]):
     timestamp: int
 
 
+class VersionedRecord(NamedTuple, Generic[V]):
+    """A value of a versioned store: it held from `timestamp` until before `valid_to` (ms); None: it is the latest."""
+
+    value: V
+    timestamp: int
+    valid_to: int | None
+
+
 class Change(NamedTuple, Generic[V]):
     """An update of a table: the new value and, only where downstream asked for it, the old one.
 

@@ -72,7 +72,11 @@ class StreamsBuilder:
         source = _source(source_name, (topic,), consumed)
         store = table_store(store_name, options, consumed.key_serde, consumed.value_serde)
         node = TableNode(
-            name, store_name, lambda c: store_getter(c, store_name), is_materialized=options.name is not None
+            name,
+            store_name,
+            lambda c: store_getter(c, store_name),
+            is_materialized=options.name is not None,
+            is_versioned=options.is_versioned,
         )
 
         def operator() -> TableSource:

@@ -114,7 +114,13 @@ class KGroupedTable(Generic[K, V]):
         name = plan.processor_name(prefix, given)
         store = table_store(store_name, options, self._options.key_serde, None)
         source = self._repartitioned(store_name, sink, source)
-        node = TableNode(name, store_name, lambda c: store_getter(c, store_name), is_materialized=True)
+        node = TableNode(
+            name,
+            store_name,
+            lambda c: store_getter(c, store_name),
+            is_materialized=True,
+            is_versioned=options.is_versioned,
+        )
 
         def operator() -> Operator:
             return TableAggregate(store_name, aggregator, send_old_values=node.sends_old_values)

@@ -147,11 +147,14 @@ class Joined(Generic[K, V, VO]):
         key_serde: Serde of the keys, where the stream must be repartitioned first.
         value_serde: Serde of the stream's values, likewise.
         name: Name of the join node, and of the repartition topic.
+        grace_period: How long records of the stream wait, in stream time, for updates of the table that come late; the table
+            must be versioned, and its history at least as long.
     """
 
     key_serde: Serde[K] | None = None
     value_serde: Serde[V] | None = None
     name: str | None = None
+    grace_period: timedelta | None = None
 
     def __post_init__(self) -> None:
         """Check the name."""

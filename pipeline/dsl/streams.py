@@ -17,6 +17,7 @@ from pipeline.dsl.grouped_tables import KGroupedTable
 from pipeline.dsl.options import Grouped, Joined, Materialized, Produced, Repartitioned, TableJoined, name_of
 from pipeline.dsl.plan import Plan, TableNode, repartition, serde_of
 from pipeline.dsl.retention import retention_ms
+from pipeline.dsl.versioned_joins import VersionedJoin, write_versioned_join
 from pipeline.errors import TopologyError
 from pipeline.operators.aggregations import Aggregator, StreamAggregate, StreamWindowAggregate
 from pipeline.operators.joins import StreamTableJoin, StreamTableLeftJoin
@@ -300,6 +301,12 @@ class KStream(Generic[K, V]):
         node = table.materialize()
         parent = self._node
         sources = self._sources | table.sources
+        if node.is_versioned or joined.grace_period is not None:
+            left_join = operator is StreamTableLeftJoin
+            keys, values = joined.key_serde or self._key_serde, joined.value_serde or self._value_serde
+            join = VersionedJoin(name, node, joiner, joined.grace_period, left_join, keys, values)
+            self._plan.steps.append(lambda topology: write_versioned_join(topology, join, parent, sources))
+            return KStream(self._plan, name, sources, keys, None, self._repartition_required)
 
         def write(topology: Topology) -> None:
             topology.add_processor(

@@ -13,6 +13,7 @@ from pipeline.operators.table_filters import TableFilter, TableMapValues, mapped
 from pipeline.operators.table_joins import JoinSide, TableJoinMerge, TableTableJoin, joined_getter
 from pipeline.operators.tables import store_getter
 from pipeline.state.api import StoreBuilder, StoreKind
+from pipeline.windows import millis
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,15 +55,17 @@ def table_store(
     Raises:
         TopologyError: If there is no serde for keys or values.
     """
+    history_ms = 0 if options.history_retention is None else millis(options.history_retention, "history retention")
     return StoreBuilder(
         name,
-        StoreKind.TIMESTAMPED_KEY_VALUE,
+        StoreKind.VERSIONED if options.is_versioned else StoreKind.TIMESTAMPED_KEY_VALUE,
         serde_of(options.key_serde or key_serde, "keys", f"store {name}"),
         serde_of(options.value_serde or value_serde, "values", f"store {name}"),
         persistent=options.persistent,
-        caching=options.caching,
+        caching=options.caching and not options.is_versioned,
         logging=options.logging,
         log_config=options.log_config,
+        retention_ms=history_ms,
     )
 
 
@@ -258,4 +261,5 @@ def _node(
         is_materialized=True,
         parents=parents,
         is_join=is_join,
+        is_versioned=store.kind is StoreKind.VERSIONED,
     )

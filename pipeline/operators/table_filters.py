@@ -67,16 +67,21 @@ class TableFilter:
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
         """Filter one update."""
         new = None if value.new is None else self._keep(key, value.new)
-        if self._store is not None:
-            old = self._store.replaced(key)
-        else:
-            old = None if not self._send_old_values or value.old is None else self._keep(key, value.old)
+        old = self._old(key, value.old)
         if self._skips_nothing and new is None and old is None:
             return
         if self._store is not None:
             self._store.update(key, new, old, timestamp, headers)
         else:
             self._forward(key, Change(new, old, value.is_latest), timestamp, headers)
+
+    def _old(self, key: Any, old: Any) -> Any:
+        if not self._send_old_values:
+            return None
+        if self._store is None:
+            return None if old is None else self._keep(key, old)
+        found = self._store.get(key)
+        return None if found is None else found.value
 
     def close(self) -> None:
         """The task closes the store."""

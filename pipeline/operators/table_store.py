@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.operators.forwarding import CachedForward
 from pipeline.records import Change, ValueAndTimestamp
+from pipeline.state.api import PUT_RETURN_CODE_NOT_PUT, PUT_RETURN_CODE_VALID_TO_UNDEFINED
+from pipeline.state.versioned import VersionedStateStore
 
 if TYPE_CHECKING:
     from pipeline.processor.operator import OperatorContext
@@ -26,6 +28,7 @@ class TableStore:
         self._store = context.get_state_store(store)
         self._forward = context.forward
         self._send_old_values = send_old_values
+        self._is_versioned = isinstance(self._store, VersionedStateStore)
         self._holds_back = CachedForward.of(context, self._store, send_old_values=send_old_values).holds_back
 
     def get(self, key: Any) -> ValueAndTimestamp[Any] | None:
@@ -34,14 +37,26 @@ class TableStore:
         return found
 
     def replaced(self, key: Any) -> Any:
-        """The value that an update of the key will replace; None where nobody asks for it."""
-        if not self._send_old_values:
+        """The value that an update of the key will replace; None where nobody asks for it, or a cache will know."""
+        if not self._send_old_values or self._holds_back:
             return None
         found = self._store.get(key)
         return None if found is None else found.value
 
     def update(self, key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
-        """Store the new value and forward the change, unless the store's cache does that later."""
+        """Store the new value and forward the change, unless the store's cache does that later.
+
+        What is too late for a versioned store is neither stored nor forwarded.
+        """
+        if self._is_versioned:
+            self._update_versioned(key, new, old, timestamp, headers)
+            return
         self._store.put(key, None if new is None else ValueAndTimestamp(new, timestamp))
         if not self._holds_back:
             self._forward(key, Change(new, old if self._send_old_values else None), timestamp, headers)
+
+    def _update_versioned(self, key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
+        valid_to = self._store.put(key, new, timestamp)
+        if valid_to != PUT_RETURN_CODE_NOT_PUT:
+            is_latest = valid_to == PUT_RETURN_CODE_VALID_TO_UNDEFINED
+            self._forward(key, Change(new, old if self._send_old_values else None, is_latest), timestamp, headers)

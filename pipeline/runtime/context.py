@@ -89,9 +89,14 @@ class NodeContext:
         timestamp: int,
         headers: Headers,
     ) -> None:
-        """Forward as if another record were the current one."""
-        self.task.enter(metadata, timestamp, headers)
-        self.forward(key, value, timestamp, headers)
+        """Forward as if another record were the current one; then the current one is current again."""
+        task = self.task
+        before = task.record_metadata, task.timestamp, task.headers
+        task.enter(metadata, timestamp, headers)
+        try:
+            self.forward(key, value, timestamp, headers)
+        finally:
+            task.enter(*before)
 
     def get_state_store(self, name: str) -> Any:
         """A store of this node, or a global one."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.state.api import StoreKind
 from pipeline.state.key_value import KeyValueStateStore
+from pipeline.state.versioned import VersionedStateStore
 from pipeline.state.window import WindowStateStore
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ def open_store(builder: StoreBuilder, backend: StateBackend, context: UpdateCont
     """
     if builder.kind in {StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW}:
         return WindowStateStore(builder, backend, context)
+    if builder.kind is StoreKind.VERSIONED:
+        return VersionedStateStore(builder, backend, context)
     return KeyValueStateStore(builder, backend, context)
 
 

@@ -38,13 +38,27 @@ from pipeline.errors import (
     StreamsError,
     TopologyError,
 )
-from pipeline.processor.api import Cancellable, Processor, ProcessorContext, PunctuationType
-from pipeline.records import ConsumerRecord, Headers, OffsetVector, Record, TopicPartition, ValueAndTimestamp
+from pipeline.processor.api import (
+    Cancellable,
+    Processor,
+    ProcessorContext,
+    PunctuationType,
+    ValueTransformerWithKey,
+)
+from pipeline.records import (
+    ConsumerRecord,
+    Headers,
+    OffsetVector,
+    Record,
+    TopicPartition,
+    ValueAndTimestamp,
+    VersionedRecord,
+)
 from pipeline.serde.api import Serde
 from pipeline.serde.json import JSON
 from pipeline.serde.primitives import BOOLEAN, BYTES, DOUBLE, FLOAT, INTEGER, LONG, SHORT, STRING, UUID
 from pipeline.serde.windowed import windowed
-from pipeline.state.api import KeyValueStore, StoreBuilder, WindowStore
+from pipeline.state.api import KeyValueStore, StoreBuilder, VersionedKeyValueStore, WindowStore
 from pipeline.state.builders import Stores
 from pipeline.topology.nodes import AutoOffsetReset
 from pipeline.topology.topology import Topology
@@ -104,6 +118,9 @@ __all__ = [
     "Topology",
     "TopologyError",
     "ValueAndTimestamp",
+    "ValueTransformerWithKey",
+    "VersionedKeyValueStore",
+    "VersionedRecord",
     "Window",
     "WindowStore",
     "Windowed",

@@ -98,8 +98,14 @@ class StreamsBuilder:
         """Read a topic as a table that every instance holds completely, for joins by any key.
 
         Its records are not synchronised with those of other sources: a join sees what has been read so far.
+
+        Raises:
+            TopologyError: If it is to be versioned.
         """
         options: Materialized[K, V] = materialized or Materialized()
+        if options.is_versioned:
+            message = "GlobalKTables cannot be versioned."
+            raise TopologyError(message)
         store_name = options.name or self._plan.store_name(f"{topic}-")
         source_name = self._plan.processor_name("KSTREAM-SOURCE-", consumed.name and f"{consumed.name}-source")
         name = self._plan.processor_name("KTABLE-SOURCE-", consumed.name)

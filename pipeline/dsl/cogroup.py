@@ -81,7 +81,13 @@ class CogroupedKStream(Generic[K, VO]):
         def operator(aggregator: Aggregator, node: TableNode) -> Operator:
             return StreamAggregate(store_name, aggregator, send_old_values=node.sends_old_values)
 
-        node = TableNode("", store_name, lambda c: store_getter(c, store_name), is_materialized=True)
+        node = TableNode(
+            "",
+            store_name,
+            lambda c: store_getter(c, store_name),
+            is_materialized=True,
+            is_versioned=options.is_versioned,
+        )
         sources = self._write(node, store, initializer, operator, name_of(named))
         return self._table(self._plan, node, sources, store.key_serde, store.value_serde)
 

@@ -62,6 +62,7 @@ class TableNode:
             aggregations, which get a store when they need one.
         is_join: Whether it joins its parents: then they must know old values even if the join itself has a store.
         is_versioned: Whether it tells updates that came out of order from others (KIP-914).
+        used_stores: Stores that a lookup needs beside those of the parents.
     """
 
     name: str
@@ -72,11 +73,13 @@ class TableNode:
     parents: tuple[TableNode, ...] = ()
     is_join: bool = False
     is_versioned: bool = False
+    used_stores: tuple[str, ...] = ()
 
     def materialize(self) -> tuple[str, ...]:
         """Make sure that its values can be looked up; gives the stores that takes (`KTableImpl.valueGetterSupplier`)."""
         if self.parents and not self.is_materialized:
-            return tuple(dict.fromkeys(store for parent in self.parents for store in parent.materialize()))
+            below = (store for parent in self.parents for store in parent.materialize())
+            return tuple(dict.fromkeys((*below, *self.used_stores)))
         self.is_materialized = True
         return (self.store,)
 

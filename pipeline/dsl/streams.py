@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pipeline.dsl.options import Named
     from pipeline.operators.tables import ValueGetter
-    from pipeline.processor.api import Processor
+    from pipeline.processor.api import Processor, ValueTransformerWithKey
     from pipeline.processor.operator import Operator, OperatorContext
     from pipeline.serde.api import Serde
     from pipeline.topology.topology import Topology
@@ -404,8 +404,14 @@ class KGroupedStream(Generic[K, V]):
     ) -> KTable[K, Any]:
         store_name = options.name or self._plan.store_name(prefix)
         name = self._plan.processor_name(prefix, name_of(named))
-        store = self._store(options, store_name, StoreKind.TIMESTAMPED_KEY_VALUE)
-        node = TableNode(name, store_name, lambda c: store_getter(c, store_name), is_materialized=True)
+        store = tables.table_store(store_name, options, self._key_serde, None)
+        node = TableNode(
+            name,
+            store_name,
+            lambda c: store_getter(c, store_name),
+            is_materialized=True,
+            is_versioned=options.is_versioned,
+        )
 
         def operator() -> Operator:
             return StreamAggregate(store_name, aggregator, send_old_values=node.sends_old_values)
@@ -577,6 +583,24 @@ class KTable(Generic[K, V]):
             named: Name of the node.
         """
         return self._made(tables.mapped(self._plan, self._derived, mapper, materialized, named))
+
+    def transform_values(
+        self,
+        supplier: Callable[[], ValueTransformerWithKey[K, V, V2]],
+        *state_stores: str,
+        materialized: Materialized[K, V2] | None = None,
+        named: Named | None = None,
+    ) -> KTable[K, V2]:
+        """What a transformer, which may use stores, makes of each value; it is called for deletions as well, with None.
+
+        Args:
+            supplier: Gives a new transformer on each call; a class will do. Lookups of a result without a store use a
+                transformer of their own.
+            state_stores: Names of stores added by `StreamsBuilder.add_state_store`.
+            materialized: How the result is stored. Without a name it is not.
+            named: Name of the node.
+        """
+        return self._made(tables.transformed(self._plan, self._derived, supplier, state_stores, materialized, named))
 
     def to_stream(self, mapper: Callable[[K, V], Any] | None = None, *, named: Named | None = None) -> KStream[Any, V]:
         """The updates as a stream; a deleted key appears with the value None.

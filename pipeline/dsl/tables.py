@@ -11,6 +11,7 @@ from pipeline.dsl.plan import Plan, TableNode, serde_of
 from pipeline.operators.table_aggregations import TableRepartitionMap
 from pipeline.operators.table_filters import TableFilter, TableMapValues, mapped_getter
 from pipeline.operators.table_joins import JoinSide, TableJoinMerge, TableTableJoin, joined_getter
+from pipeline.operators.table_transforms import TableTransformValues, transformed_getter
 from pipeline.operators.tables import store_getter
 from pipeline.state.api import StoreBuilder, StoreKind
 from pipeline.windows import millis
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from pipeline.dsl.options import Named
     from pipeline.operators.tables import ValueGetter
+    from pipeline.processor.api import ValueTransformerWithKey
     from pipeline.processor.operator import Operator, OperatorContext
     from pipeline.serde.api import Serde
     from pipeline.topology.topology import Topology
@@ -113,6 +115,37 @@ def mapped(
         return TableMapValues(function, store, send_old_values=node.sends_old_values)
 
     return _derived(plan, parent, "KTABLE-MAPVALUES-", function, operator, (mapper,), options, named, None)
+
+
+def transformed(
+    plan: Plan,
+    parent: Derived,
+    supplier: Callable[[], ValueTransformerWithKey[Any, Any, Any]],
+    state_stores: tuple[str, ...],
+    options: Materialized[Any, Any] | None,
+    named: Named | None,
+) -> Derived:
+    """The rows with what a transformer makes of their values (`KTableImpl.doTransformValues`)."""
+    name = plan.processor_name("KTABLE-TRANSFORMVALUES-", name_of(named))
+    given: Materialized[Any, Any] = options or Materialized()
+    key_serde, value_serde = given.key_serde or parent.key_serde, given.value_serde
+    store = None if given.name is None else table_store(given.name, given, key_serde, value_serde)
+    node = _node(name, store, transformed_getter(parent.node.open_getter, supplier), (parent.node,))
+    node.used_stores = state_stores
+    if options is None:
+        node.is_versioned = parent.node.is_versioned
+
+    def operator() -> Operator:
+        return TableTransformValues(supplier(), given.name, send_old_values=node.sends_old_values)
+
+    def write(topology: Topology) -> None:
+        topology.add_processor(name, operator, parent.node.name, functions=("transform", supplier))
+        if store is not None:
+            topology.add_state_store(store, name)
+        topology.connect_processor_and_state_stores(name, *state_stores)
+
+    plan.steps.append(write)
+    return Derived(node, key_serde, value_serde)
 
 
 def grouped(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipeline.operators.forwarding import CachedForward
+from pipeline.operators.table_store import TableStore
 from pipeline.records import Change, ValueAndTimestamp
 from pipeline.windows import TimeWindows, Window, Windowed
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Headers
-    from pipeline.state.api import KeyValueStore, WindowStore
+    from pipeline.state.api import WindowStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +46,13 @@ class StreamAggregate:
         self._store_name = store
         self._aggregator = aggregator
         self._send_old_values = send_old_values
-        self._store: KeyValueStore[Any, ValueAndTimestamp[Any]]
+        self._store: TableStore
         self._context: OperatorContext
 
     def init(self, context: OperatorContext) -> None:
         """Open the store and bind the children."""
         self._context = context
-        self._store = context.get_state_store(self._store_name)
-        self._updates = CachedForward.of(context, self._store, send_old_values=self._send_old_values)
+        self._store = TableStore(context, self._store_name, send_old_values=self._send_old_values)
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Aggregate one value."""
@@ -66,10 +66,7 @@ class StreamAggregate:
         else:
             old, new_timestamp = stored.value, max(timestamp, stored.timestamp)
             new = self._aggregator.add(key, value, old)
-        self._store.put(key, None if new is None else ValueAndTimestamp(new, new_timestamp))
-        if not self._updates.holds_back:
-            change = Change(new, old if self._send_old_values else None)
-            self._context.forward(key, change, new_timestamp, headers)
+        self._store.update(key, new, old, new_timestamp, headers)
 
     def close(self) -> None:
         """The task closes the store."""

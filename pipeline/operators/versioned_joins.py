@@ -130,8 +130,13 @@ class BufferedStreamTableJoin:
         record = BufferedRecord(timestamp, headers, metadata, self._values.serialize(value))
         self._store.put(store_key, encode_buffered(record))
         heappush(self._waiting, store_key)
-        due = buffer_key(self._observed - self._grace_ms + 1, b"", 0)[:9]
-        while self._waiting and self._waiting[0] < due:
+        self._emit_until(self._observed - self._grace_ms)
+
+    def _emit_until(self, time_ms: int) -> None:
+        if time_ms < 0:
+            return
+        first_kept = buffer_key(time_ms + 1, b"", 0)
+        while self._waiting and self._waiting[0] < first_kept:
             self._emit(heappop(self._waiting))
 
     def _emit(self, store_key: bytes) -> None:

@@ -11,6 +11,7 @@ from pipeline import (
     STRING,
     Consumed,
     Grouped,
+    Joined,
     Materialized,
     Processor,
     Produced,
@@ -318,3 +319,27 @@ def test_streams_are_aggregated_together(host: Any) -> None:
     }
     found = latest(host.run(build, given, "out", partitions=2)["out"])
     assert {key: LONG.deserialize(r.value or b"") for key, r in found.items()} == {b"a": 5, b"b": 3, b"c": -1}
+
+
+def test_a_stream_waits_for_the_values_that_held_at_its_time(host: Any) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        rates = builder.table(host.topic("rates"), STRINGS, Materialized("rates", history_retention=60 * SECOND))
+        sales = builder.stream(host.topic("sales"), STRINGS)
+        sales.join(rates, lambda s, r: f"{s}@{r}").to(host.topic("at-once"), TEXT)
+        sales.left_join(
+            rates, lambda s, r: f"{s}@{r}", joined=Joined(STRING, STRING, "waits", grace_period=5 * SECOND)
+        ).to(host.topic("later"), TEXT)
+        return builder.build()
+
+    given = {
+        "rates": lines(("k", "r1", 1000), ("k", "r3", 3000), ("k", "r2", 2000), ("k", None, 9000)),
+        "sales": lines(("k", "a", 3500), ("k", "b", 2500), ("k", "c", 500), ("k", "d", 9500), ("k", "e", 1500)),
+    }
+    found = host.run(build, given, "at-once", "later")
+    assert [(k, v) for k, v, _ in texts(found["later"])] == [
+        ("k", "c@None"),
+        ("k", "b@r2"),
+        ("k", "a@r3"),
+        ("k", "e@r1"),
+    ]
+    assert {v for _, v, _ in texts(found["at-once"])} == {"a@r3", "b@r2", "e@r1"}

@@ -17,6 +17,8 @@ from pipeline import (
     Named,
     ProcessingError,
     Produced,
+    Record,
+    Stores,
     StreamsBuilder,
 )
 from pipeline.records import Change
@@ -345,3 +347,90 @@ def test_a_mapped_none_is_a_deletion_and_a_null_key_in_the_repartition_topic_sto
         driver.input_topic("in", STRING, STRING).pipe_input("k", "v")
         with pytest.raises(ProcessingError, match="should not be null"):
             driver._pipe("test-counts-repartition", None, b"v\x01", 0, ())
+
+
+class Exclaim:
+    """Notes what it has been called for in a store."""
+
+    def init(self, context: Any) -> None:
+        self.context = context
+        self.store = context.get_state_store("calls")
+
+    def transform(self, key: str, value: str | None) -> str:
+        self.store.put(key, (self.store.get(key) or 0) + 1)
+        return f"{key}->{value}!"
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("materialized", [None, Materialized("queryable", STRING, STRING)])
+def test_a_transformer_makes_values_of_updates_and_deletions(materialized: Materialized[str, str] | None) -> None:
+    builder = StreamsBuilder()
+    builder.add_state_store(Stores.key_value_store("calls", STRING, LONG))
+    table = builder.table("in", STRINGS).transform_values(Exclaim, "calls", materialized=materialized)
+    table.to_stream().to("out", TEXT)
+    with TopologyTestDriver(builder.build()) as driver:
+        for key, value, timestamp in (("A", "a", 5), ("B", "b", 10), ("D", None, 15)):
+            driver.input_topic("in", STRING, STRING).pipe_input(key, value, timestamp=timestamp)
+        records = driver.output_topic("out", STRING, STRING).read_records_to_list()
+        assert [(r.key, r.value, r.timestamp) for r in records] == [
+            ("A", "A->a!", 5),
+            ("B", "B->b!", 10),
+            ("D", "D->None!", 15),
+        ]
+        assert driver.get_state_store("calls").get("D") == 1
+        assert ("queryable" in driver.get_all_state_stores()) is (materialized is not None)
+
+
+def test_lookups_of_a_transformed_table_without_a_store_transform_the_parents_value() -> None:
+    builder = StreamsBuilder()
+    builder.add_state_store(Stores.key_value_store("calls", STRING, LONG))
+    table = builder.table("in", STRINGS).transform_values(Exclaim, "calls")
+    builder.stream("stream", STRINGS).left_join(table, lambda s, v: f"{s} {v}").to("out", TEXT)
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.input_topic("in", STRING, STRING).pipe_input("A", "a")
+        driver.input_topic("stream", STRING, STRING).pipe_key_value_list([("A", "x"), ("B", "x")])
+        found = driver.output_topic("out", STRING, STRING).read_key_values_to_list()
+    assert found == [("A", "x A->a!"), ("B", "x B->None!")]
+
+
+class Count:
+    """Gives how often it has been called."""
+
+    def init(self, context: Any) -> None:
+        self.context, self.calls = context, 0
+
+    def transform(self, _key: str, _value: str | None) -> int:
+        self.calls += 1
+        return self.calls
+
+    def close(self) -> None: ...
+
+
+def test_old_values_of_a_stored_transformation_are_those_that_were_stored() -> None:
+    def build(builder: StreamsBuilder) -> None:
+        stored: Materialized[str, int] = Materialized("queryable", STRING, INTEGER)
+        counted = builder.table("in", STRINGS).transform_values(Count, materialized=stored)
+        grouped = counted.group_by(lambda k, v: (k, v), Grouped(STRING, INTEGER))
+        sums = grouped.reduce(lambda total, v: total + v, lambda total, v: total - v)
+        sums.map_values(str, Materialized(value_serde=STRING)).to_stream().to("out", TEXT)
+
+    given = [("A", "ignored", 5), ("A", "ignored1", 15), ("A", "ignored2", 10)]
+    assert outputs(build, STRING, given) == [("A", b"1", 5), ("A", b"2", 15), ("A", b"3", 15)]
+
+
+class Forwarding(Exclaim):
+    def transform(self, key: str, value: str | None) -> str:
+        self.context.forward(Record(key, value, 0))
+        return ""
+
+
+def test_a_transformer_must_not_forward() -> None:
+    builder = StreamsBuilder()
+    builder.add_state_store(Stores.key_value_store("calls", STRING, LONG))
+    builder.table("in", STRINGS).transform_values(Forwarding, "calls").to_stream().to("out", TEXT)
+    with (
+        TopologyTestDriver(builder.build()) as driver,
+        pytest.raises(ProcessingError, match="must not forward"),
+    ):
+        driver.input_topic("in", STRING, STRING).pipe_input("A", "a")

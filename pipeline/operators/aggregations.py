@@ -30,6 +30,10 @@ class Aggregator:
     initializer: Callable[[], Any] | None
     add: Callable[[Any, Any, Any], Any]
 
+    def nothing(self) -> Any:
+        """What the first aggregate of a key replaces: without a cache, Kafka Streams tells the aggregate of nothing."""
+        return None if self.initializer is None else self.initializer()
+
     def first(self, key: Any, value: Any) -> Any:
         """The aggregate of the first value."""
         return value if self.initializer is None else self.add(key, value, self.initializer())
@@ -61,11 +65,12 @@ class StreamAggregate:
             return
         stored = self._store.get(key)
         if stored is None:
-            old, new_timestamp = None, timestamp
+            old, new_timestamp = self._aggregator.nothing() if self._send_old_values else None, timestamp
             new = self._aggregator.first(key, value)
         else:
-            old, new_timestamp = stored.value, max(timestamp, stored.timestamp)
-            new = self._aggregator.add(key, value, old)
+            new_timestamp = max(timestamp, stored.timestamp)
+            new = self._aggregator.add(key, value, stored.value)
+            old = self._store.replaced(key)
         self._store.update(key, new, old, new_timestamp, headers)
 
     def close(self) -> None:

@@ -116,14 +116,13 @@ class TableAggregate:
             message = f"Record key for KTable aggregate operator with state {self._store_name} should not be null."
             raise ProcessingError(message)
         stored = self._store.get(key)
-        old = None if stored is None else stored.value
-        new = old
-        if value.old is not None and old is not None:
-            new = self._aggregator.subtract(key, value.old, old)
+        new = None if stored is None else stored.value
+        if value.old is not None and new is not None:
+            new = self._aggregator.subtract(key, value.old, new)
         if value.new is not None:
             new = self._aggregator.added(key, value.new, new)
         touched_at = timestamp if stored is None else max(timestamp, stored.timestamp)
-        self._store.update(key, new, old, touched_at, headers)
+        self._store.update(key, new, self._store.replaced(key), touched_at, headers)
 
     def close(self) -> None:
         """The task closes the store."""

@@ -14,6 +14,17 @@ if TYPE_CHECKING:
     from pipeline.records import Headers
 
 
+def forward_at(context: OperatorContext, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+    """Forward at a timestamp that may not be the current record's.
+
+    Stores downstream date deletions by the current record, so it must be current there (`ProcessorContextImpl.forward`).
+    """
+    if timestamp == context.timestamp:
+        context.forward(key, value, timestamp, headers)
+    else:
+        context.forward_as(context.record_metadata, key, value, timestamp, headers)
+
+
 class TableStore:
     """Applies updates to the store of a table and forwards them (`KeyValueStoreWrapper`, `TimestampedTupleForwarder`).
 
@@ -26,7 +37,7 @@ class TableStore:
     def __init__(self, context: OperatorContext, store: str, *, send_old_values: bool) -> None:
         """Open the store and listen to its cache, if it has one."""
         self._store = context.get_state_store(store)
-        self._forward = context.forward
+        self._context = context
         self._send_old_values = send_old_values
         self._is_versioned = isinstance(self._store, VersionedStateStore)
         self._holds_back = CachedForward.of(context, self._store, send_old_values=send_old_values).holds_back
@@ -37,7 +48,10 @@ class TableStore:
         return found
 
     def replaced(self, key: Any) -> Any:
-        """The value that an update of the key will replace; None where nobody asks for it, or a cache will know."""
+        """The value that an update of the key will replace; None where nobody asks for it, or a cache will know.
+
+        Decoded anew: an aggregator may change in place what `get` gave.
+        """
         if not self._send_old_values or self._holds_back:
             return None
         found = self._store.get(key)
@@ -53,10 +67,11 @@ class TableStore:
             return
         self._store.put(key, None if new is None else ValueAndTimestamp(new, timestamp))
         if not self._holds_back:
-            self._forward(key, Change(new, old if self._send_old_values else None), timestamp, headers)
+            forward_at(self._context, key, Change(new, old if self._send_old_values else None), timestamp, headers)
 
     def _update_versioned(self, key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
         valid_to = self._store.put(key, new, timestamp)
         if valid_to != PUT_RETURN_CODE_NOT_PUT:
             is_latest = valid_to == PUT_RETURN_CODE_VALID_TO_UNDEFINED
-            self._forward(key, Change(new, old if self._send_old_values else None, is_latest), timestamp, headers)
+            change = Change(new, old if self._send_old_values else None, is_latest)
+            forward_at(self._context, key, change, timestamp, headers)

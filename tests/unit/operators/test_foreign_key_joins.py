@@ -9,6 +9,7 @@ import pytest
 from pipeline import (
     STRING,
     Consumed,
+    Grouped,
     KTable,
     Materialized,
     Named,
@@ -28,6 +29,7 @@ from pipeline.serde.foreign_key import (
 )
 from pipeline.serde.murmur3 import hash128
 from pipeline.testing import TopologyTestDriver
+from pipeline.topology.grouping import is_cyclic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -251,6 +253,17 @@ def test_topics_and_nodes_have_the_names_kafka_streams_gives_them() -> None:
         frozenset({"left", RESPONSE.removeprefix("test-")}),
         frozenset({"right", REGISTRATION.removeprefix("test-")}),
     }
+
+
+def test_tables_that_ask_and_answer_each_other_are_one_level_of_a_bounded_run() -> None:
+    builder = joined("join")
+    builder.stream("words", ROWS).group_by(lambda _k, v: v, Grouped(STRING, STRING)).count()
+    levels = builder.build().levels()
+    assert [[sub.source_topics[0] for sub in level] for level in levels] == [
+        [RESPONSE.removeprefix("test-"), REGISTRATION.removeprefix("test-"), "words"],
+        ["KSTREAM-AGGREGATE-STATE-STORE-0000000024-repartition"],
+    ]
+    assert [is_cyclic(level) for level in levels] == [True, False]
 
 
 def test_a_named_join_names_everything_it_makes() -> None:

@@ -16,8 +16,11 @@ def retention_ms(options: Materialized[Any, Any], windows: TimeWindows, store: s
     """The retention that was asked for, or what the windows need, ms.
 
     Raises:
-        TopologyError: If less was asked for than the windows need.
+        TopologyError: If less was asked for than the windows need, or a versioned store.
     """
+    if options.is_versioned:
+        message = f"Store {store} keeps windows: it cannot be versioned"
+        raise TopologyError(message, hint="Leave history_retention out.")
     if options.retention is None:
         return windows.retention_ms
     asked_ms = millis(options.retention, "retention")

@@ -221,6 +221,23 @@ def test_the_foreign_key_may_come_from_the_key() -> None:
         ]
 
 
+def test_rows_of_a_table_may_name_rows_of_the_same_table() -> None:
+    builder = StreamsBuilder()
+    staff = builder.table("left", ROWS)
+    staff.left_join(staff, pair, foreign_key_extractor=foreign_key).to_stream().to("out", OUT)
+    topology = builder.build()
+    assert [is_cyclic(level) for level in topology.levels()] == [True]
+    with TopologyTestDriver(topology) as driver:
+        topic, out = driver.input_topic("left", STRING, STRING), driver.output_topic("out", STRING, STRING)
+        topic.pipe_key_value_list([("boss", "B"), ("worker", "W|boss"), ("boss", "B2")])
+        assert out.read_key_values_to_list() == [
+            ("boss", "(B,None)"),
+            ("worker", "(W|boss,B)"),
+            ("worker", "(W|boss,B2)"),
+            ("boss", "(B2,None)"),
+        ]
+
+
 def test_a_result_can_be_joined_by_key_with_the_table_it_comes_from() -> None:
     builder = StreamsBuilder()
     left, right = builder.table("left", ROWS), builder.table("right", ROWS)

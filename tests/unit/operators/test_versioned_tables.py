@@ -17,6 +17,7 @@ from pipeline import (
     Materialized,
     Produced,
     StreamsBuilder,
+    TimeWindows,
     TopologyError,
     VersionedRecord,
 )
@@ -220,6 +221,12 @@ def test_a_grace_period_needs_a_history_that_is_as_long(
     builder.stream("stream", STRINGS).join(table, lambda a, _b: a, joined=Joined(grace_period=grace))
     with pytest.raises(TopologyError, match=message):
         builder.build()
+
+
+def test_windows_cannot_be_versioned() -> None:
+    windowed = StreamsBuilder().stream("in", STRINGS).group_by_key().windowed_by(TimeWindows.of(HISTORY))
+    with pytest.raises(TopologyError, match="cannot be versioned"):
+        windowed.count(versioned())
 
 
 def test_global_tables_cannot_be_versioned() -> None:

@@ -326,11 +326,7 @@ class Topology:
         return sub_topologies(self)
 
     def levels(self) -> tuple[tuple[SubTopology, ...], ...]:
-        """Sub-topologies in the order in which a bounded run can complete them.
-
-        Raises:
-            TopologyError: If repartition topics form a cycle.
-        """
+        """Sub-topologies in the order in which a bounded run can complete them; those that write to each other together."""
         return levels(self)
 
     def describe(self) -> str:

@@ -1,0 +1,134 @@
+"""Every topology gives what Kafka Streams 4.3.1 gave: structure, records, changelogs and stores.
+
+The golden files hold what its own TopologyTestDriver did with the same inputs (`make oracle` writes them).
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import pipeline
+from pipeline import STRING, StreamsBuilder, ValueAndTimestamp
+from pipeline.runtime.layout import plan_layout
+from pipeline.testing import TopologyTestDriver
+from tests.oracle.scenarios import TOPICS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pipeline import Topology
+
+    Log = dict[str, list[list[Any]]]
+
+APPLICATION = "oracle"
+MODULES = {
+    "streams": ("tests.oracle.topologies", "KStream"),
+    "windows": ("tests.oracle.topologies_windows", "SessionWindows"),
+    "joins": ("tests.oracle.topologies_joins", "JoinWindows"),
+    "tables": ("tests.oracle.topologies_tables", "KGroupedTable"),
+}
+"""Where the topologies of a group are, and the public name without which the group cannot run."""
+
+
+def cases() -> Iterator[Any]:
+    for group, names in TOPICS.items():
+        module, needed = MODULES[group]
+        if hasattr(pipeline, needed):
+            twins = importlib.import_module(module)
+            yield from (pytest.param(name, getattr(twins, name), id=name) for name in names)
+
+
+@pytest.mark.parametrize(("name", "twin"), cases())
+def test_the_topology_is_that_of_kafka_streams(name: str, twin: Callable[..., None]) -> None:
+    golden = load(name)
+    topology = build(twin, [])
+    assert normalised(topology.describe()) == normalised(golden["describe"])
+    assert internal_topics(topology) == golden["internal_topics"]
+
+
+@pytest.mark.parametrize(("name", "twin"), cases())
+def test_every_scenario_gives_what_kafka_streams_gives(name: str, twin: Callable[..., None]) -> None:
+    for number, scenario in enumerate(load(name)["scenarios"]):
+        topics, stores = run(twin, scenario)
+        where = f"{name}, scenario {number}"
+        assert topics.keys() == scenario["topics"].keys(), where
+        for topic, expected in scenario["topics"].items():
+            if topic.endswith("-changelog"):
+                assert last_per_key(topics[topic]) == last_per_key(expected), f"{where}, {topic}"
+            else:
+                assert topics[topic] == expected, f"{where}, {topic}"
+        assert {store: stores[store] for store in scenario["stores"]} == {
+            store: sorted(entries) for store, entries in scenario["stores"].items()
+        }, where
+
+
+def load(name: str) -> Any:
+    return json.loads(gzip.decompress((Path(__file__).parent / f"golden/{name}.json.gz").read_bytes()))
+
+
+def build(twin: Callable[..., None], said: list[str]) -> Topology:
+    builder = StreamsBuilder()
+    twin(builder, said.append)
+    return builder.build()
+
+
+def run(twin: Callable[..., None], scenario: dict[str, Any]) -> tuple[Log, dict[str, Any]]:
+    said: list[str] = []
+    topology = build(twin, said)
+    if not scenario["cache"]:
+        topology._stores = {name: replace(store, caching=False) for name, store in topology._stores.items()}
+    topics: Log = {}
+    with TopologyTestDriver(topology, application_id=APPLICATION) as driver:
+        for index, (topic, key, value, timestamp, headers) in enumerate(scenario["records"]):
+            raw_headers = tuple((name, text.encode()) for name, text in headers)
+            driver.input_topic(topic, STRING, STRING).pipe_input(key, value, timestamp=timestamp, headers=raw_headers)
+            for written in sorted(driver.produced_topic_names()):
+                for record in driver.read_raw(written):
+                    names = [[name, latin(data)] for name, data in record.headers]
+                    entry = [index, latin(record.key), latin(record.value), record.timestamp, names]
+                    topics.setdefault(written, []).append(entry)
+            for words in said:
+                topics.setdefault("~said", []).append([index, None, words, -1, []])
+            said.clear()
+        stores = {
+            name: sorted(entries(store)) for name, store in driver.get_all_state_stores().items() if name in scenario["stores"]
+        }
+    return topics, stores
+
+
+def entries(store: Any) -> Iterator[list[Any]]:
+    for entry in store.all():
+        key = entry[0] if len(entry) == 2 else f"{entry[0]}@{entry[1]}"
+        value, timestamp = entry[-1], None
+        if isinstance(value, ValueAndTimestamp):
+            value, timestamp = value
+        yield [str(key), str(value), timestamp]
+
+
+def latin(data: bytes | None) -> str | None:
+    """Bytes as the golden files hold them."""
+    return None if data is None else data.decode("latin-1")
+
+
+def last_per_key(log: list[list[Any]]) -> dict[tuple[int, str], list[Any]]:
+    """A commit sends one record per key, where Kafka Streams sends one per write (DIFFERENCES.md)."""
+    return {(index, key): rest for index, key, *rest in log}
+
+
+def normalised(description: str) -> list[str]:
+    """Lines; what a function that chooses topics is called is its own language's."""
+    return [line.partition("(extractor class:")[0] for line in description.splitlines()]
+
+
+def internal_topics(topology: Topology) -> dict[str, dict[str, str]]:
+    external = {topic for topic in topology.source_topics}
+    external |= {topic for store in topology.global_stores for topic in store.source.topics}
+    layout = plan_layout(topology, APPLICATION, dict.fromkeys(external, 1))
+    return {topic.name: dict(topic.config) for topic in layout.internal_topics}

@@ -47,7 +47,6 @@ TOPICS: dict[str, dict[str, tuple[str, ...]]] = {
         "tumbling_count": ("in",),
         "tumbling_reduce_with_grace": ("in",),
         "hopping_aggregate": ("in",),
-        "hopping_group_by_count": ("in",),
         "windowed_group_named": ("in",),
         "windowed_reduce_unnamed": ("in",),
         "windowed_aggregate_unnamed": ("in",),
@@ -60,7 +59,6 @@ TOPICS: dict[str, dict[str, tuple[str, ...]]] = {
         "stream_table_join_repartition": ("in", "table"),
         "stream_table_left_join_repartition": ("in", "table"),
         "stream_table_join_repartition_named": ("in", "table"),
-        "stream_joined_twice_repartition": ("in", "table"),
         "stream_joined_with_counts": ("in",),
         "stream_joined_with_two_tables": ("in", "table", "other"),
         "global_join": ("in", "table"),
@@ -73,6 +71,7 @@ TOPICS: dict[str, dict[str, tuple[str, ...]]] = {
         "punctuate_stream_time": ("in",),
         "process_to_named_children": ("in",),
         "process_with_window_store": ("in",),
+        "process_with_logged_window_store": ("in",),
     },
 }
 """The topics that each topology reads, by group."""

@@ -70,7 +70,7 @@ def flat(key: Windowed[str]) -> str:
 
 
 def concatenate(left: str, right: str) -> str:
-    return left + right
+    return text(left) + text(right)  # null values reach windowed aggregations
 
 
 def latest(_left: str, right: str) -> str:
@@ -285,12 +285,6 @@ def hopping_aggregate(builder: StreamsBuilder, _say: Say) -> None:
     table.to_stream().map(lambda k, v: (flat(k), v)).to("out", TO_TEXTS)
 
 
-def hopping_group_by_count(builder: StreamsBuilder, _say: Say) -> None:
-    grouped = texts(builder).group_by(first_of_value, BY_TEXT)
-    windowed = grouped.windowed_by(TimeWindows.of(ms(90), grace=ms(500)).advance_by(ms(30)))
-    windowed.count(Materialized(None, STRING, LONG)).to_stream().to("out")
-
-
 def windowed_group_named(builder: StreamsBuilder, _say: Say) -> None:
     grouped = texts(builder).group_by(first_of_value, Grouped(STRING, STRING, "grouped"))
     windowed = grouped.windowed_by(TimeWindows.of(ms(50)))
@@ -354,13 +348,6 @@ def stream_table_join_repartition_named(builder: StreamsBuilder, _say: Say) -> N
     stream = texts(builder).select_key(first_of_value)
     joined: Joined[str, str, str] = Joined(STRING, STRING, name="lookup")
     stream.join(builder.table("table", TEXTS), both, joined=joined).to("out", TO_TEXTS)
-
-
-def stream_joined_twice_repartition(builder: StreamsBuilder, _say: Say) -> None:
-    stream = texts(builder).select_key(first_of_value)
-    table = builder.table("table", TEXTS)
-    stream.join(table, both, joined=Joined(STRING, STRING)).to("out", TO_TEXTS)
-    stream.left_join(table, both, joined=Joined(STRING, STRING)).to("second", TO_TEXTS)
 
 
 def stream_joined_with_counts(builder: StreamsBuilder, _say: Say) -> None:
@@ -478,7 +465,8 @@ class LookingBack:
     def process(self, record: Record[str, str]) -> None:
         if record.key is None:
             return
-        found = self.store.fetch_range(record.key, max(0, record.timestamp - 100), record.timestamp)
+        since = max(0, record.timestamp - 100)
+        found = self.store.fetch_range(record.key, since, record.timestamp)
         seen = "".join(f"{start}={value} " for start, value in found)
         self.store.put(record.key, record.value, record.timestamp)
         self.context.forward(record.with_value(seen))
@@ -517,5 +505,12 @@ def process_to_named_children(builder: StreamsBuilder, _say: Say) -> None:
 
 
 def process_with_window_store(builder: StreamsBuilder, _say: Say) -> None:
-    builder.add_state_store(Stores.window_store("seen", STRING, STRING, retention=ms(300), window_size=ms(100)))
+    times = {"retention": ms(300), "window_size": ms(100)}
+    builder.add_state_store(Stores.window_store("seen", STRING, STRING, **times, logging=False))
+    texts(builder).process(LookingBack, "seen").to("out", TO_TEXTS)
+
+
+def process_with_logged_window_store(builder: StreamsBuilder, _say: Say) -> None:
+    times = {"retention": timedelta(minutes=10), "window_size": ms(100)}
+    builder.add_state_store(Stores.window_store("seen", STRING, STRING, **times))
     texts(builder).process(LookingBack, "seen").to("out", TO_TEXTS)

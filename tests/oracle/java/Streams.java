@@ -479,6 +479,12 @@ final class Streams {
         twins.put("process_with_window_store", (builder, said) -> {
             builder.addStateStore(Stores.windowStoreBuilder(
                     Stores.persistentWindowStore("seen", Duration.ofMillis(300), Duration.ofMillis(100), false),
+                    Serdes.String(), Serdes.String()).withLoggingDisabled());
+            builder.<String, String>stream("in").process(LookingBack::new, "seen").to("out");
+        });
+        twins.put("process_with_logged_window_store", (builder, said) -> {
+            builder.addStateStore(Stores.windowStoreBuilder(
+                    Stores.persistentWindowStore("seen", Duration.ofMinutes(10), Duration.ofMillis(100), false),
                     Serdes.String(), Serdes.String()));
             builder.<String, String>stream("in").process(LookingBack::new, "seen").to("out");
         });

@@ -31,8 +31,12 @@ APPLICATION = "oracle"
 MODULES = {
     "streams": ("tests.oracle.topologies", "KStream"),
     "windows": ("tests.oracle.topologies_windows", "SessionWindows"),
+    "suppress": ("tests.oracle.topologies_suppress", "Suppressed"),
     "joins": ("tests.oracle.topologies_joins", "JoinWindows"),
+    "branches": ("tests.oracle.topologies_branches", "Branched"),
     "tables": ("tests.oracle.topologies_tables", "KGroupedTable"),
+    "cogroup": ("tests.oracle.topologies_cogroup", "CogroupedKStream"),
+    "foreign_keys": ("tests.oracle.topologies_foreign_keys", "TableJoined"),
 }
 """Where the topologies of a group are, and the public name without which the group cannot run."""
 
@@ -45,7 +49,10 @@ def cases() -> Iterator[Any]:
             yield from (pytest.param(name, getattr(twins, name), id=name) for name in names)
 
 
-@pytest.mark.parametrize(("name", "twin"), cases())
+CASES = list(cases())
+
+
+@pytest.mark.parametrize(("name", "twin"), CASES)
 def test_the_topology_is_that_of_kafka_streams(name: str, twin: Callable[..., None]) -> None:
     golden = load(name)
     topology = build(twin, [])
@@ -53,7 +60,7 @@ def test_the_topology_is_that_of_kafka_streams(name: str, twin: Callable[..., No
     assert internal_topics(topology) == golden["internal_topics"]
 
 
-@pytest.mark.parametrize(("name", "twin"), cases())
+@pytest.mark.parametrize(("name", "twin"), CASES)
 def test_every_scenario_gives_what_kafka_streams_gives(name: str, twin: Callable[..., None]) -> None:
     for number, scenario in enumerate(load(name)["scenarios"]):
         topics, stores = run(twin, scenario)

@@ -234,12 +234,6 @@ final class Streams {
                         .advanceBy(Duration.ofMillis(40)))
                 .aggregate(() -> "", (k, v, aggregate) -> aggregate + first(v), Named.as("hops"), Materialized.as("hopped"))
                 .toStream().map((k, v) -> KeyValue.pair(flat(k), v)).to("out"));
-        twins.put("hopping_group_by_count", (builder, said) -> strings(builder)
-                .groupBy((k, v) -> first(v), Grouped.with(Serdes.String(), Serdes.String()))
-                .windowedBy(TimeWindows.ofSizeAndGrace(Duration.ofMillis(90), Duration.ofMillis(500))
-                        .advanceBy(Duration.ofMillis(30)))
-                .count(Materialized.with(Serdes.String(), Serdes.Long()))
-                .toStream().to("out"));
         twins.put("windowed_group_named", (builder, said) -> strings(builder)
                 .groupBy((k, v) -> first(v), Grouped.with("grouped", Serdes.String(), Serdes.String()))
                 .windowedBy(TimeWindows.ofSizeWithNoGrace(Duration.ofMillis(50)))
@@ -298,12 +292,6 @@ final class Streams {
         twins.put("stream_table_join_repartition_named", (builder, said) -> {
             KStream<String, String> stream = builder.<String, String>stream("in").selectKey((k, v) -> first(v));
             stream.join(builder.<String, String>table("table"), Streams::both, Joined.as("lookup")).to("out");
-        });
-        twins.put("stream_joined_twice_repartition", (builder, said) -> {
-            KStream<String, String> stream = builder.<String, String>stream("in").selectKey((k, v) -> first(v));
-            KTable<String, String> table = builder.table("table");
-            stream.join(table, Streams::both).to("out");
-            stream.leftJoin(table, Streams::both).to("second");
         });
         twins.put("stream_joined_with_counts", (builder, said) -> {
             KStream<String, String> stream = builder.stream("in");

@@ -79,7 +79,7 @@ final class Windows {
                 .reduce((left, right) -> left + right)
                 .toStream().to("out"));
         twins.put("session_aggregate", (builder, said) -> Streams.strings(builder)
-                .groupByKey(Grouped.as("ignored"))
+                .groupByKey(Grouped.with("ignored", Serdes.String(), Serdes.String()))
                 .windowedBy(SessionWindows.ofInactivityGapAndGrace(ms(20), ms(200)))
                 .aggregate(() -> "", (k, v, aggregate) -> aggregate + Streams.first(v),
                         (k, left, right) -> left + "|" + right, Named.as("sessions"), Materialized.as("visits"))

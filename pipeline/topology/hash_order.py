@@ -23,7 +23,9 @@ def hash_order(names: Collection[str], *, room_for_all: bool = False) -> list[st
     buckets = _SMALLEST_TABLE
     while buckets < int(len(names) / 0.75) + 1 if room_for_all else len(names) > 0.75 * buckets:
         buckets *= 2
-    return sorted(names, key=lambda name: _spread(name) & (buckets - 1))  # stable: within a bucket the older comes first
+    return sorted(
+        names, key=lambda name: _spread(name) & (buckets - 1)
+    )  # stable: within a bucket the older comes first
 
 
 def _spread(name: str) -> int:

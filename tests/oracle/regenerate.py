@@ -58,7 +58,8 @@ def _golden(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> dict[str, Any
         "describe": describe,
         "internal_topics": internal_topics,
         "scenarios": [
-            {"cache": s["cache"], "records": s["records"], "topics": r["topics"], "stores": r["stores"]} for s, r in pairs
+            {"cache": s["cache"], "records": s["records"], "topics": r["topics"], "stores": r["stores"]}
+            for s, r in pairs
         ],
     }
 

@@ -73,7 +73,9 @@ def test_every_scenario_gives_what_kafka_streams_gives(name: str, twin: Callable
                 assert topics[topic] == expected, f"{where}, {topic}"
         for store, expected in scenario["stores"].items():
             held, first_kept = stores[store]
-            assert held == sorted(e for e in expected if first_kept is None or start_of(e) >= first_kept), f"{where}, {store}"
+            assert held == sorted(e for e in expected if first_kept is None or start_of(e) >= first_kept), (
+                f"{where}, {store}"
+            )
 
 
 def load(name: str) -> Any:
@@ -146,7 +148,7 @@ def normalised(description: str) -> list[str]:
 
 
 def internal_topics(topology: Topology) -> dict[str, dict[str, str]]:
-    external = {topic for topic in topology.source_topics}
+    external = set(topology.source_topics)
     external |= {topic for store in topology.global_stores for topic in store.source.topics}
     layout = plan_layout(topology, APPLICATION, dict.fromkeys(external, 1))
     return {topic.name: dict(topic.config) for topic in layout.internal_topics}

@@ -35,9 +35,7 @@ def foreign_key_left_join(builder: StreamsBuilder, _say: Say) -> None:
 def foreign_key_join_named(builder: StreamsBuilder, _say: Say) -> None:
     left, right = tables(builder)
     options: Materialized[str, str] = Materialized("links", STRING, STRING)
-    joined = left.join(
-        right, both, options, foreign_key_extractor=foreign_key, table_joined=TableJoined(name="linked")
-    )
+    joined = left.join(right, both, options, foreign_key_extractor=foreign_key, table_joined=TableJoined(name="linked"))
     joined.to_stream().to("out")
 
 

@@ -53,7 +53,7 @@ def table_map_values_with_serdes(builder: StreamsBuilder, _say: Say) -> None:
 
 def table_chain(builder: StreamsBuilder, _say: Say) -> None:
     marked = table(builder).map_values(lambda v: v + "!").filter(is_long)
-    marked.map_values(lambda v: first(v)).to_stream().to("out", TO_TEXTS)
+    marked.map_values(first).to_stream().to("out", TO_TEXTS)
 
 
 def table_to_stream_by_value(builder: StreamsBuilder, _say: Say) -> None:
@@ -144,7 +144,7 @@ def three_tables(builder: StreamsBuilder, _say: Say) -> None:
 
 def filtered_tables_joined_and_grouped(builder: StreamsBuilder, _say: Say) -> None:
     left = table(builder).filter(is_long)
-    pairs = left.left_join(table(builder, "other").map_values(lambda v: first(v)), both)
+    pairs = left.left_join(table(builder, "other").map_values(first), both)
     pairs.group_by(lambda _k, v: (v[-1], v), BY_TEXT).count().to_stream().to("out")
 
 

@@ -29,15 +29,19 @@ class Aggregator:
     initializer: Callable[[], Any] | None
     add: Callable[[Any, Any, Any], Any]
 
-    def first(self, key: Any, value: Any) -> Any:
-        """The aggregate of the first value."""
-        return value if self.initializer is None else self.add(key, value, self.initializer())
+    def first(self, key: Any, value: Any) -> tuple[Any, Any]:
+        """The aggregate before and after the first value."""
+        if self.initializer is None:
+            return None, value
+        old = self.initializer()
+        return old, self.add(key, value, old)
 
 
 class StreamAggregate:
     """Aggregates per key (`KStreamAggregate`, `KStreamReduce`). Null keys and null values are dropped.
 
-    The result's timestamp is the highest of the key so far.
+    The result's timestamp is the highest of the key so far. Without a cache, what a key's first update replaced is the
+    initial aggregate, not None.
     """
 
     def __init__(self, store: str, aggregator: Aggregator, *, send_old_values: bool) -> None:
@@ -61,8 +65,8 @@ class StreamAggregate:
             return
         stored = self._store.get(key)
         if stored is None:
-            old, new_timestamp = None, timestamp
-            new = self._aggregator.first(key, value)
+            old, new = self._aggregator.first(key, value)
+            new_timestamp = timestamp
         else:
             old, new_timestamp = stored.value, max(timestamp, stored.timestamp)
             new = self._aggregator.add(key, value, old)
@@ -116,8 +120,8 @@ class StreamWindowAggregate:
     def _update(self, key: Any, value: Any, timestamp: int, headers: Headers, start: int) -> None:
         stored = self._store.fetch(key, start)
         if stored is None:
-            old, new_timestamp = None, timestamp
-            new = self._aggregator.first(key, value)
+            old, new = self._aggregator.first(key, value)
+            new_timestamp = timestamp
         else:
             old, new_timestamp = stored.value, max(timestamp, stored.timestamp)
             new = self._aggregator.add(key, value, old)

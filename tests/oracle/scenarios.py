@@ -168,6 +168,9 @@ TOPICS: dict[str, dict[str, tuple[str, ...]]] = {
 NO_GIANT_STEPS = frozenset(name for name in TOPICS["windows"] if name.startswith("emit_on_close"))
 """Topologies for which time never moves past a store's retention at once (DIFFERENCES.md says why)."""
 
+NO_CACHE = frozenset({"session_count", "session_count_with_serdes", "session_reduce", "suppress_sessions"})
+"""Topologies that are only run without caches: Kafka Streams' session cache still shows expired sessions."""
+
 SCENARIOS = 20
 _SEED = 4301
 _STARTS = 0, 1_000, 1_600_000_000_000
@@ -183,7 +186,7 @@ def scenarios() -> Iterator[dict[str, Any]]:
             for number in range(SCENARIOS):
                 source = random.Random(f"{_SEED} {name} {number}")
                 records = list(_records(source, topics, number, giant_steps=name not in NO_GIANT_STEPS))
-                yield {"topology": name, "cache": number % 2 == 0, "records": records}
+                yield {"topology": name, "cache": number % 2 == 0 and name not in NO_CACHE, "records": records}
 
 
 def _records(source: random.Random, topics: tuple[str, ...], number: int, *, giant_steps: bool) -> Iterator[Record]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from pipeline import (
@@ -34,14 +34,14 @@ from tests.oracle.topologies import (
 if TYPE_CHECKING:
     from tests.oracle.topologies import Say
 
-START_MS = 1_050
+START = datetime.fromtimestamp(1.05, UTC)
 
 
 def joined_by_bar(_key: str, left: str | None, right: str | None) -> str:
     return f"{text(left)}|{text(right)}"
 
 
-def kept(name: str, **options: Any) -> Materialized[str, Any]:
+def kept(name: str | None, **options: Any) -> Materialized[str, Any]:
     return Materialized(name, retention=timedelta(minutes=10), **options)
 
 
@@ -52,7 +52,7 @@ def hopping_group_by_count(builder: StreamsBuilder, _say: Say) -> None:
 
 
 def unlimited_count(builder: StreamsBuilder, _say: Say) -> None:
-    windowed = texts(builder).group_by_key().windowed_by(UnlimitedWindows.of(start=START_MS))
+    windowed = texts(builder).group_by_key().windowed_by(UnlimitedWindows.of(start=START))
     windowed.count(Materialized("ever")).to_stream().select_key(lambda k, _v: flat(k)).to("out", TO_COUNTS)
 
 
@@ -73,7 +73,7 @@ def session_reduce(builder: StreamsBuilder, _say: Say) -> None:
 def session_aggregate(builder: StreamsBuilder, _say: Say) -> None:
     grouped = texts(builder).group_by_key(Grouped(name="ignored"))
     windowed = grouped.windowed_by(SessionWindows.of(ms(20), grace=ms(200)))
-    options: Materialized[str, str] = Materialized("visits", value_serde=STRING)
+    options = kept("visits", value_serde=STRING)
     table = windowed.aggregate(nothing, append_first, joined_by_bar, options, named=Named("sessions"))
     table.to_stream(named=Named("stream")).to("out")
 
@@ -84,7 +84,8 @@ def session_group_by_aggregate(builder: StreamsBuilder, _say: Say) -> None:
 
     grouped = texts(builder).group_by(first_of_value, Grouped(STRING, STRING, "grouped"))
     windowed = grouped.windowed_by(SessionWindows.of(ms(25), grace=ms(1_000)))
-    windowed.aggregate(lambda: ".", add, joined_by_bar, Materialized(None, STRING, STRING)).to_stream().to("out")
+    options = kept(None, key_serde=STRING, value_serde=STRING)
+    windowed.aggregate(lambda: ".", add, joined_by_bar, options).to_stream().to("out")
 
 
 def sliding_count(builder: StreamsBuilder, _say: Say) -> None:

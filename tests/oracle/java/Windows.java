@@ -52,6 +52,10 @@ final class Windows {
         return Materialized.<String, V, WindowStore<Bytes, byte[]>>as(name).withRetention(Duration.ofMinutes(10));
     }
 
+    private static <V> Materialized<String, V, SessionStore<Bytes, byte[]>> sessions(String name) {
+        return Materialized.<String, V, SessionStore<Bytes, byte[]>>as(name).withRetention(Duration.ofMinutes(10));
+    }
+
     private static void hopping(Map<String, Oracle.Twin> twins) {
         twins.put("hopping_group_by_count", (builder, said) -> Streams.strings(builder)
                 .groupBy((k, v) -> Streams.first(v), byText())
@@ -82,13 +86,15 @@ final class Windows {
                 .groupByKey(Grouped.with("ignored", Serdes.String(), Serdes.String()))
                 .windowedBy(SessionWindows.ofInactivityGapAndGrace(ms(20), ms(200)))
                 .aggregate(() -> "", (k, v, aggregate) -> aggregate + Streams.first(v),
-                        (k, left, right) -> left + "|" + right, Named.as("sessions"), Materialized.as("visits"))
+                        (k, left, right) -> left + "|" + right, Named.as("sessions"), sessions("visits"))
                 .toStream(Named.as("stream")).to("out"));
         twins.put("session_group_by_aggregate", (builder, said) -> Streams.strings(builder)
                 .groupBy((k, v) -> Streams.first(v), Grouped.with("grouped", Serdes.String(), Serdes.String()))
                 .windowedBy(SessionWindows.ofInactivityGapAndGrace(ms(25), ms(1_000)))
                 .aggregate(() -> ".", (k, v, aggregate) -> aggregate.length() > 4 ? null : aggregate + v,
-                        (k, left, right) -> left + "|" + right, Materialized.with(Serdes.String(), Serdes.String()))
+                        (k, left, right) -> left + "|" + right,
+                        Materialized.<String, String, SessionStore<Bytes, byte[]>>with(Serdes.String(), Serdes.String())
+                                .withRetention(Duration.ofMinutes(10)))
                 .toStream().to("out"));
     }
 
@@ -132,8 +138,7 @@ final class Windows {
                 .groupByKey()
                 .windowedBy(SessionWindows.ofInactivityGapAndGrace(ms(40), ms(60)))
                 .emitStrategy(EmitStrategy.onWindowClose())
-                .count(Materialized.<String, Long, SessionStore<Bytes, byte[]>>as("counts")
-                        .withRetention(Duration.ofMinutes(10)))
+                .count(sessions("counts"))
                 .toStream().to("out"));
     }
 

@@ -29,7 +29,11 @@ class Aggregator:
     initializer: Callable[[], Any] | None
     add: Callable[[Any, Any, Any], Any]
 
-    def first(self, key: Any, value: Any) -> tuple[Any, Any]:
+    def first(self, key: Any, value: Any) -> Any:
+        """The aggregate of the first value."""
+        return self.first_update(key, value)[1]
+
+    def first_update(self, key: Any, value: Any) -> tuple[Any, Any]:
         """The aggregate before and after the first value."""
         if self.initializer is None:
             return None, value
@@ -65,7 +69,7 @@ class StreamAggregate:
             return
         stored = self._store.get(key)
         if stored is None:
-            old, new = self._aggregator.first(key, value)
+            old, new = self._aggregator.first_update(key, value)
             new_timestamp = timestamp
         else:
             old, new_timestamp = stored.value, max(timestamp, stored.timestamp)
@@ -120,7 +124,7 @@ class StreamWindowAggregate:
     def _update(self, key: Any, value: Any, timestamp: int, headers: Headers, start: int) -> None:
         stored = self._store.fetch(key, start)
         if stored is None:
-            old, new = self._aggregator.first(key, value)
+            old, new = self._aggregator.first_update(key, value)
             new_timestamp = timestamp
         else:
             old, new_timestamp = stored.value, max(timestamp, stored.timestamp)

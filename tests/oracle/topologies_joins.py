@@ -88,7 +88,8 @@ def stream_join_then_left_join(builder: StreamsBuilder, _say: Say) -> None:
 
 
 def stream_outer_join_in_memory(builder: StreamsBuilder, _say: Say) -> None:
-    left, right = inputs(builder)
+    left = texts(builder).filter(lambda _k, v: v is not None)
+    right = texts(builder, "other").filter(lambda _k, v: v is not None)
     options = joined(logging=False, persistent=False)
     left.outer_join(right, both, JoinWindows.of(ms(40), grace=ms(20)), joined=options).to("out", TO_TEXTS)
 

@@ -95,7 +95,8 @@ final class Joins {
                         JoinWindows.ofTimeDifferenceAndGrace(ms(20), ms(50)), joined())
                 .to("out"));
         twins.put("stream_outer_join_in_memory", (builder, said) -> texts(builder, "in")
-                .outerJoin(texts(builder, "other"), Streams::both,
+                .filter((k, v) -> v != null)
+                .outerJoin(texts(builder, "other").filter((k, v) -> v != null), Streams::both,
                         JoinWindows.ofTimeDifferenceAndGrace(ms(40), ms(20)), joined().withLoggingDisabled()
                                 .withDslStoreSuppliers(org.apache.kafka.streams.state.BuiltInDslStoreSuppliers.IN_MEMORY))
                 .to("out"));

@@ -165,7 +165,7 @@ TOPICS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 """The topics that each topology reads, by group."""
 
-NO_GIANT_STEPS = frozenset(name for name in TOPICS["windows"] if name.startswith("emit_on_close"))
+NO_GIANT_STEPS = frozenset({"cogroup_windowed", *(name for name in TOPICS["windows"] if name.startswith("emit_on"))})
 """Topologies for which time never moves past a store's retention at once (DIFFERENCES.md says why)."""
 
 NO_CACHE = frozenset({"session_count", "session_count_with_serdes", "session_reduce", "suppress_sessions"})

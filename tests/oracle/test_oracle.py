@@ -43,6 +43,9 @@ MODULES = {
 JOIN_STORE = re.compile(r"((JOIN|OUTER)(THIS|OTHER)-\d{10}|(this|other)-join)-store-changelog$")
 """Changelogs of the stores that keep one stream for the other."""
 
+NO_HEADERS = re.compile("SUBSCRIPTION-STATE-STORE|subscription-store")
+"""Changelogs to which Kafka Streams writes headers that nobody restores."""
+
 
 def cases() -> Iterator[Any]:
     for group, names in TOPICS.items():
@@ -74,6 +77,8 @@ def test_every_scenario_gives_what_kafka_streams_gives(name: str, twin: Callable
                 assert kept_for_joins(topics[topic], twin) == kept_for_joins(expected, twin), f"{where}, {topic}"
             elif topic.endswith("-changelog"):
                 assert_same_changelog(topics[topic], expected, f"{where}, {topic}")
+            elif not scenario["cache"] and "session" in name:
+                assert without_headers(topics[topic]) == without_headers(expected), f"{where}, {topic}"
             else:
                 assert topics[topic] == expected, f"{where}, {topic}"
         for store, expected in scenario["stores"].items():
@@ -142,6 +147,11 @@ def latin(data: bytes | None) -> str | None:
     return None if data is None else data.decode("latin-1")
 
 
+def without_headers(log: list[list[Any]]) -> list[list[Any]]:
+    """Kafka Streams forwards sessions without headers if the store does not cache (DIFFERENCES.md)."""
+    return [record[:4] for record in log]
+
+
 def kept_for_joins(log: list[list[Any]], twin: Callable[..., None]) -> list[tuple[int, str, str, int]]:
     """What can be restored: no tombstones, nothing that had expired when it came, no sequence numbers (DIFFERENCES.md)."""
     retention_ms = next(b.retention_ms for b in build(twin, []).stores.values() if b.retention_ms)
@@ -155,12 +165,15 @@ def kept_for_joins(log: list[list[Any]], twin: Callable[..., None]) -> list[tupl
 
 
 def assert_same_changelog(log: list[list[Any]], expected: list[list[Any]], where: str) -> None:
+    """Keys and values, and the timestamps of values: those of deletions are not restored (DIFFERENCES.md)."""
     ours, theirs = last_per_key(log), last_per_key(expected)
     assert ours.keys() == theirs.keys(), where
     for key, (value, timestamp, headers) in theirs.items():
         own_value, own_timestamp, own_headers = ours[key]
-        assert (own_value, own_headers) == (value, headers), f"{where}, {key}"
-        if timestamp is not None and "OUTERSHARED" not in where:  # None: the producer takes the wall clock
+        assert own_value == value, f"{where}, {key}"
+        if NO_HEADERS.search(where) is None:
+            assert own_headers == headers, f"{where}, {key}"
+        if None not in (value, timestamp) and "OUTERSHARED" not in where:
             assert own_timestamp == timestamp, f"{where}, {key}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pipeline import STRING, Grouped, Materialized, Named, StreamsBuilder, TimeWindows
@@ -32,4 +33,5 @@ def cogroup_windowed(builder: StreamsBuilder, _say: Say) -> None:
     both = one.cogroup(lambda _k, v, known: f"{known}1{first(v)}")
     both = both.cogroup(two, lambda _k, v, known: f"{known}2{first(v)}")
     windowed = both.windowed_by(TimeWindows.of(ms(100), grace=ms(30)))
-    windowed.aggregate(nothing, Materialized(None, STRING, STRING)).to_stream().to("out")
+    options: Materialized[str, str] = Materialized(None, STRING, STRING, retention=timedelta(minutes=10))
+    windowed.aggregate(nothing, options).to_stream().to("out")

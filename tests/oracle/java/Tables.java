@@ -14,6 +14,7 @@ import org.apache.kafka.streams.kstream.Named;
 import org.apache.kafka.streams.kstream.TableJoined;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.WindowStore;
 
 /** Operations of tables, joins of tables, cogroup. */
 final class Tables {
@@ -162,7 +163,8 @@ final class Tables {
             one.<String>cogroup((k, v, aggregate) -> aggregate + "1" + Streams.first(v))
                     .cogroup(two, (k, v, aggregate) -> aggregate + "2" + Streams.first(v))
                     .windowedBy(TimeWindows.ofSizeAndGrace(Duration.ofMillis(100), Duration.ofMillis(30)))
-                    .aggregate(() -> "", Materialized.with(Serdes.String(), Serdes.String()))
+                    .aggregate(() -> "", Materialized.<String, String, WindowStore<Bytes, byte[]>>with(
+                            Serdes.String(), Serdes.String()).withRetention(Duration.ofMinutes(10)))
                     .toStream().to("out");
         });
     }

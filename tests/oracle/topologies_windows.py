@@ -57,7 +57,7 @@ def unlimited_count(builder: StreamsBuilder, _say: Say) -> None:
 
 
 def session_count(builder: StreamsBuilder, _say: Say) -> None:
-    texts(builder).group_by_key().windowed_by(SessionWindows.of(ms(40))).count().to_stream().to("out")
+    texts(builder).group_by_key().windowed_by(SessionWindows.of(ms(40), grace=ms(37))).count().to_stream().to("out")
 
 
 def session_count_with_serdes(builder: StreamsBuilder, _say: Say) -> None:

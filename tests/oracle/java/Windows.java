@@ -71,7 +71,7 @@ final class Windows {
 
     private static void sessions(Map<String, Oracle.Twin> twins) {
         twins.put("session_count", (builder, said) -> Streams.strings(builder)
-                .groupByKey().windowedBy(SessionWindows.ofInactivityGapWithNoGrace(ms(40)))
+                .groupByKey().windowedBy(SessionWindows.ofInactivityGapAndGrace(ms(40), ms(37)))
                 .count()
                 .toStream().to("out"));
         twins.put("session_count_with_serdes", (builder, said) -> Streams.strings(builder)

@@ -104,8 +104,9 @@ def compile_nodes(
                     below,
                     {**global_stores, **accessible},
                 )
-                process = operators[node.name].process
-                process = skipping(process, context) if skips_failures else process
+                process: Forward = operators[node.name].process
+                if skips_failures:
+                    process = skipping(process, context)
                 inlets[node.name] = entering(process, context) if accessible and node.name in retimed else process
     return CompiledNodes(
         operators,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -53,6 +54,9 @@ def _replay(chosen: list[dict[str, Any]], libraries: str) -> list[dict[str, Any]
 def _golden(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> dict[str, Any]:
     (structure,) = {json.dumps([result["describe"], result["internal_topics"]]) for _, result in pairs}
     describe, internal_topics = json.loads(structure)
+    describe = re.sub(
+        r"\(extractor class: .*\)", "(extractor class: a lambda)", describe
+    )  # its name changes every time
     return {
         "kafka_streams": VERSION,
         "describe": describe,

@@ -5,7 +5,7 @@ They stand in one module because each makes the others. Bodies only append steps
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from pipeline.dsl import tables
@@ -158,7 +158,8 @@ class KStream(Generic[K, V]):
             state_stores: Names of stores added by `StreamsBuilder.add_state_store`.
             named: Name of the node.
         """
-        name = self._plan.processor_name("KSTREAM-PROCESSOR-", name_of(named))
+        # The one operation whose name, if given, does not use up a number (`KStreamImpl.process`).
+        name = name_of(named) or self._plan.processor_name("KSTREAM-PROCESSOR-")
         parent = self._node
 
         def write(topology: Topology) -> None:
@@ -520,6 +521,8 @@ class KGroupedStream(Generic[K, V]):
     _value_serde: Serde[V] | None
     _name: str | None
     _repartition_required: bool
+    _repartitions: dict[str, str] = field(default_factory=dict, compare=False)
+    """Sources that read it back, by the name given to the grouping: its aggregations share the topic."""
 
     def count(self, materialized: Materialized[K, int] | None = None, *, named: Named | None = None) -> KTable[K, int]:
         """Number of records per key."""
@@ -605,10 +608,7 @@ class KGroupedStream(Generic[K, V]):
         """Write the aggregation, behind a repartition where keys may have changed; gives its sources."""
         parent, sources = self._node, self._sources
         if self._repartition_required:
-            prefix = self._name or store.name
-            keys = serde_of(self._key_serde, "keys", f"repartition topic {prefix}")
-            values = serde_of(self._value_serde, "values", f"repartition topic {prefix}")
-            parent = repartition(self._plan, parent, prefix, (keys, values))
+            parent = self._repartitioned(self._name or store.name)
             sources = frozenset({parent})
 
         def write(topology: Topology) -> None:
@@ -617,6 +617,18 @@ class KGroupedStream(Generic[K, V]):
 
         self._plan.steps.append(write)
         return sources
+
+    def _repartitioned(self, prefix: str) -> str:
+        """Source of the repartition topic; made once if the grouping was named (`GroupedStreamAggregateBuilder`)."""
+        if prefix in self._repartitions:
+            self._plan.counter += 3
+            return self._repartitions[prefix]
+        keys = serde_of(self._key_serde, "keys", f"repartition topic {prefix}")
+        values = serde_of(self._value_serde, "values", f"repartition topic {prefix}")
+        source = repartition(self._plan, self._node, prefix, (keys, values))
+        if prefix == self._name:
+            self._repartitions[prefix] = source
+        return source
 
 
 @dataclass(frozen=True, slots=True)

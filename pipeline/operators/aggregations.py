@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipeline.operators.forwarding import CachedForward
-from pipeline.operators.table_store import TableStore, forward_at
+from pipeline.operators.table_store import TableStore
 from pipeline.records import Change, ValueAndTimestamp
 from pipeline.windows import TimeWindows, UnlimitedWindows, Window, Windowed, end_of
 
@@ -90,7 +90,7 @@ class StreamAggregate:
             return
         self._put(key, None if new is None else _made(ValueAndTimestamp, (new, new_timestamp)))
         if not self._holds_back:
-            forward_at(self._context, key, Change(new, old), new_timestamp, headers)
+            self._context.forward(key, Change(new, old), new_timestamp, headers)
 
     def _replaced(self, key: Any) -> Any:
         """What an update replaces: of a key's first one, the aggregate of nothing.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipeline.operators.table_store import TableStore, forward_at
+from pipeline.operators.table_store import TableStore
 from pipeline.records import Change, ValueAndTimestamp
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class TableTableJoin:
             other, timestamp = found.value, max(timestamp, found.timestamp)
         new = self._side.result(value.new, other)
         old = self._side.result(value.old, other) if self._send_old_values else None
-        forward_at(self._context, key, Change(new, old, value.is_latest), timestamp, headers)
+        self._context.forward(key, Change(new, old, value.is_latest), timestamp, headers)
 
     def close(self) -> None:
         """Nothing to release."""

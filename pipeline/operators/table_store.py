@@ -16,17 +16,6 @@ if TYPE_CHECKING:
     from pipeline.records import Headers, VersionedRecord
 
 
-def forward_at(context: OperatorContext, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-    """Forward at a timestamp that may not be the current record's.
-
-    Stores downstream date deletions by the current record, so it must be current there (`ProcessorContextImpl.forward`).
-    """
-    if timestamp == context.timestamp:
-        context.forward(key, value, timestamp, headers)
-    else:
-        context.forward_as(context.record_metadata, key, value, timestamp, headers)
-
-
 class TableStore:
     """Applies updates to the store of a table and forwards them (`KeyValueStoreWrapper`, `TimestampedTupleForwarder`).
 
@@ -74,11 +63,11 @@ class TableStore:
             return
         self._store.put(key, None if new is None else ValueAndTimestamp(new, timestamp))
         if not self.holds_back:
-            forward_at(self._context, key, Change(new, old if self._send_old_values else None), timestamp, headers)
+            self._context.forward(key, Change(new, old if self._send_old_values else None), timestamp, headers)
 
     def _update_versioned(self, key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
         valid_to = self._store.put(key, new, timestamp)
         if valid_to != PUT_RETURN_CODE_NOT_PUT:
             is_latest = valid_to == PUT_RETURN_CODE_VALID_TO_UNDEFINED
             change = Change(new, old if self._send_old_values else None, is_latest)
-            forward_at(self._context, key, change, timestamp, headers)
+            self._context.forward(key, change, timestamp, headers)

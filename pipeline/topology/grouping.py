@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.topology.nodes import Node, ProcessorNode, SourceNode, SubTopology
+from pipeline.topology.nodes import Node, ProcessorNode, SubTopology
 
 if TYPE_CHECKING:
     from pipeline.topology.topology import Topology
@@ -13,19 +13,18 @@ if TYPE_CHECKING:
 def group_ids(topology: Topology) -> tuple[dict[str, int], dict[str, int]]:
     """Number the groups of connected nodes.
 
-    Groups are numbered by their first member: all sources first, by name, then all other nodes, by name
-    (`InternalTopologyBuilder.makeNodeGroups`). The sources of global stores count as well.
+    Groups are numbered by their first member, in the order in which nodes were added
+    (`InternalTopologyBuilder.makeNodeGroups`). Those of global stores count as well.
 
     Returns:
         Node name to group id, and global store name to group id.
     """
     root = _connected_roots(topology)
     global_sources = {g.source.name: g.store.name for g in topology.global_stores}
-    sources = [name for name, node in topology.nodes.items() if isinstance(node, SourceNode)]
-    others = topology.nodes.keys() - set(sources)
     number: dict[str, int] = {}
-    for name in [*sorted([*sources, *global_sources]), *sorted(others)]:
-        number.setdefault(root.get(name, name), len(number))
+    for name in topology.node_order:
+        if name in root or name in global_sources:
+            number.setdefault(root.get(name, name), len(number))
     nodes = {name: number[root[name]] for name in topology.nodes}
     return nodes, {store: number[source] for source, store in global_sources.items()}
 

@@ -1,4 +1,4 @@
-"""The twins are no tests, and some import names that are not there yet: they are imported by test_oracle.py alone."""
+"""The twins are no tests."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import pipeline
 from pipeline import STRING, StreamsBuilder, ValueAndTimestamp
 from pipeline.runtime.layout import plan_layout
 from pipeline.testing import TopologyTestDriver
@@ -30,16 +29,16 @@ if TYPE_CHECKING:
 
 APPLICATION = "oracle"
 MODULES = {
-    "streams": ("tests.oracle.topologies", "KStream"),
-    "windows": ("tests.oracle.topologies_windows", "SessionWindows"),
-    "suppress": ("tests.oracle.topologies_suppress", "Suppressed"),
-    "joins": ("tests.oracle.topologies_joins", "JoinWindows"),
-    "branches": ("tests.oracle.topologies_branches", "Branched"),
-    "tables": ("tests.oracle.topologies_tables", "KGroupedTable"),
-    "cogroup": ("tests.oracle.topologies_cogroup", "CogroupedKStream"),
-    "foreign_keys": ("tests.oracle.topologies_foreign_keys", "TableJoined"),
+    "streams": "topologies",
+    "windows": "topologies_windows",
+    "suppress": "topologies_suppress",
+    "joins": "topologies_joins",
+    "branches": "topologies_branches",
+    "tables": "topologies_tables",
+    "cogroup": "topologies_cogroup",
+    "foreign_keys": "topologies_foreign_keys",
 }
-"""Where the topologies of a group are, and the public name without which the group cannot run."""
+"""Where the topologies of a group are."""
 JOIN_STORE = re.compile(r"((JOIN|OUTER)(THIS|OTHER)-\d{10}|(this|other)-join)-store-changelog$")
 """Changelogs of the stores that keep one stream for the other."""
 
@@ -49,10 +48,8 @@ NO_HEADERS = re.compile("SUBSCRIPTION-STATE-STORE|subscription-store")
 
 def cases() -> Iterator[Any]:
     for group, names in TOPICS.items():
-        module, needed = MODULES[group]
-        if hasattr(pipeline, needed):
-            twins = importlib.import_module(module)
-            yield from (pytest.param(name, getattr(twins, name), id=name) for name in names)
+        twins = importlib.import_module(f"tests.oracle.{MODULES[group]}")
+        yield from (pytest.param(name, getattr(twins, name), id=name) for name in names)
 
 
 CASES = list(cases())

@@ -25,7 +25,7 @@ AT_LEAST_ONCE = "at_least_once"
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _SECRET = re.compile(r"password|secret|token|jaas|private|\.pem", re.IGNORECASE)
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
-_PREFIXES = ("consumer.", "producer.", "topic.")
+_PREFIXES = ("client.tag.", "consumer.", "producer.", "topic.")
 _EOS_COMMIT_INTERVAL_MS = 100
 
 
@@ -44,7 +44,17 @@ class StreamsConfig:
         replication_factor: Of internal topics; -1 for the brokers' default.
         deserialization_exception_handler: `fail` or `continue`.
         processing_exception_handler: `fail` or `continue`.
-        consumer: Client properties of consumers (`consumer.` prefix).
+        uncaught_exception_handler: What a worker does when a stream process fails: `shutdown_client` ends this instance,
+            `replace_thread` starts another process, `shutdown_application` ends all instances.
+        num_stream_threads: Stream processes per worker instance.
+        num_standby_replicas: Copies of each task's state on other instances, ready to take over.
+        max_warmup_replicas: How many tasks may warm up elsewhere at a time before they move there.
+        acceptable_recovery_lag: With at most so many changelog records missing, an instance may take a task over.
+        rack_aware_assignment_tags: Client tags in whose values the copies of a state should differ.
+        client_tag: What this instance is called by those tags (`client.tag.` prefix).
+        max_poll_interval_ms: A stream process that is silent for longer is replaced.
+        consumer: Client properties of consumers (`consumer.` prefix); `session.timeout.ms`, `heartbeat.interval.ms` and
+            `group.instance.id` are those of the membership.
         producer: Client properties of producers (`producer.` prefix).
         topic: Settings of internal topics (`topic.` prefix).
     """
@@ -59,6 +69,14 @@ class StreamsConfig:
     replication_factor: int = -1
     deserialization_exception_handler: str = "fail"
     processing_exception_handler: str = "fail"
+    uncaught_exception_handler: str = "shutdown_client"
+    num_stream_threads: int = 1
+    num_standby_replicas: int = 0
+    max_warmup_replicas: int = 2
+    acceptable_recovery_lag: int = 10_000
+    rack_aware_assignment_tags: tuple[str, ...] = ()
+    client_tag: Mapping[str, str] = field(default_factory=dict)
+    max_poll_interval_ms: int = 300_000
     consumer: Mapping[str, str] = field(default_factory=dict)
     producer: Mapping[str, str] = field(default_factory=dict)
     topic: Mapping[str, str] = field(default_factory=dict)
@@ -235,14 +253,14 @@ def streams_config(path: Path, where: str, table: Mapping[str, Any], guarantee: 
     Raises:
         ConfigError: If one is unknown, or its value impossible.
     """
-    known = {_dotted(f.name): f.name for f in fields(StreamsConfig) if f.name not in {"consumer", "producer", "topic"}}
+    known = {_dotted(f.name): f.name for f in fields(StreamsConfig) if f"{_dotted(f.name)}." not in _PREFIXES}
     given: dict[str, Any] = {}
     if guarantee == EXACTLY_ONCE:
         given["commit_interval_ms"] = _EOS_COMMIT_INTERVAL_MS
     for key, value in table.items():
         prefix = next((p for p in _PREFIXES if key.startswith(p)), None)
         if prefix is not None:
-            given.setdefault(prefix[:-1], {})[key[len(prefix) :]] = str(value)
+            given.setdefault(_underscored(prefix[:-1]), {})[key[len(prefix) :]] = str(value)
             continue
         if key not in known:
             message = f"{path}: unknown setting {where}.{key}"
@@ -260,18 +278,32 @@ _HANDLERS = {
     "LogAndContinueProcessingExceptionHandler": "continue",
 }
 
-_LOWEST = {"max.task.idle.ms": -1, "replication.factor": -1, "commit.interval.ms": 0, "statestore.cache.max.bytes": 0}
+_LOWEST = {
+    "acceptable.recovery.lag": 0,
+    "commit.interval.ms": 0,
+    "max.task.idle.ms": -1,
+    "num.standby.replicas": 0,
+    "replication.factor": -1,
+    "statestore.cache.max.bytes": 0,
+}
+
+
+_UNCAUGHT = {name: name for name in ("shutdown_client", "replace_thread", "shutdown_application")}
 
 
 def _checked(path: Path, where: str, key: str, value: Any) -> Any:
     if key.endswith("exception.handler"):
-        if value not in _HANDLERS:
+        allowed = _UNCAUGHT if key == "uncaught.exception.handler" else _HANDLERS
+        if value not in allowed:
             message = f"{path}: {where} is {value!r}"
-            raise ConfigError(message, hint=f"Allowed: {', '.join(_HANDLERS)}")
-        return _HANDLERS[value]
+            raise ConfigError(message, hint=f"Allowed: {', '.join(allowed)}")
+        return allowed[value]
     if key == "state.dir":
         _check_type(path, where, value, str)
         return value
+    if key == "rack.aware.assignment.tags":
+        _check_type(path, where, value, list)
+        return tuple(map(str, value))
     _check_type(path, where, value, int)
     lowest = _LOWEST.get(key, 1)
     if isinstance(value, bool) or value < lowest:
@@ -282,6 +314,10 @@ def _checked(path: Path, where: str, key: str, value: Any) -> Any:
 
 def _dotted(name: str) -> str:
     return name.replace("_", ".")
+
+
+def _underscored(name: str) -> str:
+    return name.replace(".", "_")
 
 
 def _check_keys(path: Path, where: str, table: Mapping[str, Any], allowed: Iterable[str]) -> None:

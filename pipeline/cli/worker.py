@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import signal
+from dataclasses import replace
+from pathlib import Path  # noqa: TC003 - typer reads the annotation
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,35 +13,60 @@ import typer
 from pipeline.cli.project import settings_of
 
 if TYPE_CHECKING:
+    from pipeline.hosting.application import Application
     from pipeline.records import TopicPartition
-    from pipeline.worker.worker import WorkerState
+    from pipeline.worker.states import WorkerState, WorkerSummary
 
-
-_COLLECTED_AFTER = 50_000
-"""Python looks for cycles after so many new objects. Records make none; its default of 700 costs a quarter of reading them."""
+_RESTORE_LINES = 100_000
+"""Records between two lines about a restore."""
 
 
 def worker(
     context: typer.Context,
     app: Annotated[str, typer.Argument(help="The application's name in streams.toml.")],
     version: Annotated[str | None, typer.Option(help="Which version; the live one if left out.")] = None,
+    state_dir: Annotated[
+        Path | None, typer.Option(help="Local state; each instance on a machine needs a directory of its own.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Stream processes; num.stream.threads if left out.")
+    ] = None,
     *,
     until_caught_up: Annotated[
-        bool, typer.Option("--until-caught-up", help="Stop once all that is in the topics is processed.")
+        bool, typer.Option("--until-caught-up", help="Run all tasks alone, and stop once everything is processed.")
     ] = False,
 ) -> None:
-    """Run an application until it is told to stop (Ctrl-C or SIGTERM)."""
-    from pipeline.worker.worker import Worker  # noqa: PLC0415 - engines load where they are used
-
-    running = Worker(
-        settings_of(context).live_application(app, version), on_state=_show_state, on_restore=_show_restore
-    )
-    gc.set_threshold(_COLLECTED_AFTER)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: running.stop())
-    summary = running.run(until_caught_up=until_caught_up)
+    """Run an instance of an application until it is told to stop (Ctrl-C or SIGTERM); instances share the tasks."""
+    application = settings_of(context).live_application(app, version)
+    if state_dir is not None:
+        application = replace(application, state_directory=state_dir.resolve())
+    if threads is not None:
+        streams = replace(application.config.streams, num_stream_threads=threads)
+        application = replace(application, config=replace(application.config, streams=streams))
+    summary = _alone(application) if until_caught_up else _in_group(application)
     dropped = ", ".join(f"{reason}: {count}" for reason, count in sorted(summary.dropped.items())) or "none"
     typer.echo(f"{summary.processed} records processed in {summary.commits} commits; dropped: {dropped}")
+
+
+def _alone(application: Application) -> WorkerSummary:
+    from pipeline.worker.stream_process import COLLECTED_AFTER  # noqa: PLC0415 - engines load where they are used
+    from pipeline.worker.worker import Worker  # noqa: PLC0415 - as above
+
+    gc.set_threshold(COLLECTED_AFTER)
+    running = Worker(application, on_state=_show_state, on_restore=_show_restore)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: running.stop())
+    return running.run(until_caught_up=True)
+
+
+def _in_group(application: Application) -> WorkerSummary:
+    from pipeline.releases.build import build_topology  # noqa: PLC0415 - as above
+    from pipeline.worker.supervisor import Supervisor  # noqa: PLC0415 - as above
+
+    supervisor = Supervisor(application, build_topology, on_state=_show_state)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: supervisor.stop())
+    return supervisor.run()
 
 
 def _show_state(state: WorkerState) -> None:
@@ -47,5 +74,5 @@ def _show_state(state: WorkerState) -> None:
 
 
 def _show_restore(changelog: TopicPartition, done: int, expected: int) -> None:
-    if done == expected or done % 100_000 < 10_000:  # noqa: PLR2004 - a line now and then
+    if done == expected or done % _RESTORE_LINES < _RESTORE_LINES // 10:
         typer.echo(f"Restored {done} of {expected} offsets, now {changelog}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -109,21 +110,37 @@ class OwnedTask:
         assert self._task is not None, f"task {self.id} is not open"  # noqa: S101 - a host's own mistake
         return self._task
 
-    def open(self, on_restore: Callable[[TopicPartition, int, int], None] | None = None) -> None:
+    @property
+    def dropped(self) -> Counter[str]:
+        """Records that were not processed, by reason; none while the task is not open."""
+        return self._task.dropped if self._task is not None else Counter()
+
+    def position(self) -> int:
+        """Changelog offsets that are applied to the local state, summed up."""
+        return sum(self._backend.positions().values()) if self._backend is not None else 0
+
+    def open(
+        self,
+        on_restore: Callable[[TopicPartition, int, int], None] | None = None,
+        state: StateBackend | None = None,
+    ) -> None:
         """Take the task over and bring its state to the committed point.
 
         Args:
             on_restore: Called with changelog, records so far and records expected, as the restore proceeds.
+            state: Its local state, if a standby has it open; this task closes it from now on.
 
         Raises:
             BrokerError: If the brokers do not answer.
             StateError: If the local state is in use by another process.
         """
+        self._backend = state
         self._producer = producer = self._new_producer()
         self.committed = self._admin.committed(self._application.id, self.inputs)
         self._own_commits = [{tp: committed.offset for tp, committed in self.committed.items()}]
         directory = self._application.directory / str(self.id)
-        self._backend = backend = open_backend(self._application.sub_topology(self.id.sub_topology), directory)
+        backend = state or open_backend(self._application.sub_topology(self.id.sub_topology), directory)
+        self._backend = backend
         self._task = task = self._new_task(backend, producer)
         self.restored_records = restore(
             task, backend, self._admin, self._application.kafka, self._own_commits[-1], on_restore or _silently

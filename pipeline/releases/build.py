@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pipeline.config import load_attribute
 from pipeline.dsl.builder import StreamsBuilder
 
 if TYPE_CHECKING:
-    from pipeline.spark.work import Job
+    from pipeline.config import AppConfig
     from pipeline.topology.topology import Topology
 
 
-def build_topology(job: Job) -> Topology:
+class VersionedJob(Protocol):
+    """What says which topology to build: a `Job` of a bounded run, or a `StreamJob` of a worker."""
+
+    @property
+    def config(self) -> AppConfig:
+        """The application."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """Which version of it."""
+        ...
+
+
+def build_topology(job: VersionedJob) -> Topology:
     """The topology of a job's application and version.
 
     Raises:

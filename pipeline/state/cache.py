@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pipeline.state.api import CachedUpdate
 
@@ -17,18 +17,13 @@ ENTRY_OVERHEAD_BYTES = 200
 """What an entry costs beside its serialized key and value: the objects around them, measured with sys.getsizeof."""
 
 
-class Dirty(NamedTuple):
-    """The last update of a key that was not flushed yet."""
-
-    key: Any
-    timestamp: int
-    headers: Headers
-    metadata: RecordMetadata | None
+Dirty: TypeAlias = "tuple[Any, int, Headers, RecordMetadata | None]"
+"""The last update of a key that was not flushed yet: key, timestamp (ms), headers, and where it came from."""
 
 
 def stored_time(value: Any, dirty: Dirty) -> int:
     """The value's own timestamp; a deletion has that of the record that caused it (`TimestampedCacheFlushListener`)."""
-    time: int = dirty.timestamp if value is None else value.timestamp
+    time: int = dirty[1] if value is None else value.timestamp
     return time
 
 
@@ -64,18 +59,18 @@ class UpdateCache:
         """Write the dirty values to the store, and tell the listener about each."""
         dirty, self.dirty = self.dirty, {}
         for store_key, last in dirty.items():
+            key, updated, headers, metadata = last
             value = self.values[store_key]
             old_data = self.stored(store_key) if value is None or self._send_old_values else None
             if value is None and old_data is None:
                 continue  # came and went within one commit: nobody has heard of it
             data = None if value is None else self.codec.encode(value)
-            self.put(store_key, data, last.timestamp)
+            self.put(store_key, data, updated)
             if data is not None:
                 self._entry_bytes = len(store_key) + len(data) + ENTRY_OVERHEAD_BYTES
             if self._listener is not None:
                 old = self.codec.decode(old_data) if old_data is not None and self._send_old_values else None
-                timestamp = self.time_of(value, last)
-                update = CachedUpdate(last.key, value, old, timestamp, last.headers, last.metadata)
+                update = CachedUpdate(key, value, old, self.time_of(value, last), headers, metadata)
                 self._listener(update)
 
     def encoded_dirty(self) -> dict[bytes, bytes | None]:

@@ -74,7 +74,7 @@ class SessionStateStore:
             self._write(store_key, None if value is None else self._codec.encode(value), context.timestamp)
             return
         cache.values[store_key] = value
-        cache.dirty[store_key] = Dirty(session, context.timestamp, context.headers, context.record_metadata)
+        cache.dirty[store_key] = (session, context.timestamp, context.headers, context.record_metadata)
 
     def remove(self, session: Windowed[Any]) -> None:
         """Delete a session."""
@@ -199,7 +199,7 @@ def _end_of(store_key: bytes) -> int:
 
 def _session_end(_value: Any, dirty: Dirty) -> int:
     """Updates of sessions are forwarded with the session's end (`SessionCacheFlushListener`)."""
-    end: int = dirty.key.window.end
+    end: int = dirty[0].window.end
     return end
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from pipeline.state.cache import ENTRY_OVERHEAD_BYTES, Dirty, UpdateCache
+from pipeline.state.cache import ENTRY_OVERHEAD_BYTES, UpdateCache
 from pipeline.state.codec import codec_of
 from pipeline.state.key_value import CLEAN_CACHE_BYTES
 from pipeline.state.segments import Segments
@@ -74,8 +74,7 @@ class WindowStateStore:
             self._write(store_key, data, context.timestamp)
             return
         cache.values[store_key] = value
-        last = ((key, window_start), context.timestamp, context.headers, context.record_metadata)
-        cache.dirty[store_key] = tuple.__new__(Dirty, last)  # half the time of a call
+        cache.dirty[store_key] = (key, window_start), context.timestamp, context.headers, context.record_metadata
 
     def fetch(self, key: Any, time: int) -> Any:
         """The value of the window that starts at `time`, or None."""

@@ -81,9 +81,9 @@ def assign(instances: Collection[Instance], tasks: Mapping[TaskId, bool], config
     everyone = sorted(instances, key=lambda instance: instance.id)
     ends = _ends(everyone)
     stateful = sorted(task for task, has_state in tasks.items() if has_state)
-    wanted = _balanced(everyone, stateful, Counter())
+    wanted = spread(everyone, stateful, Counter())
     active, warm_up = _only_caught_up(everyone, wanted, ends, config)
-    active |= _balanced(everyone, sorted(tasks.keys() - set(stateful)), Counter(wanted.values()))
+    active |= spread(everyone, sorted(tasks.keys() - set(stateful)), Counter(wanted.values()))
     standby = _standbys(everyone, stateful, active, warm_up, config)
     return {
         instance.id: Plan(
@@ -126,8 +126,17 @@ def _ends(instances: Iterable[Instance]) -> dict[TaskId, int]:
     return ends
 
 
-def _balanced(instances: list[Instance], tasks: list[TaskId], load: Counter[str]) -> dict[TaskId, str]:
-    """Tasks to instances in proportion to capacity, with as few moves as that allows; `load` is what they have already."""
+def spread(instances: list[Instance], tasks: list[TaskId], load: Counter[str]) -> dict[TaskId, str]:
+    """Tasks to instances in proportion to capacity, with as few moves as that allows.
+
+    Args:
+        instances: Everybody who is there; at least one.
+        tasks: What to distribute.
+        load: How many other tasks each instance has already.
+
+    Returns:
+        Instance id by task.
+    """
     room = _quotas(instances, len(tasks), load, Counter(i.id for i in instances for t in tasks if t in i.active))
     owner: dict[TaskId, str] = {}
 

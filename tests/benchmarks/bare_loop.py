@@ -23,6 +23,7 @@ def main(servers: str, group: str, source: str, target: str, guarantee: str, com
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
+            "fetch.queue.backoff.ms": 5,  # else it waits for a second whenever it has read far ahead
         }
     )
     settings = {
@@ -41,7 +42,8 @@ def main(servers: str, group: str, source: str, target: str, guarantee: str, com
     signal.signal(signal.SIGTERM, lambda number, _frame: stopping.append(number))
     last_commit, has_progress = time.monotonic(), False
     while not stopping:
-        messages = consumer.consume(BATCH, 0.02)
+        messages = consumer.consume(1, 0.1)
+        messages += consumer.consume(BATCH, 0)
         process(messages, producer, target)
         has_progress |= bool(messages)
         if has_progress and time.monotonic() - last_commit >= commit_interval_ms / 1000:

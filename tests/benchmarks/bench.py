@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import tempfile
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,8 +42,8 @@ class Bench:
         target, kafka = f"{name}.out", {"bootstrap.servers": self.servers}
         run = Run(row, guarantee, self.servers, name, SOURCE, target, self.directory / name, self.libraries)
         self.admin.create_topics([TopicSpec(target, PARTITIONS)])
-        with Side(side, run) as process:
-            measured = measure(process, Progress(kafka, run.group, partitions(SOURCE)), self.records)
+        with Side(side, run) as process, closing(Progress(kafka, run.group, partitions(SOURCE))) as progress:
+            measured = measure(process, progress, self.records)
         if result(self.admin, kafka, row, target) != expected:
             message = f"{name} wrote something else than expected"
             raise RuntimeError(message)

@@ -1,0 +1,163 @@
+"""Copies of other instances' state, kept up to date so that their tasks can be taken over without a restore."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pipeline.errors import RangeError
+from pipeline.hosting.task_state import open_backend
+from pipeline.kafka.consumer import RecordConsumer
+from pipeline.runtime.ports import Ports
+from pipeline.runtime.task import Task
+
+if TYPE_CHECKING:
+    from pipeline.hosting.application import Application
+    from pipeline.kafka.admin import Admin
+    from pipeline.records import Headers, TaskId, TopicPartition
+    from pipeline.runtime.layout import Layout
+    from pipeline.runtime.ports import Clock
+    from pipeline.state.api import StateBackend
+
+_RECORDS_PER_POLL = 10_000
+
+
+class _Nowhere:
+    """The collector of a task that only restores: it sends nothing."""
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers,
+        partition: int | None,
+    ) -> None:
+        """Never called: a standby processes nothing."""
+        raise AssertionError(topic, key, value, timestamp, headers, partition)
+
+    def partitions(self, topic: str) -> int:
+        """Never called either."""
+        raise AssertionError(topic)
+
+
+@dataclass(slots=True)
+class _Standby:
+    task: Task
+    backend: StateBackend
+    positions: dict[TopicPartition, int]
+
+
+class StandbyTasks:
+    """Follows the changelogs of tasks that run elsewhere (`StandbyTask`).
+
+    Args:
+        application: Whose tasks.
+        layout: Which inputs they have.
+        admin: Asks the brokers.
+        clock: What time it is.
+    """
+
+    def __init__(self, application: Application, layout: Layout, admin: Admin, clock: Clock) -> None:
+        """Follows nothing yet."""
+        self._application = application
+        self._layout = layout
+        self._admin = admin
+        self._clock = clock
+        self._standbys: dict[TaskId, _Standby] = {}
+        self._reader: dict[TopicPartition, _Standby] = {}
+        self._consumer = RecordConsumer(application.kafka, application.config.streams.consumer)
+
+    @property
+    def tasks(self) -> frozenset[TaskId]:
+        """The tasks that are followed."""
+        return frozenset(self._standbys)
+
+    def follow(self, task_id: TaskId) -> None:
+        """Open a task's local state and go on from where it stands.
+
+        Raises:
+            StateError: If another process has it open.
+            BrokerError: If brokers do not answer.
+        """
+        sub_topology = self._application.sub_topology(task_id.sub_topology)
+        backend = open_backend(sub_topology, self._application.directory / str(task_id))
+        spec = self._application.task_spec(task_id, self._layout.tasks[task_id])
+        task = Task(spec, Ports(_Nowhere(), backend, self._clock))
+        task.restore_starts()
+        self._standbys[task_id] = _Standby(task, backend, {})
+        self._read(self._standbys[task_id])
+
+    def release(self, task_id: TaskId) -> StateBackend:
+        """Stop following a task, and give its state to whoever is to run it, or to close it."""
+        standby = self._standbys.pop(task_id)
+        self._consumer.unassign(standby.positions)
+        for tp in standby.positions:
+            del self._reader[tp]
+        standby.task.close()
+        return standby.backend
+
+    def run_once(self, timeout_s: float) -> int:
+        """Apply what has been written since; gives the number of records.
+
+        Raises:
+            BrokerError: If the brokers refuse.
+        """
+        if not self._standbys:
+            return 0
+        try:
+            polled = self._consumer.poll(_RECORDS_PER_POLL, timeout_s)
+        except RangeError:  # a changelog was cut off below the local position: what is left of it is the truth
+            self._start_over()
+            return 0
+        applied = 0
+        for tp, records in polled.records.items():
+            if tp in self._reader:
+                standby = self._reader[tp]
+                standby.positions[tp] = records[-1].offset + 1
+                standby.task.restore(tp, records, standby.positions[tp])
+                applied += len(records)
+        for tp, end in polled.ends.items():
+            if tp in self._reader:
+                self._reader[tp].positions[tp] = max(self._reader[tp].positions[tp], end)
+        return applied
+
+    def positions(self) -> dict[TaskId, int]:
+        """Changelog offsets applied, summed up, per task."""
+        return {task_id: sum(standby.positions.values()) for task_id, standby in self._standbys.items()}
+
+    def lags(self) -> dict[TaskId, int]:
+        """How many offsets are missing, per task.
+
+        Raises:
+            BrokerError: If brokers do not answer.
+        """
+        ends = self._admin.end_offsets(self._reader)
+        return {
+            task_id: sum(max(ends[tp] - position, 0) for tp, position in standby.positions.items())
+            for task_id, standby in self._standbys.items()
+        }
+
+    def close(self) -> None:
+        """Stop following anything. Idempotent."""
+        for task_id in list(self._standbys):
+            self.release(task_id).close()
+        self._consumer.close()
+
+    def _read(self, standby: _Standby) -> None:
+        """Go on after what the local state has, or from the beginning if it is of another history than the changelog."""
+        known = standby.backend.positions()
+        starts = {tp: known.get(tp, 0) for tp in standby.task.changelogs.values()}
+        first, last = self._admin.beginning_offsets(starts), self._admin.end_offsets(starts)
+        if any(start > last[tp] or 0 < start < first[tp] for tp, start in starts.items()):
+            standby.backend.wipe()
+            starts = dict.fromkeys(starts, 0)
+        standby.positions = {tp: max(start, first[tp]) for tp, start in starts.items()}
+        self._reader |= dict.fromkeys(standby.positions, standby)
+        self._consumer.assign(standby.positions)
+
+    def _start_over(self) -> None:
+        for standby in self._standbys.values():
+            self._consumer.unassign(standby.positions)
+            self._read(standby)

@@ -1,0 +1,176 @@
+"""Membership in a consumer group whose members are given plans instead of partitions.
+
+librdkafka has no assignor of one's own, so this one thing is kafka-python's: join, heartbeat, leave. It never reads a record.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import queue
+from typing import TYPE_CHECKING, Any
+
+from kafka import KafkaConsumer
+from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, RebalanceProtocol
+from kafka.errors import KafkaConfigurationError, KafkaError
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+
+from pipeline.errors import BrokerError, ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+_PROTOCOL_VERSION = 3
+_NAMES = {
+    "bootstrap.servers": "bootstrap_servers",
+    "security.protocol": "security_protocol",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.mechanisms": "sasl_mechanism",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.key.password": "ssl_password",
+    "ssl.endpoint.identification.algorithm": "ssl_check_hostname",
+}
+"""librdkafka's properties that matter for a connection, by their names in kafka-python."""
+
+logging.getLogger("kafka").setLevel(logging.ERROR)  # its chatter at every rebalance says nothing a plan does not
+
+
+class _PlanAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-python asks for its own class
+    """Carries bytes both ways: what each member says of itself to the leader, and the leader's plans back.
+
+    Its methods run on the library's network thread and must not block.
+    """
+
+    name = "millrace"
+
+    def __init__(
+        self,
+        describe: Callable[[], bytes],
+        assign: Callable[[Mapping[str, bytes]], Mapping[str, bytes]],
+        plans: queue.SimpleQueue[bytes],
+    ) -> None:
+        self._describe = describe
+        self._assign = assign
+        self._plans = plans
+        self._count = itertools.count()
+
+    def supported_protocols(self) -> list[Any]:
+        return [RebalanceProtocol.EAGER]  # there are no partitions to give up: the plan itself is cooperative
+
+    def metadata(self, topics: Collection[str]) -> Any:
+        """The broker starts a rebalance only for a follower whose bytes differ: the count makes them."""
+        said = next(self._count).to_bytes(8, "big") + self._describe()
+        return ConsumerProtocolSubscription(
+            version=_PROTOCOL_VERSION, topics=sorted(topics), user_data=said, owned_partitions=[]
+        )
+
+    def assign(self, _cluster: object, members: Collection[Any]) -> dict[str, Any]:
+        said = {member.member_id: bytes(member.metadata.user_data)[8:] for member in members}
+        plans = self._assign(said)
+        return {member: ConsumerProtocolAssignment(0, [], plan) for member, plan in plans.items()}
+
+    def on_assignment(self, assignment: Any, _generation: int) -> None:
+        self._plans.put(bytes(assignment.user_data or b""))
+
+
+class GroupMember:
+    """One member of a group.
+
+    Args:
+        kafka: Client properties, as librdkafka names them; those of the connection are used.
+        group_id: The group.
+        topics: Topics it subscribes to, for whoever describes the group; it reads none of them.
+        describe: What this member says of itself; asked for at every rebalance, from another thread.
+        assign: Makes a plan for each member out of what all say of themselves; called in the leader, from another thread.
+        session_timeout_ms: Without heartbeats for so long, a member counts as dead.
+        heartbeat_interval_ms: How often to send one; members hear of a rebalance with the next.
+        max_poll_interval_ms: A member that does not `poll` for so long leaves the group; it joins again with the next poll.
+        group_instance_id: Makes it a static member, whose restart nobody notices.
+
+    Raises:
+        ConfigError: If a property cannot be used.
+        BrokerError: If the brokers cannot be reached.
+    """
+
+    def __init__(
+        self,
+        kafka: Mapping[str, str],
+        group_id: str,
+        topics: Collection[str],
+        *,
+        describe: Callable[[], bytes],
+        assign: Callable[[Mapping[str, bytes]], Mapping[str, bytes]],
+        session_timeout_ms: int = 45_000,
+        heartbeat_interval_ms: int = 3_000,
+        max_poll_interval_ms: int = 300_000,
+        group_instance_id: str | None = None,
+    ) -> None:
+        """Joins with the first `poll`."""
+        self._plans: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._group_id = group_id
+        try:
+            self._consumer = KafkaConsumer(
+                **_connection(kafka),
+                group_id=group_id,
+                group_instance_id=group_instance_id,
+                partition_assignment_strategy=[_PlanAssignor(describe, assign, self._plans)],
+                session_timeout_ms=session_timeout_ms,
+                heartbeat_interval_ms=heartbeat_interval_ms,
+                max_poll_interval_ms=max_poll_interval_ms,
+                enable_auto_commit=False,
+                reconnect_backoff_max_ms=1_000,  # the default of 30 s outlasts sessions
+            )
+        except (KafkaConfigurationError, TypeError, AssertionError, ValueError) as error:
+            message = f"Cannot join group {group_id}: {error}"
+            raise ConfigError(message, hint="Check the [kafka] section.") from error
+        except KafkaError as error:
+            message = f"Cannot join group {group_id} at {kafka.get('bootstrap.servers')}: {error}"
+            raise BrokerError(message, retriable=True, hint="Check that the brokers run.") from error
+        self._consumer.subscribe(topics=sorted(topics))
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether another process has joined with the same `group_instance_id`: then this one is out for good."""
+        coordinator = self._consumer._coordinator  # noqa: SLF001 - the library tells nobody
+        return not coordinator._heartbeat_enabled and "stable" in str(coordinator.state).lower()  # noqa: SLF001
+
+    def poll(self, timeout_s: float) -> bytes | None:
+        """Take part in the group for a while; gives this member's plan if there is a new one.
+
+        Args:
+            timeout_s: How long; half a second or more, since a join that takes longer than a poll begins anew.
+
+        Raises:
+            BrokerError: If the brokers refuse. That they cannot be reached is no error here: the library reconnects.
+        """
+        try:
+            self._consumer.poll(timeout_ms=int(timeout_s * 1000))
+        except KafkaError as error:
+            message = f"Membership in group {self._group_id}: {error}"
+            raise BrokerError(message, retriable=bool(getattr(error, "retriable", False))) from error
+        newest = None
+        while not self._plans.empty():
+            newest = self._plans.get()
+        return newest
+
+    def rejoin(self) -> None:
+        """Say anew what there is to say, which starts a rebalance with the next `poll`."""
+        self._consumer._coordinator.request_rejoin()  # noqa: SLF001 - the library has no public way
+
+    def close(self) -> None:
+        """Leave the group; a static member stays in it until its session times out."""
+        self._consumer.close(autocommit=False, timeout_ms=3_000)
+
+
+def _connection(kafka: Mapping[str, str]) -> dict[str, Any]:
+    """The connection's properties in kafka-python's words."""
+    found: dict[str, Any] = {_NAMES[name]: value for name, value in kafka.items() if name in _NAMES}
+    if "ssl_check_hostname" in found:
+        found["ssl_check_hostname"] = found["ssl_check_hostname"] != "none"
+    if "security_protocol" in found:
+        found["security_protocol"] = found["security_protocol"].upper()
+    return found

@@ -1,0 +1,116 @@
+"""What the group's leader does: orders for every instance, out of what all say of themselves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pipeline.records import TaskId
+from pipeline.worker.assignment import AssignmentConfig, Instance, Plan, assign, withhold
+from pipeline.worker.protocol import FORMAT, Introduction, Orders, task_ids, texts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Introduction).decode
+
+
+def give_orders(
+    said: Mapping[str, bytes], tasks: Mapping[TaskId, bool], config: AssignmentConfig, application_id: str
+) -> dict[str, bytes]:
+    """Orders per member, as bytes.
+
+    Args:
+        said: What each member says of itself, as bytes.
+        tasks: All tasks, and whether each has state.
+        config: Settings.
+        application_id: Named in refusals.
+    """
+    members = {member: _introduced(data) for member, data in said.items()}
+    refusals = _refusals(members, application_id)
+    admitted = {member: intro for member, intro in members.items() if intro is not None and member not in refusals}
+    plans = _plans(admitted.values(), tasks, config)
+    servers = {intro.instance: intro.server for intro in admitted.values() if intro.server}
+    shuts_down = any(intro.shuts_down for intro in admitted.values())
+    orders = {member: Orders(refusal=why) for member, why in refusals.items()}
+    for member, intro in admitted.items():
+        plan = plans[intro.instance]
+        orders[member] = Orders(
+            texts(plan.active),
+            texts(plan.standby),
+            texts(plan.warm_up),
+            _active_servers(plans, servers),
+            _standby_servers(plans, servers),
+            shuts_down=shuts_down,
+        )
+    return {member: _encode(order) for member, order in orders.items()}
+
+
+def _introduced(data: bytes) -> Introduction | None:
+    """None for members that speak another format, or none."""
+    try:
+        intro = _decode(data)
+    except msgspec.MsgspecError:
+        return None
+    return intro if intro.format == FORMAT else None
+
+
+def _refusals(members: Mapping[str, Introduction | None], application_id: str) -> dict[str, str]:
+    """Why members cannot take part: another topology than that of those who run tasks, or else of most; the same id twice."""
+    running = Counter(intro.fingerprint for intro in members.values() if intro is not None and intro.active)
+    present = running or Counter(intro.fingerprint for intro in members.values() if intro is not None)
+    prevailing = max(present, key=lambda print_: (present[print_], print_), default="")
+    seen: set[str] = set()
+    refusals = {}
+    for member, intro in sorted(members.items()):
+        if intro is None:
+            refusals[member] = (
+                f"Instances of {application_id} run another release of Millrace, with which this one cannot work"
+            )
+        elif intro.fingerprint != prevailing:
+            refusals[member] = (
+                f"Instances of {application_id} run another topology (fingerprint {prevailing}, "
+                f"this one has {intro.fingerprint}); a changed topology needs a version of its own"
+            )
+        elif intro.instance in seen:
+            refusals[member] = (
+                f"Another instance of {application_id} uses the same state directory (id {intro.instance})"
+            )
+        else:
+            seen.add(intro.instance)
+    return refusals
+
+
+def _plans(
+    introductions: Iterable[Introduction], tasks: Mapping[TaskId, bool], config: AssignmentConfig
+) -> dict[str, Plan]:
+    instances = [_instance(intro, tasks) for intro in introductions]
+    return withhold(assign(instances, tasks, config), instances) if instances else {}
+
+
+def _instance(intro: Introduction, tasks: Mapping[TaskId, bool]) -> Instance:
+    """What an instance says, as far as it is about tasks that exist."""
+    positions = {TaskId.parse(text): position for text, position in intro.positions.items()}
+    return Instance(
+        intro.instance,
+        max(1, intro.capacity),
+        intro.tags,
+        task_ids(intro.active) & tasks.keys(),
+        {task: position for task, position in positions.items() if task in tasks},
+    )
+
+
+def _active_servers(plans: Mapping[str, Plan], servers: Mapping[str, str]) -> dict[str, str]:
+    return {str(task): servers[owner] for owner, plan in plans.items() if owner in servers for task in plan.active}
+
+
+def _standby_servers(plans: Mapping[str, Plan], servers: Mapping[str, str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for owner, plan in plans.items():
+        if owner in servers:
+            for task in plan.standby:
+                found.setdefault(str(task), []).append(servers[owner])
+    return found

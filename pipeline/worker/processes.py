@@ -1,0 +1,198 @@
+"""The stream processes of one instance: started, told what to do, listened to, replaced when they die."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
+from typing import TYPE_CHECKING
+
+from pipeline.worker.assignment import Instance, spread
+from pipeline.worker.protocol import Command, Failed, Report, Stop, StreamJob, Take
+from pipeline.worker.stream_process import run_stream_process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from multiprocessing.connection import Connection
+    from multiprocessing.context import SpawnProcess
+
+    from pipeline.records import TaskId
+    from pipeline.topology.topology import Topology
+
+_SPAWN = multiprocessing.get_context("spawn")
+"""Forking a process that has threads (Kafka clients have) is unsafe."""
+_NOTHING = Report(frozenset(), frozenset(), {}, {}, 0, 0, {}, 0)
+
+
+@dataclass(slots=True)
+class StreamProcess:
+    """One process, as its supervisor sees it.
+
+    Args:
+        number: Names it within the instance, from 1.
+        process: The process.
+        pipe: To it and from it.
+        orders: What it was told to do: the last order, and those before it that it may still be carrying out.
+        report: What it said last.
+        heard_at: When that was (monotonic seconds).
+        failure: Its last word, if it failed.
+        lost: Tasks that another owner has taken over from it.
+    """
+
+    number: int
+    process: SpawnProcess
+    pipe: Connection
+    orders: list[Take] = field(default_factory=lambda: [Take(frozenset(), frozenset(), 0)])
+    report: Report = _NOTHING
+    heard_at: float = field(default_factory=time.monotonic)
+    failure: Failed | None = None
+    lost: frozenset[TaskId] = frozenset()
+
+    @property
+    def held(self) -> frozenset[TaskId]:
+        """Tasks that it has open, or may have."""
+        return self.report.standby.union(self.active, *(order.standby for order in self.orders))
+
+    @property
+    def active(self) -> frozenset[TaskId]:
+        """Tasks that it runs, or may run."""
+        return self.report.active.union(*(order.active for order in self.orders))
+
+    def hear(self, message: Report | Failed) -> None:
+        """Take note of what it says."""
+        self.heard_at = time.monotonic()
+        if isinstance(message, Failed):
+            self.failure = message
+            return
+        self.report = message
+        last = self.orders[-1]
+        if message.obeyed < last.number:
+            self.orders = [order for order in self.orders if order.number > message.obeyed]
+        elif message.active != last.active:  # another owner took tasks over
+            self.lost |= last.active - message.active
+            self.orders = [Take(message.active, message.standby, last.number)]
+        else:
+            self.orders = [last]
+
+    def order(self, active: frozenset[TaskId], standby: frozenset[TaskId]) -> None:
+        """Tell it what to do, unless it knows."""
+        last = self.orders[-1]
+        if (active, standby) != (last.active, last.standby):
+            self.orders.append(Take(active, standby, last.number + 1))
+            self.tell(self.orders[-1])
+
+    def tell(self, command: Command) -> None:
+        """Send a command; a process that is dead does not hear it."""
+        try:
+            self.pipe.send(command)
+        except (BrokenPipeError, ConnectionResetError, OSError):
+            return
+
+
+class StreamProcesses:
+    """All stream processes of an instance.
+
+    Args:
+        job: The application.
+        build: Builds the topology within a process; must be importable there.
+    """
+
+    def __init__(self, job: StreamJob, build: Callable[[StreamJob], Topology]) -> None:
+        """None is started."""
+        self._job = job
+        self._build = build
+        self._next_number = 1
+        self.all: list[StreamProcess] = []
+
+    def start(self, count: int) -> None:
+        """Start more of them."""
+        for _ in range(count):
+            ours, theirs = _SPAWN.Pipe()
+            process = _SPAWN.Process(
+                target=run_stream_process,
+                args=(self._job, self._build, theirs, logging.getLogger().level),
+                name=f"StreamProcess-{self._next_number}",
+            )
+            process.start()
+            theirs.close()
+            self.all.append(StreamProcess(self._next_number, process, ours))
+            self._next_number += 1
+
+    def listen(self, timeout_s: float) -> bool:
+        """Wait for reports; gives whether there were any."""
+        by_pipe = {stream.pipe: stream for stream in self.all}
+        heard = wait(list(by_pipe), timeout_s)
+        for pipe in heard:
+            stream = by_pipe[pipe]  # type: ignore[index] # what was waited for
+            try:
+                while stream.pipe.poll():
+                    stream.hear(stream.pipe.recv())
+            except (EOFError, ConnectionResetError, OSError):
+                stream.process.join(1.0)
+        return bool(heard)
+
+    def dead(self) -> list[StreamProcess]:
+        """Those that have ended; they are not listed any more."""
+        ended = [stream for stream in self.all if not stream.process.is_alive()]
+        self.all = [stream for stream in self.all if stream.process.is_alive()]
+        for stream in ended:
+            stream.pipe.close()
+        return ended
+
+    def distribute(self, active: frozenset[TaskId], standby: frozenset[TaskId]) -> None:
+        """Tell each process what it is to do; a task moves only after whoever holds it has let go of it."""
+        if not self.all:
+            return
+        runners = spread(self._holders(lambda stream: stream.report.active), sorted(active), Counter())
+        followers = spread(
+            self._holders(lambda stream: stream.report.standby), sorted(standby), Counter(runners.values())
+        )
+        for stream in self.all:
+            elsewhere = {task for other in self.all if other is not stream for task in other.held}
+            stream.order(
+                frozenset(task for task, name in runners.items() if name == str(stream.number)) - elsewhere,
+                frozenset(task for task, name in followers.items() if name == str(stream.number)) - elsewhere,
+            )
+
+    def silent(self, seconds: float) -> list[StreamProcess]:
+        """Those that have not reported for so long."""
+        return [stream for stream in self.all if time.monotonic() - stream.heard_at > seconds]
+
+    def stop(self, streams: Iterable[StreamProcess], timeout_s: float) -> None:
+        """Let processes commit and end; those that do not end in time are killed, which loses nothing that was committed."""
+        stopping = list(streams)
+        for stream in stopping:
+            stream.tell(Stop())
+        deadline = time.monotonic() + timeout_s
+        while any(stream.process.is_alive() for stream in stopping) and time.monotonic() < deadline:
+            self.listen(0.1)
+        for stream in stopping:
+            if stream.process.is_alive():
+                stream.process.kill()
+            stream.process.join()
+
+    def positions(self) -> Mapping[TaskId, int]:
+        """Changelog offsets applied, summed up, per task that is open."""
+        return {task: position for stream in self.all for task, position in stream.report.positions.items()}
+
+    def lags(self) -> Mapping[TaskId, int]:
+        """Records that are missing, per standby."""
+        return {task: lag for stream in self.all for task, lag in stream.report.lags.items()}
+
+    def active(self) -> frozenset[TaskId]:
+        """Tasks that some process runs, or may run."""
+        return frozenset(task for stream in self.all for task in stream.active)
+
+    def take_losses(self) -> frozenset[TaskId]:
+        """Tasks that other owners have taken over since the last call."""
+        lost = frozenset(task for stream in self.all for task in stream.lost)
+        for stream in self.all:
+            stream.lost = frozenset()
+        return lost
+
+    def _holders(self, held: Callable[[StreamProcess], frozenset[TaskId]]) -> list[Instance]:
+        """The processes as `spread` sees instances: whoever has a task open in any way is the best place for it."""
+        return [Instance(str(stream.number), 1, {}, held(stream), dict.fromkeys(stream.held, 1)) for stream in self.all]

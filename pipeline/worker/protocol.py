@@ -1,0 +1,160 @@
+"""What the parts of an elastic worker say to each other.
+
+Instances speak through the group's leader, in JSON (`Introduction`, `Orders`): other releases may be at the other end. A
+supervisor and its stream processes speak over a pipe of their own, in plain values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pipeline.records import TaskId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from pipeline.config import AppConfig
+
+FORMAT = 1
+"""Of introductions and orders; instances of another format are refused."""
+
+
+class Introduction(msgspec.Struct, frozen=True):
+    """What an instance says of itself when the group is rebalanced.
+
+    Args:
+        instance: Its id; survives restarts.
+        fingerprint: Of its topology: instances of another one cannot share its tasks.
+        capacity: Number of stream processes.
+        tags: Client tags.
+        active: The tasks it runs.
+        positions: Changelog offsets applied, summed up, per task of which it has state.
+        server: `host:port` where it answers queries; empty if nowhere.
+        shuts_down: Whether it asks the whole application to end.
+        format: Of this message.
+    """
+
+    instance: str
+    fingerprint: str
+    capacity: int
+    tags: dict[str, str] = {}
+    active: list[str] = []
+    positions: dict[str, int] = {}
+    server: str = ""
+    shuts_down: bool = False
+    format: int = FORMAT
+
+
+class Orders(msgspec.Struct, frozen=True):
+    """What the leader tells an instance.
+
+    Args:
+        active: Tasks to process.
+        standby: Tasks whose changelogs to follow.
+        warm_up: Those of the standbys that are to become active here.
+        servers: Where the active instance of each task answers queries.
+        standby_servers: Where its standbys do.
+        refusal: Why it cannot take part; then it has to end.
+        shuts_down: Whether the whole application is to end.
+        format: Of this message.
+    """
+
+    active: list[str] = []
+    standby: list[str] = []
+    warm_up: list[str] = []
+    servers: dict[str, str] = {}
+    standby_servers: dict[str, list[str]] = {}
+    refusal: str | None = None
+    shuts_down: bool = False
+    format: int = FORMAT
+
+
+def task_ids(texts: Iterable[str]) -> frozenset[TaskId]:
+    """Tasks, out of their text forms."""
+    return frozenset(map(TaskId.parse, texts))
+
+
+def texts(tasks: Iterable[TaskId]) -> list[str]:
+    """Text forms of tasks, in order."""
+    return [str(task) for task in sorted(tasks)]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamJob:
+    """What a stream process needs to build the application by itself.
+
+    Args:
+        config: The application.
+        version: Which version.
+        kafka: Client properties.
+        state_directory: Where local state of all applications is kept.
+        published: Public output topics that go elsewhere for now.
+    """
+
+    config: AppConfig
+    version: str
+    kafka: Mapping[str, str] = field(repr=False)
+    state_directory: Path
+    published: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """To a stream process: run these tasks and follow those; let go of all others. Orders are numbered, from 1."""
+
+    active: frozenset[TaskId]
+    standby: frozenset[TaskId]
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """To a stream process: process nothing for now, or go on."""
+
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """To a stream process: commit, let go of everything, and end."""
+
+
+Command = Take | Pause | Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """From a stream process, at least once per second.
+
+    Args:
+        active: Tasks it has taken over.
+        standby: Tasks whose changelogs it follows.
+        positions: Changelog offsets applied, summed up, per task.
+        lags: Records that are missing, per standby or restoring task.
+        processed: Records processed since it began.
+        commits: Commits since it began.
+        dropped: Records not processed, by reason.
+        obeyed: Number of the last order that is carried out.
+    """
+
+    active: frozenset[TaskId]
+    standby: frozenset[TaskId]
+    positions: Mapping[TaskId, int]
+    lags: Mapping[TaskId, int]
+    processed: int
+    commits: int
+    dropped: Mapping[str, int]
+    obeyed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """From a stream process, as its last word: an error that it cannot handle."""
+
+    kind: str
+    message: str
+    hint: str | None

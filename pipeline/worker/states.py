@@ -1,0 +1,56 @@
+"""Where a worker stands, and what it has done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from pipeline.errors import StreamsError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class WorkerState(Enum):
+    """Where a worker stands (`KafkaStreams.State`)."""
+
+    CREATED = "created"
+    REBALANCING = "rebalancing"
+    RUNNING = "running"
+    PENDING_SHUTDOWN = "pending-shutdown"
+    NOT_RUNNING = "not-running"
+    ERROR = "error"
+
+
+TRANSITIONS: Mapping[WorkerState, frozenset[WorkerState]] = {
+    WorkerState.CREATED: frozenset({WorkerState.REBALANCING, WorkerState.PENDING_SHUTDOWN}),
+    WorkerState.REBALANCING: frozenset({WorkerState.RUNNING, WorkerState.PENDING_SHUTDOWN, WorkerState.ERROR}),
+    WorkerState.RUNNING: frozenset({WorkerState.REBALANCING, WorkerState.PENDING_SHUTDOWN, WorkerState.ERROR}),
+    WorkerState.PENDING_SHUTDOWN: frozenset({WorkerState.NOT_RUNNING, WorkerState.ERROR}),
+    WorkerState.NOT_RUNNING: frozenset(),
+    WorkerState.ERROR: frozenset(),
+}
+"""The legal transitions; `rebalancing` is the time in which tasks are taken over and restored."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSummary:
+    """What a worker has done so far, in records; `dropped` by reason."""
+
+    processed: int
+    restored: int
+    commits: int
+    dropped: Mapping[str, int]
+
+
+def moved(old: WorkerState, new: WorkerState) -> WorkerState:
+    """The new state.
+
+    Raises:
+        StreamsError: If there is no way from the old one to it: a mistake of the worker's own.
+    """
+    if new not in TRANSITIONS[old]:
+        message = f"Worker cannot go from {old.value} to {new.value}"
+        raise StreamsError(message)
+    return new

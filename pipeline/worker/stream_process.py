@@ -1,0 +1,125 @@
+"""A stream process: a `Worker` in a process of its own, that does what its supervisor tells it.
+
+Python's threads are no parallelism: what is a stream thread in Kafka Streams is a process here. If the supervisor dies, the
+pipe between the two breaks, and the process lets go of its tasks and ends.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import signal
+import time
+from typing import TYPE_CHECKING
+
+from pipeline.errors import StreamsError
+from pipeline.hosting.application import Application
+from pipeline.worker.protocol import Command, Failed, Pause, Report, Stop, StreamJob, Take
+from pipeline.worker.running_tasks import RunningTasks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from multiprocessing.connection import Connection
+
+    from pipeline.topology.topology import Topology
+
+log = logging.getLogger(__name__)
+
+COLLECTED_AFTER = 50_000
+"""Python looks for cycles after so many new objects. Records make none; its default of 700 costs a quarter of reading them."""
+REPORT_SECONDS = 1.0
+"""How often it reports when nothing changes."""
+
+
+def run_stream_process(
+    job: StreamJob, build: Callable[[StreamJob], Topology], pipe: Connection, log_level: int
+) -> None:
+    """What the process does from its beginning to its end.
+
+    Args:
+        job: The application.
+        build: Builds its topology in this process.
+        pipe: Commands come in, reports go out.
+        log_level: What is logged, to the standard error output.
+    """
+    logging.basicConfig(level=log_level, format="%(asctime)s %(levelname)s %(processName)s %(name)s %(message)s")
+    gc.set_threshold(COLLECTED_AFTER)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # they reach the whole process group; the supervisor says what follows
+    try:
+        application = Application(job.config, job.version, build(job), job.kafka, job.state_directory, job.published)
+        _Obedience(application, pipe).run()
+    except StreamsError as error:
+        _last_word(pipe, Failed(type(error).__name__, error.message, error.hint))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        log.warning("the supervisor is gone: the stream process ends")
+
+
+class _Obedience:
+    """The loop: commands, a turn of the worker, a report now and then."""
+
+    def __init__(self, application: Application, pipe: Connection) -> None:
+        self._tasks = RunningTasks(
+            application, gives_up=True, on_restore=lambda _changelog, _done, _expected: self._report()
+        )
+        self._poll_seconds = application.config.streams.poll_ms / 1000
+        self._pipe = pipe
+        self._is_stopping = False
+        self._is_paused = False
+        self._reported: tuple[object, object] = (None, None)
+        self._next_report = 0.0
+        self._obeyed = 0
+
+    def run(self) -> None:
+        self._tasks.start()
+        try:
+            while not self._is_stopping:
+                waits = self._is_paused or not (self._tasks.active or self._tasks.standby)
+                while self._pipe.poll(self._poll_seconds if waits else 0):
+                    self._obey(self._pipe.recv())
+                    waits = False
+                if not self._is_stopping:
+                    if not self._is_paused:
+                        self._tasks.run_once()
+                    self._report()
+            self._tasks.take(frozenset(), frozenset())
+            self._report(always=True)
+        finally:
+            self._tasks.close()
+
+    def _obey(self, command: Command) -> None:
+        match command:
+            case Take(active, standby, number):
+                self._tasks.take(active, standby)
+                self._obeyed = number
+                self._next_report = 0.0
+            case Pause(paused):
+                self._is_paused = paused
+            case Stop():
+                self._is_stopping = True
+
+    def _report(self, *, always: bool = False) -> None:
+        holds = self._tasks.active, self._tasks.standby
+        now = time.monotonic()
+        if not always and holds == self._reported and now < self._next_report:
+            return
+        self._reported, self._next_report = holds, now + REPORT_SECONDS
+        summary = self._tasks.summary()
+        self._pipe.send(
+            Report(
+                *holds,
+                self._tasks.positions(),
+                self._tasks.lags(),
+                summary.processed,
+                summary.commits,
+                summary.dropped,
+                self._obeyed,
+            )
+        )
+
+
+def _last_word(pipe: Connection, failed: Failed) -> None:
+    try:
+        pipe.send(failed)
+    except (BrokenPipeError, ConnectionResetError):
+        log.warning("nobody is left to hear of it: %s", failed.message)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from pipeline.errors import BrokerError, RecordError, SerializationError, TaskError
-from pipeline.operators.process import UserProcessor
+from pipeline.operators.process import UserFixedKeyProcessor, UserProcessor
 from pipeline.partitioning import partition_for
 from pipeline.runtime.context import NodeContext
 from pipeline.runtime.layout import full_name
@@ -131,7 +131,8 @@ def below_retiming(sub: SubTopology, operators: Mapping[str, Operator]) -> froze
     found: set[str] = set()
     for node in sub.nodes:
         for parent in node.parents:
-            if parent in found or sub.store_access.get(parent) or isinstance(operators.get(parent), UserProcessor):
+            is_users = isinstance(operators.get(parent), UserProcessor | UserFixedKeyProcessor)
+            if parent in found or sub.store_access.get(parent) or is_users:
                 found.add(node.name)
     return frozenset(found)
 

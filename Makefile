@@ -5,13 +5,14 @@ VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test unit check bench docs lock clean help
+.PHONY: setup demo test unit check bench docs lock oracle clean help
 
 help:
 	@echo "setup  create the environment       demo   the main job, end to end"
 	@echo "test   everything                   unit   the everyday tests"
 	@echo "check  lint, types, layers          bench  against Java Kafka Streams"
 	@echo "docs   API pages into site/         clean  remove what was made"
+	@echo "oracle what Kafka Streams itself gives, into tests/oracle/golden/"
 
 setup: $(READY)
 
@@ -30,7 +31,7 @@ check: setup
 	$(BIN)/lint-imports
 
 unit: setup
-	$(BIN)/python -m pytest tests/unit tests/architecture -m "not broker"
+	$(BIN)/python -m pytest tests/unit tests/architecture tests/oracle -m "not broker"
 	$(BIN)/python -m pytest tests/conformance -m driver
 	$(BIN)/python -m pytest --doctest-modules pipeline
 
@@ -42,6 +43,9 @@ bench: setup
 
 demo: setup
 	$(BIN)/millrace demo run
+
+oracle: setup
+	PYTHONPATH=$(CURDIR) $(BIN)/python -m tests.oracle.regenerate
 
 docs: setup
 	$(BIN)/pdoc --docformat google --output-directory site pipeline pipeline.testing pipeline.errors pipeline.config \

@@ -24,7 +24,9 @@ from __future__ import annotations
 
 from pipeline.dsl.branching import BranchedKStream
 from pipeline.dsl.builder import StreamsBuilder
+from pipeline.dsl.cogroup import CogroupedKStream, SessionWindowedCogroupedKStream, TimeWindowedCogroupedKStream
 from pipeline.dsl.emit_strategy import EmitStrategy
+from pipeline.dsl.grouped_tables import KGroupedTable
 from pipeline.dsl.options import (
     Branched,
     Consumed,
@@ -36,6 +38,7 @@ from pipeline.dsl.options import (
     Produced,
     Repartitioned,
     StreamJoined,
+    TableJoined,
 )
 from pipeline.dsl.streams import (
     GlobalKTable,
@@ -57,14 +60,28 @@ from pipeline.errors import (
     StreamsError,
     TopologyError,
 )
-from pipeline.processor.api import Cancellable, Processor, ProcessorContext, PunctuationType
+from pipeline.processor.api import (
+    Cancellable,
+    Processor,
+    ProcessorContext,
+    PunctuationType,
+    ValueTransformerWithKey,
+)
 from pipeline.processor.fixed_key import FixedKeyProcessor, FixedKeyProcessorContext, FixedKeyRecord
-from pipeline.records import ConsumerRecord, Headers, OffsetVector, Record, TopicPartition, ValueAndTimestamp
+from pipeline.records import (
+    ConsumerRecord,
+    Headers,
+    OffsetVector,
+    Record,
+    TopicPartition,
+    ValueAndTimestamp,
+    VersionedRecord,
+)
 from pipeline.serde.api import Serde
 from pipeline.serde.json import JSON
 from pipeline.serde.primitives import BOOLEAN, BYTES, DOUBLE, FLOAT, INTEGER, LONG, SHORT, STRING, UUID
 from pipeline.serde.windowed import session_windowed, windowed
-from pipeline.state.api import KeyValueStore, SessionStore, StoreBuilder, WindowStore
+from pipeline.state.api import KeyValueStore, SessionStore, StoreBuilder, VersionedKeyValueStore, WindowStore
 from pipeline.state.builders import Stores
 from pipeline.topology.nodes import AutoOffsetReset
 from pipeline.topology.topology import Topology
@@ -95,6 +112,7 @@ __all__ = [
     "BrokerError",
     "BufferConfig",
     "Cancellable",
+    "CogroupedKStream",
     "ConfigError",
     "Consumed",
     "ConsumerRecord",
@@ -109,6 +127,7 @@ __all__ = [
     "JoinWindows",
     "Joined",
     "KGroupedStream",
+    "KGroupedTable",
     "KStream",
     "KTable",
     "KeyValueStore",
@@ -127,6 +146,7 @@ __all__ = [
     "Serde",
     "SerializationError",
     "SessionStore",
+    "SessionWindowedCogroupedKStream",
     "SessionWindowedKStream",
     "SessionWindows",
     "SlidingWindows",
@@ -137,6 +157,8 @@ __all__ = [
     "StreamsBuilder",
     "StreamsError",
     "Suppressed",
+    "TableJoined",
+    "TimeWindowedCogroupedKStream",
     "TimeWindowedKStream",
     "TimeWindows",
     "TopicPartition",
@@ -144,6 +166,9 @@ __all__ = [
     "TopologyError",
     "UnlimitedWindows",
     "ValueAndTimestamp",
+    "ValueTransformerWithKey",
+    "VersionedKeyValueStore",
+    "VersionedRecord",
     "Window",
     "WindowStore",
     "Windowed",

@@ -94,11 +94,23 @@ class ValueAndTimestamp(NamedTuple, Generic[V]):
     timestamp: int
 
 
+class VersionedRecord(NamedTuple, Generic[V]):
+    """A value of a versioned store: it held from `timestamp` until before `valid_to` (ms); None: it is the latest."""
+
+    value: V
+    timestamp: int
+    valid_to: int | None
+
+
 class Change(NamedTuple, Generic[V]):
-    """An update of a table: the new value and, only where downstream asked for it, the old one."""
+    """An update of a table: the new value and, only where downstream asked for it, the old one.
+
+    `is_latest` is False for an update of a versioned table that came after one with a higher timestamp (KIP-914).
+    """
 
     new: V | None
     old: V | None
+    is_latest: bool = True
 
 
 class RecordMetadata(NamedTuple):

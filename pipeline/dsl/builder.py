@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipeline.dsl.options import Materialized
-from pipeline.dsl.plan import Plan, TableNode, serde_of
+from pipeline.dsl.plan import Plan, TableNode
 from pipeline.dsl.sources import StreamSources
 from pipeline.dsl.streams import GlobalKTable, KStream, KTable
+from pipeline.dsl.tables import table_store
 from pipeline.errors import TopologyError
 from pipeline.operators.tables import GlobalTableSource, TableSource, store_getter
-from pipeline.state.api import StoreBuilder, StoreKind
 from pipeline.topology.nodes import GlobalStore, ProcessorNode, SourceNode
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from pipeline.dsl.options import Consumed
     from pipeline.processor.api import Processor
+    from pipeline.state.api import StoreBuilder
     from pipeline.topology.topology import Topology
 
 K = TypeVar("K")
@@ -80,9 +81,13 @@ class StreamsBuilder:
         source_name = self._plan.processor_name("KSTREAM-SOURCE-", consumed.name and f"{consumed.name}-source")
         name = self._plan.processor_name("KTABLE-SOURCE-", consumed.name)
         source = _source(source_name, (topic,), consumed)
-        store = _table_store(store_name, consumed, options)
+        store = table_store(store_name, options, consumed.key_serde, consumed.value_serde)
         node = TableNode(
-            name, store_name, lambda c: store_getter(c, store_name), is_materialized=options.name is not None
+            name,
+            store_name,
+            lambda c: store_getter(c, store_name),
+            is_materialized=options.name is not None,
+            is_versioned=options.is_versioned,
         )
 
         def operator() -> TableSource:
@@ -104,13 +109,21 @@ class StreamsBuilder:
         """Read a topic as a table that every instance holds completely, for joins by any key.
 
         Its records are not synchronised with those of other sources: a join sees what has been read so far.
+
+        Raises:
+            TopologyError: If it is to be versioned.
         """
         options: Materialized[K, V] = materialized or Materialized()
+        if options.is_versioned:
+            message = "GlobalKTables cannot be versioned."
+            raise TopologyError(message)
         store_name = options.name or self._plan.store_name(f"{topic}-")
         source_name = self._plan.processor_name("KSTREAM-SOURCE-", consumed.name and f"{consumed.name}-source")
         name = self._plan.processor_name("KTABLE-SOURCE-", consumed.name)
         source = _source(source_name, (topic,), consumed)
-        store = _table_store(store_name, consumed, Materialized(caching=False, logging=False))
+        store = table_store(
+            store_name, Materialized(caching=False, logging=False), consumed.key_serde, consumed.value_serde
+        )
         processor = ProcessorNode(name, (source_name,), lambda: GlobalTableSource(store_name))
         self._plan.steps.append(lambda topology: topology.add_global_store(GlobalStore(source, processor, store)))
         return GlobalKTable(store_name, lambda c: store_getter(c, store_name))
@@ -190,17 +203,4 @@ def _add_source(topology: Topology, source: SourceNode) -> None:
         value_serde=source.value_serde,
         timestamp_extractor=source.timestamp_extractor,
         reset=source.reset,
-    )
-
-
-def _table_store(name: str, consumed: Consumed[Any, Any], options: Materialized[Any, Any]) -> StoreBuilder:
-    return StoreBuilder(
-        name,
-        StoreKind.TIMESTAMPED_KEY_VALUE,
-        serde_of(options.key_serde or consumed.key_serde, "keys", f"store {name}"),
-        serde_of(options.value_serde or consumed.value_serde, "values", f"store {name}"),
-        persistent=options.persistent,
-        caching=options.caching,
-        logging=options.logging,
-        log_config=options.log_config,
     )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 V = TypeVar("V")
 VO = TypeVar("VO")
+KO = TypeVar("KO")
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -113,6 +114,8 @@ class Materialized(Generic[K, V]):
         log_config: Topic settings of the changelog.
         retention: Windowed tables: how long windows are kept; at least size and grace, which is the default.
         persistent: RocksDB if true, else memory.
+        history_retention: Makes the store versioned: how far back the values of a key can be looked up, and how late an update
+            may come. Versioned stores are not cached, and need a name.
     """
 
     name: str | None = None
@@ -123,10 +126,19 @@ class Materialized(Generic[K, V]):
     log_config: Mapping[str, str] = field(default_factory=dict)
     retention: timedelta | None = None
     persistent: bool = True
+    history_retention: timedelta | None = None
 
     def __post_init__(self) -> None:
         """Check the name."""
         validate_name(self.name)
+        if self.history_retention is not None and self.name is None:
+            message = "A versioned store needs a name"
+            raise TopologyError(message, hint="Materialized(name, history_retention=...)")
+
+    @property
+    def is_versioned(self) -> bool:
+        """Whether the store keeps the history of each key."""
+        return self.history_retention is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +149,33 @@ class Joined(Generic[K, V, VO]):
         key_serde: Serde of the keys, where the stream must be repartitioned first.
         value_serde: Serde of the stream's values, likewise.
         name: Name of the join node, and of the repartition topic.
+        grace_period: How long records of the stream wait, in stream time, for updates of the table that come late; the table
+            must be versioned, and its history at least as long.
     """
 
     key_serde: Serde[K] | None = None
     value_serde: Serde[V] | None = None
+    name: str | None = None
+    grace_period: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        """Check the name."""
+        validate_name(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class TableJoined(Generic[K, KO]):
+    """How a table is joined with another by a foreign key.
+
+    Args:
+        partitioner: `(topic, key, None, number_of_partitions) -> partition` of this table's rows, if its topic was not written
+            with Kafka's default; left out, answers go to the partition that asked.
+        other_partitioner: The same for the other table's keys; None is Kafka's default.
+        name: Prefix of the names of all nodes, topics and the store of the join.
+    """
+
+    partitioner: Callable[[str, K, None, int], int | None] | None = None
+    other_partitioner: Callable[[str, KO, None, int], int | None] | None = None
     name: str | None = None
 
     def __post_init__(self) -> None:

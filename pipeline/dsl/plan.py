@@ -77,11 +77,15 @@ class TableNode:
 
     Args:
         name: Name of the node that forwards its updates.
+        store: Name of the store behind it, if it has or gets one.
         open_getter: Opens the lookup of its values in a task.
-        store: Name of the store behind it, if it has one.
         is_materialized: Whether that store must really exist.
         sends_old_values: Whether somebody downstream wants to know what an update replaced.
-        other_stores: Further stores that its values are looked up in.
+        parents: The tables whose values it is computed from when it has no store of its own; none for sources and
+            aggregations, which get a store when they need one.
+        is_join: Whether it joins its parents: then they must know old values even if the join itself has a store.
+        is_versioned: Whether it tells updates that came out of order from others (KIP-914).
+        used_stores: Stores that a lookup needs beside those of the parents.
     """
 
     name: str
@@ -89,7 +93,41 @@ class TableNode:
     open_getter: Callable[[OperatorContext], ValueGetter]
     is_materialized: bool
     sends_old_values: bool = False
-    other_stores: tuple[str, ...] = ()
+    parents: tuple[TableNode, ...] = ()
+    is_join: bool = False
+    is_versioned: bool = False
+    used_stores: tuple[str, ...] = ()
+
+    def materialize(self) -> tuple[str, ...]:
+        """Make sure that its values can be looked up; gives the stores that takes (`KTableImpl.valueGetterSupplier`)."""
+        if self.parents and not self.is_materialized:
+            below = (store for parent in self.parents for store in parent.materialize())
+            return tuple(dict.fromkeys((*below, *self.used_stores)))
+        self.is_materialized = True
+        return (self.store,)
+
+    def enable_sending_old_values(self, *, force: bool) -> bool:
+        """Make updates carry the values they replace (`KTableImpl.enableSendingOldValues`).
+
+        Args:
+            force: Whether a store may be added for it.
+
+        Returns:
+            Whether old values will be sent.
+        """
+        if self.is_join:
+            for parent in self.parents:
+                parent.enable_sending_old_values(force=True)
+        elif not self.is_materialized and not self._finds_old_values(force=force):
+            return False
+        self.sends_old_values = True
+        return True
+
+    def _finds_old_values(self, *, force: bool) -> bool:
+        if self.parents:
+            return self.parents[0].enable_sending_old_values(force=force)
+        self.is_materialized = force
+        return force
 
 
 def repartition(

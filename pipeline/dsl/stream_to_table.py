@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pipeline.dsl.plan import TableNode, serde_of
+from pipeline.dsl.plan import TableNode
+from pipeline.dsl.tables import table_store
 from pipeline.operators.tables import TableSource, store_getter
-from pipeline.state.api import StoreBuilder, StoreKind
 
 if TYPE_CHECKING:
     from pipeline.dsl.options import Materialized
@@ -33,7 +33,13 @@ def read_as_table(
         serdes: Of keys and values.
         options: How it is stored.
     """
-    node = TableNode(name, store_name, lambda c: store_getter(c, store_name), is_materialized=options.name is not None)
+    node = TableNode(
+        name,
+        store_name,
+        lambda c: store_getter(c, store_name),
+        is_materialized=options.name is not None,
+        is_versioned=options.is_versioned,
+    )
 
     def operator() -> TableSource:
         return TableSource(store_name if node.is_materialized else None, send_old_values=node.sends_old_values)
@@ -41,22 +47,7 @@ def read_as_table(
     def write(topology: Topology) -> None:
         topology.add_processor(name, operator, parent, functions=())
         if node.is_materialized:
-            topology.add_state_store(_store(store_name, serdes, options), name)
+            topology.add_state_store(table_store(store_name, options, *serdes), name)
 
     plan.steps.append(write)
     return node
-
-
-def _store(
-    name: str, serdes: tuple[Serde[Any] | None, Serde[Any] | None], options: Materialized[Any, Any]
-) -> StoreBuilder:
-    return StoreBuilder(
-        name,
-        StoreKind.TIMESTAMPED_KEY_VALUE,
-        serde_of(serdes[0], "keys", f"store {name}"),
-        serde_of(serdes[1], "values", f"store {name}"),
-        persistent=options.persistent,
-        caching=options.caching,
-        logging=options.logging,
-        log_config=options.log_config,
-    )

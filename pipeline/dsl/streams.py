@@ -5,12 +5,16 @@ They stand in one module because each makes the others. Bodies only append steps
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
+from pipeline.dsl import tables
 from pipeline.dsl.arity import joiner_with_key, with_key
 from pipeline.dsl.branching import BranchedKStream
+from pipeline.dsl.cogroup import CogroupedKStream
 from pipeline.dsl.emit_strategy import EmitStrategy
+from pipeline.dsl.foreign_key_joins import ForeignKeyJoin, joined_by_foreign_key
+from pipeline.dsl.grouped_tables import KGroupedTable
 from pipeline.dsl.options import (
     Grouped,
     Joined,
@@ -20,11 +24,14 @@ from pipeline.dsl.options import (
     Produced,
     Repartitioned,
     StreamJoined,
+    TableJoined,
     name_of,
 )
 from pipeline.dsl.plan import Plan, TableNode, repartition, repartition_for_join, serde_of
 from pipeline.dsl.stream_joins import JoinArguments, JoinInput, JoinKind, join_streams
 from pipeline.dsl.stream_to_table import read_as_table
+from pipeline.dsl.suppressed import suppressed_table
+from pipeline.dsl.versioned_joins import VersionedJoin, write_versioned_join
 from pipeline.dsl.windowed import (
     SESSION_COUNT,
     SessionAggregator,
@@ -42,11 +49,9 @@ from pipeline.operators.printing import Print
 from pipeline.operators.process import UserFixedKeyProcessor
 from pipeline.operators.sessions import session_store_getter
 from pipeline.operators.stateless import Filter, FlatMap, FlatMapValues, Map, MapKey, MapValues, PassThrough, Peek
-from pipeline.operators.suppress import Suppress, suppressed_getter
 from pipeline.operators.tables import ToStream, store_getter, window_store_getter
 from pipeline.serde.primitives import LONG
 from pipeline.serde.windowed import session_windowed, windowed_of_size_ms
-from pipeline.state.api import StoreBuilder, StoreKind
 from pipeline.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windowed
 
 if TYPE_CHECKING:
@@ -54,10 +59,11 @@ if TYPE_CHECKING:
 
     from pipeline.dsl.suppressed import Suppressed
     from pipeline.operators.tables import ValueGetter
-    from pipeline.processor.api import Processor
+    from pipeline.processor.api import Processor, ValueTransformerWithKey
     from pipeline.processor.fixed_key import FixedKeyProcessor
     from pipeline.processor.operator import Operator, OperatorContext
     from pipeline.serde.api import Serde
+    from pipeline.state.api import StoreBuilder
     from pipeline.topology.topology import Topology
 
 K = TypeVar("K")
@@ -152,7 +158,8 @@ class KStream(Generic[K, V]):
             state_stores: Names of stores added by `StreamsBuilder.add_state_store`.
             named: Name of the node.
         """
-        name = self._plan.processor_name("KSTREAM-PROCESSOR-", name_of(named))
+        # The one operation whose name, if given, does not use up a number (`KStreamImpl.process`).
+        name = name_of(named) or self._plan.processor_name("KSTREAM-PROCESSOR-")
         parent = self._node
 
         def write(topology: Topology) -> None:
@@ -461,22 +468,27 @@ class KStream(Generic[K, V]):
         joined: Joined[K, V, VO],
     ) -> KStream[K, V2]:
         name = self._plan.processor_name(prefix, joined.name)
+        node, parent, sources = table._node, self._node, self._sources | table.sources  # noqa: SLF001 - same family
+        node.materialize()
+        left_join = operator is StreamTableLeftJoin
+        keys, values = joined.key_serde or self._key_serde, joined.value_serde or self._value_serde
         function = joiner_with_key(joiner)
-        node = table.materialize()
-        parent = self._node
-        sources = self._sources | table.sources
 
         def write(topology: Topology) -> None:
             topology.add_processor(
                 name, lambda: operator(node.open_getter, _own_key, function), parent, functions=(operator, joiner)
             )
-            topology.connect_processor_and_state_stores(name, node.store, *node.other_stores)
+            topology.connect_processor_and_state_stores(name, *node.materialize())
             topology.copartition(sources)
 
-        self._plan.steps.append(write)
-        if operator is StreamTableLeftJoin:
+        if node.is_versioned or joined.grace_period is not None:
+            join = VersionedJoin(name, node, joiner, joined.grace_period, left_join, keys, values)
+            self._plan.steps.append(lambda topology: write_versioned_join(topology, join, parent, sources))
+        else:
+            self._plan.steps.append(write)
+        if left_join:
             self._plan.null_key_joins.add(name)
-        return KStream(self._plan, name, sources, joined.key_serde or self._key_serde, None)
+        return KStream(self._plan, name, sources, keys, None)
 
     def _join_global(
         self,
@@ -509,6 +521,8 @@ class KGroupedStream(Generic[K, V]):
     _value_serde: Serde[V] | None
     _name: str | None
     _repartition_required: bool
+    _repartitions: dict[str, str] = field(default_factory=dict, compare=False)
+    """Sources that read it back, by the name given to the grouping: its aggregations share the topic."""
 
     def count(self, materialized: Materialized[K, int] | None = None, *, named: Named | None = None) -> KTable[K, int]:
         """Number of records per key."""
@@ -541,6 +555,14 @@ class KGroupedStream(Generic[K, V]):
         options: Materialized[K, VO] = materialized or Materialized()
         return self._aggregate("KSTREAM-AGGREGATE-", Aggregator(*functions), functions, options, named)
 
+    def cogroup(self, aggregator: Callable[[K, V, VO], VO]) -> CogroupedKStream[K, VO]:
+        """Aggregate this stream together with others into one table.
+
+        Args:
+            aggregator: `(key, value, aggregate) -> aggregate` for the records of this stream; None deletes the key.
+        """
+        return CogroupedKStream(self._plan, ((self, aggregator),), KTable)
+
     @overload
     def windowed_by(self, windows: TimeWindows | SlidingWindows | UnlimitedWindows) -> TimeWindowedKStream[K, V]: ...
 
@@ -565,8 +587,14 @@ class KGroupedStream(Generic[K, V]):
     ) -> KTable[K, Any]:
         store_name = options.name or self._plan.store_name(prefix)
         name = self._plan.processor_name(prefix, name_of(named))
-        store = self._store(options, store_name, StoreKind.TIMESTAMPED_KEY_VALUE)
-        node = TableNode(name, store_name, lambda c: store_getter(c, store_name), is_materialized=True)
+        store = tables.table_store(store_name, options, self._key_serde, None)
+        node = TableNode(
+            name,
+            store_name,
+            lambda c: store_getter(c, store_name),
+            is_materialized=True,
+            is_versioned=options.is_versioned,
+        )
 
         def operator() -> Operator:
             return StreamAggregate(store_name, aggregator, send_old_values=node.sends_old_values)
@@ -574,28 +602,13 @@ class KGroupedStream(Generic[K, V]):
         sources = self._append(node, store, operator, functions)
         return KTable(self._plan, node, sources, store.key_serde, store.value_serde)
 
-    def _store(self, options: Materialized[K, Any], name: str, kind: StoreKind) -> StoreBuilder:
-        return StoreBuilder(
-            name,
-            kind,
-            serde_of(options.key_serde or self._key_serde, "keys", f"store {name}"),
-            serde_of(options.value_serde, "values", f"store {name}"),
-            persistent=options.persistent,
-            caching=options.caching,
-            logging=options.logging,
-            log_config=options.log_config,
-        )
-
     def _append(
         self, node: TableNode, store: StoreBuilder, operator: Callable[[], Operator], functions: tuple[Any, ...]
     ) -> frozenset[str]:
         """Write the aggregation, behind a repartition where keys may have changed; gives its sources."""
         parent, sources = self._node, self._sources
         if self._repartition_required:
-            prefix = self._name or store.name
-            keys = serde_of(self._key_serde, "keys", f"repartition topic {prefix}")
-            values = serde_of(self._value_serde, "values", f"repartition topic {prefix}")
-            parent = repartition(self._plan, parent, prefix, (keys, values))
+            parent = self._repartitioned(self._name or store.name)
             sources = frozenset({parent})
 
         def write(topology: Topology) -> None:
@@ -604,6 +617,18 @@ class KGroupedStream(Generic[K, V]):
 
         self._plan.steps.append(write)
         return sources
+
+    def _repartitioned(self, prefix: str) -> str:
+        """Source of the repartition topic; made once if the grouping was named (`GroupedStreamAggregateBuilder`)."""
+        if prefix in self._repartitions:
+            self._plan.counter += 3
+            return self._repartitions[prefix]
+        keys = serde_of(self._key_serde, "keys", f"repartition topic {prefix}")
+        values = serde_of(self._value_serde, "values", f"repartition topic {prefix}")
+        source = repartition(self._plan, self._node, prefix, (keys, values))
+        if prefix == self._name:
+            self._repartitions[prefix] = source
+        return source
 
 
 @dataclass(frozen=True, slots=True)
@@ -676,12 +701,7 @@ class TimeWindowedKStream(Generic[K, V]):
         plan = grouped._plan  # noqa: SLF001 - two halves of one operation
         store_name = options.name or plan.store_name(prefix)
         name = plan.processor_name(prefix, name_of(named))
-        store = windowed_store(
-            grouped._store(options, store_name, StoreKind.TIMESTAMPED_WINDOW),  # noqa: SLF001 - two halves
-            options,
-            windows,
-            self._emit,
-        )
+        store = windowed_store(store_name, options, grouped._key_serde, windows, self._emit)  # noqa: SLF001 - two halves
         node = TableNode(name, store_name, lambda c: window_store_getter(c, store_name), is_materialized=True)
         plan.graces_ms[name] = windows.grace_ms
 
@@ -763,12 +783,7 @@ class SessionWindowedKStream(Generic[K, V]):
         plan = grouped._plan  # noqa: SLF001 - two halves of one operation
         store_name = options.name or plan.store_name(prefix)
         name = plan.processor_name(prefix, name_of(named))
-        store = windowed_store(
-            grouped._store(options, store_name, StoreKind.SESSION),  # noqa: SLF001 - two halves
-            options,
-            windows,
-            self._emit,
-        )
+        store = windowed_store(store_name, options, grouped._key_serde, windows, self._emit)  # noqa: SLF001 - two halves
         node = TableNode(name, store_name, lambda c: session_store_getter(c, store_name), is_materialized=True)
         plan.graces_ms[name] = windows.retention_ms
 
@@ -798,12 +813,152 @@ class KTable(Generic[K, V]):
         """Name of the store that holds the table, if there is one."""
         return self._node.store if self._node.is_materialized else None
 
-    def to_stream(self, *, named: Named | None = None) -> KStream[K, V]:
-        """The updates as a stream; a deleted key appears with the value None."""
+    def filter(
+        self,
+        predicate: Callable[[K, V], bool],
+        materialized: Materialized[K, V] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[K, V]:
+        """Rows for which `predicate(key, value)` holds; a row that does not pass any more is deleted.
+
+        Args:
+            predicate: Called for values, never for deletions.
+            materialized: How the result is stored. Without a name it is not: lookups go to this table.
+            named: Name of the node.
+        """
+        return self._made(tables.filtered(self._plan, self._derived, predicate, materialized, named, negated=False))
+
+    def filter_not(
+        self,
+        predicate: Callable[[K, V], bool],
+        materialized: Materialized[K, V] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[K, V]:
+        """Rows for which `predicate(key, value)` does not hold. Arguments are those of `filter`."""
+        return self._made(tables.filtered(self._plan, self._derived, predicate, materialized, named, negated=True))
+
+    def map_values(
+        self,
+        mapper: Callable[..., V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[K, V2]:
+        """`mapper(value)` or `mapper(key, value)`, told by its parameters; deletions stay deletions.
+
+        Args:
+            mapper: Called for values, never for deletions. A row for which it gives None is not in the result.
+            materialized: How the result is stored. Without a name it is not: lookups call the mapper.
+            named: Name of the node.
+        """
+        return self._made(tables.mapped(self._plan, self._derived, mapper, materialized, named))
+
+    def transform_values(
+        self,
+        supplier: Callable[[], ValueTransformerWithKey[K, V, V2]],
+        *state_stores: str,
+        materialized: Materialized[K, V2] | None = None,
+        named: Named | None = None,
+    ) -> KTable[K, V2]:
+        """What a transformer, which may use stores, makes of each value; it is called for deletions as well, with None.
+
+        Args:
+            supplier: Gives a new transformer on each call; a class will do. Lookups of a result without a store use a
+                transformer of their own.
+            state_stores: Names of stores added by `StreamsBuilder.add_state_store`.
+            materialized: How the result is stored. Without a name it is not.
+            named: Name of the node.
+        """
+        return self._made(tables.transformed(self._plan, self._derived, supplier, state_stores, materialized, named))
+
+    def to_stream(self, mapper: Callable[[K, V], Any] | None = None, *, named: Named | None = None) -> KStream[Any, V]:
+        """The updates as a stream; a deleted key appears with the value None.
+
+        Args:
+            mapper: `(key, value) -> key` of the stream's records; the table's keys if left out.
+            named: Name of the node.
+        """
         name = self._plan.processor_name("KTABLE-TOSTREAM-", name_of(named))
         parent = self._node.name
         self._plan.steps.append(lambda topology: topology.add_processor(name, ToStream, parent, functions=()))
-        return KStream(self._plan, name, self.sources, self._key_serde, self._value_serde)
+        stream: KStream[K, V] = KStream(self._plan, name, self.sources, self._key_serde, self._value_serde)
+        return stream if mapper is None else stream.select_key(mapper)
+
+    def group_by(
+        self, mapper: Callable[[K, V], tuple[K2, V2] | None], grouped: Grouped[K2, V2] | None = None
+    ) -> KGroupedTable[K2, V2]:
+        """Group the rows by `mapper(key, value) -> (group, value)`, for an aggregation; goes through a repartition topic.
+
+        Args:
+            mapper: Called for values, never for deletions. A row for which it gives None, or whose group or value is None,
+                is not aggregated.
+            grouped: Serdes of groups and values, and the name.
+        """
+        options: Grouped[K2, V2] = grouped or Grouped()
+        node = tables.grouped(self._plan, self._node, mapper, options.name)
+        return KGroupedTable(self._plan, node, options, KTable)
+
+    def join(
+        self,
+        other: KTable[Any, VO],
+        joiner: Callable[[V, VO], V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        named: Named | None = None,
+        foreign_key_extractor: Callable[..., Any] | None = None,
+        table_joined: TableJoined[K, Any] | None = None,
+    ) -> KTable[K, V2]:
+        """The rows that both tables have, joined by key or by a foreign key; follows updates of both.
+
+        Args:
+            other: The other table; must have as many partitions, unless the join is by a foreign key.
+            joiner: `(value, other_value) -> value`.
+            materialized: How the result is stored. Left out, it is not: lookups join what both tables hold.
+            named: Name of the node, for a join by key.
+            foreign_key_extractor: `(value)` or `(key, value)` to the key of the other table, told by its parameters; None means
+                that the row has none.
+            table_joined: Name and partitioners, for a join by foreign key.
+
+        Raises:
+            TopologyError: If `named` is given for a join by foreign key, or `table_joined` for one by key.
+        """
+        if foreign_key_extractor is not None:
+            return self._joined_by_foreign_key(
+                other, foreign_key_extractor, joiner, materialized, table_joined, named, left_join=False
+            )
+        _refuse_table_joined(table_joined)
+        return self._joined(other, joiner, tables.INNER, materialized, named)
+
+    def left_join(
+        self,
+        other: KTable[Any, VO],
+        joiner: Callable[[V, VO | None], V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        named: Named | None = None,
+        foreign_key_extractor: Callable[..., Any] | None = None,
+        table_joined: TableJoined[K, Any] | None = None,
+    ) -> KTable[K, V2]:
+        """All rows of this table, joined with those of the other, or with None. Arguments and errors are those of `join`."""
+        if foreign_key_extractor is not None:
+            return self._joined_by_foreign_key(
+                other, foreign_key_extractor, joiner, materialized, table_joined, named, left_join=True
+            )
+        _refuse_table_joined(table_joined)
+        return self._joined(other, joiner, tables.LEFT, materialized, named)
+
+    def outer_join(
+        self,
+        other: KTable[K, VO],
+        joiner: Callable[[V | None, VO | None], V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[K, V2]:
+        """All rows of both tables, joined by key; the joiner gets None for what is missing. Arguments: see `join`."""
+        return self._joined(other, joiner, tables.OUTER, materialized, named)
 
     def suppress(self, suppressed: Suppressed) -> KTable[K, V]:
         """The same table, with fewer updates: those that `suppressed` lets through, the last one per key.
@@ -811,45 +966,45 @@ class KTable(Generic[K, V]):
         Raises:
             TopologyError: At `build()`, if a window's close is waited for and there are no windows.
         """
-        name = suppressed.name or self._plan.processor_name("KTABLE-SUPPRESS-")
-        config = suppressed.buffer_config
-        store = StoreBuilder(
-            f"{name}-store" if suppressed.name else self._plan.store_name("KTABLE-SUPPRESS-"),
-            StoreKind.BUFFER,
-            serde_of(self._key_serde, "keys", name),
-            serde_of(self._value_serde, "values", name),
-            persistent=False,
-            logging=config.logging,
-            log_config=config.log_config,
-        )
-        parent = self.send_old_values()
-        graces_ms = self._plan.graces_ms
+        return self._made(suppressed_table(self._plan, self._derived, suppressed))
 
-        def write(topology: Topology) -> None:
-            rules = suppressed.rules(topology, graces_ms, parent.name)
-            covered = suppressed.covered()
-            topology.add_processor(name, lambda: Suppress(name, store.name, rules), parent.name, functions=covered)
-            topology.add_state_store(store, name)
+    def _joined(
+        self,
+        other: KTable[Any, Any],
+        joiner: Callable[..., V2],
+        kind: tables.JoinKind,
+        materialized: Materialized[K, V2] | None,
+        named: Named | None,
+    ) -> KTable[K, V2]:
+        sources = self.sources | other.sources
+        made = tables.joined(self._plan, self._derived, other._node, joiner, kind, materialized, named, sources)
+        return KTable(self._plan, made.node, sources, made.key_serde, made.value_serde)
 
-        self._plan.steps.append(write)
-        node = TableNode(
-            name,
-            store.name,
-            lambda c: suppressed_getter(c, store.name, parent.open_getter),
-            is_materialized=True,
-            other_stores=(parent.store, *parent.other_stores),
-        )
-        return KTable(self._plan, node, self.sources, self._key_serde, self._value_serde)
+    def _joined_by_foreign_key(
+        self,
+        other: KTable[Any, Any],
+        extractor: Callable[..., Any],
+        joiner: Callable[..., V2],
+        materialized: Materialized[K, V2] | None,
+        table_joined: TableJoined[K, Any] | None,
+        named: Named | None,
+        *,
+        left_join: bool,
+    ) -> KTable[K, V2]:
+        if named is not None:
+            message = "named= belongs to a join by key"
+            raise TopologyError(message, hint="Name a join by foreign key with table_joined=TableJoined(name=...).")
+        options: TableJoined[K, Any] = table_joined or TableJoined()
+        join = ForeignKeyJoin(self._derived, other._derived, extractor, joiner, left_join, options)
+        made, sources = joined_by_foreign_key(self._plan, join, materialized, self.sources, other.sources)
+        return KTable(self._plan, made.node, sources, made.key_serde, made.value_serde)
 
-    def send_old_values(self) -> TableNode:
-        """Make sure that updates tell what they replaced; for the operators that want to know."""
-        self._node.sends_old_values = True
-        return self.materialize()
+    @property
+    def _derived(self) -> tables.Derived:
+        return tables.Derived(self._node, self._key_serde, self._value_serde)
 
-    def materialize(self) -> TableNode:
-        """Make sure that there is a store to look values up in; for the operators that need one."""
-        self._node.is_materialized = True
-        return self._node
+    def _made(self, made: tables.Derived) -> KTable[K, Any]:
+        return KTable(self._plan, made.node, self.sources, made.key_serde, made.value_serde)
 
 
 @dataclass(frozen=True, slots=True)
@@ -888,3 +1043,9 @@ def _key_and_value(key: object, value: object) -> str:
 
 def _own_key(key: Any, _value: object) -> Any:
     return key
+
+
+def _refuse_table_joined(table_joined: TableJoined[Any, Any] | None) -> None:
+    if table_joined is not None:
+        message = "table_joined= belongs to a join by foreign key"
+        raise TopologyError(message, hint="Pass foreign_key_extractor as well, or named=Named(...) instead.")

@@ -6,8 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pipeline.dsl.options import validate_name
+from pipeline.dsl.plan import TableNode, serde_of
+from pipeline.dsl.tables import Derived
 from pipeline.errors import TopologyError
-from pipeline.operators.suppress import SuppressRules
+from pipeline.operators.suppress import Suppress, SuppressRules, suppressed_getter
+from pipeline.state.api import StoreBuilder, StoreKind
 from pipeline.topology.nodes import SinkNode, SourceNode
 from pipeline.windows import MAX_TIME_MS, millis
 
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import timedelta
 
+    from pipeline.dsl.plan import Plan
     from pipeline.topology.nodes import Node
     from pipeline.topology.topology import Topology
 
@@ -154,6 +158,40 @@ class Suppressed:
         """What the fingerprint covers."""
         config = self.buffer_config
         return (self.time_limit_ms, config.record_limit, config.byte_limit, config.emits_early)
+
+
+def suppressed_table(plan: Plan, parent: Derived, suppressed: Suppressed) -> Derived:
+    """The same table with the updates that are let through (`KTableImpl.suppress`)."""
+    name = suppressed.name or plan.processor_name("KTABLE-SUPPRESS-")
+    config, above = suppressed.buffer_config, parent.node
+    store = StoreBuilder(
+        f"{name}-store" if suppressed.name else plan.store_name("KTABLE-SUPPRESS-"),
+        StoreKind.BUFFER,
+        serde_of(parent.key_serde, "keys", name),
+        serde_of(parent.value_serde, "values", name),
+        persistent=False,
+        logging=config.logging,
+        log_config=config.log_config,
+    )
+    above.enable_sending_old_values(force=True)  # the buffer remembers what downstream knows of a key
+
+    def write(topology: Topology) -> None:
+        rules = suppressed.rules(topology, plan.graces_ms, above.name)
+        topology.add_processor(
+            name, lambda: Suppress(name, store.name, rules), above.name, functions=suppressed.covered()
+        )
+        topology.add_state_store(store, name)
+
+    plan.steps.append(write)
+    node = TableNode(
+        name,
+        "",
+        lambda c: suppressed_getter(c, store.name, above.open_getter),
+        is_materialized=False,
+        parents=(above,),
+        used_stores=(store.name,),
+    )
+    return Derived(node, parent.key_serde, parent.value_serde)
 
 
 def find_grace_ms(topology: Topology, graces_ms: Mapping[str, int], node: str, chain: str = "") -> int:

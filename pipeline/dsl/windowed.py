@@ -6,11 +6,13 @@ from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pipeline.dsl.emit_strategy import EmitStrategy
+from pipeline.dsl.tables import table_store
 from pipeline.errors import TopologyError
 from pipeline.operators.aggregations import Aggregator, StreamWindowAggregate
 from pipeline.operators.emit import ClosingWindows
 from pipeline.operators.sessions import StreamSessionWindowAggregate
 from pipeline.operators.sliding import StreamSlidingWindowAggregate
+from pipeline.state.api import StoreKind
 from pipeline.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, millis
 
 if TYPE_CHECKING:
@@ -19,7 +21,11 @@ if TYPE_CHECKING:
     from pipeline.dsl.options import Materialized
     from pipeline.dsl.plan import Plan
     from pipeline.processor.operator import Operator
+    from pipeline.serde.api import Serde
     from pipeline.state.api import StoreBuilder
+
+Windows = TimeWindows | SlidingWindows | UnlimitedWindows | SessionWindows
+"""Everything a stream can be windowed by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,38 +68,42 @@ def burn_store_name(plan: Plan, materialized: Materialized[Any, Any] | None) -> 
 
 
 def windowed_store(
-    store: StoreBuilder,
+    name: str,
     options: Materialized[Any, Any],
-    windows: TimeWindows | SlidingWindows | UnlimitedWindows | SessionWindows,
-    emit: EmitStrategy,
+    key_serde: Serde[Any] | None,
+    windows: Windows,
+    emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE,
 ) -> StoreBuilder:
     """The store of a windowed aggregation, with its times (`WindowStoreMaterializer` and its siblings).
 
     Raises:
-        TopologyError: If windows are to be kept for less time than they can change.
+        TopologyError: If windows are to be kept for less time than they can change, or with a history; if there is no serde.
     """
+    if options.is_versioned:
+        message = f"Store {name} keeps windows: it cannot be versioned"
+        raise TopologyError(message, hint="Leave history_retention out.")
     retention_ms = windows.retention_ms
     if options.retention is not None:
         retention_ms = millis(options.retention, "retention")
     if retention_ms < windows.retention_ms:
         message = (
-            f"Store {store.name} keeps windows for {retention_ms} ms, less than the {windows.retention_ms} ms in which "
+            f"Store {name} keeps windows for {retention_ms} ms, less than the {windows.retention_ms} ms in which "
             f"they can change: {windows}"
         )
         raise TopologyError(message)
+    size_ms = None if isinstance(windows, SessionWindows) else windows.size_ms
     return replace(
-        store,
+        table_store(name, options, key_serde, None),
+        kind=StoreKind.SESSION if size_ms is None else StoreKind.TIMESTAMPED_WINDOW,
         retention_ms=retention_ms,
-        window_size_ms=0 if isinstance(windows, SessionWindows) else windows.size_ms,
+        window_size_ms=size_ms or 0,
         slack_ms=windows.slack_ms if isinstance(windows, SlidingWindows) else 0,
         emits_final=emit is EmitStrategy.ON_WINDOW_CLOSE,
     )
 
 
 def covered(
-    functions: tuple[Any, ...],
-    windows: TimeWindows | SlidingWindows | UnlimitedWindows | SessionWindows,
-    emit: EmitStrategy,
+    functions: tuple[Any, ...], windows: Windows, emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
 ) -> tuple[Any, ...]:
     """What the fingerprint of a windowed aggregation covers."""
     return (*functions, type(windows).__name__, *astuple(windows), emit.value)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipeline.operators.forwarding import CachedForward
+from pipeline.operators.table_store import TableStore
 from pipeline.records import Change, ValueAndTimestamp
 from pipeline.windows import TimeWindows, UnlimitedWindows, Window, Windowed, end_of
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from pipeline.operators.emit import ClosingWindows
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Headers
-    from pipeline.state.api import KeyValueStore, WindowStore
+    from pipeline.state.api import WindowStore
 
 _made = tuple.__new__
 """Makes a named tuple in half the time of a call of its class."""
@@ -45,7 +46,8 @@ class Aggregator:
 class StreamAggregate:
     """Aggregates per key (`KStreamAggregate`, `KStreamReduce`). Null keys and null values are dropped.
 
-    The result's timestamp is the highest of the key so far.
+    The result's timestamp is the highest of the key so far. Without a cache, what a key's first update replaced is the
+    aggregate of nothing, not None.
     """
 
     def __init__(self, store: str, aggregator: Aggregator, *, send_old_values: bool) -> None:
@@ -53,33 +55,50 @@ class StreamAggregate:
         self._store_name = store
         self._aggregator = aggregator
         self._send_old_values = send_old_values
-        self._store: KeyValueStore[Any, ValueAndTimestamp[Any]]
+        self._table: TableStore
         self._context: OperatorContext
+        self._holds_back: bool
+        self._is_versioned: bool
+        self._tells_old_values: bool
+        self._get: Callable[[Any], ValueAndTimestamp[Any] | None]
+        self._put: Callable[[Any, Any], object]
 
     def init(self, context: OperatorContext) -> None:
         """Open the store and bind the children."""
         self._context = context
-        self._store = context.get_state_store(self._store_name)
-        self._updates = CachedForward.of(context, self._store, send_old_values=self._send_old_values)
+        table = TableStore(context, self._store_name, send_old_values=self._send_old_values)
+        self._table, self._get, self._put = table, table.get, context.get_state_store(self._store_name).put
+        self._holds_back, self._is_versioned = table.holds_back, table.is_versioned
+        self._tells_old_values = self._send_old_values and not table.holds_back
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Aggregate one value."""
         if key is None or value is None:
             self._context.drop("null-key-or-value")
             return
-        stored = self._store.get(key)
+        stored = self._get(key)
         if stored is None:
-            old, new_timestamp = None, timestamp
-            new = self._aggregator.first(key, value)
+            new, new_timestamp = self._aggregator.first(key, value), timestamp
         else:
-            old, new_timestamp = stored
+            aggregate, new_timestamp = stored
             if timestamp > new_timestamp:
                 new_timestamp = timestamp
-            new = self._aggregator.add(key, value, old)
-        self._store.put(key, None if new is None else _made(ValueAndTimestamp, (new, new_timestamp)))
-        if not self._updates.holds_back:
-            change = Change(new, old if self._send_old_values else None)
-            self._context.forward(key, change, new_timestamp, headers)
+            new = self._aggregator.add(key, value, aggregate)
+        old = self._replaced(key) if self._tells_old_values else None
+        if self._is_versioned:
+            self._table.update(key, new, old, new_timestamp, headers)
+            return
+        self._put(key, None if new is None else _made(ValueAndTimestamp, (new, new_timestamp)))
+        if not self._holds_back:
+            self._context.forward(key, Change(new, old), new_timestamp, headers)
+
+    def _replaced(self, key: Any) -> Any:
+        """What an update replaces: of a key's first one, the aggregate of nothing.
+
+        Read anew: `add` may change its argument.
+        """
+        stored = self._get(key)
+        return self._aggregator.initial() if stored is None else stored.value
 
     def close(self) -> None:
         """The task closes the store."""
@@ -123,6 +142,7 @@ class StreamWindowAggregate:
         self._store: WindowStore[Any, ValueAndTimestamp[Any]]
         self._context: OperatorContext
         self._forwards_updates: bool
+        self._tells_old_values = False
 
     def init(self, context: OperatorContext) -> None:
         """Open the store and bind the children."""
@@ -133,6 +153,7 @@ class StreamWindowAggregate:
                 context, self._store, send_old_values=self._send_old_values, key_of=self._windowed
             )
             self._forwards_updates = not updates.holds_back
+            self._tells_old_values = self._send_old_values and self._forwards_updates
             return
         self._forwards_updates = False
         size_ms = self._size_ms
@@ -160,19 +181,26 @@ class StreamWindowAggregate:
     def _update(self, key: Any, value: Any, timestamp: int, headers: Headers, start: int) -> None:
         stored = self._store.fetch(key, start)
         if stored is None:
-            old, new_timestamp = None, timestamp
-            new = self._aggregator.first(key, value)
+            new, new_timestamp = self._aggregator.first(key, value), timestamp
             if self._closing is not None:
                 self._closing.opened(start + self._size_ms, start, key)
         else:
-            old, new_timestamp = stored
+            aggregate, new_timestamp = stored
             if timestamp > new_timestamp:
                 new_timestamp = timestamp
-            new = self._aggregator.add(key, value, old)
+            new = self._aggregator.add(key, value, aggregate)
+        old = self._replaced(key, start) if self._tells_old_values else None
         self._store.put(key, None if new is None else _made(ValueAndTimestamp, (new, new_timestamp)), start)
         if self._forwards_updates:
-            change = Change(new, old if self._send_old_values else None)
-            self._context.forward(self._windowed((key, start)), change, new_timestamp, headers)
+            self._context.forward(self._windowed((key, start)), Change(new, old), new_timestamp, headers)
+
+    def _replaced(self, key: Any, start: int) -> Any:
+        """What an update replaces: of a window's first one, the aggregate of nothing.
+
+        Read anew: `add` may change its argument.
+        """
+        stored = self._store.fetch(key, start)
+        return self._aggregator.initial() if stored is None else stored.value
 
     def _forward_closed(self, closing: ClosingWindows, close_ms: int, headers: Headers) -> None:
         for _, start, key in closing.closed(close_ms):

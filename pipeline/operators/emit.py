@@ -52,11 +52,13 @@ class ClosingWindows:
         waiting = self._waiting
         if not waiting or waiting[0][0] > close_ms:
             return
-        last = None
+        closes, given = -1, set[tuple[int, int, bytes]]()
         while waiting and waiting[0][0] <= close_ms:
             window = heappop(waiting)
-            if window != last:  # a window that was deleted and came back has been announced twice
+            if window[0] != closes:
+                closes, given = window[0], set()
+            if window not in given:  # one that came back, or that several sessions have grown into, is announced again
+                given.add(window)
                 yield window[0], window[1], self._key_of(window[2])
-            last = window
         self.last_close = close_ms
         self._context.set_processor_metadata(self._store, close_ms)

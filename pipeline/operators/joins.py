@@ -58,8 +58,7 @@ class StreamTableJoin:
 class StreamTableLeftJoin:
     """The same as a left join: records without a match are joined with None.
 
-    A record with a null key and a value is joined with None as well (KIP-962); only null values, and null looked-up keys
-    of records that have a key, are dropped.
+    A record whose looked-up key is null is joined with None as well (KIP-962); only null values are dropped.
 
     Args:
         open_table: Opens the table's lookup in a task.
@@ -91,9 +90,6 @@ class StreamTableLeftJoin:
             self._context.drop("null-value")
             return
         table_key = self._key_of(key, value)
-        if table_key is None and key is not None:
-            self._context.drop("null-key")
-            return
         found = None if table_key is None else self._lookup(table_key)
         joined = self._joiner(key, value, None if found is None else found.value)
         self._context.forward(key, joined, timestamp, headers)

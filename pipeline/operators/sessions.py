@@ -141,7 +141,7 @@ def session_store_getter(context: OperatorContext, store: str) -> ValueGetter:
     """Read a table of sessions, by its `Windowed` keys, from the store that materialises it."""
     fetch = context.get_state_store(store).fetch_session
 
-    def get(key: Windowed[Any]) -> ValueAndTimestamp[Any] | None:
+    def get(key: Windowed[Any], *_as_of: int) -> ValueAndTimestamp[Any] | None:
         found = fetch(key.key, key.window.start, key.window.end)
         return None if found is None else ValueAndTimestamp(found, key.window.end)
 

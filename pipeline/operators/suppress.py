@@ -108,10 +108,10 @@ def suppressed_getter(
     buffer: ChangeBuffer[Any, Any] = context.get_state_store(store)
     parent = open_parent(context)
 
-    def get(key: Any) -> ValueAndTimestamp[Any] | None:
+    def get(key: Any, *as_of: int) -> ValueAndTimestamp[Any] | None:
         is_buffered, prior = buffer.prior_value(key)
         if not is_buffered:
-            return parent(key)
+            return parent(key, *as_of)
         return None if prior is None else ValueAndTimestamp(prior, _UNKNOWN_TIME)
 
     return get

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pipeline.operators.forwarding import CachedForward
+from pipeline.operators.table_store import TableStore
 from pipeline.records import Change, ValueAndTimestamp
 
 if TYPE_CHECKING:
@@ -18,9 +18,12 @@ if TYPE_CHECKING:
 
 
 class ValueGetter(Protocol):
-    """How the other side of a join reads a table: the latest value of a key, with its timestamp."""
+    """How the other side of a join reads a table: the latest value of a key, with its timestamp.
 
-    def __call__(self, key: Any) -> ValueAndTimestamp[Any] | None:
+    Versioned tables can be asked for the value as of a time, ms: `getter(key, as_of)`.
+    """
+
+    def __call__(self, key: Any, *as_of: int) -> ValueAndTimestamp[Any] | None:
         """The value, or None."""
         ...
 
@@ -35,7 +38,7 @@ def window_store_getter(context: OperatorContext, store: str) -> ValueGetter:
     """Read a windowed table, by its `Windowed` keys, from the store that materialises it."""
     fetch = context.get_state_store(store).fetch
 
-    def get(key: Windowed[Any]) -> ValueAndTimestamp[Any] | None:
+    def get(key: Windowed[Any], *_as_of: int) -> ValueAndTimestamp[Any] | None:
         found: ValueAndTimestamp[Any] | None = fetch(key.key, key.window.start)
         return found
 
@@ -45,7 +48,8 @@ def window_store_getter(context: OperatorContext, store: str) -> ValueGetter:
 class TableSource:
     """Turns records into updates of a table (`KTableSource`).
 
-    Null keys are dropped, a null value deletes. Out-of-order updates are applied, as in Kafka Streams.
+    Null keys are dropped, a null value deletes. Out-of-order updates are applied, as in Kafka Streams; a versioned store knows
+    which they are.
 
     Args:
         store: Name of the store that materialises the table, or None if nobody needs one.
@@ -56,28 +60,23 @@ class TableSource:
         """Nothing is opened before `init`."""
         self._store_name = store
         self._send_old_values = send_old_values
-        self._store: KeyValueStore[Any, ValueAndTimestamp[Any]] | None = None
+        self._store: TableStore | None = None
         self._context: OperatorContext
 
     def init(self, context: OperatorContext) -> None:
         """Open the store and bind the children."""
         self._context = context
         if self._store_name is not None:
-            self._store = context.get_state_store(self._store_name)
-            self._updates = CachedForward.of(context, self._store, send_old_values=self._send_old_values)
+            self._store = TableStore(context, self._store_name, send_old_values=self._send_old_values)
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Apply one update."""
         if key is None:
             self._context.drop("null-key")
-            return
-        if self._store is None:
+        elif self._store is None:
             self._context.forward(key, Change(value, None), timestamp, headers)
-            return
-        old = self._store.get(key) if self._send_old_values and not self._updates.holds_back else None
-        self._store.put(key, None if value is None else ValueAndTimestamp(value, timestamp))
-        if not self._updates.holds_back:
-            self._context.forward(key, Change(value, old.value if old else None), timestamp, headers)
+        else:
+            self._store.update(key, value, self._store.replaced(key), timestamp, headers)
 
     def close(self) -> None:
         """The task closes the store."""

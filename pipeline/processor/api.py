@@ -85,6 +85,28 @@ class ProcessorContext(Protocol):
         ...
 
 
+K_contra = TypeVar("K_contra", contravariant=True)
+V_contra = TypeVar("V_contra", contravariant=True)
+VOut_co = TypeVar("VOut_co", covariant=True)
+
+
+class ValueTransformerWithKey(Protocol[K_contra, V_contra, VOut_co]):
+    """Makes a table's value of another's (`org.apache.kafka.streams.kstream.ValueTransformerWithKey`).
+
+    A supplier must give a new instance on each call: every task has its own.
+    """
+
+    def init(self, context: ProcessorContext) -> None:
+        """Called once, before the first value. The context does not forward."""
+
+    def transform(self, key: K_contra, value: V_contra | None) -> VOut_co | None:
+        """The new value; None, which it is also given for deletions, deletes the row."""
+        ...
+
+    def close(self) -> None:
+        """Called once, after the last value. Stores are closed by the task, not here."""
+
+
 class Processor(Protocol[KIn, VIn]):
     """Handles one record after the other (`org.apache.kafka.streams.processor.api.Processor`).
 

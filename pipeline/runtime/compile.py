@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from pipeline.errors import BrokerError, RecordError, SerializationError, TaskError
-from pipeline.operators.process import UserProcessor
+from pipeline.operators.process import UserFixedKeyProcessor, UserProcessor
 from pipeline.partitioning import partition_for
 from pipeline.runtime.context import NodeContext
 from pipeline.runtime.layout import full_name
@@ -83,7 +83,8 @@ def compile_nodes(
         for parent in node.parents:
             children[parent].append(node.name)
     inlets: dict[str, Forward] = {}
-    operators: dict[str, Operator] = {}
+    operators = {node.name: instantiate(node) for node in sub.nodes if isinstance(node, ProcessorNode)}
+    retimed = below_retiming(sub, operators)
     contexts: dict[str, NodeContext] = {}
     for node in reversed(sub.nodes):
         below = {child: inlets[child] for child in children[node.name]}
@@ -93,7 +94,6 @@ def compile_nodes(
             case SourceNode():
                 inlets[node.name] = fan_out(list(below.values()))
             case ProcessorNode():
-                operator = instantiate(node)
                 accessible = {name: stores[name] for name in sub.store_access.get(node.name, ())}
                 contexts[node.name] = NodeContext(
                     node.name,
@@ -104,11 +104,12 @@ def compile_nodes(
                     below,
                     {**global_stores, **accessible},
                 )
-                operators[node.name] = operator
-                inlets[node.name] = skipping(operator.process, context) if skips_failures else operator.process
-    order = [node.name for node in sub.nodes if node.name in operators]
+                process: Forward = operators[node.name].process
+                if skips_failures:
+                    process = skipping(process, context)
+                inlets[node.name] = entering(process, context) if accessible and node.name in retimed else process
     return CompiledNodes(
-        {name: operators[name] for name in order},
+        operators,
         contexts,
         {source.name: inlets[source.name] for source in sub.sources},
     )
@@ -120,6 +121,34 @@ def instantiate(node: ProcessorNode) -> Operator:
     if len(inspect.signature(made.process).parameters) == OPERATOR_ARGUMENTS:
         return cast("Operator", made)
     return UserProcessor(cast("Any", made))
+
+
+def below_retiming(sub: SubTopology, operators: Mapping[str, Operator]) -> frozenset[str]:
+    """The nodes that may receive records at other times, or with other headers, than those of the input record.
+
+    Only users' processors and operators with stores forward such; everything below them may see it.
+    """
+    found: set[str] = set()
+    for node in sub.nodes:
+        for parent in node.parents:
+            is_users = isinstance(operators.get(parent), UserProcessor | UserFixedKeyProcessor)
+            if parent in found or sub.store_access.get(parent) or is_users:
+                found.add(node.name)
+    return frozenset(found)
+
+
+def entering(process: Forward, context: TaskContext) -> Forward:
+    """The same with the forwarded record as the current one, for stores to take its time (`ProcessorContextImpl.forward`)."""
+
+    def entered(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        before = context.timestamp, context.headers
+        context.timestamp, context.headers = timestamp, headers
+        try:
+            process(key, value, timestamp, headers)
+        finally:
+            context.timestamp, context.headers = before
+
+    return entered
 
 
 def fan_out(targets: Sequence[Forward]) -> Forward:

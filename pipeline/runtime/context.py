@@ -95,12 +95,14 @@ class NodeContext:
         timestamp: int,
         headers: Headers,
     ) -> None:
-        """Forward as if another record were the current one; afterwards it is the current one again that was before."""
+        """Forward as if another record were the current one; then the current one is current again."""
         task = self.task
         before = task.record_metadata, task.timestamp, task.headers
         task.enter(metadata, timestamp, headers)
-        self.forward(key, value, timestamp, headers)
-        task.enter(*before)
+        try:
+            self.forward(key, value, timestamp, headers)
+        finally:
+            task.enter(*before)
 
     def get_state_store(self, name: str) -> Any:
         """A store of this node, or a global one."""

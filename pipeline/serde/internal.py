@@ -11,7 +11,10 @@ them, this one reads them. Lengths are zigzag varints, as everywhere in Kafka.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from pipeline.records import Change
+from pipeline.serde.api import Serde
 
 _OLD, _NEW, _BOTH = 0, 1, 2
 _WITH_IS_LATEST = 3
@@ -72,6 +75,26 @@ def decode_change(data: bytes) -> ChangeBytes:
         message = f"a new value of {length} bytes does not fit into a change of {len(data)} bytes"
         raise ValueError(message)
     return ChangeBytes(body[start : start + length], body[start + length :], is_latest)
+
+
+def change_serde(inner: Serde[Any]) -> Serde[Change[Any]]:
+    """Serde of a table's changes, made of the serde of its values.
+
+    >>> from pipeline.serde.primitives import STRING
+    >>> change_serde(STRING).serialize(Change("n", None)).hex()
+    '6e01'
+    """
+    encode, decode = inner.serialize, inner.deserialize
+
+    def serialize(change: Change[Any]) -> bytes:
+        new = None if change.new is None else encode(change.new)
+        return encode_change(new, None if change.old is None else encode(change.old))
+
+    def deserialize(data: bytes) -> Change[Any]:
+        new, old, is_latest = decode_change(data)
+        return Change(None if new is None else decode(new), None if old is None else decode(old), is_latest)
+
+    return Serde(f"change[{inner.name}]", serialize, deserialize, remake=(change_serde, (inner,)))
 
 
 def _varint(value: int) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import RangeError, StreamsError
+from pipeline.errors import RangeError, StreamsError, UnsupportedByHostError
 from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetRange, RawRecord, TaskId, TopicPartition
 from pipeline.runtime.layout import full_name, plan_layout
@@ -17,6 +17,7 @@ from pipeline.spark.executor import run_of
 from pipeline.spark.job import another_attempt_may_help, describe_error, job_of, rebuilt_error
 from pipeline.spark.rehearsal import HandedOver, rehearse_task
 from pipeline.spark.work import Job, TaskWork
+from pipeline.topology.grouping import is_cyclic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -60,14 +61,16 @@ def dry_run(application: Application, run_range: RunRange, spark: Any, build: Ca
         A DataFrame of the records that would have been written to public topics, with `PUBLIC_COLUMNS`.
 
     Raises:
+        UnsupportedByHostError: If sub-topologies write to each other: joins by foreign key.
         RangeError: If the range begins elsewhere, or the application goes on meanwhile.
         TopicError: If a topic is missing, or has the wrong number of partitions.
         RecordError: If a record cannot be handled.
         BrokerError: If brokers do not answer.
     """
-    admin = Admin(application.kafka)
     topology = application.topology.resolved({tp.topic for tp in run_range.ranges})
+    _refuse_cycles(topology)
     application = replace(application, topology=topology)
+    admin = Admin(application.kafka)
     job = job_of(application, admin)
     layout = plan_layout(application.topology, application.id, job.partitions)
     admin.require(application.topology.sink_topics, f"application {application.id} writes to")
@@ -80,6 +83,17 @@ def dry_run(application: Application, run_range: RunRange, spark: Any, build: Ca
     for frame in frames[1:]:
         outputs = outputs.unionByName(frame)
     return outputs.where("reader is null").select(*PUBLIC_COLUMNS)
+
+
+def _refuse_cycles(topology: Topology) -> None:
+    """Tasks that ask each other must be run again from where they stood, and nothing of a dry run is kept."""
+    for level in topology.levels():
+        if is_cyclic(level):
+            numbers = ", ".join(str(sub.id) for sub in level)
+            message = (
+                f"Sub-topologies {numbers} write to each other (a join by foreign key): there is no dry run of that"
+            )
+            raise UnsupportedByHostError(message, hint="Reprocess a release of it: millrace release plan.")
 
 
 def _begins_with_state(application: Application, admin: Admin, run_range: RunRange) -> bool:

@@ -15,6 +15,7 @@ from pipeline.records import OffsetRange
 from pipeline.spark.executor import run_task
 from pipeline.spark.slices import MAX_RECORDS_PER_SLICE, cut
 from pipeline.spark.work import Job, TaskResult, TaskWork
+from pipeline.topology.grouping import is_cyclic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -82,8 +83,11 @@ def run(
     }  # of a run that died between levels
     for part in [leftover, *slices]:
         for level in application.topology.levels():
-            works = list(_works(job, admin, layout, level, part))
-            results += _run_on_spark(spark, works, build)
+            repeats = is_cyclic(level)
+            while works := list(_works(job, admin, layout, level, part, resumes=repeats)):
+                results += _run_on_spark(spark, works, build)
+                if not repeats:
+                    break
     return _summary(run_range, len(slices), results)
 
 
@@ -104,19 +108,36 @@ def job_of(application: Application, admin: Admin) -> Job:
 
 
 def _works(
-    job: Job, admin: Admin, layout: Layout, level: Iterable[SubTopology], part: Mapping[TopicPartition, OffsetRange]
+    job: Job,
+    admin: Admin,
+    layout: Layout,
+    level: Iterable[SubTopology],
+    part: Mapping[TopicPartition, OffsetRange],
+    *,
+    resumes: bool,
 ) -> Iterator[TaskWork]:
-    """The work of one level: external inputs as the slice says, repartition topics up to what the level above wrote."""
+    """The work of one level: external inputs as the slice says, repartition topics up to what has been written.
+
+    With `resumes`, external inputs start where the task stands: a level whose tasks write to each other is run again and again
+    until nothing is left.
+    """
     ids = {sub.id for sub in level}
     tasks = {task_id: inputs for task_id, inputs in layout.tasks.items() if task_id.sub_topology in ids}
     internal = [tp for inputs in tasks.values() for tp in inputs if tp not in part]
     ends, first = admin.settled_end_offsets(internal), admin.beginning_offsets(internal)
-    committed = admin.committed(job.config.application_id(job.version), internal)
+    asked = [tp for inputs in tasks.values() for tp in inputs] if resumes else internal
+    committed = admin.committed(job.config.application_id(job.version), asked)
     for task_id, inputs in tasks.items():
         ranges = {}
         for tp in inputs:
-            start = committed[tp].offset if tp in committed else first.get(tp, 0)
-            ranges[tp] = part[tp] if tp in part else OffsetRange(start, max(start, ends[tp]))
+            if tp not in part:
+                start = committed[tp].offset if tp in committed else first.get(tp, 0)
+                ranges[tp] = OffsetRange(start, max(start, ends[tp]))
+            elif tp in committed:
+                start = max(part[tp].start, committed[tp].offset)
+                ranges[tp] = OffsetRange(start, max(start, part[tp].end))
+            else:
+                ranges[tp] = part[tp]
         if any(r.size for r in ranges.values()):
             yield TaskWork(job, task_id, ranges)
 

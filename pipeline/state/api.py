@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from pipeline.records import Change, Headers, RecordMetadata, TopicPartition
+    from pipeline.records import Change, Headers, RecordMetadata, TopicPartition, VersionedRecord
     from pipeline.serde.api import Serde
     from pipeline.windows import Windowed
 
 K = TypeVar("K")
+K_contra = TypeVar("K_contra", contravariant=True)
 V = TypeVar("V")
 
 Puts = dict[str, dict[bytes, bytes | None]]
@@ -88,6 +89,12 @@ class ChangelogRecord(NamedTuple):
     headers: Headers = ()
 
 
+PUT_RETURN_CODE_VALID_TO_UNDEFINED = -1
+"""What `VersionedKeyValueStore.put` gives if the value is the key's latest."""
+PUT_RETURN_CODE_NOT_PUT = -(2**63)
+"""What it gives if the value came too late: nothing has changed."""
+
+
 class StoreKind(Enum):
     """What a store can do; decides its byte layout and its changelog's configuration."""
 
@@ -101,6 +108,7 @@ class StoreKind(Enum):
     """One side of a stream-stream join: a window store that keeps duplicates."""
     LIST_VALUE = "list-value"
     """What both sides of a left or outer join share: values without a partner so far."""
+    VERSIONED = "versioned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +125,8 @@ class StoreBuilder:
         logging: Whether changes go to a changelog topic.
         log_config: Topic settings that override the defaults of the changelog topic.
         retention_ms: Window and session stores: how long a window is kept behind the store's highest time; windows count
-            by their start, sessions by their end.
+            by their start, sessions by their end. Versioned stores: how far back the history reaches, and how late a put may
+            be.
         source_topic: Read-only stores (KIP-813): the topic of somebody else that the store is filled from, and restored from
             instead of a changelog of its own.
         window_size_ms: Window stores: length of a window.
@@ -196,7 +205,10 @@ class StateStore(Protocol):
         ...
 
     def changelog(self) -> Iterator[ChangelogRecord]:
-        """The writes since the last commit: one record per key, the last one, in order of the first write."""
+        """The writes since the last commit: one record per key, the last one, in order of the first write.
+
+        Versioned stores give every write, in order.
+        """
         ...
 
     def pending(self) -> Puts:
@@ -387,6 +399,33 @@ class BufferedOrigin(Protocol):
     @property
     def metadata(self) -> RecordMetadata | None:
         """Where it came from; None within a punctuation."""
+        ...
+
+
+@runtime_checkable
+class VersionedKeyValueStore(Protocol[K_contra, V]):
+    """Keys to values and the times they held (`org.apache.kafka.streams.state.VersionedKeyValueStore`); times are in ms."""
+
+    @property
+    def name(self) -> str:
+        """Name of the store."""
+        ...
+
+    def put(self, key: K_contra, value: V | None, timestamp: int) -> int:
+        """Set the value that holds from `timestamp` on, until the next later one; None deletes.
+
+        Returns:
+            The timestamp of the next later value; `PUT_RETURN_CODE_VALID_TO_UNDEFINED` if there is none;
+            `PUT_RETURN_CODE_NOT_PUT` if the history does not reach back that far.
+        """
+        ...
+
+    def delete(self, key: K_contra, timestamp: int) -> VersionedRecord[V] | None:
+        """Delete from `timestamp` on; gives what held then."""
+        ...
+
+    def get(self, key: K_contra, as_of: int | None = None) -> VersionedRecord[V] | None:
+        """The latest value, or the one that held at a time; None if there was none, or the history does not reach back."""
         ...
 
 

@@ -139,6 +139,32 @@ class Stores:
         times = millis(retention, "retention"), 0
         return _store(name, StoreKind.SESSION, key_serde, value_serde, persistent, caching, logging, times)
 
+    @staticmethod
+    def versioned_key_value_store(
+        name: str,
+        key_serde: Serde[K],
+        value_serde: Serde[V],
+        *,
+        history_retention: timedelta,
+        persistent: bool = True,
+        logging: bool = True,
+    ) -> StoreBuilder:
+        """Keys to values and the times they held. Never cached.
+
+        Args:
+            name: Name of the store.
+            key_serde: Serde of the keys.
+            value_serde: Serde of the values.
+            history_retention: How far back values can be looked up, and how late a put may be.
+            persistent: RocksDB if true, else memory.
+            logging: Whether changes go to a changelog topic.
+
+        Raises:
+            TopologyError: If the name cannot be part of a topic's name.
+        """
+        times = millis(history_retention, "history retention"), 0
+        return _store(name, StoreKind.VERSIONED, key_serde, value_serde, persistent, False, logging, times)  # noqa: FBT003
+
 
 def _store(
     name: str,

@@ -18,13 +18,16 @@ def changelog_config(builder: StoreBuilder, additional_retention_ms: int = ADDIT
 
     Args:
         builder: The store; its `log_config` has the last word.
-        additional_retention_ms: How much longer than the store the topic of a window or session store keeps records.
+        additional_retention_ms: How much longer than the store the topic of a window or session store keeps records, and that
+            of a versioned store all versions of a key.
     """
     config = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
     windowed = {StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW, StoreKind.JOIN_WINDOW, StoreKind.SESSION}
     if builder.kind in windowed:
         config["cleanup.policy"] = "compact,delete"
         config["retention.ms"] = str(min(builder.retention_ms + additional_retention_ms, 2**63 - 1))
+    if builder.kind is StoreKind.VERSIONED:
+        config["min.compaction.lag.ms"] = str(min(builder.retention_ms + additional_retention_ms, 2**63 - 1))
     config |= builder.log_config
     if builder.kind is StoreKind.JOIN_WINDOW:  # every key is there once, so compaction has nothing to do
         config["cleanup.policy"] = "delete"

@@ -10,6 +10,7 @@ from pipeline.state.join_window import JoinWindowStateStore
 from pipeline.state.key_value import KeyValueStateStore
 from pipeline.state.list_values import ListValueStateStore
 from pipeline.state.session import SessionStateStore
+from pipeline.state.versioned import VersionedStateStore
 from pipeline.state.window import WindowStateStore
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ def open_store(builder: StoreBuilder, backend: StateBackend, context: UpdateCont
             return JoinWindowStateStore(builder, backend, context)
         case StoreKind.LIST_VALUE:
             return ListValueStateStore(builder, backend, context)
+        case StoreKind.VERSIONED:
+            return VersionedStateStore(builder, backend, context)
         case _:
             return KeyValueStateStore(builder, backend, context)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipeline.topology.grouping import group_ids, sub_topologies
+from pipeline.topology.hash_order import hash_order
 from pipeline.topology.nodes import GlobalStore, Node, SinkNode, SourceNode, SubTopology
 
 if TYPE_CHECKING:
@@ -26,41 +28,70 @@ def describe(topology: Topology) -> str:
 def _describe_global_store(number: int, store: GlobalStore) -> str:
     return (
         f"  Sub-topology: {number} for global store (will not generate tasks)\n"
-        f"    Source: {store.source.name} (topics: [{', '.join(sorted(store.source.topics))}])\n"
+        f"    Source: {store.source.name} (topics: [{', '.join(store.source.topics)}])\n"
         f"      --> {store.processor.name}\n"
         f"    Processor: {store.processor.name} (stores: [{store.store.name}])\n"
         f"      --> none\n"
-        f"      <-- {store.source.name}\n\n"
+        f"      <-- {store.source.name}\n"
     )
 
 
 def _describe_sub_topology(sub: SubTopology) -> str:
-    children: dict[str, list[str]] = {node.name: [] for node in sub.nodes}
-    for node in sub.nodes:
-        for parent in node.parents:
-            children[parent].append(node.name)
-    size: dict[str, int] = {}
-    for node in reversed(sub.nodes):
-        size[node.name] = 1 + sum(size[child] for child in children[node.name])
-    nodes = sorted(sub.nodes, key=lambda node: (-size[node.name], node.name))
-    lines = (_describe_node(node, children[node.name], sub) for node in nodes)
+    family = _Family.of(sub)
+    nodes = sorted(sub.nodes, key=lambda node: (-family.sizes[node.name], node.name))
+    lines = (_describe_node(node, family, sub) for node in nodes)
     return f"  Sub-topology: {sub.id}\n" + "".join(lines) + "\n"
 
 
-def _describe_node(node: Node, children: list[str], sub: SubTopology) -> str:
+def _describe_node(node: Node, family: _Family, sub: SubTopology) -> str:
+    children, parents = _names(family.children[node.name]), _names(family.parents[node.name])
     match node:
         case SourceNode():
-            topics = f"[{', '.join(sorted(node.topics))}]" if node.pattern is None else node.pattern.pattern
-            head = f"    Source: {node.name} (topics: {topics})\n"
-            return f"{head}      --> {_names(children)}\n"
+            named = f"[{', '.join(hash_order(node.topics, room_for_all=True))}]"
+            topics = named if node.pattern is None else node.pattern.pattern
+            return f"    Source: {node.name} (topics: {topics})\n      --> {children}\n"
         case SinkNode():
             where = f"topic: {node.topic}" if isinstance(node.topic, str) else f"extractor class: {node.topic!r}"
-            return f"    Sink: {node.name} ({where})\n      <-- {_names(node.parents)}\n"
+            return f"    Sink: {node.name} ({where})\n      <-- {parents}\n"
         case _:
-            stores = ", ".join(sub.store_access.get(node.name, ()))
+            stores = ", ".join(hash_order(sub.store_access.get(node.name, ()), room_for_all=True))
             head = f"    Processor: {node.name} (stores: [{stores}])\n"
-            return f"{head}      --> {_names(children)}\n      <-- {_names(node.parents)}\n"
+            return f"{head}      --> {children}\n      <-- {parents}\n"
 
 
 def _names(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names)) or "none"
+    return ", ".join(names) or "none"
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """Parents and children of each node in the order in which Kafka Streams prints them.
+
+    It keeps them in sets sorted by the size of the subtree, largest first, then by name; but sizes still grow while the
+    sets are being filled, in the order of a hash table. So the order within a line is that of the sizes at that moment.
+    """
+
+    sizes: dict[str, int]
+    parents: dict[str, list[str]]
+    children: dict[str, list[str]]
+
+    @classmethod
+    def of(cls, sub: SubTopology) -> _Family:
+        nodes = {node.name: node for node in sub.nodes}
+        family = cls(dict.fromkeys(nodes, 1), {name: [] for name in nodes}, {name: [] for name in nodes})
+        for name in hash_order(tuple(nodes)):
+            for parent in nodes[name].parents:
+                family._insert(family.parents[name], parent)
+                family._insert(family.children[parent], name)
+                family._grow(parent, family.sizes[name])
+        return family
+
+    def _insert(self, names: list[str], name: str) -> None:
+        rank = -self.sizes[name], name
+        at = next((i for i, other in enumerate(names) if rank < (-self.sizes[other], other)), len(names))
+        names.insert(at, name)
+
+    def _grow(self, name: str, by: int) -> None:
+        self.sizes[name] += by
+        for parent in self.parents[name]:
+            self._grow(parent, by)

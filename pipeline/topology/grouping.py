@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.errors import TopologyError
-from pipeline.topology.nodes import Node, ProcessorNode, SourceNode, SubTopology
+from pipeline.topology.nodes import Node, ProcessorNode, SubTopology
 
 if TYPE_CHECKING:
     from pipeline.topology.topology import Topology
@@ -14,19 +13,18 @@ if TYPE_CHECKING:
 def group_ids(topology: Topology) -> tuple[dict[str, int], dict[str, int]]:
     """Number the groups of connected nodes.
 
-    Groups are numbered by their first member: all sources first, by name, then all other nodes, by name
-    (`InternalTopologyBuilder.makeNodeGroups`). The sources of global stores count as well.
+    Groups are numbered by their first member, in the order in which nodes were added
+    (`InternalTopologyBuilder.makeNodeGroups`). Those of global stores count as well.
 
     Returns:
         Node name to group id, and global store name to group id.
     """
     root = _connected_roots(topology)
     global_sources = {g.source.name: g.store.name for g in topology.global_stores}
-    sources = [name for name, node in topology.nodes.items() if isinstance(node, SourceNode)]
-    others = topology.nodes.keys() - set(sources)
     number: dict[str, int] = {}
-    for name in [*sorted([*sources, *global_sources]), *sorted(others)]:
-        number.setdefault(root.get(name, name), len(number))
+    for name in topology.node_order:
+        if name in root or name in global_sources:
+            number.setdefault(root.get(name, name), len(number))
     nodes = {name: number[root[name]] for name in topology.nodes}
     return nodes, {store: number[source] for source, store in global_sources.items()}
 
@@ -79,17 +77,34 @@ def _sub_topology(topology: Topology, group: int, nodes: tuple[Node, ...]) -> Su
 def levels(topology: Topology) -> tuple[tuple[SubTopology, ...], ...]:
     """Sub-topologies grouped so that whoever reads a repartition topic comes after all who write it.
 
-    Raises:
-        TopologyError: If repartition topics form a cycle.
+    Those that write to each other (joins by foreign key ask and are answered) are in one level; see `is_cyclic`.
     """
     waiting = list(sub_topologies(topology))
+    above = _ancestors(waiting)
     result: list[tuple[SubTopology, ...]] = []
+    done: set[int] = set()
     while waiting:
-        unfinished = {t for sub in waiting for t in sub.sink_topics if t in sub.repartition_topics}
-        ready = tuple(sub for sub in waiting if not unfinished.intersection(sub.source_topics))
-        if not ready:
-            message = f"Repartition topics form a cycle: {', '.join(sorted(unfinished))}"
-            raise TopologyError(message)
+        ready = tuple(sub for sub in waiting if all(other in done or sub.id in above[other] for other in above[sub.id]))
         result.append(ready)
+        done |= {sub.id for sub in ready}
         waiting = [sub for sub in waiting if sub not in ready]
     return tuple(result)
+
+
+def is_cyclic(level: tuple[SubTopology, ...]) -> bool:
+    """Whether sub-topologies of a level write to each other: then it is complete only when nothing is left to read."""
+    return any(_written(sub).intersection(other.source_topics) for sub in level for other in level)
+
+
+def _ancestors(subs: list[SubTopology]) -> dict[int, set[int]]:
+    """Per sub-topology all that write, directly or through others, to what it reads; itself only if in a cycle."""
+    above = {sub.id: {other.id for other in subs if _written(other).intersection(sub.source_topics)} for sub in subs}
+    for middle, further in above.items():
+        for writers in above.values():
+            if middle in writers:
+                writers.update(further)
+    return above
+
+
+def _written(sub: SubTopology) -> frozenset[str]:
+    return sub.repartition_topics.intersection(sub.sink_topics)

@@ -62,6 +62,7 @@ class Topology:
         self._global_stores: dict[str, GlobalStore] = {}
         self._internal: dict[str, InternalTopic] = {}
         self._copartitioned: list[frozenset[str]] = []
+        self._order: list[str] = []
 
     def add_source(
         self,
@@ -90,6 +91,7 @@ class Topology:
         pattern = patterns[0] if patterns else None
         if pattern is not None:
             self._check_pattern(pattern)
+        self._order.append(name)
         self._nodes[name] = SourceNode(name, named, key_serde, value_serde, timestamp_extractor, reset, pattern)
         return self
 
@@ -140,6 +142,7 @@ class Topology:
         self._check_new_name(name)
         self._check_parents(name, parents)
         covered = (supplier,) if functions is None else functions
+        self._order.append(name)
         self._nodes[name] = ProcessorNode(name, parents, supplier, covered)
         return self
 
@@ -162,6 +165,7 @@ class Topology:
         if isinstance(topic, str) and not _LEGAL_TOPIC.fullmatch(topic):
             message = f"{topic!r} is no legal topic name"
             raise TopologyError(message)
+        self._order.append(name)
         self._nodes[name] = SinkNode(name, parents, topic, key_serde, value_serde, partitioner)
         return self
 
@@ -212,6 +216,7 @@ class Topology:
         if global_store.store.logging:
             message = f"Global store {global_store.store.name} must not log: its topic is its changelog"
             raise TopologyError(message)
+        self._order += [global_store.source.name, global_store.processor.name]
         self._global_stores[global_store.store.name] = global_store
         return self
 
@@ -277,6 +282,11 @@ class Topology:
         return self._nodes
 
     @property
+    def node_order(self) -> tuple[str, ...]:
+        """Names of all nodes in the order in which they were added, with those of global stores."""
+        return tuple(self._order)
+
+    @property
     def stores(self) -> Mapping[str, StoreBuilder]:
         """Stores of tasks by name; without global ones."""
         return self._stores
@@ -326,11 +336,7 @@ class Topology:
         return sub_topologies(self)
 
     def levels(self) -> tuple[tuple[SubTopology, ...], ...]:
-        """Sub-topologies in the order in which a bounded run can complete them.
-
-        Raises:
-            TopologyError: If repartition topics form a cycle.
-        """
+        """Sub-topologies in the order in which a bounded run can complete them; those that write to each other together."""
         return levels(self)
 
     def describe(self) -> str:

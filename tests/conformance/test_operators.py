@@ -14,6 +14,7 @@ from pipeline import (
     Consumed,
     EmitStrategy,
     Grouped,
+    Joined,
     JoinWindows,
     Materialized,
     Processor,
@@ -358,3 +359,119 @@ def test_merged_streams_and_a_topic_chosen_per_record(host: Any) -> None:
     found = host.run(build, given, "long", "short")
     assert texts(found["long"]) == [("b", "yy", 2)]
     assert texts(found["short"]) == [("a", "x", 1)]
+
+
+def test_a_table_aggregation_follows_rows_from_group_to_group(host: Any) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        totals = (
+            builder.table(host.topic("in"), STRINGS, Materialized("rows", caching=False))
+            .filter(lambda _k, v: not v.startswith("-"))
+            .group_by(lambda _k, v: (v[0], v[1:]), Grouped(STRING, STRING))
+            .aggregate(
+                lambda: 0,
+                lambda _k, v, total: total + int(v),
+                lambda _k, v, total: total - int(v),
+                Materialized("totals", STRING, LONG),
+            )
+        )
+        totals.to_stream().to(host.topic("out"), Produced(STRING, LONG))
+        return builder.build()
+
+    rows = [("r1", "a5", 1), ("r2", "a7", 2), ("r3", "b1", 3), ("r1", "b2", 4), ("r2", None, 5), ("r3", "-", 6)]
+    found = latest(host.run(build, {"in": lines(*rows)}, "out", partitions=3)["out"])
+    assert {key: LONG.deserialize(r.value or b"") for key, r in found.items()} == {b"a": 0, b"b": 2}
+
+
+def test_a_join_of_tables_ends_with_what_both_hold(host: Any) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        left, right = builder.table(host.topic("left"), STRINGS), builder.table(host.topic("right"), STRINGS)
+        left.join(right, lambda a, b: f"{a}+{b}").to_stream().to(host.topic("inner"), TEXT)
+        left.left_join(right, lambda a, b: f"{a}+{b}").to_stream().to(host.topic("left-outer"), TEXT)
+        left.outer_join(right, lambda a, b: f"{a}+{b}", Materialized("full", value_serde=STRING)).to_stream().to(
+            host.topic("full"), TEXT
+        )
+        return builder.build()
+
+    given = {
+        "left": lines(("a", "1", 1), ("b", "1", 5), ("c", "1", 6), ("a", "2", 9), ("c", None, 12)),
+        "right": lines(("a", "x", 2), ("c", "x", 7), ("d", "x", 8), ("b", "x", 10), ("b", None, 11)),
+    }
+    found = {
+        topic: latest(r) for topic, r in host.run(build, given, "inner", "left-outer", "full", partitions=2).items()
+    }
+    values = {topic: {k: r.value for k, r in rows.items() if r.value is not None} for topic, rows in found.items()}
+    assert values == {
+        "inner": {b"a": b"2+x"},
+        "left-outer": {b"a": b"2+x", b"b": b"1+None"},
+        "full": {b"a": b"2+x", b"b": b"1+None", b"c": b"None+x", b"d": b"None+x"},
+    }
+    assert found["inner"][b"a"].timestamp == 9
+
+
+def test_a_join_by_foreign_key_asks_other_partitions_and_is_answered(host: Any) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        flights = builder.table(host.topic("flights"), STRINGS)
+        carriers = builder.table(host.topic("carriers"), STRINGS)
+        for kind in ("join", "left_join"):
+            named: Any = getattr(flights, kind)(
+                carriers,
+                lambda f, c: f"{f} {c}",
+                Materialized(kind, STRING, STRING),
+                foreign_key_extractor=lambda f: f.partition(":")[0] or None,
+            )
+            named.to_stream().to(host.topic(kind), TEXT)
+        return builder.build()
+
+    given = {
+        "flights": lines(
+            *[(f"f{n}", f"{carrier}:{n}", n) for n, carrier in enumerate(["AA", "UA", "AA", "ZZ", "UA", ""], 1)],
+            ("f2", "AA:2", 20),
+            ("f3", None, 21),
+        ),
+        "carriers": lines(("AA", "American", 10), ("UA", "Continental", 11), ("UA", "United", 30)),
+    }
+    found = host.run(build, given, "join", "left_join", partitions=3)
+    rows = {kind: {k: r.value for k, r in latest(records).items() if r.value} for kind, records in found.items()}
+    both = {b"f1": b"AA:1 American", b"f2": b"AA:2 American", b"f5": b"UA:5 United"}
+    assert rows == {"join": both, "left_join": both | {b"f4": b"ZZ:4 None", b"f6": b":6 None"}}
+
+
+def test_streams_are_aggregated_together(host: Any) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        plus = builder.stream(host.topic("plus"), STRINGS).group_by_key()
+        minus = builder.stream(host.topic("minus"), STRINGS).group_by(lambda _k, v: v, Grouped(STRING, STRING, "by"))
+        total: Materialized[str, int] = Materialized("total", value_serde=LONG)
+        balance = plus.cogroup(lambda _k, v, n: n + int(v)).cogroup(minus, lambda _k, _v, n: n - 1)
+        balance.aggregate(lambda: 0, total).to_stream().to(host.topic("out"), Produced(STRING, LONG))
+        return builder.build()
+
+    given = {
+        "plus": lines(("a", "5", 1), ("b", "3", 2), ("a", "2", 3)),
+        "minus": lines(("x", "a", 1), ("y", "a", 2), ("z", "c", 3)),
+    }
+    found = latest(host.run(build, given, "out", partitions=2)["out"])
+    assert {key: LONG.deserialize(r.value or b"") for key, r in found.items()} == {b"a": 5, b"b": 3, b"c": -1}
+
+
+def test_a_stream_waits_for_the_values_that_held_at_its_time(host: Any) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        rates = builder.table(host.topic("rates"), STRINGS, Materialized("rates", history_retention=60 * SECOND))
+        sales = builder.stream(host.topic("sales"), STRINGS)
+        sales.join(rates, lambda s, r: f"{s}@{r}").to(host.topic("at-once"), TEXT)
+        sales.left_join(
+            rates, lambda s, r: f"{s}@{r}", joined=Joined(STRING, STRING, "waits", grace_period=5 * SECOND)
+        ).to(host.topic("later"), TEXT)
+        return builder.build()
+
+    given = {
+        "rates": lines(("k", "r1", 1000), ("k", "r3", 3000), ("k", "r2", 2000), ("k", None, 9000)),
+        "sales": lines(("k", "a", 3500), ("k", "b", 2500), ("k", "c", 500), ("k", "d", 9500), ("k", "e", 1500)),
+    }
+    found = host.run(build, given, "at-once", "later")
+    assert [(k, v) for k, v, _ in texts(found["later"])] == [
+        ("k", "c@None"),
+        ("k", "b@r2"),
+        ("k", "a@r3"),
+        ("k", "e@r1"),
+    ]
+    assert {v for _, v, _ in texts(found["at-once"])} == {"a@r3", "b@r2", "e@r1"}

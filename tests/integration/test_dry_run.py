@@ -18,6 +18,7 @@ from pipeline import (
     StreamsBuilder,
 )
 from pipeline.config import AppConfig, StreamsConfig
+from pipeline.errors import UnsupportedByHostError
 from pipeline.hosting.application import Application
 from pipeline.spark.dry_run import dry_run
 from pipeline.spark.job import run
@@ -99,6 +100,19 @@ def test_a_dry_run_begins_with_the_applications_state_or_with_none(broker: Any, 
     assert {key: count for (_, key), (count, _) in whole.items()} == {b"w%d" % n: 12 for n in range(5)}
     with pytest.raises(RangeError, match="no state to begin with at offset 20"):
         dry_run(app, resolve(app, admin, f"{name}.in-0@20"), spark, on_executor(build))
+
+
+def test_there_is_no_dry_run_of_a_join_by_foreign_key(broker: Any, unique: str, tmp_path: Path) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        primary, foreign = (builder.table(f"{unique}.{side}", Consumed(STRING, STRING)) for side in ("left", "right"))
+        joined = primary.join(foreign, lambda own, other: own + other, foreign_key_extractor=lambda value: value)
+        joined.to_stream().to(f"{unique}.out", Produced(STRING, STRING))
+        return builder.build()
+
+    app = application(broker, unique, tmp_path, build)
+    broker.create(2, f"{unique}.left", f"{unique}.right")
+    with pytest.raises(UnsupportedByHostError, match="write to each other"):
+        dry_run(app, resolve(app, broker.admin()), None, on_executor(build))
 
 
 def test_an_error_in_a_dry_run_says_where(broker: Any, unique: str, tmp_path: Path) -> None:

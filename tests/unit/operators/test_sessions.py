@@ -114,6 +114,12 @@ def test_closed_sessions_are_forwarded_by_end_and_key(caching: bool) -> None:
         ]
 
 
+def test_a_session_that_two_sessions_grew_into_is_forwarded_once(caching: bool) -> None:
+    rows: list[Row] = [("a", "1", 0), ("a", "2", GAP + 2), ("a", "3", 2), ("a", "4", 4 * GAP)]
+    with counting(SessionWindows.of(ms(GAP), grace=ms(GAP)), CLOSE, caching=caching) as driver:
+        assert pipe(driver, rows) == [("a", (0, GAP + 2), 3, GAP + 2)]
+
+
 def test_a_record_is_late_when_its_session_has_ended_gap_and_grace_before_stream_time(caching: bool) -> None:
     with counting(SessionWindows.of(ms(10), grace=ms(1)), caching=caching) as driver:
         rows: list[Row] = [("dummy", "", 0), ("on time", "1", 0), ("dummy", "", 11), ("on time 2", "1", 0)]

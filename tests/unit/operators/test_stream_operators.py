@@ -13,6 +13,7 @@ from pipeline import (
     Branched,
     Consumed,
     FixedKeyProcessor,
+    FixedKeyProcessorContext,
     FixedKeyRecord,
     Grouped,
     KStream,
@@ -123,6 +124,27 @@ def test_a_split_of_rekeyed_records_is_repartitioned_per_branch() -> None:
     for branch in stream.split().branch(is_longer_than(1)).default_branch().values():
         branch.group_by_key(Grouped(STRING, STRING)).count()
     assert len(builder.build().internal_topics) == 2
+
+
+class AnHourLater(FixedKeyProcessor[str, str]):
+    def init(self, context: FixedKeyProcessorContext) -> None:
+        self.context = context
+
+    def process(self, record: FixedKeyRecord[str, str]) -> None:
+        self.context.forward(record.with_timestamp(record.timestamp + 3_600_000))
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_store_below_a_processor_that_moves_records_in_time_sees_their_new_time() -> None:
+    builder = StreamsBuilder()
+    builder.add_state_store(Stores.key_value_store("counts", STRING, LONG))
+    moved = builder.stream("in", STRINGS).process_values(AnHourLater)
+    moved.process_values(Numbered, "counts")
+    with TopologyTestDriver(builder.build(), application_id="app") as driver:
+        driver.input_topic("in", STRING, STRING).pipe_input("a", "x", timestamp=7)
+        assert [record.timestamp for record in driver.read_raw("app-counts-changelog")] == [3_600_007]
 
 
 class Numbered(FixedKeyProcessor[str, str]):

@@ -1,0 +1,152 @@
+"""`KGroupedTable`: a table whose rows are grouped by something else than its key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from pipeline.dsl.options import Materialized, name_of
+from pipeline.dsl.plan import Plan, TableNode, serde_of
+from pipeline.dsl.tables import table_store
+from pipeline.operators.table_aggregations import TableAggregate, TableAggregator
+from pipeline.operators.tables import store_getter
+from pipeline.serde.internal import change_serde
+from pipeline.serde.primitives import LONG
+from pipeline.topology.nodes import InternalTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.dsl.options import Grouped, Named
+    from pipeline.dsl.streams import KTable
+    from pipeline.processor.operator import Operator
+    from pipeline.topology.topology import Topology
+
+K = TypeVar("K")
+V = TypeVar("V")
+VO = TypeVar("VO")
+
+COUNT = TableAggregator(lambda: 0, lambda _key, _value, count: count + 1, lambda _key, _value, count: count - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class KGroupedTable(Generic[K, V]):
+    """A table grouped by something else than its key, to be aggregated (`org.apache.kafka.streams.kstream.KGroupedTable`).
+
+    An update of a row takes its old value out of the group it was in and adds its new value to the group it is in now.
+    Groups lie in different partitions, so for a moment a row may be counted in both, or in neither.
+    """
+
+    _plan: Plan
+    _node: str
+    _options: Grouped[K, V]
+    _table: type[KTable[Any, Any]]
+    _named_sources: dict[str, str] = field(default_factory=dict)
+
+    def count(self, materialized: Materialized[K, int] | None = None, *, named: Named | None = None) -> KTable[K, int]:
+        """Number of rows per group; a group that has become empty stays, with 0."""
+        options: Materialized[K, int] = materialized or Materialized()
+        if options.value_serde is None:
+            options = replace(options, value_serde=LONG)
+        return self._aggregate("KTABLE-AGGREGATE-", COUNT, (), options, named)
+
+    def reduce(
+        self,
+        adder: Callable[[V, V], V],
+        subtractor: Callable[[V, V], V],
+        materialized: Materialized[K, V] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[K, V]:
+        """Combine the values of a group; the first value is the first aggregate.
+
+        Args:
+            adder: `(aggregate, value) -> aggregate` with a value that has come.
+            subtractor: `(aggregate, value) -> aggregate` without a value that has gone. None deletes the group.
+            materialized: How the result is stored.
+            named: Name of the node.
+        """
+        options: Materialized[K, V] = materialized or Materialized()
+        if options.value_serde is None:
+            options = replace(options, value_serde=self._options.value_serde)
+        aggregator = TableAggregator(
+            None,
+            lambda _key, value, aggregate: adder(aggregate, value),
+            lambda _key, value, aggregate: subtractor(aggregate, value),
+        )
+        return self._aggregate("KTABLE-REDUCE-", aggregator, (adder, subtractor), options, named)
+
+    def aggregate(
+        self,
+        initializer: Callable[[], VO],
+        adder: Callable[[K, V, VO], VO],
+        subtractor: Callable[[K, V, VO], VO],
+        materialized: Materialized[K, VO] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[K, VO]:
+        """Combine the values of a group, starting from `initializer()`.
+
+        Args:
+            initializer: Gives the aggregate of an empty group.
+            adder: `(key, value, aggregate) -> aggregate` with a value that has come.
+            subtractor: `(key, value, aggregate) -> aggregate` without a value that has gone. None deletes the group.
+            materialized: How the result is stored.
+            named: Name of the node.
+        """
+        functions = initializer, adder, subtractor
+        options: Materialized[K, VO] = materialized or Materialized()
+        return self._aggregate("KTABLE-AGGREGATE-", TableAggregator(*functions), functions, options, named)
+
+    def _aggregate(
+        self,
+        prefix: str,
+        aggregator: TableAggregator,
+        functions: tuple[Any, ...],
+        options: Materialized[K, Any],
+        named: Named | None,
+    ) -> KTable[K, Any]:
+        """`KGroupedTableImpl.doAggregate`."""
+        plan, given = self._plan, name_of(named)
+        store_name = options.name or plan.store_name("KTABLE-AGGREGATE-")
+        sink = plan.processor_name("KSTREAM-SINK-", given and f"{given}-sink")
+        source = plan.processor_name("KSTREAM-SOURCE-", given and f"{given}-source")
+        name = plan.processor_name(prefix, given)
+        store = table_store(store_name, options, self._options.key_serde, None)
+        source = self._repartitioned(store_name, sink, source)
+        node = TableNode(
+            name,
+            store_name,
+            lambda c: store_getter(c, store_name),
+            is_materialized=True,
+            is_versioned=options.is_versioned,
+        )
+
+        def operator() -> Operator:
+            return TableAggregate(store_name, aggregator, send_old_values=node.sends_old_values)
+
+        def write(topology: Topology) -> None:
+            topology.add_processor(name, operator, source, functions=(prefix, *functions))
+            topology.add_state_store(store, name)
+
+        plan.steps.append(write)
+        return self._table(plan, node, frozenset({source}), store.key_serde, store.value_serde)
+
+    def _repartitioned(self, store_name: str, sink: str, source: str) -> str:
+        """The source that reads the changes back; a name given to the topic is shared by all aggregations."""
+        prefix = self._options.name or store_name
+        if prefix in self._named_sources:
+            return self._named_sources[prefix]
+        topic = f"{prefix}-repartition"
+        keys = serde_of(self._options.key_serde, "keys", f"repartition topic {topic}")
+        changes = change_serde(serde_of(self._options.value_serde, "values", f"repartition topic {topic}"))
+        parent = self._node
+
+        def write(topology: Topology) -> None:
+            topology.add_internal_topic(InternalTopic(topic))
+            topology.add_sink(sink, topic, parent, key_serde=keys, value_serde=changes)
+            topology.add_source(source, topic, key_serde=keys, value_serde=changes)
+
+        self._plan.steps.append(write)
+        self._named_sources[prefix] = source
+        return source

@@ -1,0 +1,298 @@
+"""What `KTable` appends to the plan: derived tables, and joins of two tables by their keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pipeline.dsl.arity import with_key
+from pipeline.dsl.options import Materialized, name_of
+from pipeline.dsl.plan import Plan, TableNode, serde_of
+from pipeline.operators.table_aggregations import TableRepartitionMap
+from pipeline.operators.table_filters import TableFilter, TableMapValues, mapped_getter
+from pipeline.operators.table_joins import JoinSide, TableJoinMerge, TableTableJoin, joined_getter
+from pipeline.operators.table_transforms import TableTransformValues, transformed_getter
+from pipeline.operators.tables import store_getter
+from pipeline.state.api import StoreBuilder, StoreKind
+from pipeline.windows import millis
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.dsl.options import Named
+    from pipeline.operators.tables import ValueGetter
+    from pipeline.processor.api import ValueTransformerWithKey
+    from pipeline.processor.operator import Operator, OperatorContext
+    from pipeline.serde.api import Serde
+    from pipeline.topology.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A table made of others, and its serdes as far as they are known."""
+
+    node: TableNode
+    key_serde: Serde[Any] | None
+    value_serde: Serde[Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class JoinKind:
+    """Which side of a join may be missing."""
+
+    left_outer: bool
+    right_outer: bool
+
+
+INNER = JoinKind(left_outer=False, right_outer=False)
+LEFT = JoinKind(left_outer=True, right_outer=False)
+OUTER = JoinKind(left_outer=True, right_outer=True)
+
+
+def table_store(
+    name: str, options: Materialized[Any, Any], key_serde: Serde[Any] | None, value_serde: Serde[Any] | None
+) -> StoreBuilder:
+    """The store of a table, with the serdes of its options or else the given ones.
+
+    Raises:
+        TopologyError: If there is no serde for keys or values.
+    """
+    history_ms = 0 if options.history_retention is None else millis(options.history_retention, "history retention")
+    return StoreBuilder(
+        name,
+        StoreKind.VERSIONED if options.is_versioned else StoreKind.TIMESTAMPED_KEY_VALUE,
+        serde_of(options.key_serde or key_serde, "keys", f"store {name}"),
+        serde_of(options.value_serde or value_serde, "values", f"store {name}"),
+        persistent=options.persistent,
+        caching=options.caching and not options.is_versioned,
+        logging=options.logging,
+        log_config=options.log_config,
+        retention_ms=history_ms,
+    )
+
+
+def filtered(
+    plan: Plan,
+    parent: Derived,
+    predicate: Callable[[Any, Any], bool],
+    options: Materialized[Any, Any] | None,
+    named: Named | None,
+    *,
+    negated: bool,
+) -> Derived:
+    """The rows that pass, or do not pass, a predicate (`KTableImpl.doFilter`)."""
+
+    def keep(key: Any, value: Any) -> Any:
+        return value if bool(predicate(key, value)) is not negated else None
+
+    above, functions = parent.node, ("filter-not" if negated else "filter", predicate)
+
+    def operator(node: TableNode) -> Operator:
+        return TableFilter(
+            keep,
+            node.store if node.is_materialized else None,
+            send_old_values=node.sends_old_values,
+            is_versioned=above.is_versioned,
+        )
+
+    made = _derived(plan, parent, "KTABLE-FILTER-", keep, operator, functions, options, named, parent.value_serde)
+    made.node.sends_old_values = above.enable_sending_old_values(force=False)  # spares deletions of rows never there
+    return made
+
+
+def mapped(
+    plan: Plan,
+    parent: Derived,
+    mapper: Callable[..., Any],
+    options: Materialized[Any, Any] | None,
+    named: Named | None,
+) -> Derived:
+    """The rows with other values (`KTableImpl.doMapValues`)."""
+    function = with_key(mapper)
+
+    def operator(node: TableNode) -> Operator:
+        store = node.store if node.is_materialized else None
+        return TableMapValues(function, store, send_old_values=node.sends_old_values)
+
+    return _derived(plan, parent, "KTABLE-MAPVALUES-", function, operator, (mapper,), options, named, None)
+
+
+def transformed(
+    plan: Plan,
+    parent: Derived,
+    supplier: Callable[[], ValueTransformerWithKey[Any, Any, Any]],
+    state_stores: tuple[str, ...],
+    options: Materialized[Any, Any] | None,
+    named: Named | None,
+) -> Derived:
+    """The rows with what a transformer makes of their values (`KTableImpl.doTransformValues`)."""
+    name = plan.processor_name("KTABLE-TRANSFORMVALUES-", name_of(named))
+    given: Materialized[Any, Any] = options or Materialized()
+    key_serde, value_serde = given.key_serde or parent.key_serde, given.value_serde
+    store = None if given.name is None else table_store(given.name, given, key_serde, value_serde)
+    node = _node(name, store, transformed_getter(parent.node.open_getter, supplier), (parent.node,))
+    node.used_stores = state_stores
+    if options is None:
+        node.is_versioned = parent.node.is_versioned
+
+    def operator() -> Operator:
+        return TableTransformValues(supplier(), given.name, send_old_values=node.sends_old_values)
+
+    def write(topology: Topology) -> None:
+        topology.add_processor(name, operator, parent.node.name, functions=("transform", supplier))
+        if store is not None:
+            topology.add_state_store(store, name)
+        topology.connect_processor_and_state_stores(name, *state_stores)
+
+    plan.steps.append(write)
+    return Derived(node, key_serde, value_serde)
+
+
+def grouped(
+    plan: Plan, parent: TableNode, mapper: Callable[[Any, Any], tuple[Any, Any] | None], name: str | None
+) -> str:
+    """The rows under the groups they belong to (`KTableImpl.groupBy`); gives the node's name."""
+    node = plan.processor_name("KTABLE-SELECT-", name)
+    plan.steps.append(
+        lambda topology: topology.add_processor(
+            node,
+            lambda: TableRepartitionMap(mapper, is_versioned=parent.is_versioned),
+            parent.name,
+            functions=("group-by", mapper),
+        )
+    )
+    parent.enable_sending_old_values(force=True)
+    return node
+
+
+def joined(
+    plan: Plan,
+    left: Derived,
+    right: TableNode,
+    joiner: Callable[[Any, Any], Any],
+    kind: JoinKind,
+    options: Materialized[Any, Any] | None,
+    named: Named | None,
+    sources: frozenset[str],
+) -> Derived:
+    """The rows of two tables with equal keys (`KTableImpl.doJoin`). Any `Materialized`, named or not, makes a store."""
+    given = name_of(named)
+    store_name = None if options is None else options.name or plan.store_name("KTABLE-MERGE-")
+    name = plan.processor_name("KTABLE-MERGE-", given)
+    if kind.left_outer:
+        left.node.enable_sending_old_values(force=True)
+    if kind.right_outer:
+        right.enable_sending_old_values(force=True)
+    this, other = _sides(plan, left.node, right, joiner, kind, given)
+    store = None if options is None or store_name is None else table_store(store_name, options, left.key_serde, None)
+    virtual = joined_getter(left.node.open_getter, right.open_getter, this.side)
+    node = _node(name, store, virtual, (left.node, right), is_join=True)
+
+    def merge() -> Operator:
+        return TableJoinMerge(store_name, send_old_values=node.sends_old_values)
+
+    def write(topology: Topology) -> None:
+        for side in (this, other):
+            topology.add_processor(side.name, side.operator(node), side.own.name, functions=(repr(kind), joiner))
+        topology.add_processor(name, merge, this.name, other.name, functions=())
+        if store is not None:
+            topology.add_state_store(store, name)
+        for side in (this, other):
+            topology.connect_processor_and_state_stores(side.name, *side.other.materialize())
+        topology.copartition(sources)
+
+    plan.steps.append(write)
+    if store is None:
+        return Derived(node, left.key_serde, None)
+    return Derived(node, store.key_serde, store.value_serde)
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One side of a join as it is written into the topology."""
+
+    name: str
+    own: TableNode
+    other: TableNode
+    side: JoinSide
+
+    def operator(self, result: TableNode) -> Callable[[], Operator]:
+        """Supplies the operator; whether old values are wanted is known when it runs."""
+        return lambda: TableTableJoin(
+            self.other.open_getter,
+            self.side,
+            send_old_values=result.sends_old_values,
+            is_versioned=self.own.is_versioned,
+        )
+
+
+def _sides(
+    plan: Plan,
+    left: TableNode,
+    right: TableNode,
+    joiner: Callable[[Any, Any], Any],
+    kind: JoinKind,
+    given: str | None,
+) -> tuple[_Side, _Side]:
+    left.materialize()
+    right.materialize()
+    this = plan.processor_name("KTABLE-JOINTHIS-", given and f"{given}-join-this")
+    other = plan.processor_name("KTABLE-JOINOTHER-", given and f"{given}-join-other")
+    from_left = JoinSide(joiner, requires_own=not kind.right_outer, requires_other=not kind.left_outer)
+    from_right = JoinSide(
+        lambda own, found: joiner(found, own), requires_own=not kind.left_outer, requires_other=not kind.right_outer
+    )
+    return _Side(this, left, right, from_left), _Side(other, right, left, from_right)
+
+
+def _derived(
+    plan: Plan,
+    parent: Derived,
+    prefix: str,
+    compute: Callable[[Any, Any], Any],
+    operator: Callable[[TableNode], Operator],
+    functions: tuple[Any, ...],
+    options: Materialized[Any, Any] | None,
+    named: Named | None,
+    value_serde: Serde[Any] | None,
+) -> Derived:
+    """A table computed value by value: with a store if the options name one, else looked up in the parent."""
+    if options is not None and options.name is None:
+        plan.store_name(prefix)  # Kafka Streams counts a store that it never makes
+    name = plan.processor_name(prefix, name_of(named))
+    given: Materialized[Any, Any] = options or Materialized()
+    key_serde, value_serde = given.key_serde or parent.key_serde, given.value_serde or value_serde
+    store = None if given.name is None else table_store(given.name, given, key_serde, value_serde)
+    node = _node(name, store, mapped_getter(parent.node.open_getter, compute), (parent.node,))
+    if options is None:
+        node.is_versioned = parent.node.is_versioned
+
+    def write(topology: Topology) -> None:
+        topology.add_processor(name, lambda: operator(node), parent.node.name, functions=functions)
+        if store is not None:
+            topology.add_state_store(store, name)
+
+    plan.steps.append(write)
+    return Derived(node, key_serde, value_serde)
+
+
+def _node(
+    name: str,
+    store: StoreBuilder | None,
+    virtual: Callable[[OperatorContext], ValueGetter],
+    parents: tuple[TableNode, ...],
+    *,
+    is_join: bool = False,
+) -> TableNode:
+    if store is None:
+        return TableNode(name, "", virtual, is_materialized=False, parents=parents, is_join=is_join)
+    store_name = store.name
+    return TableNode(
+        name,
+        store_name,
+        lambda context: store_getter(context, store_name),
+        is_materialized=True,
+        parents=parents,
+        is_join=is_join,
+        is_versioned=store.kind is StoreKind.VERSIONED,
+    )

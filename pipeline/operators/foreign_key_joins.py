@@ -1,0 +1,266 @@
+"""Joins of two tables by a foreign key: a row subscribes to the key its value names, and is answered.
+
+The primary table's task sends a `Subscription` to the task that holds the foreign key; that keeps it, answers with the foreign
+value, and answers again whenever the value changes. An answer names the row's value by its hash: if the row has changed since,
+the answer is stale and another one is on its way.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pipeline.records import ValueAndTimestamp
+from pipeline.serde.foreign_key import Instruction, Subscription, SubscriptionResponse, combined_key
+from pipeline.serde.murmur3 import hash128
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.operators.tables import ValueGetter
+    from pipeline.processor.operator import OperatorContext
+    from pipeline.records import Change, Headers
+    from pipeline.state.api import KeyValueStore
+
+    Bytes = Callable[[Any], bytes]
+
+
+class SubscriptionSend:
+    """Turns updates of the primary table into subscriptions (`SubscriptionSendProcessorSupplier`).
+
+    Args:
+        extract: `(key, value) -> foreign key`, or None if the row has none.
+        foreign_key_bytes: Serializes foreign keys, to see whether they differ.
+        value_bytes: Serializes the table's values, to hash them.
+        left_join: Whether rows without a foreign value are in the result.
+        is_versioned: Whether the table is versioned; then updates behind the latest of their key are dropped.
+    """
+
+    def __init__(
+        self,
+        extract: Callable[[Any, Any], Any],
+        foreign_key_bytes: Bytes,
+        value_bytes: Bytes,
+        *,
+        left_join: bool,
+        is_versioned: bool,
+    ) -> None:
+        """Nothing is opened before `init`."""
+        self._extract = extract
+        self._foreign_key_bytes = foreign_key_bytes
+        self._value_bytes = value_bytes
+        self._left_join = left_join
+        self._is_versioned = is_versioned
+        self._context: OperatorContext
+
+    def init(self, context: OperatorContext) -> None:
+        """Bind the children."""
+        self._context = context
+
+    def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
+        """Send the subscriptions that one update takes."""
+        if self._is_versioned and not value.is_latest:
+            self._context.drop("out-of-order")
+            return
+        old = None if value.old is None else self._extract(key, value.old)
+        new = None if value.new is None else self._extract(key, value.new)
+        wanted = self._left_instructions(value, old, new) if self._left_join else self._instructions(value, old, new)
+        if not wanted:
+            return
+        hash_ = None if value.new is None else hash128(self._value_bytes(value.new))
+        partition = self._context.task_id.partition
+        for foreign_key, instruction in wanted:
+            self._context.forward(foreign_key, Subscription(hash_, instruction, key, partition), timestamp, headers)
+
+    def _left_instructions(self, value: Change[Any], old: Any, new: Any) -> list[tuple[Any, Instruction]]:
+        """A row is always answered, so it always asks; one without a foreign key asks under a null key."""
+        if value.old is None and value.new is None:
+            return []
+        asked = (new, Instruction.PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE)
+        if old is not None and self._changed(old, new):
+            return [(old, Instruction.DELETE_KEY_NO_PROPAGATE), asked]
+        return [asked]
+
+    def _instructions(self, value: Change[Any], old: Any, new: Any) -> list[tuple[Any, Instruction]]:
+        if value.new is not None and new is None:
+            self._context.drop("null-foreign-key")
+        if new is None:
+            return [] if old is None else [(old, Instruction.DELETE_KEY_AND_PROPAGATE)]
+        if old is None or not self._changed(old, new):
+            return [(new, Instruction.PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE)]
+        return [
+            (old, Instruction.DELETE_KEY_NO_PROPAGATE),
+            (new, Instruction.PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE),
+        ]
+
+    def _changed(self, old: Any, new: Any) -> bool:
+        return new is None or self._foreign_key_bytes(old) != self._foreign_key_bytes(new)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class SubscriptionReceive:
+    """Keeps the subscriptions of the foreign keys of one task, and passes them on (`SubscriptionReceiveProcessorSupplier`).
+
+    Args:
+        store: Name of the store of subscriptions.
+        foreign_key_bytes: Serializes foreign keys.
+        primary_key_bytes: Serializes primary keys.
+    """
+
+    def __init__(self, store: str, foreign_key_bytes: Bytes, primary_key_bytes: Bytes) -> None:
+        """Nothing is opened before `init`."""
+        self._store_name = store
+        self._foreign_key_bytes = foreign_key_bytes
+        self._primary_key_bytes = primary_key_bytes
+        self._store: KeyValueStore[bytes, ValueAndTimestamp[Subscription]]
+        self._context: OperatorContext
+
+    def init(self, context: OperatorContext) -> None:
+        """Open the store and bind the children."""
+        self._context = context
+        self._store = context.get_state_store(self._store_name)
+
+    def process(self, key: Any, value: Subscription, timestamp: int, headers: Headers) -> None:
+        """Keep or forget one subscription; under a null key there is nothing to keep."""
+        if key is not None:
+            store_key = combined_key(self._foreign_key_bytes(key), self._primary_key_bytes(value.primary_key))
+            keeps = value.instruction >= Instruction.PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE
+            self._store.put(store_key, ValueAndTimestamp(value, timestamp) if keeps else None)
+        elif value.instruction is not Instruction.PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE:
+            self._context.drop("null-foreign-key")
+            return
+        self._context.forward(key, value, timestamp, headers)
+
+    def close(self) -> None:
+        """The task closes the store."""
+
+
+class SubscriptionJoin:
+    """Answers a subscription with the foreign value as it is now (`SubscriptionJoinProcessorSupplier`).
+
+    The answer's timestamp is the later of both.
+
+    Args:
+        open_foreign: Opens the foreign table's lookup in a task.
+    """
+
+    def __init__(self, open_foreign: Callable[[OperatorContext], ValueGetter]) -> None:
+        """Nothing is opened before `init`."""
+        self._open_foreign = open_foreign
+        self._forward: Callable[[Any, Any, int, Headers], None]
+        self._lookup: ValueGetter
+
+    def init(self, context: OperatorContext) -> None:
+        """Open the foreign table and bind the children."""
+        self._forward = context.forward
+        self._lookup = self._open_foreign(context)
+
+    def process(self, key: Any, value: Subscription, timestamp: int, headers: Headers) -> None:
+        """Answer one subscription, if it wants to be."""
+        found = None if key is None else self._lookup(key)
+        if found is not None:
+            timestamp = max(timestamp, found.timestamp)
+        match value.instruction:
+            case Instruction.DELETE_KEY_NO_PROPAGATE:
+                return
+            case Instruction.DELETE_KEY_AND_PROPAGATE:
+                found = None
+            case Instruction.PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE if found is None:
+                return
+            case _:
+                pass
+        foreign_value = None if found is None else found.value
+        response = SubscriptionResponse(value.hash, foreign_value, value.primary_partition)
+        self._forward(value.primary_key, response, timestamp, headers)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class ForeignTableJoin:
+    """Answers all subscriptions to a foreign key whose value has changed (`ForeignTableJoinProcessorSupplier`).
+
+    Args:
+        store: Name of the store of subscriptions.
+        foreign_key_bytes: Serializes foreign keys.
+        is_versioned: Whether the foreign table is versioned; then updates behind the latest of their key are dropped.
+    """
+
+    def __init__(self, store: str, foreign_key_bytes: Bytes, *, is_versioned: bool) -> None:
+        """Nothing is opened before `init`."""
+        self._store_name = store
+        self._foreign_key_bytes = foreign_key_bytes
+        self._is_versioned = is_versioned
+        self._store: KeyValueStore[bytes, ValueAndTimestamp[Subscription]]
+        self._context: OperatorContext
+
+    def init(self, context: OperatorContext) -> None:
+        """Open the store and bind the children."""
+        self._context = context
+        self._store = context.get_state_store(self._store_name)
+
+    def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
+        """Answer everybody who wants this key."""
+        if key is None:
+            self._context.drop("null-key")
+            return
+        if self._is_versioned and not value.is_latest:
+            self._context.drop("out-of-order")
+            return
+        for _, (subscription, _) in self._store.prefix_scan(combined_key(self._foreign_key_bytes(key))):
+            response = SubscriptionResponse(subscription.hash, value.new, subscription.primary_partition)
+            self._context.forward(subscription.primary_key, response, timestamp, headers)
+
+    def close(self) -> None:
+        """The task closes the store."""
+
+
+class ResponseJoin:
+    """Joins an answer with the row it was asked for, unless the row has changed (`ResponseJoinProcessorSupplier`).
+
+    A row that has no result any more is deleted, whether it ever had one or not.
+
+    Args:
+        open_primary: Opens the primary table's lookup in a task.
+        value_bytes: Serializes the primary table's values, to hash them.
+        joiner: `(value, foreign_value) -> result`.
+        left_join: Whether rows without a foreign value are in the result.
+    """
+
+    def __init__(
+        self,
+        open_primary: Callable[[OperatorContext], ValueGetter],
+        value_bytes: Bytes,
+        joiner: Callable[[Any, Any], Any],
+        *,
+        left_join: bool,
+    ) -> None:
+        """Nothing is opened before `init`."""
+        self._open_primary = open_primary
+        self._value_bytes = value_bytes
+        self._joiner = joiner
+        self._left_join = left_join
+        self._context: OperatorContext
+        self._lookup: ValueGetter
+
+    def init(self, context: OperatorContext) -> None:
+        """Open the primary table and bind the children."""
+        self._context = context
+        self._lookup = self._open_primary(context)
+
+    def process(self, key: Any, value: SubscriptionResponse, timestamp: int, headers: Headers) -> None:
+        """Take one answer."""
+        found = self._lookup(key)
+        current = None if found is None else hash128(self._value_bytes(found.value))
+        if current != value.hash:
+            self._context.drop("stale-response")
+            return
+        if value.foreign_value is None and (found is None or not self._left_join):
+            result = None
+        else:
+            result = self._joiner(None if found is None else found.value, value.foreign_value)
+        self._context.forward(key, result, timestamp, headers)
+
+    def close(self) -> None:
+        """Nothing to release."""

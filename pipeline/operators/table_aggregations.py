@@ -1,0 +1,128 @@
+"""Aggregations of a table: an update takes its old value out of one group and adds its new value to another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import ProcessingError
+from pipeline.operators.table_store import TableStore
+from pipeline.records import Change
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.processor.operator import OperatorContext
+    from pipeline.records import Headers
+
+
+class TableRepartitionMap:
+    """Sends both sides of each update to the groups they belong to (`KTableRepartitionMap`).
+
+    One record if both belong to the same group (KIP-904), else the old side first. Sides whose group or value is null are left
+    out.
+
+    Args:
+        mapper: `(key, value) -> (group, value)`, or None to leave the row out; not called for deletions.
+        is_versioned: Whether the table is versioned; then only updates with the highest timestamp of their key count.
+    """
+
+    def __init__(self, mapper: Callable[[Any, Any], tuple[Any, Any] | None], *, is_versioned: bool) -> None:
+        """Nothing is opened before `init`."""
+        self._mapper = mapper
+        self._is_versioned = is_versioned
+        self._forward: Callable[[Any, Any, int, Headers], None]
+
+    def init(self, context: OperatorContext) -> None:
+        """Bind the children."""
+        self._forward = context.forward
+
+    def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
+        """Send one update on.
+
+        Raises:
+            ProcessingError: If the key is null.
+        """
+        if key is None:
+            message = "Record key for the grouping KTable should not be null."
+            raise ProcessingError(message)
+        if self._is_versioned and not value.is_latest:
+            return
+        new_key, new = self._group_of(key, value.new)
+        old_key, old = self._group_of(key, value.old)
+        if new is not None and old is not None and new_key == old_key:
+            self._forward(new_key, Change(new, old, value.is_latest), timestamp, headers)
+            return
+        if old is not None:
+            self._forward(old_key, Change(None, old, value.is_latest), timestamp, headers)
+        if new is not None:
+            self._forward(new_key, Change(new, None, value.is_latest), timestamp, headers)
+
+    def _group_of(self, key: Any, value: Any) -> tuple[Any, Any]:
+        pair = None if value is None else self._mapper(key, value)
+        return (None, None) if pair is None or pair[0] is None else pair
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableAggregator:
+    """What an aggregation of a table does with the two sides of an update.
+
+    Args:
+        initializer: Gives the aggregate of nothing; None if the first value is the aggregate (`reduce`).
+        add: `(key, value, aggregate) -> aggregate` for new values; None deletes.
+        subtract: The same for old values.
+    """
+
+    initializer: Callable[[], Any] | None
+    add: Callable[[Any, Any, Any], Any]
+    subtract: Callable[[Any, Any, Any], Any]
+
+    def added(self, key: Any, value: Any, aggregate: Any) -> Any:
+        """The aggregate with a value added; starts from nothing if there is none."""
+        if aggregate is None:
+            if self.initializer is None:
+                return value
+            aggregate = self.initializer()
+        return self.add(key, value, aggregate)
+
+
+class TableAggregate:
+    """Aggregates the rows of a table per group (`KTableAggregate`, `KTableReduce`): first subtracts, then adds.
+
+    The result's timestamp is the highest of the group so far.
+    """
+
+    def __init__(self, store: str, aggregator: TableAggregator, *, send_old_values: bool) -> None:
+        """Nothing is opened before `init`."""
+        self._store_name = store
+        self._aggregator = aggregator
+        self._send_old_values = send_old_values
+        self._store: TableStore
+
+    def init(self, context: OperatorContext) -> None:
+        """Open the store and bind the children."""
+        self._store = TableStore(context, self._store_name, send_old_values=self._send_old_values)
+
+    def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
+        """Aggregate one update.
+
+        Raises:
+            ProcessingError: If the key is null.
+        """
+        if key is None:
+            message = f"Record key for KTable aggregate operator with state {self._store_name} should not be null."
+            raise ProcessingError(message)
+        stored = self._store.get(key)
+        new = None if stored is None else stored.value
+        if value.old is not None and new is not None:
+            new = self._aggregator.subtract(key, value.old, new)
+        if value.new is not None:
+            new = self._aggregator.added(key, value.new, new)
+        touched_at = timestamp if stored is None else max(timestamp, stored.timestamp)
+        self._store.update(key, new, self._store.replaced(key), touched_at, headers)
+
+    def close(self) -> None:
+        """The task closes the store."""

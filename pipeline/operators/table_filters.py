@@ -1,0 +1,123 @@
+"""Operators that change a table value by value, with a store of their own or computed from the parent's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pipeline.operators.table_store import TableStore
+from pipeline.records import Change, ValueAndTimestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.operators.tables import ValueGetter
+    from pipeline.processor.operator import OperatorContext
+    from pipeline.records import Headers
+
+
+def mapped_getter(open_parent: Callable[[OperatorContext], ValueGetter], compute: Callable[[Any, Any], Any]) -> Any:
+    """Opens the lookup of a table without a store: what `compute(key, value)` makes of the parent's value.
+
+    A value for which it gives None is not in the table.
+    """
+
+    def open_getter(context: OperatorContext) -> ValueGetter:
+        parent = open_parent(context)
+
+        def get(key: Any, *as_of: int) -> ValueAndTimestamp[Any] | None:
+            found = parent(key, *as_of)
+            value = None if found is None else compute(key, found.value)
+            return None if found is None or value is None else ValueAndTimestamp(value, found.timestamp)
+
+        return get
+
+    return open_getter
+
+
+class TableFilter:
+    """Keeps the rows for which a predicate holds (`KTableFilter`).
+
+    A row that does not pass is a deletion: it is forwarded as one, unless old values are sent and show that the row was
+    not there before.
+
+    Args:
+        keep: `(key, value) -> value` if it passes, else None; not called for deletions.
+        store: Name of the store, or None if the rows are looked up in the parent.
+        send_old_values: Whether updates tell what they replaced.
+        is_versioned: Whether the parent is a versioned table; then every deletion is forwarded.
+    """
+
+    def __init__(
+        self, keep: Callable[[Any, Any], Any], store: str | None, *, send_old_values: bool, is_versioned: bool
+    ) -> None:
+        """Nothing is opened before `init`."""
+        self._keep = keep
+        self._store_name = store
+        self._send_old_values = send_old_values
+        self._skips_nothing = send_old_values and not is_versioned
+        self._store: TableStore | None = None
+        self._forward: Callable[[Any, Any, int, Headers], None]
+
+    def init(self, context: OperatorContext) -> None:
+        """Open the store and bind the children."""
+        self._forward = context.forward
+        if self._store_name is not None:
+            self._store = TableStore(context, self._store_name, send_old_values=self._send_old_values)
+
+    def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
+        """Filter one update."""
+        new = None if value.new is None else self._keep(key, value.new)
+        old = self._old(key, value.old)
+        if self._skips_nothing and new is None and old is None:
+            return
+        if self._store is not None:
+            self._store.update(key, new, old, timestamp, headers)
+        else:
+            self._forward(key, Change(new, old, value.is_latest), timestamp, headers)
+
+    def _old(self, key: Any, old: Any) -> Any:
+        if not self._send_old_values:
+            return None
+        if self._store is None:
+            return None if old is None else self._keep(key, old)
+        found = self._store.get(key)
+        return None if found is None else found.value
+
+    def close(self) -> None:
+        """The task closes the store."""
+
+
+class TableMapValues:
+    """Maps each value of a table (`KTableMapValues`); deletions stay deletions.
+
+    Args:
+        mapper: `(key, value) -> value`; not called for deletions.
+        store: Name of the store, or None if values are computed from the parent's.
+        send_old_values: Whether updates tell what they replaced.
+    """
+
+    def __init__(self, mapper: Callable[[Any, Any], Any], store: str | None, *, send_old_values: bool) -> None:
+        """Nothing is opened before `init`."""
+        self._mapper = mapper
+        self._store_name = store
+        self._send_old_values = send_old_values
+        self._store: TableStore | None = None
+        self._forward: Callable[[Any, Any, int, Headers], None]
+
+    def init(self, context: OperatorContext) -> None:
+        """Open the store and bind the children."""
+        self._forward = context.forward
+        if self._store_name is not None:
+            self._store = TableStore(context, self._store_name, send_old_values=self._send_old_values)
+
+    def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
+        """Map one update."""
+        new = None if value.new is None else self._mapper(key, value.new)
+        if self._store is not None:
+            self._store.update(key, new, self._store.replaced(key), timestamp, headers)
+            return
+        old = None if not self._send_old_values or value.old is None else self._mapper(key, value.old)
+        self._forward(key, Change(new, old, value.is_latest), timestamp, headers)
+
+    def close(self) -> None:
+        """The task closes the store."""

@@ -1,0 +1,148 @@
+"""Joins of two tables by their keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pipeline.operators.table_store import TableStore
+from pipeline.records import Change, ValueAndTimestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.operators.tables import ValueGetter
+    from pipeline.processor.operator import OperatorContext
+    from pipeline.records import Headers
+
+
+@dataclass(frozen=True, slots=True)
+class JoinSide:
+    """How one side of a join turns its own and the other's value into a result.
+
+    Args:
+        joiner: `(own, other) -> result`; either may be None if it is not required.
+        requires_own: Without a value of its own there is no result: inner joins, and the left side of left joins.
+        requires_other: Without a value of the other side there is no result: inner joins, the right side of left joins.
+    """
+
+    joiner: Callable[[Any, Any], Any]
+    requires_own: bool
+    requires_other: bool
+
+    def result(self, own: Any, other: Any) -> Any:
+        """The joined value; None if there is none."""
+        if own is None and (self.requires_own or other is None):
+            return None
+        if other is None and self.requires_other:
+            return None
+        return self.joiner(own, other)
+
+
+def joined_getter(
+    open_left: Callable[[OperatorContext], ValueGetter], open_right: Callable[[OperatorContext], ValueGetter], side: Any
+) -> Any:
+    """Opens the lookup of a join without a store: joins what both tables hold, at the later of both timestamps.
+
+    Args:
+        open_left: Opens the left table.
+        open_right: Opens the right table.
+        side: The `JoinSide` of the left table.
+    """
+
+    def open_getter(context: OperatorContext) -> ValueGetter:
+        left, right = open_left(context), open_right(context)
+
+        def get(key: Any, *_as_of: int) -> ValueAndTimestamp[Any] | None:
+            own, other = left(key), right(key)
+            value = side.result(own and own.value, other and other.value)
+            if value is None:
+                return None
+            return ValueAndTimestamp(value, max(found.timestamp for found in (own, other) if found is not None))
+
+        return get
+
+    return open_getter
+
+
+class TableTableJoin:
+    """One side of a join: looks the other table up for each update (`KTableKTable{Inner,Left,Right,Outer}Join`).
+
+    The result's timestamp is the later of both. Null keys are dropped.
+
+    Args:
+        open_other: Opens the other table's lookup in a task.
+        side: What makes a result.
+        send_old_values: Whether downstream wants to know what an update replaced.
+        is_versioned: Whether this side is a versioned table; then updates behind the latest of their key are dropped.
+    """
+
+    def __init__(
+        self,
+        open_other: Callable[[OperatorContext], ValueGetter],
+        side: JoinSide,
+        *,
+        send_old_values: bool,
+        is_versioned: bool,
+    ) -> None:
+        """Nothing is opened before `init`."""
+        self._open_other = open_other
+        self._side = side
+        self._send_old_values = send_old_values
+        self._is_versioned = is_versioned
+        self._context: OperatorContext
+        self._lookup: ValueGetter
+
+    def init(self, context: OperatorContext) -> None:
+        """Open the other table and bind the children."""
+        self._context = context
+        self._lookup = self._open_other(context)
+
+    def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
+        """Join one update."""
+        if key is None:
+            self._context.drop("null-key")
+            return
+        if self._is_versioned and not value.is_latest:
+            self._context.drop("out-of-order")
+            return
+        found = self._lookup(key)
+        if found is None:
+            if self._side.requires_other or (value.new is None and value.old is None):
+                return
+            other = None
+        else:
+            other, timestamp = found.value, max(timestamp, found.timestamp)
+        new = self._side.result(value.new, other)
+        old = self._side.result(value.old, other) if self._send_old_values else None
+        self._context.forward(key, Change(new, old, value.is_latest), timestamp, headers)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class TableJoinMerge:
+    """Brings the results of both sides together, and stores them if asked to (`KTableKTableJoinMerger`)."""
+
+    def __init__(self, store: str | None, *, send_old_values: bool) -> None:
+        """Nothing is opened before `init`."""
+        self._store_name = store
+        self._send_old_values = send_old_values
+        self._store: TableStore | None = None
+        self._forward: Callable[[Any, Any, int, Headers], None]
+
+    def init(self, context: OperatorContext) -> None:
+        """Open the store and bind the children."""
+        self._forward = context.forward
+        if self._store_name is not None:
+            self._store = TableStore(context, self._store_name, send_old_values=self._send_old_values)
+
+    def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
+        """Take one result."""
+        if self._store is not None:
+            self._store.update(key, value.new, value.old, timestamp, headers)
+        else:
+            self._forward(key, value, timestamp, headers)
+
+    def close(self) -> None:
+        """The task closes the store."""

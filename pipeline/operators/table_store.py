@@ -1,0 +1,73 @@
+"""A table's store together with the children of the operator that owns it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pipeline.operators.forwarding import CachedForward
+from pipeline.records import Change, ValueAndTimestamp
+from pipeline.state.api import PUT_RETURN_CODE_NOT_PUT, PUT_RETURN_CODE_VALID_TO_UNDEFINED
+from pipeline.state.versioned import VersionedStateStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.processor.operator import OperatorContext
+    from pipeline.records import Headers, VersionedRecord
+
+
+class TableStore:
+    """Applies updates to the store of a table and forwards them (`KeyValueStoreWrapper`, `TimestampedTupleForwarder`).
+
+    Args:
+        context: Context of the operator that owns the table.
+        store: Name of the store.
+        send_old_values: Whether downstream wants to know what an update replaced.
+    """
+
+    def __init__(self, context: OperatorContext, store: str, *, send_old_values: bool) -> None:
+        """Open the store and listen to its cache, if it has one."""
+        self._store = context.get_state_store(store)
+        self._context = context
+        self._send_old_values = send_old_values
+        self.is_versioned = isinstance(self._store, VersionedStateStore)
+        """Whether the store keeps the history of each key."""
+        self.holds_back = CachedForward.of(context, self._store, send_old_values=send_old_values).holds_back
+        """Whether the store's cache forwards."""
+        self.get: Callable[[Any], ValueAndTimestamp[Any] | None] = (
+            self._latest if self.is_versioned else self._store.get
+        )
+        """Gives the value of a key as it is now."""
+
+    def _latest(self, key: Any) -> ValueAndTimestamp[Any] | None:
+        found: VersionedRecord[Any] | None = self._store.get(key)
+        return None if found is None else ValueAndTimestamp(found.value, found.timestamp)
+
+    def replaced(self, key: Any) -> Any:
+        """The value that an update of the key will replace; None where nobody asks for it, or a cache will know.
+
+        Decoded anew: an aggregator may change in place what `get` gave.
+        """
+        if not self._send_old_values or self.holds_back:
+            return None
+        found = self._store.get(key)
+        return None if found is None else found.value
+
+    def update(self, key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
+        """Store the new value and forward the change, unless the store's cache does that later.
+
+        What is too late for a versioned store is neither stored nor forwarded.
+        """
+        if self.is_versioned:
+            self._update_versioned(key, new, old, timestamp, headers)
+            return
+        self._store.put(key, None if new is None else ValueAndTimestamp(new, timestamp))
+        if not self.holds_back:
+            self._context.forward(key, Change(new, old if self._send_old_values else None), timestamp, headers)
+
+    def _update_versioned(self, key: Any, new: Any, old: Any, timestamp: int, headers: Headers) -> None:
+        valid_to = self._store.put(key, new, timestamp)
+        if valid_to != PUT_RETURN_CODE_NOT_PUT:
+            is_latest = valid_to == PUT_RETURN_CODE_VALID_TO_UNDEFINED
+            change = Change(new, old if self._send_old_values else None, is_latest)
+            self._context.forward(key, change, timestamp, headers)

@@ -1,0 +1,111 @@
+"""Tables made value by value by a user's transformer, which may use stores."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import ProcessingError
+from pipeline.operators.table_store import TableStore
+from pipeline.records import Change, ValueAndTimestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+    from pipeline.operators.tables import ValueGetter
+    from pipeline.processor.api import Cancellable, PunctuationType, ValueTransformerWithKey
+    from pipeline.processor.operator import OperatorContext
+    from pipeline.records import Headers, Record, RecordMetadata, TaskId
+
+
+def transformed_getter(
+    open_parent: Callable[[OperatorContext], ValueGetter],
+    supplier: Callable[[], ValueTransformerWithKey[Any, Any, Any]],
+) -> Any:
+    """Opens the lookup of a table without a store: a transformer of its own is given the parent's value, or None."""
+
+    def open_getter(context: OperatorContext) -> ValueGetter:
+        parent, transformer = open_parent(context), supplier()
+        transformer.init(_Context(context, is_lookup=True))
+
+        def get(key: Any, *as_of: int) -> ValueAndTimestamp[Any] | None:
+            found = parent(key, *as_of)
+            value = transformer.transform(key, None if found is None else found.value)
+            return None if value is None else ValueAndTimestamp(value, -1 if found is None else found.timestamp)
+
+        return get
+
+    return open_getter
+
+
+class TableTransformValues:
+    """Transforms each value of a table, deletions included (`KTableTransformValues`).
+
+    Args:
+        transformer: This task's own.
+        store: Name of the store, or None if values are computed from the parent's.
+        send_old_values: Whether updates tell what they replaced; without a store the old value is transformed as well.
+    """
+
+    def __init__(
+        self, transformer: ValueTransformerWithKey[Any, Any, Any], store: str | None, *, send_old_values: bool
+    ) -> None:
+        """Nothing is opened before `init`."""
+        self._transformer = transformer
+        self._store_name = store
+        self._send_old_values = send_old_values
+        self._store: TableStore | None = None
+        self._forward: Callable[[Any, Any, int, Headers], None]
+
+    def init(self, context: OperatorContext) -> None:
+        """Hand the transformer its context, open the store and bind the children."""
+        self._forward = context.forward
+        self._transformer.init(_Context(context, is_lookup=False))
+        if self._store_name is not None:
+            self._store = TableStore(context, self._store_name, send_old_values=self._send_old_values)
+
+    def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
+        """Transform one update."""
+        new = self._transformer.transform(key, value.new)
+        if self._store is not None:
+            self._store.update(key, new, self._store.replaced(key), timestamp, headers)
+            return
+        old = self._transformer.transform(key, value.old) if self._send_old_values else None
+        self._forward(key, Change(new, old, value.is_latest), timestamp, headers)
+
+    def close(self) -> None:
+        """Close the transformer."""
+        self._transformer.close()
+
+
+class _Context:
+    """A `ProcessorContext` that does not forward; in lookups there is no current record."""
+
+    def __init__(self, context: OperatorContext, *, is_lookup: bool) -> None:
+        self._context = context
+        self._is_lookup = is_lookup
+        self.get_state_store = context.get_state_store
+        self.commit = context.commit
+        self.current_system_time_ms = context.current_system_time_ms
+        self.current_stream_time_ms = context.current_stream_time_ms
+
+    @property
+    def application_id(self) -> str:
+        return self._context.application_id
+
+    @property
+    def task_id(self) -> TaskId:
+        return self._context.task_id
+
+    @property
+    def record_metadata(self) -> RecordMetadata | None:
+        return None if self._is_lookup else self._context.record_metadata
+
+    def forward(self, record: Record[Any, Any], child: str | None = None) -> None:
+        message = f"A transformer of values must not forward records ({record.key!r} to {child or 'all children'})"
+        raise ProcessingError(message, hint="Return the new value instead.")
+
+    def schedule(
+        self, interval: timedelta, punctuation_type: PunctuationType, punctuator: Callable[[int], None]
+    ) -> Cancellable:
+        return self._context.schedule(interval, punctuation_type, punctuator)

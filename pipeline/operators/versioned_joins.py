@@ -1,0 +1,152 @@
+"""Joins of a stream with a versioned table: each record meets the value that held at its own time (KIP-914, KIP-923)."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+from pipeline.serde.buffered import (
+    BufferedRecord,
+    buffer_key,
+    buffered_key_of,
+    decode_buffered,
+    encode_buffered,
+    sequence_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.operators.tables import ValueGetter
+    from pipeline.processor.operator import OperatorContext
+    from pipeline.records import Headers
+    from pipeline.serde.api import Serde
+    from pipeline.state.api import KeyValueStore
+
+
+class StreamVersionedTableJoin:
+    """Looks each record's key up as of the record's time (`KStreamKTableJoinProcessor`).
+
+    Null keys and null values are dropped; in left joins only null values are.
+
+    Args:
+        open_table: Opens the table's lookup in a task; it answers `(key, as_of_ms)`.
+        joiner: `(key, value, table_value or None) -> value`.
+        left_join: Whether records without a match are joined with None.
+    """
+
+    def __init__(
+        self,
+        open_table: Callable[[OperatorContext], ValueGetter],
+        joiner: Callable[[Any, Any, Any], Any],
+        *,
+        left_join: bool,
+    ) -> None:
+        """Nothing is opened before `init`."""
+        self._open_table = open_table
+        self._joiner = joiner
+        self._left_join = left_join
+        self._context: OperatorContext
+        self._lookup: ValueGetter
+
+    def init(self, context: OperatorContext) -> None:
+        """Open the table and bind the children."""
+        self._context = context
+        self._lookup = self._open_table(context)
+
+    def accepts(self, key: Any, value: Any) -> bool:
+        """Whether a record is joined at all; counts it as dropped if not."""
+        if value is None or (key is None and not self._left_join):
+            self._context.drop("null-key-or-value")
+            return False
+        return True
+
+    def joined(self, key: Any, value: Any, timestamp: int) -> tuple[Any, bool]:
+        """The result of one record, and whether there is one."""
+        found = None if key is None else self._lookup(key, timestamp)
+        if found is None and not self._left_join:
+            return None, False
+        return self._joiner(key, value, None if found is None else found.value), True
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Join one record."""
+        if self.accepts(key, value):
+            result, matches = self.joined(key, value, timestamp)
+            if matches:
+                self._context.forward(key, result, timestamp, headers)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class BufferedStreamTableJoin:
+    """Keeps records back until updates of the table that may still come for their time have come (KIP-923).
+
+    A record waits until stream time has passed its own by the grace period; one that is older than that on arrival is joined
+    at once. Waiting records are forwarded in order of time, key and arrival, as themselves: with their own headers and place.
+
+    Args:
+        join: What joins a record when its time has come.
+        store: Name of the store that keeps waiting records.
+        serdes: Of the stream's keys and values.
+        grace_ms: The grace period.
+    """
+
+    def __init__(
+        self, join: StreamVersionedTableJoin, store: str, serdes: tuple[Serde[Any], Serde[Any]], grace_ms: int
+    ) -> None:
+        """Nothing is opened before `init`."""
+        self._join = join
+        self._store_name = store
+        self._keys, self._values = serdes
+        self._grace_ms = grace_ms
+        self._waiting: list[bytes] = []
+        self._observed = -1
+        self._sequence = 0
+        self._store: KeyValueStore[bytes, bytes]
+        self._context: OperatorContext
+
+    def init(self, context: OperatorContext) -> None:
+        """Open the table and the buffer; what waited before a restart waits on."""
+        self._context = context
+        self._join.init(context)
+        self._store = context.get_state_store(self._store_name)
+        for store_key, data in self._store.all():
+            self._waiting.append(store_key)  # in order of keys, so it is a heap
+            self._observed = max(self._observed, decode_buffered(data).timestamp)
+            self._sequence = max(self._sequence, sequence_of(store_key))
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Let one record wait, or join it if it is late; then join what has waited long enough."""
+        if not self._join.accepts(key, value):
+            return
+        if key is None or timestamp < self._observed - self._grace_ms:
+            self._join.process(key, value, timestamp, headers)
+            return
+        self._observed = max(self._observed, timestamp)
+        self._sequence += 1
+        store_key = buffer_key(timestamp, self._keys.serialize(key), self._sequence)
+        metadata = self._context.record_metadata
+        record = BufferedRecord(timestamp, headers, metadata, self._values.serialize(value))
+        self._store.put(store_key, encode_buffered(record))
+        heappush(self._waiting, store_key)
+        self._emit_until(self._observed - self._grace_ms)
+
+    def _emit_until(self, time_ms: int) -> None:
+        if time_ms < 0:
+            return
+        first_kept = buffer_key(time_ms + 1, b"", 0)
+        while self._waiting and self._waiting[0] < first_kept:
+            self._emit(heappop(self._waiting))
+
+    def _emit(self, store_key: bytes) -> None:
+        data = self._store.delete(store_key)
+        if data is None:
+            return
+        record, key = decode_buffered(data), self._keys.deserialize(buffered_key_of(store_key))
+        result, matches = self._join.joined(key, self._values.deserialize(record.value), record.timestamp)
+        if matches:
+            self._context.forward_as(record.metadata, key, result, record.timestamp, record.headers)
+
+    def close(self) -> None:
+        """The task closes the store."""

@@ -1,0 +1,213 @@
+"""Versioned stores: every value of a key with the time it held from, as far back as the history reaches (KIP-889)."""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pipeline.records import VersionedRecord
+from pipeline.state.api import PUT_RETURN_CODE_NOT_PUT, PUT_RETURN_CODE_VALID_TO_UNDEFINED, ChangelogRecord
+from pipeline.state.cache import ENTRY_OVERHEAD_BYTES
+from pipeline.state.pending import prefix_end
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pipeline.state.api import (
+        CachedUpdate,
+        Puts,
+        StateBackend,
+        StateStore,
+        StoreBuilder,
+        UpdateContext,
+        VersionedKeyValueStore,
+    )
+
+_LENGTH = struct.Struct(">i")
+_TIME = struct.Struct(">q")
+_DELETED, _VALUE = b"\0", b"\1"
+_END, _OBSERVED = b"e", b"o"
+"""Rows of the second table: when something of a key ends, and the highest timestamp ever put."""
+
+
+class Version(NamedTuple):
+    """What a key held from a time on; None is a deletion."""
+
+    timestamp: int
+    data: bytes | None
+
+
+class VersionedStateStore:
+    """A store of one task: `VersionedKeyValueStore` for processors, `StateStore` for the task.
+
+    One row per version: `int32 length of key ++ key ++ int64 timestamp`, ordered by time within a key. The versions of a key
+    are read once between two commits. A version that ended before the history begins is removed when its key is put next, or
+    at a commit; the latest value of a key stays for ever.
+
+    Answers of `put` and `get` are those of `RocksDBVersionedStore`, without its segments: the history ends at the millisecond.
+    """
+
+    def __init__(self, builder: StoreBuilder, backend: StateBackend, _context: UpdateContext) -> None:
+        """Open the store as the backend holds it."""
+        self.name = builder.name
+        self.expired_puts = 0
+        self._retention_ms = builder.retention_ms
+        self._key_bytes = builder.key_serde.serialize
+        self._encode, self._decode = builder.value_serde.serialize, builder.value_serde.deserialize
+        self._rows = backend.table(builder.name)
+        self._ends_name = f"{builder.name}.ends"
+        self._ends = backend.table(self._ends_name)
+        self._histories: dict[bytes, list[Version]] = {}
+        self._pending: dict[bytes, bytes | None] = {}
+        self._pending_ends: dict[bytes, bytes | None] = {}
+        self._log: list[ChangelogRecord] = []
+        observed = self._ends.get(_OBSERVED)
+        self._observed: int = -1 if observed is None else _TIME.unpack(observed)[0]
+
+    def put(self, key: Any, value: Any, timestamp: int) -> int:
+        """Set the value that holds from `timestamp` on; None deletes."""
+        raw, data = self._key_bytes(key), None if value is None else self._encode(value)
+        valid_to = self._put(raw, data, timestamp)
+        if valid_to != PUT_RETURN_CODE_NOT_PUT:
+            self._log.append(ChangelogRecord(raw, data, timestamp))
+        return valid_to
+
+    def delete(self, key: Any, timestamp: int) -> VersionedRecord[Any] | None:
+        """Delete from `timestamp` on; gives what held then."""
+        if timestamp < self._first_kept():
+            self.expired_puts += 1
+            return None
+        known = self.get(key, timestamp)
+        self.put(key, None, timestamp)
+        return known
+
+    def get(self, key: Any, as_of: int | None = None) -> VersionedRecord[Any] | None:
+        """The latest value, or the one that held at a time; None if there was none, or the history does not reach back."""
+        versions = self._history(self._key_bytes(key))
+        if not versions:
+            return None
+        latest = len(versions) - 1
+        if as_of is None or versions[latest].timestamp <= as_of:
+            return self._record(versions, latest)
+        if as_of < self._first_kept():
+            return None
+        at = _index_at(versions, as_of)
+        return None if at < 0 else self._record(versions, at)
+
+    def set_flush_listener(self, listener: Callable[[CachedUpdate], None], *, send_old_values: bool) -> bool:  # noqa: ARG002 - the contract
+        """Nothing is held back."""
+        return False
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def held_back_bytes(self) -> int:
+        """Estimated size of the updates since the last commit."""
+        return (len(self._pending) + len(self._log)) * ENTRY_OVERHEAD_BYTES
+
+    def changelog(self) -> Iterator[ChangelogRecord]:
+        """All writes since the last commit, in their order: each is a version of its own."""
+        return iter(self._log)
+
+    def pending(self) -> Puts:
+        """The rows that have changed since the last commit."""
+        puts: Puts = {}
+        if self._pending:
+            puts[self.name] = self._pending
+        if self._pending_ends:
+            puts[self._ends_name] = self._pending_ends
+        return puts
+
+    def committed(self) -> None:
+        """The pending rows are in the backend; what the history does not reach any more goes with the next commit."""
+        self._pending, self._pending_ends, self._log, self._histories = {}, {}, [], {}
+        for end_key, _ in list(self._ends.scan(_END, _END + _TIME.pack(max(0, self._first_kept() + 1)))):
+            raw = end_key[len(_END) + _TIME.size :]
+            self._trim(raw, self._history(raw))
+            self._pending_ends[end_key] = None
+
+    def restore(self, records: Iterable[ChangelogRecord]) -> Puts:
+        """Changelog records as the backend wants them; also recovers the store's highest time."""
+        for record in records:
+            self._put(record.key, record.value, record.timestamp)
+        puts = self.pending()
+        self._pending, self._pending_ends, self._histories = {}, {}, {}
+        return puts
+
+    def _put(self, raw: bytes, data: bytes | None, timestamp: int) -> int:
+        if timestamp < self._first_kept():
+            self.expired_puts += 1
+            return PUT_RETURN_CODE_NOT_PUT
+        if timestamp > self._observed:
+            self._observed = timestamp
+            self._pending_ends[_OBSERVED] = _TIME.pack(timestamp)
+        versions = self._history(raw)
+        at = _index_at(versions, timestamp)
+        replaces = at >= 0 and versions[at].timestamp == timestamp
+        below = at - 1 if replaces else at
+        is_latest = at == len(versions) - 1
+        if replaces and is_latest and data is None and (below < 0 or versions[below].data is None):
+            # Kafka Streams keeps a deletion as the end of the value below; without one it is forgotten
+            del versions[at]
+            self._pending[_row_key(raw, timestamp)] = None
+        else:
+            versions[below + 1 : at + 1] = [Version(timestamp, data)]
+            self._pending[_row_key(raw, timestamp)] = _DELETED if data is None else _VALUE + data
+        self._note_ends(raw, versions, below + 1)
+        valid_to = PUT_RETURN_CODE_VALID_TO_UNDEFINED if is_latest else versions[below + 2].timestamp
+        self._trim(raw, versions)
+        return valid_to
+
+    def _note_ends(self, raw: bytes, versions: list[Version], changed: int) -> None:
+        """Remember when the versions around a changed one end, for the time when nobody puts their key any more."""
+        if 0 < changed < len(versions) or (changed < len(versions) and versions[changed].data is None):
+            self._pending_ends[_END + _TIME.pack(versions[changed].timestamp) + raw] = b""
+        if changed + 1 < len(versions):
+            self._pending_ends[_END + _TIME.pack(versions[changed + 1].timestamp) + raw] = b""
+
+    def _trim(self, raw: bytes, versions: list[Version]) -> None:
+        """Remove versions that ended before the history begins; deletions end as they begin."""
+        first = self._first_kept()
+        while versions:
+            has_ended = versions[1].timestamp <= first if len(versions) > 1 else False
+            if not has_ended and (versions[0].data is not None or versions[0].timestamp > first):
+                return
+            self._pending[_row_key(raw, versions.pop(0).timestamp)] = None
+
+    def _record(self, versions: list[Version], at: int) -> VersionedRecord[Any] | None:
+        timestamp, data = versions[at]
+        if data is None:
+            return None
+        valid_to = versions[at + 1].timestamp if at + 1 < len(versions) else None
+        return VersionedRecord(self._decode(data), timestamp, valid_to)
+
+    def _history(self, raw: bytes) -> list[Version]:
+        """All versions of a key, oldest first."""
+        versions = self._histories.get(raw)
+        if versions is None:
+            prefix = _LENGTH.pack(len(raw)) + raw
+            found = self._rows.scan(prefix, prefix_end(prefix))
+            versions = [
+                Version(_TIME.unpack_from(row, len(row) - _TIME.size)[0], data[1:] if data[:1] == _VALUE else None)
+                for row, data in found
+            ]
+            self._histories[raw] = versions
+        return versions
+
+    def _first_kept(self) -> int:
+        return self._observed - self._retention_ms
+
+
+def _index_at(versions: list[Version], timestamp: int) -> int:
+    """The version that holds at a time; -1 before the first."""
+    return bisect_right(versions, timestamp, key=lambda version: version.timestamp) - 1
+
+
+def _row_key(raw: bytes, timestamp: int) -> bytes:
+    return _LENGTH.pack(len(raw)) + raw + _TIME.pack(timestamp)
+
+
+if TYPE_CHECKING:
+    _store: type[StateStore] = VersionedStateStore
+    _versioned: type[VersionedKeyValueStore[Any, Any]] = VersionedStateStore

@@ -1,0 +1,235 @@
+"""Random inputs for the topologies, always the same ones: what is replayed through Kafka Streams and through Millrace."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TOPICS: dict[str, dict[str, tuple[str, ...]]] = {
+    "streams": {
+        "filter": ("in",),
+        "map": ("in",),
+        "map_values": ("in",),
+        "flat_map": ("in",),
+        "flat_map_values": ("in",),
+        "select_key_and_peek": ("in",),
+        "for_each": ("in",),
+        "merge": ("in", "other", "third"),
+        "same_topic_twice": ("in",),
+        "two_topics_one_source": ("in", "other"),
+        "diamond": ("in",),
+        "dynamic_topics": ("in",),
+        "timestamp_extractor": ("in",),
+        "repartition": ("in",),
+        "repartition_named": ("in",),
+        "count_by_key": ("in",),
+        "count_named": ("in",),
+        "group_by_count": ("in",),
+        "group_by_named_count": ("in",),
+        "group_by_named_store": ("in",),
+        "select_key_reduce": ("in",),
+        "reduce_by_key": ("in",),
+        "reduce_named_repartition": ("in",),
+        "aggregate": ("in",),
+        "aggregate_that_deletes": ("in",),
+        "flat_map_count": ("in",),
+        "double_values_aggregate": ("in",),
+        "word_count": ("in",),
+        "two_aggregations_of_a_rekeyed_stream": ("in",),
+        "two_aggregations_of_a_group": ("in",),
+        "two_aggregations_of_a_named_group": ("in",),
+        "count_of_counts": ("in",),
+        "aggregate_in_memory_without_changelog": ("in",),
+        "aggregate_without_cache": ("in",),
+        "tumbling_count": ("in",),
+        "tumbling_reduce_with_grace": ("in",),
+        "hopping_aggregate": ("in",),
+        "windowed_group_named": ("in",),
+        "windowed_reduce_unnamed": ("in",),
+        "windowed_aggregate_unnamed": ("in",),
+        "windowed_retention": ("in",),
+        "windows_counted_by_key": ("in",),
+        "table_to_stream": ("in",),
+        "table_materialized": ("in",),
+        "stream_table_join": ("in", "table"),
+        "stream_table_left_join": ("in", "table"),
+        "stream_table_join_repartition": ("in", "table"),
+        "stream_table_left_join_repartition": ("in", "table"),
+        "stream_table_join_repartition_named": ("in", "table"),
+        "stream_joined_with_counts": ("in",),
+        "stream_joined_with_two_tables": ("in", "table", "other"),
+        "global_join": ("in", "table"),
+        "global_left_join": ("in", "table"),
+        "global_join_then_count": ("in", "table"),
+        "table_source_and_count": ("in", "table"),
+        "process_with_store": ("in",),
+        "process_named_shared_store": ("in", "other"),
+        "process_then_count": ("in",),
+        "punctuate_stream_time": ("in",),
+        "process_to_named_children": ("in",),
+        "process_with_window_store": ("in",),
+        "process_with_logged_window_store": ("in",),
+    },
+    "windows": {
+        "hopping_group_by_count": ("in",),
+        "unlimited_count": ("in",),
+        "session_count": ("in",),
+        "session_count_with_serdes": ("in",),
+        "session_reduce": ("in",),
+        "session_aggregate": ("in",),
+        "session_group_by_aggregate": ("in",),
+        "sliding_count": ("in",),
+        "sliding_aggregate": ("in",),
+        "sliding_group_by_reduce": ("in",),
+        "emit_on_close_tumbling": ("in",),
+        "emit_on_close_hopping": ("in",),
+        "emit_on_close_sliding": ("in",),
+        "emit_on_close_session": ("in",),
+    },
+    "suppress": {
+        "suppress_until_window_closes": ("in",),
+        "suppress_named": ("in",),
+        "suppress_sessions": ("in",),
+        "suppress_table_until_time_limit": ("in",),
+        "suppress_counts_until_full": ("in",),
+    },
+    "joins": {
+        "stream_join": ("in", "other"),
+        "stream_left_join": ("in", "other"),
+        "stream_outer_join": ("in", "other"),
+        "stream_join_named": ("in", "other"),
+        "stream_left_join_named_stores": ("in", "other"),
+        "stream_outer_join_named": ("in", "other"),
+        "stream_outer_join_asymmetric": ("in", "other"),
+        "stream_left_join_only_before": ("in", "other"),
+        "stream_join_repartition": ("in", "other"),
+        "stream_left_join_repartition_named": ("in", "other"),
+        "stream_self_join": ("in",),
+        "stream_join_then_left_join": ("in", "other", "third"),
+        "stream_outer_join_in_memory": ("in", "other"),
+        "stream_joined_twice_repartition": ("in", "table"),
+        "null_keys_for_a_later_left_join": ("in", "table"),
+    },
+    "branches": {
+        "branches": ("in",),
+        "branches_named": ("in",),
+        "branches_with_default": ("in",),
+        "process_values": ("in",),
+        "process_values_named": ("in",),
+        "to_table": ("in",),
+        "to_table_named": ("in",),
+        "to_table_repartition": ("in",),
+    },
+    "tables": {
+        "table_filter": ("in",),
+        "table_filter_stored": ("in",),
+        "table_filter_not_named": ("in",),
+        "table_map_values": ("in",),
+        "table_map_values_stored": ("in",),
+        "table_map_values_with_serdes": ("in",),
+        "table_chain": ("in",),
+        "table_to_stream_by_value": ("in",),
+        "stream_joined_with_a_filtered_table": ("in", "table"),
+        "counts_filtered_and_mapped": ("in",),
+        "table_group_by_count": ("in",),
+        "table_group_by_reduce": ("in",),
+        "table_group_by_aggregate": ("in",),
+        "table_filtered_group_by_count": ("in",),
+        "table_grouped_twice": ("in",),
+        "counts_counted": ("in",),
+        "table_join": ("in", "other"),
+        "table_left_join": ("in", "other"),
+        "table_outer_join": ("in", "other"),
+        "table_join_stored": ("in", "other"),
+        "table_left_join_named": ("in", "other"),
+        "table_outer_join_with_serdes": ("in", "other"),
+        "three_tables": ("in", "other", "third"),
+        "filtered_tables_joined_and_grouped": ("in", "other"),
+        "counts_joined": ("in", "other"),
+        "stream_joined_with_joined_tables": ("in", "other", "table"),
+    },
+    "cogroup": {
+        "cogroup": ("in", "other"),
+        "cogroup_named_repartition": ("in", "other"),
+        "cogroup_windowed": ("in", "other"),
+    },
+    "foreign_keys": {
+        "foreign_key_join": ("in", "other"),
+        "foreign_key_left_join": ("in", "other"),
+        "foreign_key_join_named": ("in", "other"),
+        "foreign_key_left_join_then_count": ("in", "other"),
+    },
+}
+"""The topics that each topology reads, by group."""
+
+NO_GIANT_STEPS = frozenset({"cogroup_windowed", *(name for name in TOPICS["windows"] if name.startswith("emit_on"))})
+"""Topologies for which time never moves past a store's retention at once (DIFFERENCES.md says why)."""
+
+NO_CACHE = frozenset({"session_count", "session_count_with_serdes", "session_reduce", "suppress_sessions"})
+"""Topologies that are only run without caches: Kafka Streams' session cache still shows expired sessions."""
+
+SCENARIOS = 20
+_SEED = 4301
+_STARTS = 0, 1_000, 1_600_000_000_000
+_EDGE_MS = 100
+
+Record = tuple[str, str | None, str | None, int, tuple[tuple[str, str], ...]]
+
+
+def scenarios() -> Iterator[dict[str, Any]]:
+    """All scenarios: topology, whether stores cache, and `(topic, key, value, timestamp, headers)` of each record."""
+    for topologies in TOPICS.values():
+        for name, topics in topologies.items():
+            for number in range(SCENARIOS):
+                source = random.Random(f"{_SEED} {name} {number}")
+                records = list(_records(source, topics, number, giant_steps=name not in NO_GIANT_STEPS))
+                yield {"topology": name, "cache": number % 2 == 0 and name not in NO_CACHE, "records": records}
+
+
+def _records(source: random.Random, topics: tuple[str, ...], number: int, *, giant_steps: bool) -> Iterator[Record]:
+    now = _STARTS[number % len(_STARTS)]
+    last: Record | None = None
+    for _ in range(source.randint(20, 60)):
+        if last is not None and source.random() < 0.06:
+            yield last
+            continue
+        now += _step(source, giant=giant_steps)
+        last = (
+            source.choice(topics),
+            None if source.random() < 0.05 else source.choice("abcd"),
+            None if source.random() < 0.12 else _value(source),
+            _timestamp(source, now, number),
+            (("h", str(source.randrange(10))),) if source.random() < 0.2 else (),
+        )
+        yield last
+
+
+def _step(source: random.Random, *, giant: bool) -> int:
+    chance = source.random()
+    if giant and chance < 0.01:
+        return 200_000
+    if chance < 0.04:
+        return source.randrange(1_000)
+    return 0 if chance < 0.2 else source.randrange(30)
+
+
+def _timestamp(source: random.Random, now: int, number: int) -> int:
+    """In order, out of order, far too late, or at the edge of a window: each kind leads in a quarter of the scenarios."""
+    chance = source.random()
+    if number % 4 == 0 or chance < 0.5:
+        return now
+    edge = (now + _EDGE_MS // 2) // _EDGE_MS * _EDGE_MS
+    kinds = (
+        now,
+        now - source.randrange(60),
+        now - source.choice((source.randrange(400), source.randrange(3_000))),
+        edge + source.choice((-1, 0, 1)),
+    )
+    return max(0, kinds[number % 4 if chance < 0.8 else source.randrange(4)])
+
+
+def _value(source: random.Random) -> str:
+    return source.choice("abcd") + "".join(source.choices("wxyz01", k=source.randrange(4)))

@@ -1,0 +1,191 @@
+"""Every topology gives what Kafka Streams 4.3.1 gave: structure, records, changelogs and stores.
+
+The golden files hold what its own TopologyTestDriver did with the same inputs (`make oracle` writes them).
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline import STRING, StreamsBuilder, ValueAndTimestamp
+from pipeline.runtime.layout import plan_layout
+from pipeline.testing import TopologyTestDriver
+from tests.oracle.scenarios import TOPICS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pipeline import Topology
+
+    Log = dict[str, list[list[Any]]]
+
+APPLICATION = "oracle"
+MODULES = {
+    "streams": "topologies",
+    "windows": "topologies_windows",
+    "suppress": "topologies_suppress",
+    "joins": "topologies_joins",
+    "branches": "topologies_branches",
+    "tables": "topologies_tables",
+    "cogroup": "topologies_cogroup",
+    "foreign_keys": "topologies_foreign_keys",
+}
+"""Where the topologies of a group are."""
+JOIN_STORE = re.compile(r"((JOIN|OUTER)(THIS|OTHER)-\d{10}|(this|other)-join)-store-changelog$")
+"""Changelogs of the stores that keep one stream for the other."""
+
+NO_HEADERS = re.compile("SUBSCRIPTION-STATE-STORE|subscription-store")
+"""Changelogs to which Kafka Streams writes headers that nobody restores."""
+
+
+def cases() -> Iterator[Any]:
+    for group, names in TOPICS.items():
+        twins = importlib.import_module(f"tests.oracle.{MODULES[group]}")
+        yield from (pytest.param(name, getattr(twins, name), id=name) for name in names)
+
+
+CASES = list(cases())
+
+
+@pytest.mark.parametrize(("name", "twin"), CASES)
+def test_the_topology_is_that_of_kafka_streams(name: str, twin: Callable[..., None]) -> None:
+    golden = load(name)
+    topology = build(twin, [])
+    assert normalised(topology.describe()) == normalised(golden["describe"])
+    assert internal_topics(topology) == golden["internal_topics"]
+
+
+@pytest.mark.parametrize(("name", "twin"), CASES)
+def test_every_scenario_gives_what_kafka_streams_gives(name: str, twin: Callable[..., None]) -> None:
+    for number, scenario in enumerate(load(name)["scenarios"]):
+        topics, stores = run(twin, scenario)
+        where = f"{name}, scenario {number}"
+        assert topics.keys() == scenario["topics"].keys(), where
+        for topic, expected in scenario["topics"].items():
+            if JOIN_STORE.search(topic):
+                assert kept_for_joins(topics[topic], twin) == kept_for_joins(expected, twin), f"{where}, {topic}"
+            elif topic.endswith("-changelog"):
+                assert_same_changelog(topics[topic], expected, f"{where}, {topic}")
+            elif not scenario["cache"] and "session" in name:
+                assert without_headers(topics[topic]) == without_headers(expected), f"{where}, {topic}"
+            else:
+                assert topics[topic] == expected, f"{where}, {topic}"
+        for store, expected in scenario["stores"].items():
+            held, retention_ms = stores[store]
+            differing = [entry for entry in held + expected if entry not in held or entry not in expected]
+            last_ms = max(record[3] for record in scenario["records"]) + 1  # sliding windows may start behind a record
+            unexplained = [entry for entry in differing if not retention_ms or start_of(entry) > last_ms - retention_ms]
+            assert unexplained == [], f"{where}, {store}"
+
+
+def load(name: str) -> Any:
+    return json.loads(gzip.decompress((Path(__file__).parent / f"golden/{name}.json.gz").read_bytes()))
+
+
+def build(twin: Callable[..., None], said: list[str]) -> Topology:
+    builder = StreamsBuilder()
+    twin(builder, said.append)
+    return builder.build()
+
+
+def run(twin: Callable[..., None], scenario: dict[str, Any]) -> tuple[Log, dict[str, Any]]:
+    said: list[str] = []
+    topology = build(twin, said)
+    if not scenario["cache"]:
+        topology._stores = {name: replace(store, caching=False) for name, store in topology._stores.items()}
+    topics: Log = {}
+    with TopologyTestDriver(topology, application_id=APPLICATION) as driver:
+        for index, (topic, key, value, timestamp, headers) in enumerate(scenario["records"]):
+            raw_headers = tuple((name, text.encode()) for name, text in headers)
+            driver.input_topic(topic, STRING, STRING).pipe_input(key, value, timestamp=timestamp, headers=raw_headers)
+            for written in sorted(driver.produced_topic_names()):
+                for record in driver.read_raw(written):
+                    names = [[name, latin(data)] for name, data in record.headers]
+                    entry = [index, latin(record.key), latin(record.value), record.timestamp, names]
+                    topics.setdefault(written, []).append(entry)
+            for words in said:
+                topics.setdefault("~said", []).append([index, None, words, -1, []])
+            said.clear()
+        stores = {
+            name: (list(entries(store)), retention_ms(topology, name))
+            for name, store in driver.get_all_state_stores().items()
+            if name in scenario["stores"]
+        }
+    return topics, stores
+
+
+def entries(store: Any) -> Iterator[list[Any]]:
+    for entry in store.all():
+        key = entry[0] if len(entry) == 2 else f"{entry[0]}@{entry[1]}"
+        value, timestamp = entry[-1], None
+        if isinstance(value, ValueAndTimestamp):
+            value, timestamp = value
+        yield [str(key), str(value), timestamp]
+
+
+def retention_ms(topology: Topology, store: str) -> int:
+    """How long windows are kept, 0 if it holds none. Older ones may be there or not (DIFFERENCES.md)."""
+    return topology.stores[store].retention_ms if store in topology.stores else 0
+
+
+def start_of(entry: list[Any]) -> int:
+    return int(entry[0].rpartition("@")[2])
+
+
+def latin(data: bytes | None) -> str | None:
+    """Bytes as the golden files hold them."""
+    return None if data is None else data.decode("latin-1")
+
+
+def without_headers(log: list[list[Any]]) -> list[list[Any]]:
+    """Kafka Streams forwards sessions without headers if the store does not cache (DIFFERENCES.md)."""
+    return [record[:4] for record in log]
+
+
+def kept_for_joins(log: list[list[Any]], twin: Callable[..., None]) -> list[tuple[int, str, str, int]]:
+    """What can be restored: no tombstones, nothing that had expired when it came, no sequence numbers (DIFFERENCES.md)."""
+    retention_ms = next(b.retention_ms for b in build(twin, []).stores.values() if b.retention_ms)
+    kept, observed = [], -1
+    for index, key, value, timestamp, _ in log:
+        if value is not None:
+            observed = max(observed, timestamp)
+            if timestamp > observed - retention_ms:
+                kept.append((index, key[:-4], value, timestamp))
+    return kept
+
+
+def assert_same_changelog(log: list[list[Any]], expected: list[list[Any]], where: str) -> None:
+    ours, theirs = last_per_key(log), last_per_key(expected)
+    assert ours.keys() == theirs.keys(), where
+    for key, (value, timestamp, headers) in theirs.items():
+        own_value, own_timestamp, own_headers = ours[key]
+        assert own_value == value, f"{where}, {key}"
+        if NO_HEADERS.search(where) is None:
+            assert own_headers == headers, f"{where}, {key}"
+        if timestamp is not None:  # else the producer takes the wall clock
+            assert own_timestamp == timestamp, f"{where}, {key}"
+
+
+def last_per_key(log: list[list[Any]]) -> dict[tuple[int, str], list[Any]]:
+    """A commit sends one record per key, where Kafka Streams sends one per write (DIFFERENCES.md)."""
+    return {(index, key): rest for index, key, *rest in log}
+
+
+def normalised(description: str) -> list[str]:
+    """Lines; what a function that chooses topics is called is its own language's."""
+    return [line.partition("(extractor class:")[0] for line in description.splitlines()]
+
+
+def internal_topics(topology: Topology) -> dict[str, dict[str, str]]:
+    external = set(topology.source_topics)
+    external |= {topic for store in topology.global_stores for topic in store.source.topics}
+    layout = plan_layout(topology, APPLICATION, dict.fromkeys(external, 1))
+    return {topic.name: dict(topic.config) for topic in layout.internal_topics}

@@ -36,7 +36,8 @@ unit: setup
 	$(BIN)/python -m pytest --doctest-modules pipeline
 
 test: setup
-	$(BIN)/python -m pytest --doctest-modules pipeline tests
+	$(BIN)/python -m pytest --doctest-modules pipeline
+	$(BIN)/python -m pytest tests
 
 bench: setup
 	$(BIN)/python tests/benchmarks/bench.py $(BENCH)

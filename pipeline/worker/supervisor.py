@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 import pipeline.errors
-from pipeline.errors import ProcessingError, StateError, StreamsError, TopologyError
+from pipeline.errors import BrokerError, ProcessingError, StateError, StreamsError, TaskMigratedError, TopologyError
 from pipeline.hosting.application import prepare, with_topics
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.membership import GroupMember
@@ -258,8 +258,11 @@ class Supervisor:
     def _linger(self) -> None:
         """Stay in the group until the others have heard that the application is to end."""
         deadline = time.monotonic() + _STOP_SECONDS
-        while time.monotonic() < deadline:
-            arrived = self._arrived.get(timeout=_STOP_SECONDS)
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                arrived = self._arrived.get(timeout=left)
+            except queue.Empty:
+                return
             if isinstance(arrived, StreamsError) or arrived.shuts_down:
                 return
 
@@ -281,28 +284,37 @@ class Supervisor:
             self._move_to(wanted)
 
     def _take_part(self, layout: Layout) -> None:
-        """The membership thread: joins, hears orders, and asks for rebalances."""
+        """The membership thread: joins, hears orders, and asks for rebalances. Whatever ends it ends the instance."""
         try:
             member = self._join(layout)
+            try:
+                self._attend(member)
+            finally:
+                member.close()
         except StreamsError as error:
             self._arrived.put(error)
-            return
+        except Exception as error:
+            log.exception("membership ended")
+            self._arrived.put(ProcessingError(f"Membership in {self._application.id} ended: {error!r}"))
+
+    def _attend(self, member: GroupMember) -> None:
         decode = msgspec.json.Decoder(Orders).decode
-        try:
-            while not self._ends.is_set():
-                if self._rejoins.is_set():
-                    self._rejoins.clear()
-                    member.rejoin()
+        while not self._ends.is_set():
+            if self._rejoins.is_set():
+                self._rejoins.clear()
+                member.rejoin()
+            try:
                 orders = member.poll(_MEMBER_POLL_SECONDS)
-                if orders:
-                    self._arrived.put(decode(orders))
-                if member.is_fenced:
-                    message = f"Another process has joined {self._application.id} as the same static member"
-                    raise pipeline.errors.TaskMigratedError(message)
-        except StreamsError as error:
-            self._arrived.put(error)
-        finally:
-            member.close()
+            except BrokerError as error:
+                if not error.retriable:
+                    raise
+                log.warning("%s", error)
+                continue
+            if orders:
+                self._arrived.put(decode(orders))
+            if member.is_fenced:
+                message = f"Another process has joined {self._application.id} as the same static member"
+                raise TaskMigratedError(message)
 
     def _join(self, layout: Layout) -> GroupMember:
         client = self._streams.consumer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from pipeline.errors import TopologyError
 
@@ -32,16 +32,14 @@ def millis(duration: timedelta, what: str = "duration") -> int:
     return micros // 1000
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Window:
+class Window(NamedTuple):
     """A stretch of event time. Whether `end` belongs to it depends on the kind of window."""
 
     start: int
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Windowed(Generic[K]):
+class Windowed(NamedTuple, Generic[K]):
     """A key within a window; what windowed aggregations are keyed by.
 
     >>> str(Windowed("a", Window(0, 5000)))

@@ -210,7 +210,8 @@ class StreamWindowAggregate:
                 self._context.forward(self._windowed((key, start)), change, stored.timestamp, headers)
 
     def _windowed(self, key: tuple[Any, int]) -> Windowed[Any]:
-        return Windowed(key[0], Window(key[1], end_of(key[1], self._size_ms)))
+        start = key[1]
+        return _made(Windowed, (key[0], _made(Window, (start, end_of(start, self._size_ms)))))
 
     def close(self) -> None:
         """The task closes the store."""

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_NO_RECORD = (None, -1, -1)
+
 
 @dataclass(slots=True)
 class TaskContext:
@@ -48,7 +50,7 @@ class TaskContext:
 
     def enter(self, metadata: RecordMetadata | None, timestamp: int, headers: Headers) -> None:
         """Make another record the current one, or none: a punctuation, or an update that a cache held back."""
-        self.topic, self.partition, self.offset = metadata or (None, -1, -1)
+        self.topic, self.partition, self.offset = metadata or _NO_RECORD
         self.timestamp = timestamp
         self.headers = headers
 
@@ -97,12 +99,11 @@ class NodeContext:
     ) -> None:
         """Forward as if another record were the current one; then the current one is current again."""
         task = self.task
-        before = task.record_metadata, task.timestamp, task.headers
-        task.enter(metadata, timestamp, headers)
-        try:
-            self.forward(key, value, timestamp, headers)
-        finally:
-            task.enter(*before)
+        before = task.topic, task.partition, task.offset, task.timestamp, task.headers
+        task.topic, task.partition, task.offset = metadata or _NO_RECORD
+        task.timestamp, task.headers = timestamp, headers
+        self.forward(key, value, timestamp, headers)  # if it fails, so does the task: there is nothing to put back
+        task.topic, task.partition, task.offset, task.timestamp, task.headers = before
 
     def get_state_store(self, name: str) -> Any:
         """A store of this node, or a global one."""

@@ -126,7 +126,6 @@ class JoinWindowStateStore:
 
     def committed(self) -> None:
         """The pending writes are in the backend; segments of which everything has expired are dropped."""
-        self._segments.opened(self._pending)
         self._pending, self._pending_of_key = {}, {}
         self._segments.drop_before(self._first_kept())
 
@@ -139,7 +138,6 @@ class JoinWindowStateStore:
         self._sequence = _SUFFIX.unpack(entries[-1][0][-_SUFFIX.size :])[1]
         first = self._first_kept()
         kept = [(key, data) for key, data in entries if _time_of(key) >= first]
-        self._segments.opened(key for key, _ in kept)
         return self._puts(kept)
 
     def _puts(self, entries: Iterable[tuple[bytes, bytes]]) -> Puts:

@@ -46,9 +46,9 @@ class Segments:
                 return max(times)
         return -1
 
-    def get(self, key: bytes) -> bytes | None:
-        """An entry as the backend has it."""
-        table = self._tables.get(self._segment_of(key))
+    def get(self, key: bytes, time: int) -> bytes | None:
+        """An entry as the backend has it; `time` (ms) is the one its key carries."""
+        table = self._tables.get(time // self._segment_ms * self._segment_ms)
         return None if table is None else table.get(key)
 
     def scan(
@@ -77,16 +77,18 @@ class Segments:
         return [self._tables[start] for start in starts]
 
     def puts(self, entries: Iterable[tuple[bytes, bytes | None]]) -> Puts:
-        """Writes as the backend wants them."""
+        """Writes as the backend wants them; their segments are known from now on, and empty until they are written."""
         puts: Puts = {}
+        time_of, segment_ms = self._time_of, self._segment_ms
+        last, into = None, dict[bytes, bytes | None]()
         for key, data in entries:
-            puts.setdefault(self._table_name(self._segment_of(key)), {})[key] = data
+            segment = time_of(key) // segment_ms
+            if segment != last:  # they come in runs of one segment
+                last, start = segment, segment * segment_ms
+                into = puts.setdefault(self._table_name(start), {})
+                self._tables.setdefault(start, self._backend.table(self._table_name(start)))
+            into[key] = data
         return puts
-
-    def opened(self, keys: Iterable[bytes]) -> None:
-        """These keys are in the backend now: know their segments."""
-        for start in {self._segment_of(key) for key in keys}:
-            self._tables.setdefault(start, self._backend.table(self._table_name(start)))
 
     def drop_before(self, first_kept: int) -> None:
         """Drop the segments of which every entry is before `first_kept`."""

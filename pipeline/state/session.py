@@ -144,7 +144,6 @@ class SessionStateStore:
 
     def committed(self) -> None:
         """The pending writes are in the backend; segments of which every session has expired are dropped."""
-        self._segments.opened(self._pending)
         self._pending, self._times, self._changed = {}, {}, {}
         self._segments.drop_before(self._find_first_kept())
         if self._cache is not None:
@@ -153,7 +152,6 @@ class SessionStateStore:
     def restore(self, records: Iterable[ChangelogRecord]) -> Puts:
         """Changelog records as the backend wants them; the first commit drops what has expired."""
         entries = {record.key: self._codec.from_changelog(record) for record in records}
-        self._segments.opened(entries)
         self._first_kept = None
         return self._segments.puts(entries.items())
 
@@ -181,7 +179,7 @@ class SessionStateStore:
     def _stored(self, store_key: bytes) -> bytes | None:
         if store_key in self._pending:
             return self._pending[store_key]
-        return self._segments.get(store_key)
+        return self._segments.get(store_key, _end_of(store_key))
 
     def _write(self, store_key: bytes, data: bytes | None, timestamp: int) -> None:
         self._pending[store_key] = data

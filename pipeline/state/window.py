@@ -84,7 +84,8 @@ class WindowStateStore:
         cache = self._cache
         if cache is not None and store_key in cache.values:
             return cache.values[store_key]
-        data = self._stored(store_key)
+        pending = self._pending
+        data = pending[store_key] if store_key in pending else self._segments.get(store_key, time)
         value = None if data is None else self._codec.decode(data)
         if cache is not None:
             cache.values[store_key] = value
@@ -152,7 +153,6 @@ class WindowStateStore:
 
     def committed(self) -> None:
         """The pending writes are in the backend; segments of which every window has expired are dropped."""
-        self._segments.opened(self._pending)
         self._pending, self._times = {}, {}
         if self._changed is not None:
             self._changed = {}
@@ -163,7 +163,6 @@ class WindowStateStore:
     def restore(self, records: Iterable[ChangelogRecord]) -> Puts:
         """Changelog records as the backend wants them; the first commit drops what has expired."""
         entries = {record.key: self._codec.from_changelog(record) for record in records}
-        self._segments.opened(entries)
         self._first_kept = None
         return self._segments.puts(entries.items())
 
@@ -203,7 +202,7 @@ class WindowStateStore:
     def _stored(self, store_key: bytes) -> bytes | None:
         if store_key in self._pending:
             return self._pending[store_key]
-        return self._segments.get(store_key)
+        return self._segments.get(store_key, _start_of(store_key))
 
     def _write(self, store_key: bytes, data: bytes | None, timestamp: int) -> None:
         self._pending[store_key] = data

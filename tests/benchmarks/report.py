@@ -58,7 +58,7 @@ their results are compared with the expected ones, record by record, before a ru
 
 - {machine()}
 - {records:,} records of about 100 bytes of JSON in 4 partitions, {users:,} keys, one per ms of event time; {rounds} rounds.
-- Kafka Streams {KAFKA_VERSION} with one stream thread; `millrace worker`, one process; each with its own defaults.
+- Kafka Streams {KAFKA_VERSION} with one stream thread; `millrace worker`, one stream process; each with its own defaults.
 - Commit interval: {intervals}.
 - Speed is counted from the first committed offset to the last, CPU seconds (user and system, all threads) between the same two
   moments: start-up is in neither. Medians; ratios are of the two runs of a round.

@@ -48,9 +48,11 @@ class Run:
 
 
 def java(run: Run) -> list[str]:
-    jars = resolve([Artifact("org.apache.kafka", "kafka-streams", KAFKA_VERSION)], run.libraries / _streams_directory())
+    runtime = find_java()
+    streams = [Artifact("org.apache.kafka", "kafka-streams", KAFKA_VERSION)]
+    jars = resolve(streams, run.libraries / f"kafka-streams-{KAFKA_VERSION}", runtime)
     guarantee = "exactly_once_v2" if run.guarantee == EXACTLY_ONCE else AT_LEAST_ONCE
-    command = [find_java(), "-cp", f"{jars}/*", str(HERE / "java" / "Bench.java"), run.row, run.servers, run.group]
+    command = [runtime, "-cp", f"{jars}/*", str(HERE / "java" / "Bench.java"), run.row, run.servers, run.group]
     return [*command, run.source, run.target, guarantee, run.commit_interval_ms, str(run.directory)]
 
 
@@ -109,10 +111,18 @@ class Side:
             raise RuntimeError(message)
 
     def cpu_seconds(self) -> float:
-        """User and system time so far, all threads (`man 5 proc`)."""
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """User and system time so far of the process and its children, all threads (`man 5 proc`)."""
+        return sum(map(_ticks, _family(self._process.pid))) / os.sysconf("SC_CLK_TCK")
 
 
-def _streams_directory() -> str:
-    return f"kafka-streams-{KAFKA_VERSION}"
+def _family(pid: int) -> list[int]:
+    """A process and all below it."""
+    children = [
+        int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()
+    ]
+    return [pid, *(below for child in children for below in _family(child))]
+
+
+def _ticks(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])

@@ -27,10 +27,10 @@ _GOLDEN = _HERE / "golden"
 def main(only: list[str]) -> None:
     """Replay all scenarios, or those of the named topologies."""
     chosen = [scenario for scenario in scenarios() if not only or scenario["topology"] in only]
-    libraries = resolve(
-        [Artifact("org.apache.kafka", "kafka-streams-test-utils", VERSION)], _ROOT / f".millrace/oracle-{VERSION}"
-    )
-    results = _replay(chosen, os.pathsep.join(map(str, sorted(libraries.glob("*.jar")))))
+    java = find_java()
+    artifacts = [Artifact("org.apache.kafka", "kafka-streams-test-utils", VERSION)]
+    libraries = resolve(artifacts, _ROOT / f".millrace/oracle-{VERSION}", java)
+    results = _replay(java, chosen, os.pathsep.join(map(str, sorted(libraries.glob("*.jar")))))
     _GOLDEN.mkdir(exist_ok=True)
     for name in dict.fromkeys(scenario["topology"] for scenario in chosen):
         pairs = [(s, r) for s, r in zip(chosen, results, strict=True) if s["topology"] == name]
@@ -38,8 +38,7 @@ def main(only: list[str]) -> None:
     print(f"{len(chosen)} scenarios, {sum(path.stat().st_size for path in _GOLDEN.iterdir()) // 1024} KiB")
 
 
-def _replay(chosen: list[dict[str, Any]], libraries: str) -> list[dict[str, Any]]:
-    java = find_java()
+def _replay(java: str, chosen: list[dict[str, Any]], libraries: str) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as scratch:
         inputs, outputs = Path(scratch) / "scenarios", Path(scratch) / "results"
         inputs.write_text("".join(json.dumps(scenario) + "\n" for scenario in chosen))

@@ -5,20 +5,18 @@ from __future__ import annotations
 import struct
 import threading
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
-from pipeline.errors import BrokerError, TaskMigratedError, UnknownOutcomeError
+from pipeline.errors import BrokerError, UnknownOutcomeError
 from pipeline.kafka.admin import RECONNECT, Admin, quiet
 from pipeline.kafka.errors import FENCED, mapped_errors, streams_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pipeline.errors import StreamsError
     from pipeline.records import Headers, TopicPartition
 
 _SETTINGS = {
@@ -34,6 +32,7 @@ _COMMIT_SECONDS = 30.0
 _METADATA_SECONDS = 15.0
 _WATCHDOG_SECONDS = 90.0
 """Longer than any call it watches: librdkafka issue 5511 lets one hang for ever, whatever its timeout."""
+_FAILED_BEFORE = frozenset({KafkaError._STATE, KafkaError._FATAL})  # noqa: SLF001 - how the library names its own codes
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001 - how the library names them
 _ANY_PARTITION = -1
 _EARLIEST_TIME_MS = 1
@@ -46,24 +45,16 @@ def group_metadata(group_id: str) -> bytes:
 
 
 class _Client:
-    """The library's producer: hands it records, waiting while its queue is full, and keeps what brokers refused.
+    """The library's producer: hands it records, waiting while its queue is full.
 
     The library asks for a topic's partitions only when its timer comes round, up to a second after the first record; a task
     or a test that writes little would spend its time waiting for that. So the first record of a topic makes it ask at once.
     """
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
-        refused: list[tuple[str, KafkaError]] = []
-        self._refused = refused  # not a method as callback: a client in a cycle lives until the collector comes round
         self._known: set[str] = set()
-
-        def delivered(error: KafkaError | None, message: Any) -> None:
-            if error is not None and error.code() not in _PURGED:
-                refused.append((message.topic(), error))
-
-        own = {"delivery.report.only.error": True, "on_delivery": delivered}
         with mapped_errors("create a producer"):
-            self.producer = Producer({**_SETTINGS, **properties, **own}, logger=quiet)
+            self.producer = Producer({**_SETTINGS, **properties}, logger=quiet)
 
     def send(
         self,
@@ -77,46 +68,15 @@ class _Client:
         where = _ANY_PARTITION if partition is None else partition
         time_ms = timestamp or _EARLIEST_TIME_MS
         named = list(headers) if headers else None
-        try:
-            while True:
-                try:
-                    self.producer.produce(topic, value, key, where, timestamp=time_ms, headers=named)
-                    break
-                except BufferError:
-                    self.producer.poll(0.1)
-            if topic not in self._known:
-                self.producer.list_topics(topic, _METADATA_SECONDS)
-                self._known.add(topic)
-        except KafkaException as error:
-            raise self.refusal() or streams_error(error.args[0], f"write to {topic}") from error
-
-    def refusal(self) -> StreamsError | None:
-        """The first record that was not written since the last call, if there was one: where it should go, and why not."""
-        self._hear()
-        if not self._refused:
-            return None
-        topic, error = self._refused[0]
-        self._refused.clear()
-        return streams_error(error, f"write to {topic}")
-
-    def await_refusal(self) -> StreamsError | None:
-        """The same, where a transaction has failed: the library tells of the record behind it a moment later."""
-        for _ in range(10):
-            refusal = self.refusal()
-            if refusal is not None:
-                return refusal
-            self._hear(0.05)
-        return None
-
-    def _hear(self, timeout_s: float = 0) -> None:
-        """Let the library tell what became of records. It may raise what it holds against the producer: other calls say so."""
-        with suppress(KafkaException):
-            self.producer.poll(timeout_s)
-
-    def forget(self) -> None:
-        """Drop everything that is not written yet, and what was refused."""
-        self.producer.purge()
-        self._refused.clear()
+        while True:
+            try:
+                self.producer.produce(topic, value, key, where, timestamp=time_ms, headers=named)
+                break
+            except BufferError:
+                self.producer.poll(0.1)
+        if topic not in self._known:
+            self.producer.list_topics(topic, _METADATA_SECONDS)
+            self._known.add(topic)
 
     def close(self) -> None:
         """Write nothing more, and release connections. Idempotent.
@@ -125,7 +85,7 @@ class _Client:
         holds one, so that it does not lose the ground under its feet.
         """
         if hasattr(self, "producer"):
-            self.forget()
+            self.producer.purge()
             del self.producer
 
 
@@ -134,6 +94,9 @@ class TransactionalProducer:
 
     A producer that raised an error is spent: close it and make a new one. (After a refused record the library goes on with
     sequence numbers that the brokers take for a gap.)
+
+    It has no delivery callbacks: where the library calls one while it raises an error of its own, the interpreter's memory is
+    damaged. What was refused, and why, is in the error of the transaction.
 
     Args:
         kafka: Client properties; security properties pass through.
@@ -196,8 +159,8 @@ class TransactionalProducer:
             self._begin()
         try:
             self._client.send(topic, key, value, timestamp, headers, partition)
-        except (TaskMigratedError, UnknownOutcomeError) as error:
-            raise self._why_spent(error) from error
+        except KafkaException as error:
+            self._fail_to_send(error.args[0], topic)
 
     def commit(self, offsets: Mapping[TopicPartition, tuple[int, str]], group_id: str) -> None:
         """Commit what was sent and the offsets of its inputs, all or nothing.
@@ -239,7 +202,7 @@ class TransactionalProducer:
         """
         if self.in_transaction:
             self.in_transaction = False
-            self._client.forget()
+            self._client.producer.purge()
             with mapped_errors(f"abort the transaction of {self.transactional_id} at {self._servers}"):
                 self._client.producer.abort_transaction(_COMMIT_SECONDS)
 
@@ -253,7 +216,6 @@ class TransactionalProducer:
     def _begin(self) -> None:
         with mapped_errors(f"begin a transaction of {self.transactional_id}"):
             self._client.producer.begin_transaction()
-        self._client.refusal()  # of the one before: reported then, if it mattered
         self._began = time.monotonic()
         self.in_transaction = True
 
@@ -263,22 +225,21 @@ class TransactionalProducer:
             self.in_transaction = False
             raise self._expiry() or streams_error(error, doing)
         if error.txn_requires_abort():
-            refusal = self._client.await_refusal()
             self.abort()
-            raise refusal or streams_error(error, doing)
+            raise streams_error(error, doing)
         self.in_transaction = False
         message = f"Cannot say whether {self.transactional_id} committed at {self._servers}: {error.str()}"
         raise UnknownOutcomeError(message)
 
-    def _why_spent(self, error: StreamsError) -> StreamsError:
-        """Why a record cannot be sent any more: the library tells with transactions, and not with records."""
+    def _fail_to_send(self, error: KafkaError, topic: str) -> None:
+        """A transaction that has failed takes no more records: why it has failed, the library tells to whoever ends it."""
+        if error.code() in _FAILED_BEFORE:
+            try:
+                self._client.producer.commit_transaction(_COMMIT_SECONDS)
+            except KafkaException as cause:
+                self._fail(cause.args[0])
         self.in_transaction = False
-        try:
-            self._client.producer.abort_transaction(_COMMIT_SECONDS)
-        except KafkaException as fatal:
-            if fatal.args[0].code() in FENCED:
-                return self._expiry() or streams_error(fatal.args[0], f"write within {self.transactional_id}")
-        return error
+        raise streams_error(error, f"write to {topic}")
 
     def _expiry(self) -> UnknownOutcomeError | None:
         """What being fenced means if the brokers may have done it by themselves."""
@@ -301,8 +262,16 @@ class IdempotentProducer:
 
     def __init__(self, kafka: Mapping[str, str], overrides: Mapping[str, str] | None = None) -> None:
         """Nothing is sent before `send`."""
+        refused: list[tuple[str, KafkaError]] = []
+        self._refused = refused  # not a method as callback: a client in a cycle lives until the collector comes round
         self._servers = kafka.get("bootstrap.servers", "")
-        self._client = _Client({**kafka, **(overrides or {})})
+
+        def delivered(error: KafkaError | None, message: Any) -> None:
+            if error is not None and error.code() not in _PURGED:
+                refused.append((message.topic(), error))
+
+        own = {"delivery.report.only.error": True, "on_delivery": delivered}
+        self._client = _Client({**kafka, **(overrides or {}), **own})
 
     def send(
         self,
@@ -314,7 +283,8 @@ class IdempotentProducer:
         partition: int | None,
     ) -> None:
         """Send a record; `flush` tells whether it arrived. Arguments as for `TransactionalProducer.send`."""
-        self._client.send(topic, key, value, timestamp, headers, partition)
+        with mapped_errors(f"write to {topic}"):
+            self._client.send(topic, key, value, timestamp, headers, partition)
 
     def flush(self) -> None:
         """Wait until everything sent has arrived.
@@ -324,9 +294,10 @@ class IdempotentProducer:
         """
         with mapped_errors(f"write to {self._servers}"):
             left = self._client.producer.flush(_WATCHDOG_SECONDS)
-        refusal = self._client.refusal()
-        if refusal is not None:
-            raise refusal
+        if self._refused:
+            topic, error = self._refused[0]
+            self._refused.clear()
+            raise streams_error(error, f"write to {topic}")
         if left:
             message = f"{left} records could not be written to {self._servers} within {_WATCHDOG_SECONDS:.0f} s"
             raise BrokerError(message, retriable=True)

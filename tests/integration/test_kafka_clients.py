@@ -139,7 +139,7 @@ def test_a_record_the_broker_refuses_is_named_and_aborts_its_transaction(broker:
     tp = new_topic(broker, unique, max_message_bytes="1000")
     producer = owner(broker, unique)
     send(producer, tp, "fits", "".join(map(str, range(5000))))
-    with pytest.raises(BrokerError, match=f"write to {unique}: .*Message size too large") as raised:
+    with pytest.raises(BrokerError, match=f"ProduceRequest for {unique} .*Message size too large") as raised:
         producer.commit({tp: (2, "")}, unique)
     assert not raised.value.retriable
     assert broker.admin().committed(unique, [tp]) == {}

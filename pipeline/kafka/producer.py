@@ -160,7 +160,8 @@ class TransactionalProducer:
         try:
             self._client.send(topic, key, value, timestamp, headers, partition)
         except KafkaException as error:
-            self._fail_to_send(error.args[0], topic)
+            doing, cause = f"write to {topic} within {self.transactional_id}", self._cause_of(error.args[0])
+            raise self._failure(cause, doing) or streams_error(cause, doing) from error
 
     def commit(self, offsets: Mapping[TopicPartition, tuple[int, str]], group_id: str) -> None:
         """Commit what was sent and the offsets of its inputs, all or nothing.
@@ -190,7 +191,12 @@ class TransactionalProducer:
         try:
             _watched(commit, self.transactional_id)
         except KafkaException as error:
-            self._fail(error.args[0])
+            doing = f"commit the transaction of {self.transactional_id} at {self._servers}"
+            cause = self._cause_of(error.args[0])
+            unknown = f"Cannot say whether {self.transactional_id} committed at {self._servers}: {cause.str()}"
+            failure = self._failure(cause, doing)
+            self.in_transaction = False
+            raise failure or UnknownOutcomeError(unknown) from error
         self.in_transaction = False
 
     def abort(self) -> None:
@@ -219,27 +225,25 @@ class TransactionalProducer:
         self._began = time.monotonic()
         self.in_transaction = True
 
-    def _fail(self, error: KafkaError) -> None:
-        doing = f"commit the transaction of {self.transactional_id} at {self._servers}"
+    def _failure(self, error: KafkaError, doing: str) -> StreamsError | None:
+        """What an error means, if the library is sure about the transaction: it is aborted then, or the owner's no more."""
         if error.code() in FENCED:
             self.in_transaction = False
-            raise self._expiry() or streams_error(error, doing)
+            return self._expiry() or streams_error(error, doing)
         if error.txn_requires_abort():
             self.abort()
-            raise streams_error(error, doing)
-        self.in_transaction = False
-        message = f"Cannot say whether {self.transactional_id} committed at {self._servers}: {error.str()}"
-        raise UnknownOutcomeError(message)
+            return streams_error(error, doing)
+        return None
 
-    def _fail_to_send(self, error: KafkaError, topic: str) -> None:
-        """A transaction that has failed takes no more records: why it has failed, the library tells to whoever ends it."""
+    def _cause_of(self, error: KafkaError) -> KafkaError:
+        """A transaction that has failed takes nothing more; why it has, the library tells to whoever tries to commit it."""
         if error.code() in _FAILED_BEFORE:
             try:
                 self._client.producer.commit_transaction(_COMMIT_SECONDS)
             except KafkaException as cause:
-                self._fail(cause.args[0])
-        self.in_transaction = False
-        raise streams_error(error, f"write to {topic}")
+                found: KafkaError = cause.args[0]
+                return found
+        return error
 
     def _expiry(self) -> UnknownOutcomeError | None:
         """What being fenced means if the brokers may have done it by themselves."""

@@ -17,6 +17,7 @@ from pipeline.kafka.errors import FENCED, mapped_errors, streams_error
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from pipeline.errors import StreamsError
     from pipeline.records import Headers, TopicPartition
 
 _SETTINGS = {

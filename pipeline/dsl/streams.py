@@ -71,6 +71,7 @@ V = TypeVar("V")
 K2 = TypeVar("K2")
 V2 = TypeVar("V2")
 VO = TypeVar("VO")
+KO = TypeVar("KO")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,12 @@ class KStream(Generic[K, V]):
         node = self._append("KSTREAM-MAP-", named, lambda: Map(mapper), mapper)
         return self._rekeyed(node, None, None)
 
+    @overload
+    def map_values(self, mapper: Callable[[V], V2], *, named: Named | None = None) -> KStream[K, V2]: ...
+
+    @overload
+    def map_values(self, mapper: Callable[[K, V], V2], *, named: Named | None = None) -> KStream[K, V2]: ...
+
     def map_values(self, mapper: Callable[..., V2], *, named: Named | None = None) -> KStream[K, V2]:
         """`mapper(value)` or `mapper(key, value)`, told by its parameters. The value serde is forgotten."""
         function = with_key(mapper)
@@ -118,6 +125,14 @@ class KStream(Generic[K, V]):
         """`mapper(key, value) -> [(key, value), …]`. May change the key; serdes are forgotten."""
         node = self._append("KSTREAM-FLATMAP-", named, lambda: FlatMap(mapper), mapper)
         return self._rekeyed(node, None, None)
+
+    @overload
+    def flat_map_values(self, mapper: Callable[[V], Iterable[V2]], *, named: Named | None = None) -> KStream[K, V2]: ...
+
+    @overload
+    def flat_map_values(
+        self, mapper: Callable[[K, V], Iterable[V2]], *, named: Named | None = None
+    ) -> KStream[K, V2]: ...
 
     def flat_map_values(self, mapper: Callable[..., Iterable[V2]], *, named: Named | None = None) -> KStream[K, V2]:
         """`mapper(value) -> [value, …]` or `mapper(key, value) -> […]`. The value serde is forgotten."""
@@ -248,16 +263,31 @@ class KStream(Generic[K, V]):
 
     @overload
     def join(
-        self, other: KTable[Any, VO], joiner: Callable[..., V2], *, joined: Joined[K, V, VO] | None = None
+        self, other: KTable[K, VO], joiner: Callable[[V, VO], V2], *, joined: Joined[K, V, VO] | None = None
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def join(
+        self, other: KTable[K, VO], joiner: Callable[[K, V, VO], V2], *, joined: Joined[K, V, VO] | None = None
     ) -> KStream[K, V2]: ...
 
     @overload
     def join(
         self,
-        other: GlobalKTable[Any, VO],
-        joiner: Callable[..., V2],
+        other: GlobalKTable[KO, VO],
+        joiner: Callable[[V, VO], V2],
         *,
-        key: Callable[[K, V], Any],
+        key: Callable[[K, V], KO | None],
+        named: Named | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def join(
+        self,
+        other: GlobalKTable[KO, VO],
+        joiner: Callable[[K, V, VO], V2],
+        *,
+        key: Callable[[K, V], KO | None],
         named: Named | None = None,
     ) -> KStream[K, V2]: ...
 
@@ -265,7 +295,17 @@ class KStream(Generic[K, V]):
     def join(
         self,
         other: KStream[K, VO],
-        joiner: Callable[..., V2],
+        joiner: Callable[[V, VO], V2],
+        windows: JoinWindows,
+        *,
+        joined: StreamJoined[K, V, VO] | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def join(
+        self,
+        other: KStream[K, VO],
+        joiner: Callable[[K, V, VO], V2],
         windows: JoinWindows,
         *,
         joined: StreamJoined[K, V, VO] | None = None,
@@ -302,16 +342,31 @@ class KStream(Generic[K, V]):
 
     @overload
     def left_join(
-        self, other: KTable[Any, VO], joiner: Callable[..., V2], *, joined: Joined[K, V, VO] | None = None
+        self, other: KTable[K, VO], joiner: Callable[[V, VO | None], V2], *, joined: Joined[K, V, VO] | None = None
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def left_join(
+        self, other: KTable[K, VO], joiner: Callable[[K, V, VO | None], V2], *, joined: Joined[K, V, VO] | None = None
     ) -> KStream[K, V2]: ...
 
     @overload
     def left_join(
         self,
-        other: GlobalKTable[Any, VO],
-        joiner: Callable[..., V2],
+        other: GlobalKTable[KO, VO],
+        joiner: Callable[[V, VO | None], V2],
         *,
-        key: Callable[[K, V], Any],
+        key: Callable[[K, V], KO | None],
+        named: Named | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: GlobalKTable[KO, VO],
+        joiner: Callable[[K, V, VO | None], V2],
+        *,
+        key: Callable[[K, V], KO | None],
         named: Named | None = None,
     ) -> KStream[K, V2]: ...
 
@@ -319,7 +374,17 @@ class KStream(Generic[K, V]):
     def left_join(
         self,
         other: KStream[K, VO],
-        joiner: Callable[..., V2],
+        joiner: Callable[[V, VO | None], V2],
+        windows: JoinWindows,
+        *,
+        joined: StreamJoined[K, V, VO] | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KStream[K, VO],
+        joiner: Callable[[K, V, VO | None], V2],
         windows: JoinWindows,
         *,
         joined: StreamJoined[K, V, VO] | None = None,
@@ -342,6 +407,26 @@ class KStream(Generic[K, V]):
         """
         arguments = JoinArguments(windows, key, joined, named)
         return self._join(JoinKind.LEFT, other, joiner, arguments)
+
+    @overload
+    def outer_join(
+        self,
+        other: KStream[K, VO],
+        joiner: Callable[[V | None, VO | None], V2],
+        windows: JoinWindows,
+        *,
+        joined: StreamJoined[K, V, VO] | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def outer_join(
+        self,
+        other: KStream[K, VO],
+        joiner: Callable[[K, V | None, VO | None], V2],
+        windows: JoinWindows,
+        *,
+        joined: StreamJoined[K, V, VO] | None = None,
+    ) -> KStream[K, V2]: ...
 
     def outer_join(
         self,
@@ -839,6 +924,24 @@ class KTable(Generic[K, V]):
         """Rows for which `predicate(key, value)` does not hold. Arguments are those of `filter`."""
         return self._made(tables.filtered(self._plan, self._derived, predicate, materialized, named, negated=True))
 
+    @overload
+    def map_values(
+        self,
+        mapper: Callable[[V], V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[K, V2]: ...
+
+    @overload
+    def map_values(
+        self,
+        mapper: Callable[[K, V], V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[K, V2]: ...
+
     def map_values(
         self,
         mapper: Callable[..., V2],
@@ -873,6 +976,12 @@ class KTable(Generic[K, V]):
         """
         return self._made(tables.transformed(self._plan, self._derived, supplier, state_stores, materialized, named))
 
+    @overload
+    def to_stream(self, mapper: None = None, *, named: Named | None = None) -> KStream[K, V]: ...
+
+    @overload
+    def to_stream(self, mapper: Callable[[K, V], K2], *, named: Named | None = None) -> KStream[K2, V]: ...
+
     def to_stream(self, mapper: Callable[[K, V], Any] | None = None, *, named: Named | None = None) -> KStream[Any, V]:
         """The updates as a stream; a deleted key appears with the value None.
 
@@ -899,6 +1008,38 @@ class KTable(Generic[K, V]):
         options: Grouped[K2, V2] = grouped or Grouped()
         node = tables.grouped(self._plan, self._node, mapper, options.name)
         return KGroupedTable(self._plan, node, options, KTable)
+
+    @overload
+    def join(
+        self,
+        other: KTable[K, VO],
+        joiner: Callable[[V, VO], V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[K, V2]: ...
+
+    @overload
+    def join(
+        self,
+        other: KTable[KO, VO],
+        joiner: Callable[[V, VO], V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        foreign_key_extractor: Callable[[V], KO | None],
+        table_joined: TableJoined[K, KO] | None = None,
+    ) -> KTable[K, V2]: ...
+
+    @overload
+    def join(
+        self,
+        other: KTable[KO, VO],
+        joiner: Callable[[V, VO], V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        foreign_key_extractor: Callable[[K, V], KO | None],
+        table_joined: TableJoined[K, KO] | None = None,
+    ) -> KTable[K, V2]: ...
 
     def join(
         self,
@@ -930,6 +1071,38 @@ class KTable(Generic[K, V]):
             )
         _refuse_table_joined(table_joined)
         return self._joined(other, joiner, tables.INNER, materialized, named)
+
+    @overload
+    def left_join(
+        self,
+        other: KTable[K, VO],
+        joiner: Callable[[V, VO | None], V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[K, V2]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KTable[KO, VO],
+        joiner: Callable[[V, VO | None], V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        foreign_key_extractor: Callable[[V], KO | None],
+        table_joined: TableJoined[K, KO] | None = None,
+    ) -> KTable[K, V2]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KTable[KO, VO],
+        joiner: Callable[[V, VO | None], V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        foreign_key_extractor: Callable[[K, V], KO | None],
+        table_joined: TableJoined[K, KO] | None = None,
+    ) -> KTable[K, V2]: ...
 
     def left_join(
         self,

@@ -41,7 +41,8 @@ Member = tuple["KGroupedStream[Any, Any]", "Callable[[Any, Any, Any], Any]"]
 class CogroupedKStream(Generic[K, VO]):
     """Several grouped streams, aggregated into one table (`org.apache.kafka.streams.kstream.CogroupedKStream`).
 
-    Each stream has an aggregator of its own; all share the table's store.
+    Each stream has an aggregator of its own; all share the table's store. Aggregations raise `TopologyError` if a serde is
+    missing.
     """
 
     _plan: Plan

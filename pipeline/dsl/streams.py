@@ -83,6 +83,19 @@ class KStream(Generic[K, V]):
 
     An operation that may change the key marks the stream; the next operation that needs equal keys together (an
     aggregation, a join) then sends it through a repartition topic of the application's own.
+
+    An operation that may change keys or values forgets their serde. Where a serde is needed and unknown, the call raises
+    `TopologyError`.
+
+    >>> from pipeline import LONG, STRING, Consumed, StreamsBuilder
+    >>> from pipeline.testing import TopologyTestDriver
+    >>> builder = StreamsBuilder()
+    >>> lines = builder.stream("lines", Consumed(STRING, STRING))
+    >>> lines.filter(lambda key, line: bool(line)).map_values(len).to("lengths", Produced(STRING, LONG))
+    >>> with TopologyTestDriver(builder.build()) as driver:
+    ...     driver.input_topic("lines", STRING, STRING).pipe_key_value_list([("a", "four"), ("b", "")])
+    ...     driver.output_topic("lengths", STRING, LONG).read_key_values_to_list()
+    [('a', 4)]
     """
 
     _plan: Plan
@@ -217,6 +230,9 @@ class KStream(Generic[K, V]):
         Args:
             materialized: How it is stored. Without a name it is stored only if something downstream needs it.
             named: Name of the table's node and, with `-repartition`, of the repartition topic if keys may have changed.
+
+        Raises:
+            TopologyError: If a serde is missing.
         """
         options: Materialized[K, V] = materialized or Materialized()
         name = self._plan.processor_name("KSTREAM-TOTABLE-", name_of(named))
@@ -227,7 +243,11 @@ class KStream(Generic[K, V]):
         return KTable(self._plan, node, stream._sources, keys, values)  # noqa: SLF001 - the same class
 
     def repartition(self, repartitioned: Repartitioned[K, V] | None = None) -> KStream[K, V]:
-        """Send the stream through a topic of the application's own, partitioned by the current key."""
+        """Send the stream through a topic of the application's own, partitioned by the current key.
+
+        Raises:
+            TopologyError: If a serde is missing.
+        """
         options: Repartitioned[K, V] = repartitioned or Repartitioned()
         name = options.name or self._plan.processor_name("KSTREAM-REPARTITION-")
         return self._repartitioned(
@@ -335,7 +355,8 @@ class KStream(Generic[K, V]):
             named: Name of the node, for a `GlobalKTable`.
 
         Raises:
-            TopologyError: If an argument is missing, or does not belong to this kind of join.
+            TopologyError: If an argument or a serde is missing, or an argument does not belong to this kind of join; at
+                `build()`, if there is a grace period and the table is not versioned, or its history is shorter.
         """
         arguments = JoinArguments(windows, key, joined, named)
         return self._join(JoinKind.INNER, other, joiner, arguments)
@@ -438,12 +459,16 @@ class KStream(Generic[K, V]):
     ) -> KStream[K, V2]:
         """Join two streams; records of either one without a match are joined with None, when their window is over.
 
-        Arguments are those of `join`.
+        Arguments and errors are those of `join`.
         """
         return self._join_stream(JoinKind.OUTER, other, joiner, windows, joined or StreamJoined())
 
     def to(self, topic: str | Callable[[K, V, int], str], produced: Produced[K, V] | None = None) -> None:
-        """Write the stream to a topic, or to the topic that `topic(key, value, timestamp_ms)` names."""
+        """Write the stream to a topic, or to the topic that `topic(key, value, timestamp_ms)` names.
+
+        Raises:
+            TopologyError: If a serde is missing; at `build()`, if the topic's name is illegal.
+        """
         options: Produced[K, V] = produced or Produced()
         name = self._plan.processor_name("KSTREAM-SINK-", options.name)
         parent = self._node
@@ -596,7 +621,17 @@ class KStream(Generic[K, V]):
 class KGroupedStream(Generic[K, V]):
     """A stream grouped by key, to be aggregated (`org.apache.kafka.streams.kstream.KGroupedStream`).
 
-    Records with a null key or a null value are not aggregated; they are counted as dropped.
+    Records with a null key or a null value are not aggregated; they are counted as dropped. Aggregations raise `TopologyError`
+    if a serde is missing.
+
+    >>> from pipeline import STRING, Consumed, StreamsBuilder
+    >>> from pipeline.testing import TopologyTestDriver
+    >>> builder = StreamsBuilder()
+    >>> _ = builder.stream("in", Consumed(STRING, STRING)).group_by_key().count(Materialized("counts"))
+    >>> with TopologyTestDriver(builder.build()) as driver:
+    ...     driver.input_topic("in", STRING, STRING).pipe_key_value_list([("a", "x"), ("a", "y")])
+    ...     driver.get_state_store("counts").get("a").value
+    2
     """
 
     _plan: Plan
@@ -721,7 +756,8 @@ class TimeWindowedKStream(Generic[K, V]):
     """A grouped stream in windows (`org.apache.kafka.streams.kstream.TimeWindowedKStream`).
 
     A window takes records until stream time has passed its end by the grace period; later ones are counted as dropped.
-    Records with a null key are not aggregated; null values are, except in sliding windows.
+    Records with a null key are not aggregated; null values are, except in sliding windows. Aggregations raise `TopologyError`
+    if a serde is missing, or the store keeps windows for less than size and grace.
     """
 
     _grouped: KGroupedStream[K, V]
@@ -804,7 +840,8 @@ class SessionWindowedKStream(Generic[K, V]):
 
     A record between two sessions merges them: the old ones are deleted, with a tombstone each, and the merged one appears.
     A record that would belong to a session which ended more than gap and grace before stream time is counted as dropped.
-    Records with a null key are not aggregated; null values are.
+    Records with a null key are not aggregated; null values are. Aggregations raise `TopologyError` if a serde is missing, or
+    the store keeps sessions for less than gap and grace.
     """
 
     _grouped: KGroupedStream[K, V]
@@ -883,7 +920,18 @@ class SessionWindowedKStream(Generic[K, V]):
 class KTable(Generic[K, V]):
     """A table: a stream of updates, of which the last one per key counts (`org.apache.kafka.streams.kstream.KTable`).
 
-    Tables are values: every operation gives a new stream or table and leaves this one as it is.
+    Tables are values: every operation gives a new stream or table and leaves this one as it is. Operations that store their
+    result raise `TopologyError` if a serde is missing.
+
+    >>> from pipeline import STRING, Consumed, StreamsBuilder
+    >>> from pipeline.testing import TopologyTestDriver
+    >>> builder = StreamsBuilder()
+    >>> names = builder.table("names", Consumed(STRING, STRING), Materialized("names"))
+    >>> names.map_values(str.upper).to_stream().to("upper", Produced(STRING, STRING))
+    >>> with TopologyTestDriver(builder.build()) as driver:
+    ...     driver.input_topic("names", STRING, STRING).pipe_key_value_list([("a", "ann"), ("a", None)])
+    ...     driver.output_topic("upper", STRING, STRING).read_key_values_to_list()
+    [('a', 'ANN'), ('a', None)]
     """
 
     _plan: Plan
@@ -1130,14 +1178,14 @@ class KTable(Generic[K, V]):
         *,
         named: Named | None = None,
     ) -> KTable[K, V2]:
-        """All rows of both tables, joined by key; the joiner gets None for what is missing. Arguments: see `join`."""
+        """All rows of both tables, joined by key; the joiner gets None for what is missing. Arguments are those of `join`."""
         return self._joined(other, joiner, tables.OUTER, materialized, named)
 
     def suppress(self, suppressed: Suppressed) -> KTable[K, V]:
         """The same table, with fewer updates: those that `suppressed` lets through, the last one per key.
 
         Raises:
-            TopologyError: At `build()`, if a window's close is waited for and there are no windows.
+            TopologyError: If a serde is missing; at `build()`, if a window's close is waited for and there are no windows.
         """
         return self._made(suppressed_table(self._plan, self._derived, suppressed))
 

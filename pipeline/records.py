@@ -18,7 +18,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic; prints as `topic-partition`."""
+    """One partition of one topic; prints as `topic-partition` (`org.apache.kafka.common.TopicPartition`)."""
 
     topic: str
     partition: int
@@ -76,7 +76,10 @@ class RawRecord(NamedTuple):
 
 
 class ConsumerRecord(NamedTuple, Generic[K, V]):
-    """A record as a timestamp extractor sees it: decoded, with its place in the log. Times in ms."""
+    """A record as a timestamp extractor sees it: decoded, with its place in the log. Times in ms since the epoch.
+
+    Named after `org.apache.kafka.clients.consumer.ConsumerRecord`.
+    """
 
     key: K
     value: V
@@ -88,14 +91,17 @@ class ConsumerRecord(NamedTuple, Generic[K, V]):
 
 
 class ValueAndTimestamp(NamedTuple, Generic[V]):
-    """A stored value and the event time (ms) it was last changed at (Kafka Streams' `ValueAndTimestamp`)."""
+    """A stored value and the event time (ms) it was last changed at (`org.apache.kafka.streams.state.ValueAndTimestamp`)."""
 
     value: V
     timestamp: int
 
 
 class VersionedRecord(NamedTuple, Generic[V]):
-    """A value of a versioned store: it held from `timestamp` until before `valid_to` (ms); None: it is the latest."""
+    """A value of a versioned store (`org.apache.kafka.streams.state.VersionedRecord`).
+
+    It held from `timestamp` until before `valid_to` (ms since the epoch); None: it is the latest.
+    """
 
     value: V
     timestamp: int
@@ -123,7 +129,10 @@ class RecordMetadata(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Record(Generic[K, V]):
-    """What a `Processor` receives and forwards.
+    """What a `Processor` receives and forwards (`org.apache.kafka.streams.processor.api.Record`).
+
+    >>> Record("ann", 1, 1000).with_value(2).with_timestamp(2000)
+    Record(key='ann', value=2, timestamp=2000, headers=())
 
     Args:
         key: Key, or None.
@@ -155,7 +164,11 @@ class Record(Generic[K, V]):
         return replace(self, value=value)
 
     def with_timestamp(self, timestamp: int) -> Record[K, V]:
-        """The same record at another event time (ms)."""
+        """The same record at another event time (ms).
+
+        Raises:
+            ProcessingError: If it is negative.
+        """
         return replace(self, timestamp=timestamp)
 
     def with_headers(self, headers: Headers) -> Record[K, V]:

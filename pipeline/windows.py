@@ -33,17 +33,26 @@ def millis(duration: timedelta, what: str = "duration") -> int:
 
 
 class Window(NamedTuple):
-    """A stretch of event time. Whether `end` belongs to it depends on the kind of window."""
+    """A stretch of event time (`org.apache.kafka.streams.kstream.Window`).
+
+    Args:
+        start: Its first moment, ms since the epoch.
+        end: Its end, ms since the epoch. Belongs to sliding windows and sessions, and not to tumbling and hopping ones.
+    """
 
     start: int
     end: int
 
 
 class Windowed(NamedTuple, Generic[K]):
-    """A key within a window; what windowed aggregations are keyed by.
+    """A key within a window; what windowed aggregations are keyed by (`org.apache.kafka.streams.kstream.Windowed`).
 
     >>> str(Windowed("a", Window(0, 5000)))
     '[a@0/5000]'
+
+    Args:
+        key: The key that was grouped by.
+        window: The window.
     """
 
     key: K
@@ -57,6 +66,13 @@ class Windowed(NamedTuple, Generic[K]):
 @dataclass(frozen=True, slots=True)
 class TimeWindows:
     """Windows of a fixed size, aligned to the epoch; tumbling unless `advance_by` makes them hop.
+
+    Copied from `org.apache.kafka.streams.kstream.TimeWindows`.
+
+    >>> from datetime import timedelta
+    >>> hopping = TimeWindows.of(timedelta(minutes=10), grace=timedelta(minutes=1)).advance_by(timedelta(minutes=5))
+    >>> list(hopping.starts_for(12 * 60_000))
+    [300000, 600000]
 
     Args:
         size_ms: Length of a window.
@@ -73,7 +89,7 @@ class TimeWindows:
         """Tumbling windows of the given size, with the given grace (none if left out).
 
         Raises:
-            TopologyError: If the size is not positive.
+            TopologyError: If the size is not positive, the grace is negative, or either is no whole number of ms.
         """
         size_ms = millis(size, "window size")
         if size_ms <= 0:
@@ -83,12 +99,12 @@ class TimeWindows:
 
     @classmethod
     def of_size_with_no_grace(cls, size: timedelta) -> TimeWindows:
-        """Kafka Streams' `ofSizeWithNoGrace`."""
+        """Kafka Streams' `ofSizeWithNoGrace`: the same as `of(size)`."""
         return cls.of(size)
 
     @classmethod
     def of_size_and_grace(cls, size: timedelta, grace: timedelta) -> TimeWindows:
-        """Kafka Streams' `ofSizeAndGrace`."""
+        """Kafka Streams' `ofSizeAndGrace`: the same as `of(size, grace=grace)`."""
         return cls.of(size, grace=grace)
 
     def advance_by(self, advance: timedelta) -> TimeWindows:
@@ -118,6 +134,12 @@ class TimeWindows:
 class SlidingWindows:
     """Windows around the records themselves: one for every stretch of time whose records differ in a new way.
 
+    Copied from `org.apache.kafka.streams.kstream.SlidingWindows` (KIP-450).
+
+    >>> from datetime import timedelta
+    >>> SlidingWindows.of(timedelta(seconds=10), grace=timedelta(seconds=1))
+    SlidingWindows(time_difference_ms=10000, grace_ms=1000)
+
     Each record closes a window that ends with it and, if others follow closely enough, opens one that begins 1 ms after it.
     Both bounds of `[start, start + time_difference]` are inclusive.
 
@@ -144,12 +166,12 @@ class SlidingWindows:
 
     @classmethod
     def of_time_difference_with_no_grace(cls, time_difference: timedelta) -> SlidingWindows:
-        """Kafka Streams' `ofTimeDifferenceWithNoGrace`."""
+        """Kafka Streams' `ofTimeDifferenceWithNoGrace`: the same as `of(time_difference)`."""
         return cls.of(time_difference)
 
     @classmethod
     def of_time_difference_and_grace(cls, time_difference: timedelta, grace: timedelta) -> SlidingWindows:
-        """Kafka Streams' `ofTimeDifferenceAndGrace`."""
+        """Kafka Streams' `ofTimeDifferenceAndGrace`: the same as `of(time_difference, grace=grace)`."""
         return cls.of(time_difference, grace=grace)
 
     @property
@@ -176,6 +198,12 @@ class SlidingWindows:
 class SessionWindows:
     """Windows of activity: records of a key that follow each other within the inactivity gap share one.
 
+    Copied from `org.apache.kafka.streams.kstream.SessionWindows`.
+
+    >>> from datetime import timedelta
+    >>> SessionWindows.of(timedelta(minutes=30))
+    SessionWindows(gap_ms=1800000, grace_ms=0)
+
     A window `[first, last]` is as long as its records make it; both bounds are inclusive. A record between two sessions
     merges them.
 
@@ -198,12 +226,12 @@ class SessionWindows:
 
     @classmethod
     def of_inactivity_gap_with_no_grace(cls, inactivity_gap: timedelta) -> SessionWindows:
-        """Kafka Streams' `ofInactivityGapWithNoGrace`."""
+        """Kafka Streams' `ofInactivityGapWithNoGrace`: the same as `of(inactivity_gap)`."""
         return cls.of(inactivity_gap)
 
     @classmethod
     def of_inactivity_gap_and_grace(cls, inactivity_gap: timedelta, grace: timedelta) -> SessionWindows:
-        """Kafka Streams' `ofInactivityGapAndGrace`."""
+        """Kafka Streams' `ofInactivityGapAndGrace`: the same as `of(inactivity_gap, grace=grace)`."""
         return cls.of(inactivity_gap, grace=grace)
 
     @property
@@ -216,8 +244,14 @@ class SessionWindows:
 class UnlimitedWindows:
     """One window that never ends; records before its start are not counted.
 
+    Copied from `org.apache.kafka.streams.kstream.UnlimitedWindows`.
+
+    >>> from datetime import UTC, datetime
+    >>> UnlimitedWindows.of(start=datetime(2026, 1, 1, tzinfo=UTC))
+    UnlimitedWindows(start_ms=1767225600000)
+
     Args:
-        start_ms: Where it starts.
+        start_ms: Where it starts, ms since the epoch.
     """
 
     start_ms: int = 0
@@ -265,6 +299,8 @@ def end_of(start: int, size_ms: int) -> int:
 class JoinWindows:
     """How far apart in event time two records of two streams may be to be joined; both bounds are inclusive.
 
+    Copied from `org.apache.kafka.streams.kstream.JoinWindows`.
+
     A record of the left stream at `t` is joined with those of the right stream from `t - before` to `t + after`. Unlike in
     `TimeWindows`, late records are not dropped: they are joined with whatever the other stream's store still has.
 
@@ -298,26 +334,37 @@ class JoinWindows:
         >>> from datetime import timedelta
         >>> JoinWindows.of(timedelta(seconds=5)).after(timedelta(0))
         JoinWindows(before_ms=5000, after_ms=0, grace_ms=0)
+
+        Raises:
+            TopologyError: If either is negative, or no whole number of ms.
         """
         difference_ms = _signed_millis(time_difference, "time difference")
         return cls(difference_ms, difference_ms, _signed_millis(grace, "grace") if grace is not None else 0)
 
     @classmethod
     def of_time_difference_with_no_grace(cls, time_difference: timedelta) -> JoinWindows:
-        """Kafka Streams' `ofTimeDifferenceWithNoGrace`."""
+        """Kafka Streams' `ofTimeDifferenceWithNoGrace`: the same as `of(time_difference)`."""
         return cls.of(time_difference)
 
     @classmethod
     def of_time_difference_and_grace(cls, time_difference: timedelta, grace: timedelta) -> JoinWindows:
-        """Kafka Streams' `ofTimeDifferenceAndGrace`."""
+        """Kafka Streams' `ofTimeDifferenceAndGrace`: the same as `of(time_difference, grace=grace)`."""
         return cls.of(time_difference, grace=grace)
 
     def before(self, time_difference: timedelta) -> JoinWindows:
-        """The same windows, with records of the other stream at most this much earlier; negative: at least that much later."""
+        """The same windows, with records of the other stream at most this much earlier; negative: at least that much later.
+
+        Raises:
+            TopologyError: If before and after together are negative then, or it is no whole number of ms.
+        """
         return JoinWindows(_signed_millis(time_difference, "before"), self.after_ms, self.grace_ms)
 
     def after(self, time_difference: timedelta) -> JoinWindows:
-        """The same windows, with records of the other stream at most this much later; negative: at least that much earlier."""
+        """The same windows, with records of the other stream at most this much later; negative: at least that much earlier.
+
+        Raises:
+            TopologyError: If before and after together are negative then, or it is no whole number of ms.
+        """
         return JoinWindows(self.before_ms, _signed_millis(time_difference, "after"), self.grace_ms)
 
     @property

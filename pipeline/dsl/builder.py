@@ -75,6 +75,9 @@ class StreamsBuilder:
             topic: The topic; compacted, as a rule.
             consumed: How it is read.
             materialized: How it is stored. Without a name it is stored only if something downstream needs it.
+
+        Raises:
+            TopologyError: At `build()`, if the topic has another source.
         """
         options: Materialized[K, V] = materialized or Materialized()
         store_name = options.name or self._plan.store_name(f"{topic}-")
@@ -110,8 +113,13 @@ class StreamsBuilder:
 
         Its records are not synchronised with those of other sources: a join sees what has been read so far.
 
+        Args:
+            topic: The topic; compacted, as a rule.
+            consumed: How it is read.
+            materialized: How it is stored. Of its options the name counts.
+
         Raises:
-            TopologyError: If it is to be versioned.
+            TopologyError: If it is to be versioned; at `build()`, if the topic has another source.
         """
         options: Materialized[K, V] = materialized or Materialized()
         if options.is_versioned:
@@ -129,7 +137,11 @@ class StreamsBuilder:
         return GlobalKTable(store_name, lambda c: store_getter(c, store_name))
 
     def add_state_store(self, store: StoreBuilder) -> StreamsBuilder:
-        """Add a store for processors to use by name (`KStream.process`)."""
+        """Add a store for processors to use by name (`KStream.process`); gives the builder.
+
+        Raises:
+            TopologyError: At `build()`, if another store has the name.
+        """
         self._plan.steps.append(lambda topology: topology.add_state_store(store))
         return self
 
@@ -149,6 +161,9 @@ class StreamsBuilder:
             topic: The topic.
             consumed: How it is read.
             processor_supplier: Gives a processor that writes the store and forwards nothing.
+
+        Raises:
+            TopologyError: At `build()`, if another store has the name, or the topic has another source.
         """
         source_name = self._plan.processor_name("KSTREAM-SOURCE-", consumed.name and f"{consumed.name}-source")
         name = self._plan.processor_name("KTABLE-SOURCE-", consumed.name)

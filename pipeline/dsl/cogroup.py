@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pipeline.windows import SlidingWindows, TimeWindows, UnlimitedWindows, Windowed
 
 K = TypeVar("K")
+V = TypeVar("V")
 VO = TypeVar("VO")
 
 _PREFIX = "COGROUPKSTREAM-AGGREGATE-"
@@ -40,7 +41,8 @@ Member = tuple["KGroupedStream[Any, Any]", "Callable[[Any, Any, Any], Any]"]
 class CogroupedKStream(Generic[K, VO]):
     """Several grouped streams, aggregated into one table (`org.apache.kafka.streams.kstream.CogroupedKStream`).
 
-    Each stream has an aggregator of its own; all share the table's store.
+    Each stream has an aggregator of its own; all share the table's store. Aggregations raise `TopologyError` if a serde is
+    missing.
     """
 
     _plan: Plan
@@ -48,9 +50,7 @@ class CogroupedKStream(Generic[K, VO]):
     _table: type[KTable[Any, Any]]
     _sources: dict[int, str] = field(default_factory=dict)
 
-    def cogroup(
-        self, grouped: KGroupedStream[K, Any], aggregator: Callable[[K, Any, VO], VO]
-    ) -> CogroupedKStream[K, VO]:
+    def cogroup(self, grouped: KGroupedStream[K, V], aggregator: Callable[[K, V, VO], VO]) -> CogroupedKStream[K, VO]:
         """Add a stream.
 
         Args:

@@ -34,7 +34,8 @@ class KGroupedTable(Generic[K, V]):
     """A table grouped by something else than its key, to be aggregated (`org.apache.kafka.streams.kstream.KGroupedTable`).
 
     An update of a row takes its old value out of the group it was in and adds its new value to the group it is in now.
-    Groups lie in different partitions, so for a moment a row may be counted in both, or in neither.
+    Groups lie in different partitions, so for a moment a row may be counted in both, or in neither. Aggregations raise
+    `TopologyError` if a serde is missing.
     """
 
     _plan: Plan

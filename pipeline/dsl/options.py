@@ -39,7 +39,12 @@ def validate_name(name: str | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Consumed(Generic[K, V]):
-    """How a topic is read.
+    """How a topic is read (`org.apache.kafka.streams.kstream.Consumed`).
+
+    >>> from pipeline import JSON, LONG, STRING
+    >>> Consumed(STRING, LONG, offset_reset_policy=AutoOffsetReset.LATEST).key_serde.name
+    'string'
+    >>> by_own_time = Consumed(STRING, JSON, timestamp_extractor=lambda record, _partition_time_ms: record.value["at_ms"])
 
     Args:
         key_serde: How keys are read.
@@ -48,6 +53,9 @@ class Consumed(Generic[K, V]):
             negative result stops the task, as Kafka Streams' `FailOnInvalidTimestamp` does.
         offset_reset_policy: Where to start without committed offsets.
         name: Name of the source node.
+
+    Raises:
+        TopologyError: If the name is illegal.
     """
 
     key_serde: Serde[K]
@@ -63,13 +71,16 @@ class Consumed(Generic[K, V]):
 
 @dataclass(frozen=True, slots=True)
 class Produced(Generic[K, V]):
-    """How a topic is written.
+    """How a topic is written (`org.apache.kafka.streams.kstream.Produced`).
 
     Args:
         key_serde: How keys are written; left out, the stream's own.
         value_serde: How values are written; left out, the stream's own.
         partitioner: `(topic, key, value, number_of_partitions) -> partition`; None leaves it to Kafka's default.
         name: Name of the sink node.
+
+    Raises:
+        TopologyError: If the name is illegal.
     """
 
     key_serde: Serde[K] | None = None
@@ -84,12 +95,15 @@ class Produced(Generic[K, V]):
 
 @dataclass(frozen=True, slots=True)
 class Grouped(Generic[K, V]):
-    """How records are grouped.
+    """How records are grouped (`org.apache.kafka.streams.kstream.Grouped`).
 
     Args:
         key_serde: Serde of the grouping key; left out, the stream's own.
         value_serde: Serde of the values; left out, the stream's own.
         name: Name of the grouping node and, with `-repartition`, of the repartition topic.
+
+    Raises:
+        TopologyError: If the name is illegal.
     """
 
     key_serde: Serde[K] | None = None
@@ -103,7 +117,11 @@ class Grouped(Generic[K, V]):
 
 @dataclass(frozen=True, slots=True)
 class Materialized(Generic[K, V]):
-    """How a table is stored.
+    """How a table is stored (`org.apache.kafka.streams.kstream.Materialized`).
+
+    >>> from pipeline import LONG, STRING
+    >>> Materialized("counts", STRING, LONG, caching=False).name
+    'counts'
 
     Args:
         name: Name of the store, for queries and its changelog; generated if left out.
@@ -116,6 +134,9 @@ class Materialized(Generic[K, V]):
         persistent: RocksDB if true, else memory.
         history_retention: Makes the store versioned: how far back the values of a key can be looked up, and how late an update
             may come. Versioned stores are not cached, and need a name.
+
+    Raises:
+        TopologyError: If the name is illegal, or a versioned store has none.
     """
 
     name: str | None = None
@@ -143,7 +164,7 @@ class Materialized(Generic[K, V]):
 
 @dataclass(frozen=True, slots=True)
 class Joined(Generic[K, V, VO]):
-    """How a stream is joined with a table.
+    """How a stream is joined with a table (`org.apache.kafka.streams.kstream.Joined`).
 
     Args:
         key_serde: Serde of the keys, where the stream must be repartitioned first.
@@ -151,6 +172,9 @@ class Joined(Generic[K, V, VO]):
         name: Name of the join node, and of the repartition topic.
         grace_period: How long records of the stream wait, in stream time, for updates of the table that come late; the table
             must be versioned, and its history at least as long.
+
+    Raises:
+        TopologyError: If the name is illegal.
     """
 
     key_serde: Serde[K] | None = None
@@ -165,13 +189,16 @@ class Joined(Generic[K, V, VO]):
 
 @dataclass(frozen=True, slots=True)
 class TableJoined(Generic[K, KO]):
-    """How a table is joined with another by a foreign key.
+    """How a table is joined with another by a foreign key (`org.apache.kafka.streams.kstream.TableJoined`).
 
     Args:
         partitioner: `(topic, key, None, number_of_partitions) -> partition` of this table's rows, if its topic was not written
             with Kafka's default; left out, answers go to the partition that asked.
         other_partitioner: The same for the other table's keys; None is Kafka's default.
         name: Prefix of the names of all nodes, topics and the store of the join.
+
+    Raises:
+        TopologyError: If the name is illegal.
     """
 
     partitioner: Callable[[str, K, None, int], int | None] | None = None
@@ -185,7 +212,7 @@ class TableJoined(Generic[K, KO]):
 
 @dataclass(frozen=True, slots=True)
 class StreamJoined(Generic[K, V, VO]):
-    """How two streams are joined.
+    """How two streams are joined (`org.apache.kafka.streams.kstream.StreamJoined`).
 
     Args:
         key_serde: Serde of the keys; left out, the streams' own.
@@ -196,6 +223,9 @@ class StreamJoined(Generic[K, V, VO]):
         logging: Whether changes of the stores go to changelog topics; without them the state cannot be restored.
         log_config: Topic settings of the changelogs.
         persistent: RocksDB if true, else memory.
+
+    Raises:
+        TopologyError: If a name is illegal.
     """
 
     key_serde: Serde[K] | None = None
@@ -215,7 +245,7 @@ class StreamJoined(Generic[K, V, VO]):
 
 @dataclass(frozen=True, slots=True)
 class Repartitioned(Generic[K, V]):
-    """How a stream is written to a topic of the application's own, and read back.
+    """How a stream goes through a topic of the application's own (`org.apache.kafka.streams.kstream.Repartitioned`).
 
     Args:
         key_serde: Serde of the keys; left out, the stream's own.
@@ -223,6 +253,9 @@ class Repartitioned(Generic[K, V]):
         name: With `-repartition`, name of the topic.
         number_of_partitions: Fixed number of partitions; left out, that of the topics upstream.
         partitioner: `(topic, key, value, number_of_partitions) -> partition`; None leaves it to Kafka's default.
+
+    Raises:
+        TopologyError: If the name is illegal, or the number of partitions is less than 1.
     """
 
     key_serde: Serde[K] | None = None
@@ -241,7 +274,7 @@ class Repartitioned(Generic[K, V]):
 
 @dataclass(frozen=True, slots=True)
 class Branched(Generic[K, V]):
-    """What a branch of a split stream is called, and what happens with it at once.
+    """What a branch is called, and what happens with it at once (`org.apache.kafka.streams.kstream.Branched`).
 
     Args:
         name: Ends the branch's name; left out, its number.
@@ -249,7 +282,7 @@ class Branched(Generic[K, V]):
         consumer: Called with the branch, which is then not given.
 
     Raises:
-        TopologyError: If there are both a function and a consumer.
+        TopologyError: If the name is illegal, or there are both a function and a consumer.
     """
 
     name: str | None = None
@@ -266,13 +299,16 @@ class Branched(Generic[K, V]):
 
 @dataclass(frozen=True, slots=True)
 class Printed(Generic[K, V]):
-    """How a stream is printed: a line `[label]: text` per record.
+    """How a stream is printed: a line `[label]: text` per record (`org.apache.kafka.streams.kstream.Printed`).
 
     Args:
         path: The file to append to; left out, standard output.
         label: Left out, the name of the stream's node.
         mapper: `(key, value) -> text`; left out, `key, value`.
         name: Name of the node.
+
+    Raises:
+        TopologyError: If the name is illegal.
     """
 
     path: Path | None = None
@@ -287,7 +323,18 @@ class Printed(Generic[K, V]):
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The name of an operator's node."""
+    """The name of an operator's node (`org.apache.kafka.streams.kstream.Named`).
+
+    >>> Named("only paid")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    pipeline.errors.TopologyError: Name 'only paid' is illegal: ...
+
+    Args:
+        name: 1 to 249 of the characters a-z A-Z 0-9 . _ -, since it may become part of a topic's name.
+
+    Raises:
+        TopologyError: If the name is illegal.
+    """
 
     name: str
 

@@ -71,6 +71,7 @@ V = TypeVar("V")
 K2 = TypeVar("K2")
 V2 = TypeVar("V2")
 VO = TypeVar("VO")
+KO = TypeVar("KO")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,19 @@ class KStream(Generic[K, V]):
 
     An operation that may change the key marks the stream; the next operation that needs equal keys together (an
     aggregation, a join) then sends it through a repartition topic of the application's own.
+
+    An operation that may change keys or values forgets their serde. Where a serde is needed and unknown, the call raises
+    `TopologyError`.
+
+    >>> from pipeline import LONG, STRING, Consumed, StreamsBuilder
+    >>> from pipeline.testing import TopologyTestDriver
+    >>> builder = StreamsBuilder()
+    >>> lines = builder.stream("lines", Consumed(STRING, STRING))
+    >>> lines.filter(lambda key, line: bool(line)).map_values(len).to("lengths", Produced(STRING, LONG))
+    >>> with TopologyTestDriver(builder.build()) as driver:
+    ...     driver.input_topic("lines", STRING, STRING).pipe_key_value_list([("a", "four"), ("b", "")])
+    ...     driver.output_topic("lengths", STRING, LONG).read_key_values_to_list()
+    [('a', 4)]
     """
 
     _plan: Plan
@@ -106,6 +120,12 @@ class KStream(Generic[K, V]):
         node = self._append("KSTREAM-MAP-", named, lambda: Map(mapper), mapper)
         return self._rekeyed(node, None, None)
 
+    @overload
+    def map_values(self, mapper: Callable[[V], V2], *, named: Named | None = None) -> KStream[K, V2]: ...
+
+    @overload
+    def map_values(self, mapper: Callable[[K, V], V2], *, named: Named | None = None) -> KStream[K, V2]: ...
+
     def map_values(self, mapper: Callable[..., V2], *, named: Named | None = None) -> KStream[K, V2]:
         """`mapper(value)` or `mapper(key, value)`, told by its parameters. The value serde is forgotten."""
         function = with_key(mapper)
@@ -118,6 +138,14 @@ class KStream(Generic[K, V]):
         """`mapper(key, value) -> [(key, value), …]`. May change the key; serdes are forgotten."""
         node = self._append("KSTREAM-FLATMAP-", named, lambda: FlatMap(mapper), mapper)
         return self._rekeyed(node, None, None)
+
+    @overload
+    def flat_map_values(self, mapper: Callable[[V], Iterable[V2]], *, named: Named | None = None) -> KStream[K, V2]: ...
+
+    @overload
+    def flat_map_values(
+        self, mapper: Callable[[K, V], Iterable[V2]], *, named: Named | None = None
+    ) -> KStream[K, V2]: ...
 
     def flat_map_values(self, mapper: Callable[..., Iterable[V2]], *, named: Named | None = None) -> KStream[K, V2]:
         """`mapper(value) -> [value, …]` or `mapper(key, value) -> […]`. The value serde is forgotten."""
@@ -202,6 +230,9 @@ class KStream(Generic[K, V]):
         Args:
             materialized: How it is stored. Without a name it is stored only if something downstream needs it.
             named: Name of the table's node and, with `-repartition`, of the repartition topic if keys may have changed.
+
+        Raises:
+            TopologyError: If a serde is missing.
         """
         options: Materialized[K, V] = materialized or Materialized()
         name = self._plan.processor_name("KSTREAM-TOTABLE-", name_of(named))
@@ -212,7 +243,11 @@ class KStream(Generic[K, V]):
         return KTable(self._plan, node, stream._sources, keys, values)  # noqa: SLF001 - the same class
 
     def repartition(self, repartitioned: Repartitioned[K, V] | None = None) -> KStream[K, V]:
-        """Send the stream through a topic of the application's own, partitioned by the current key."""
+        """Send the stream through a topic of the application's own, partitioned by the current key.
+
+        Raises:
+            TopologyError: If a serde is missing.
+        """
         options: Repartitioned[K, V] = repartitioned or Repartitioned()
         name = options.name or self._plan.processor_name("KSTREAM-REPARTITION-")
         return self._repartitioned(
@@ -248,16 +283,31 @@ class KStream(Generic[K, V]):
 
     @overload
     def join(
-        self, other: KTable[Any, VO], joiner: Callable[..., V2], *, joined: Joined[K, V, VO] | None = None
+        self, other: KTable[K, VO], joiner: Callable[[V, VO], V2], *, joined: Joined[K, V, VO] | None = None
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def join(
+        self, other: KTable[K, VO], joiner: Callable[[K, V, VO], V2], *, joined: Joined[K, V, VO] | None = None
     ) -> KStream[K, V2]: ...
 
     @overload
     def join(
         self,
-        other: GlobalKTable[Any, VO],
-        joiner: Callable[..., V2],
+        other: GlobalKTable[KO, VO],
+        joiner: Callable[[V, VO], V2],
         *,
-        key: Callable[[K, V], Any],
+        key: Callable[[K, V], KO | None],
+        named: Named | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def join(
+        self,
+        other: GlobalKTable[KO, VO],
+        joiner: Callable[[K, V, VO], V2],
+        *,
+        key: Callable[[K, V], KO | None],
         named: Named | None = None,
     ) -> KStream[K, V2]: ...
 
@@ -265,7 +315,17 @@ class KStream(Generic[K, V]):
     def join(
         self,
         other: KStream[K, VO],
-        joiner: Callable[..., V2],
+        joiner: Callable[[V, VO], V2],
+        windows: JoinWindows,
+        *,
+        joined: StreamJoined[K, V, VO] | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def join(
+        self,
+        other: KStream[K, VO],
+        joiner: Callable[[K, V, VO], V2],
         windows: JoinWindows,
         *,
         joined: StreamJoined[K, V, VO] | None = None,
@@ -295,23 +355,39 @@ class KStream(Generic[K, V]):
             named: Name of the node, for a `GlobalKTable`.
 
         Raises:
-            TopologyError: If an argument is missing, or does not belong to this kind of join.
+            TopologyError: If an argument or a serde is missing, or an argument does not belong to this kind of join; at
+                `build()`, if there is a grace period and the table is not versioned, or its history is shorter.
         """
         arguments = JoinArguments(windows, key, joined, named)
         return self._join(JoinKind.INNER, other, joiner, arguments)
 
     @overload
     def left_join(
-        self, other: KTable[Any, VO], joiner: Callable[..., V2], *, joined: Joined[K, V, VO] | None = None
+        self, other: KTable[K, VO], joiner: Callable[[V, VO | None], V2], *, joined: Joined[K, V, VO] | None = None
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def left_join(
+        self, other: KTable[K, VO], joiner: Callable[[K, V, VO | None], V2], *, joined: Joined[K, V, VO] | None = None
     ) -> KStream[K, V2]: ...
 
     @overload
     def left_join(
         self,
-        other: GlobalKTable[Any, VO],
-        joiner: Callable[..., V2],
+        other: GlobalKTable[KO, VO],
+        joiner: Callable[[V, VO | None], V2],
         *,
-        key: Callable[[K, V], Any],
+        key: Callable[[K, V], KO | None],
+        named: Named | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: GlobalKTable[KO, VO],
+        joiner: Callable[[K, V, VO | None], V2],
+        *,
+        key: Callable[[K, V], KO | None],
         named: Named | None = None,
     ) -> KStream[K, V2]: ...
 
@@ -319,7 +395,17 @@ class KStream(Generic[K, V]):
     def left_join(
         self,
         other: KStream[K, VO],
-        joiner: Callable[..., V2],
+        joiner: Callable[[V, VO | None], V2],
+        windows: JoinWindows,
+        *,
+        joined: StreamJoined[K, V, VO] | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KStream[K, VO],
+        joiner: Callable[[K, V, VO | None], V2],
         windows: JoinWindows,
         *,
         joined: StreamJoined[K, V, VO] | None = None,
@@ -343,6 +429,26 @@ class KStream(Generic[K, V]):
         arguments = JoinArguments(windows, key, joined, named)
         return self._join(JoinKind.LEFT, other, joiner, arguments)
 
+    @overload
+    def outer_join(
+        self,
+        other: KStream[K, VO],
+        joiner: Callable[[V | None, VO | None], V2],
+        windows: JoinWindows,
+        *,
+        joined: StreamJoined[K, V, VO] | None = None,
+    ) -> KStream[K, V2]: ...
+
+    @overload
+    def outer_join(
+        self,
+        other: KStream[K, VO],
+        joiner: Callable[[K, V | None, VO | None], V2],
+        windows: JoinWindows,
+        *,
+        joined: StreamJoined[K, V, VO] | None = None,
+    ) -> KStream[K, V2]: ...
+
     def outer_join(
         self,
         other: KStream[K, VO],
@@ -353,12 +459,16 @@ class KStream(Generic[K, V]):
     ) -> KStream[K, V2]:
         """Join two streams; records of either one without a match are joined with None, when their window is over.
 
-        Arguments are those of `join`.
+        Arguments and errors are those of `join`.
         """
         return self._join_stream(JoinKind.OUTER, other, joiner, windows, joined or StreamJoined())
 
     def to(self, topic: str | Callable[[K, V, int], str], produced: Produced[K, V] | None = None) -> None:
-        """Write the stream to a topic, or to the topic that `topic(key, value, timestamp_ms)` names."""
+        """Write the stream to a topic, or to the topic that `topic(key, value, timestamp_ms)` names.
+
+        Raises:
+            TopologyError: If a serde is missing; at `build()`, if the topic's name is illegal.
+        """
         options: Produced[K, V] = produced or Produced()
         name = self._plan.processor_name("KSTREAM-SINK-", options.name)
         parent = self._node
@@ -511,7 +621,17 @@ class KStream(Generic[K, V]):
 class KGroupedStream(Generic[K, V]):
     """A stream grouped by key, to be aggregated (`org.apache.kafka.streams.kstream.KGroupedStream`).
 
-    Records with a null key or a null value are not aggregated; they are counted as dropped.
+    Records with a null key or a null value are not aggregated; they are counted as dropped. Aggregations raise `TopologyError`
+    if a serde is missing.
+
+    >>> from pipeline import STRING, Consumed, StreamsBuilder
+    >>> from pipeline.testing import TopologyTestDriver
+    >>> builder = StreamsBuilder()
+    >>> _ = builder.stream("in", Consumed(STRING, STRING)).group_by_key().count(Materialized("counts"))
+    >>> with TopologyTestDriver(builder.build()) as driver:
+    ...     driver.input_topic("in", STRING, STRING).pipe_key_value_list([("a", "x"), ("a", "y")])
+    ...     driver.get_state_store("counts").get("a").value
+    2
     """
 
     _plan: Plan
@@ -636,7 +756,8 @@ class TimeWindowedKStream(Generic[K, V]):
     """A grouped stream in windows (`org.apache.kafka.streams.kstream.TimeWindowedKStream`).
 
     A window takes records until stream time has passed its end by the grace period; later ones are counted as dropped.
-    Records with a null key are not aggregated; null values are, except in sliding windows.
+    Records with a null key are not aggregated; null values are, except in sliding windows. Aggregations raise `TopologyError`
+    if a serde is missing, or the store keeps windows for less than size and grace.
     """
 
     _grouped: KGroupedStream[K, V]
@@ -719,7 +840,8 @@ class SessionWindowedKStream(Generic[K, V]):
 
     A record between two sessions merges them: the old ones are deleted, with a tombstone each, and the merged one appears.
     A record that would belong to a session which ended more than gap and grace before stream time is counted as dropped.
-    Records with a null key are not aggregated; null values are.
+    Records with a null key are not aggregated; null values are. Aggregations raise `TopologyError` if a serde is missing, or
+    the store keeps sessions for less than gap and grace.
     """
 
     _grouped: KGroupedStream[K, V]
@@ -798,7 +920,18 @@ class SessionWindowedKStream(Generic[K, V]):
 class KTable(Generic[K, V]):
     """A table: a stream of updates, of which the last one per key counts (`org.apache.kafka.streams.kstream.KTable`).
 
-    Tables are values: every operation gives a new stream or table and leaves this one as it is.
+    Tables are values: every operation gives a new stream or table and leaves this one as it is. Operations that store their
+    result raise `TopologyError` if a serde is missing.
+
+    >>> from pipeline import STRING, Consumed, StreamsBuilder
+    >>> from pipeline.testing import TopologyTestDriver
+    >>> builder = StreamsBuilder()
+    >>> names = builder.table("names", Consumed(STRING, STRING), Materialized("names"))
+    >>> names.map_values(str.upper).to_stream().to("upper", Produced(STRING, STRING))
+    >>> with TopologyTestDriver(builder.build()) as driver:
+    ...     driver.input_topic("names", STRING, STRING).pipe_key_value_list([("a", "ann"), ("a", None)])
+    ...     driver.output_topic("upper", STRING, STRING).read_key_values_to_list()
+    [('a', 'ANN'), ('a', None)]
     """
 
     _plan: Plan
@@ -839,6 +972,24 @@ class KTable(Generic[K, V]):
         """Rows for which `predicate(key, value)` does not hold. Arguments are those of `filter`."""
         return self._made(tables.filtered(self._plan, self._derived, predicate, materialized, named, negated=True))
 
+    @overload
+    def map_values(
+        self,
+        mapper: Callable[[V], V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[K, V2]: ...
+
+    @overload
+    def map_values(
+        self,
+        mapper: Callable[[K, V], V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[K, V2]: ...
+
     def map_values(
         self,
         mapper: Callable[..., V2],
@@ -873,6 +1024,12 @@ class KTable(Generic[K, V]):
         """
         return self._made(tables.transformed(self._plan, self._derived, supplier, state_stores, materialized, named))
 
+    @overload
+    def to_stream(self, mapper: None = None, *, named: Named | None = None) -> KStream[K, V]: ...
+
+    @overload
+    def to_stream(self, mapper: Callable[[K, V], K2], *, named: Named | None = None) -> KStream[K2, V]: ...
+
     def to_stream(self, mapper: Callable[[K, V], Any] | None = None, *, named: Named | None = None) -> KStream[Any, V]:
         """The updates as a stream; a deleted key appears with the value None.
 
@@ -899,6 +1056,38 @@ class KTable(Generic[K, V]):
         options: Grouped[K2, V2] = grouped or Grouped()
         node = tables.grouped(self._plan, self._node, mapper, options.name)
         return KGroupedTable(self._plan, node, options, KTable)
+
+    @overload
+    def join(
+        self,
+        other: KTable[K, VO],
+        joiner: Callable[[V, VO], V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[K, V2]: ...
+
+    @overload
+    def join(
+        self,
+        other: KTable[KO, VO],
+        joiner: Callable[[V, VO], V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        foreign_key_extractor: Callable[[V], KO | None],
+        table_joined: TableJoined[K, KO] | None = None,
+    ) -> KTable[K, V2]: ...
+
+    @overload
+    def join(
+        self,
+        other: KTable[KO, VO],
+        joiner: Callable[[V, VO], V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        foreign_key_extractor: Callable[[K, V], KO | None],
+        table_joined: TableJoined[K, KO] | None = None,
+    ) -> KTable[K, V2]: ...
 
     def join(
         self,
@@ -931,6 +1120,38 @@ class KTable(Generic[K, V]):
         _refuse_table_joined(table_joined)
         return self._joined(other, joiner, tables.INNER, materialized, named)
 
+    @overload
+    def left_join(
+        self,
+        other: KTable[K, VO],
+        joiner: Callable[[V, VO | None], V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[K, V2]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KTable[KO, VO],
+        joiner: Callable[[V, VO | None], V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        foreign_key_extractor: Callable[[V], KO | None],
+        table_joined: TableJoined[K, KO] | None = None,
+    ) -> KTable[K, V2]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KTable[KO, VO],
+        joiner: Callable[[V, VO | None], V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        foreign_key_extractor: Callable[[K, V], KO | None],
+        table_joined: TableJoined[K, KO] | None = None,
+    ) -> KTable[K, V2]: ...
+
     def left_join(
         self,
         other: KTable[Any, VO],
@@ -957,14 +1178,14 @@ class KTable(Generic[K, V]):
         *,
         named: Named | None = None,
     ) -> KTable[K, V2]:
-        """All rows of both tables, joined by key; the joiner gets None for what is missing. Arguments: see `join`."""
+        """All rows of both tables, joined by key; the joiner gets None for what is missing. Arguments are those of `join`."""
         return self._joined(other, joiner, tables.OUTER, materialized, named)
 
     def suppress(self, suppressed: Suppressed) -> KTable[K, V]:
         """The same table, with fewer updates: those that `suppressed` lets through, the last one per key.
 
         Raises:
-            TopologyError: At `build()`, if a window's close is waited for and there are no windows.
+            TopologyError: If a serde is missing; at `build()`, if a window's close is waited for and there are no windows.
         """
         return self._made(suppressed_table(self._plan, self._derived, suppressed))
 

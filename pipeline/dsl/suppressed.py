@@ -98,6 +98,12 @@ class BufferConfig:
 class Suppressed:
     """Which updates of a table are forwarded (`org.apache.kafka.streams.kstream.Suppressed`).
 
+    >>> from datetime import timedelta
+    >>> Suppressed.until_window_closes(BufferConfig.unbounded()).with_name("final").name
+    'final'
+    >>> Suppressed.until_time_limit(timedelta(minutes=5), BufferConfig.max_records(1000)).time_limit_ms
+    300000
+
     Args:
         buffer_config: How much may wait.
         time_limit_ms: How long an update waits for later ones of its key; None until its window has closed.

@@ -16,7 +16,7 @@ VIn = TypeVar("VIn")
 
 
 class PunctuationType(Enum):
-    """Which clock a punctuation follows."""
+    """Which clock a punctuation follows (`org.apache.kafka.streams.processor.PunctuationType`)."""
 
     STREAM_TIME = "stream-time"
     """The highest event time the task has seen; stands still without records."""
@@ -25,7 +25,7 @@ class PunctuationType(Enum):
 
 
 class Cancellable(Protocol):
-    """A scheduled punctuation."""
+    """A scheduled punctuation (`org.apache.kafka.streams.processor.Cancellable`)."""
 
     def cancel(self) -> None:
         """Stop it; takes effect at once, also from within the punctuator."""
@@ -69,7 +69,13 @@ class ProcessorContext(Protocol):
     def schedule(
         self, interval: timedelta, punctuation_type: PunctuationType, punctuator: Callable[[int], None]
     ) -> Cancellable:
-        """Call `punctuator(time_ms)` at every interval (at least 1 ms); missed intervals are not caught up."""
+        """Call `punctuator(time_ms)` at every interval; missed intervals are not caught up.
+
+        Stream time: first with the first record. Wall clock: first after one interval.
+
+        Raises:
+            TopologyError: If the interval is below 1 ms.
+        """
         ...
 
     def commit(self) -> None:
@@ -109,6 +115,14 @@ class ValueTransformerWithKey(Protocol[K_contra, V_contra, VOut_co]):
 
 class Processor(Protocol[KIn, VIn]):
     """Handles one record after the other (`org.apache.kafka.streams.processor.api.Processor`).
+
+    >>> from pipeline import Record
+    >>> class Shout(Processor[str, str]):
+    ...     def init(self, context: ProcessorContext) -> None:
+    ...         self.context = context
+    ...
+    ...     def process(self, record: Record[str, str]) -> None:
+    ...         self.context.forward(record.with_value(record.value.upper()))
 
     A supplier must give a new instance on each call: every task has its own.
     """

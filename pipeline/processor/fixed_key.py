@@ -97,7 +97,13 @@ class FixedKeyProcessorContext(Protocol):
     def schedule(
         self, interval: timedelta, punctuation_type: PunctuationType, punctuator: Callable[[int], None]
     ) -> Cancellable:
-        """Call `punctuator(time_ms)` at every interval (at least 1 ms); missed intervals are not caught up."""
+        """Call `punctuator(time_ms)` at every interval; missed intervals are not caught up.
+
+        Stream time: first with the first record. Wall clock: first after one interval.
+
+        Raises:
+            TopologyError: If the interval is below 1 ms.
+        """
         ...
 
     def commit(self) -> None:

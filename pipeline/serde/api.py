@@ -13,7 +13,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Serde(Generic[T]):
-    """Bytes to values and back.
+    """Bytes to values and back (`org.apache.kafka.common.serialization.Serde`).
+
+    >>> upper = Serde("upper", lambda text: text.upper().encode(), bytes.decode)
+    >>> upper.deserialize(upper.serialize("abc"))
+    'ABC'
 
     None never reaches the two functions: a null key or value is null bytes everywhere.
 

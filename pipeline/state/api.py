@@ -113,7 +113,7 @@ class StoreKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StoreBuilder:
-    """Everything needed to open a store, and nothing that is open.
+    """Everything needed to open a store, and nothing that is open (`org.apache.kafka.streams.state.StoreBuilder`).
 
     Args:
         name: Name of the store; its changelog is `<application.id>-<name>-changelog`.

@@ -21,7 +21,7 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class Stores:
-    """Descriptions of stores. Nothing is opened here.
+    """Descriptions of stores (`org.apache.kafka.streams.state.Stores`). Nothing is opened here.
 
     >>> from pipeline.serde.primitives import LONG, STRING
     >>> Stores.key_value_store("Counts", STRING, LONG).name
@@ -160,7 +160,7 @@ class Stores:
             logging: Whether changes go to a changelog topic.
 
         Raises:
-            TopologyError: If the name cannot be part of a topic's name.
+            TopologyError: If the name cannot be part of a topic's name, or the retention is negative.
         """
         times = millis(history_retention, "history retention"), 0
         return _store(name, StoreKind.VERSIONED, key_serde, value_serde, persistent, False, logging, times)  # noqa: FBT003

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class AutoOffsetReset(Enum):
-    """Where a source starts that has no committed offset."""
+    """Where a source starts that has no committed offset (`org.apache.kafka.streams.AutoOffsetReset`)."""
 
     EARLIEST = "earliest"
     LATEST = "latest"

@@ -1,0 +1,160 @@
+"""Types of streams, as users see them: checked by mypy (tests/unit/test_typing.py), and run."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any, assert_type
+
+import msgspec
+
+from pipeline import (
+    BYTES,
+    DOUBLE,
+    JSON,
+    LONG,
+    STRING,
+    Branched,
+    BranchedKStream,
+    Consumed,
+    FixedKeyProcessor,
+    FixedKeyProcessorContext,
+    FixedKeyRecord,
+    GlobalKTable,
+    Grouped,
+    Joined,
+    JoinWindows,
+    KGroupedStream,
+    KStream,
+    KTable,
+    Materialized,
+    Printed,
+    Processor,
+    ProcessorContext,
+    Produced,
+    Record,
+    Repartitioned,
+    StreamJoined,
+    StreamsBuilder,
+)
+
+
+class Order(msgspec.Struct, frozen=True):
+    user: str
+    amount: int
+
+
+class Payment(msgspec.Struct, frozen=True):
+    order: str
+    paid: float
+
+
+builder = StreamsBuilder()
+
+# Sources have the types of their serdes.
+orders = builder.stream("orders", Consumed(STRING, JSON(Order)))
+assert_type(orders, KStream[str, Order])
+assert_type(builder.stream(["plain-1", "plain-2"], Consumed(STRING, JSON)), KStream[str, Any])
+assert_type(builder.stream(re.compile("raw-.*"), Consumed(BYTES, BYTES)), KStream[bytes, bytes])
+
+# Operators that keep the types.
+assert_type(orders.filter(lambda _id, order: order.amount > 0), KStream[str, Order])
+assert_type(orders.filter_not(lambda _id, order: order.user == ""), KStream[str, Order])
+assert_type(orders.peek(lambda _id, order: order.amount), KStream[str, Order])
+assert_type(orders.merge(orders), KStream[str, Order])
+assert_type(orders.repartition(Repartitioned(STRING, JSON(Order))), KStream[str, Order])
+
+# Operators that change them.
+assert_type(orders.map(lambda id_, order: (len(id_), order.amount / 2)), KStream[int, float])
+assert_type(orders.map_values(lambda order: order.amount), KStream[str, int])
+assert_type(orders.map_values(lambda id_, order: (id_, order)), KStream[str, tuple[str, Order]])
+assert_type(orders.map_values(str), KStream[str, str])
+assert_type(orders.flat_map(lambda id_, order: [(order.user, id_)] * order.amount), KStream[str, str])
+assert_type(orders.flat_map_values(lambda order: range(order.amount)), KStream[str, int])
+assert_type(orders.flat_map_values(lambda id_, order: [id_, order.user]), KStream[str, str])
+assert_type(orders.select_key(lambda _id, order: order.amount), KStream[int, Order])
+users = orders.map_values(lambda order: order.user)
+assert_type(users.map_values(str.upper), KStream[str, str])
+assert_type(users.map_values(len), KStream[str, int])
+assert_type(users.flat_map_values(str.split), KStream[str, str])
+
+# Branches.
+split = orders.split()
+assert_type(split, BranchedKStream[str, Order])
+branches = split.branch(lambda _id, order: order.amount > 1, Branched("large")).default_branch()
+assert_type(branches, dict[str, KStream[str, Order]])
+
+# Ends.
+orders.to("out", Produced(STRING, JSON(Order)))
+orders.to(lambda id_, order, _timestamp: f"{order.user}-{id_}")
+orders.print(Printed(mapper=lambda id_, order: f"{id_}: {order.amount}"))
+orders.for_each(lambda _id, order: order.amount)
+assert_type(orders.to_table(), KTable[str, Order])
+
+# Grouping.
+assert_type(orders.group_by_key(), KGroupedStream[str, Order])
+by_amount = orders.group_by(lambda _id, order: order.amount, Grouped(LONG, JSON(Order)))
+assert_type(by_amount, KGroupedStream[int, Order])
+
+# Joins.
+payments = builder.stream("payments", Consumed(STRING, JSON(Payment)))
+cities = builder.table("cities", Consumed(STRING, STRING), Materialized("cities"))
+names = builder.global_table("names", Consumed(LONG, STRING))
+assert_type(names, GlobalKTable[int, str])
+near = JoinWindows.of(timedelta(minutes=1))
+
+assert_type(orders.join(payments, lambda order, payment: order.amount - payment.paid, near), KStream[str, float])
+assert_type(
+    orders.join(payments, lambda id_, order, payment: (id_, order.user, payment.paid), near),
+    KStream[str, tuple[str, str, float]],
+)
+assert_type(
+    orders.left_join(
+        payments,
+        lambda order, payment: order.user if payment is None else payment.order,
+        near,
+        joined=StreamJoined(STRING, JSON(Order), JSON(Payment)),
+    ),
+    KStream[str, str],
+)
+assert_type(
+    orders.outer_join(payments, lambda order, payment: (order is None, payment is None), near),
+    KStream[str, tuple[bool, bool]],
+)
+assert_type(orders.join(cities, lambda order, city: (order, city)), KStream[str, tuple[Order, str]])
+assert_type(
+    orders.join(cities, lambda _id, order, city: len(city) * order.amount, joined=Joined(STRING, JSON(Order))),
+    KStream[str, int],
+)
+assert_type(orders.left_join(cities, lambda order, city: city or order.user), KStream[str, str])
+assert_type(
+    orders.join(names, lambda order, name: (order.user, name), key=lambda _id, order: order.amount),
+    KStream[str, tuple[str, str]],
+)
+assert_type(
+    orders.left_join(names, lambda _id, _order, name: name is None, key=lambda _id, _order: None), KStream[str, bool]
+)
+
+
+# Processors.
+class Lengths(Processor[str, Order]):
+    def init(self, context: ProcessorContext) -> None:
+        self._context = context
+
+    def process(self, record: Record[str, Order]) -> None:
+        self._context.forward(record.with_value(len(record.value.user)))
+
+
+class Amounts(FixedKeyProcessor[str, Order]):
+    def init(self, context: FixedKeyProcessorContext) -> None:
+        self._context = context
+
+    def process(self, record: FixedKeyRecord[str, Order]) -> None:
+        self._context.forward(record.with_value(record.value.amount))
+
+
+processed: KStream[str, int] = orders.process(Lengths)
+amounts: KStream[str, int] = orders.process_values(Amounts)
+assert_type(orders.process_values(Amounts), KStream[str, Any])
+amounts.map_values(float).to("amounts", Produced(STRING, DOUBLE))
+builder.build()

@@ -1,0 +1,157 @@
+"""What the pages say is run: every Python block of README.md and docs/*.md, in order, each page in a namespace of its own."""
+
+from __future__ import annotations
+
+import doctest
+import re
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+import pipeline
+import pipeline.errors
+import pipeline.testing
+from pipeline.config import AppConfig, StreamsConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+PREFIXES = {"client_tag", "consumer", "producer", "topic"}
+"""Settings that are prefixes of others."""
+
+_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\((?!https?:)([^)#]+)(#[^)]*)?\)")
+_FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
+
+
+class Block(NamedTuple):
+    """A Python block of a page, and the line it begins at, from 1."""
+
+    source: str
+    line: int
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    text = page.read_text()
+    for found in _BLOCK.finditer(text):
+        yield Block(found[1], text.count("\n", 0, found.start(1)) + 1)
+
+
+def run(page: Path, block: Block, names: dict[str, Any]) -> None:
+    """Run a block: as a session, whose output is compared, if it has prompts."""
+    if ">>> " in block.source:
+        test = doctest.DocTestParser().get_doctest(block.source, names, page.name, str(page), block.line - 1)
+        test.globs = names  # what a session defines, later blocks may use
+        report: list[str] = []
+        doctest.DocTestRunner(optionflags=_FLAGS).run(test, out=report.append, clear_globs=False)
+        assert not report, "".join(report)
+        return
+    code = compile("\n" * (block.line - 1) + block.source, str(page), "exec", dont_inherit=True)
+    exec(code, names)  # noqa: S102 - it is our own
+
+
+def rows(page: str, heading: str) -> list[list[str]]:
+    """The cells of the first table below a heading."""
+    _, _, below = (DOCS / page).read_text().partition(f"\n{heading}\n")
+    lines = below.partition("\n#")[0].splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if line.startswith("| ")]
+    return cells[1:]
+
+
+def code(cell: str) -> str:
+    return cell.strip("`")
+
+
+def text_of(value: object) -> str:
+    """A default as TOML writes it."""
+    match value:
+        case str():
+            return f'"{value}"'
+        case ():
+            return "[]"
+        case _:
+            return str(value)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_examples_of_a_page_do_what_it_says(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": page.stem}
+    for block in blocks(page):
+        run(page, block, names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
+    targets = [match[1] for match in _LINK.finditer(page.read_text())]
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    linked = {match[1] for match in _LINK.finditer((ROOT / "README.md").read_text())}
+    assert {f"docs/{page.name}" for page in DOCS.glob("*.md")} <= linked
+
+
+def test_every_key_of_an_application_is_documented_with_its_default() -> None:
+    documented = {code(row[0]): code(row[1]) for row in rows("configuration.md", "## `[apps.<name>]`")}
+    expected = {
+        field.name: "required"
+        if field.default is MISSING
+        else "none"
+        if field.default is None
+        else text_of(field.default)
+        for field in fields(AppConfig)
+        if field.name not in {"name", "versions", "streams"}
+    }
+    assert documented == expected
+
+
+def test_every_setting_is_documented_with_its_default() -> None:
+    documented = {code(row[0]): code(row[1]) for row in rows("configuration.md", "## `[apps.<name>.config]`")}
+    expected = {
+        field.name.replace("_", "."): text_of(field.default)
+        for field in fields(StreamsConfig)
+        if field.name not in PREFIXES
+    }
+    assert documented == expected
+
+
+def test_every_prefix_is_documented() -> None:
+    documented = {code(row[0]) for row in rows("configuration.md", "### Prefixes")}
+    assert documented == {f"{prefix.replace('_', '.')}.*" for prefix in PREFIXES}
+
+
+def test_every_reason_for_dropping_a_record_is_documented() -> None:
+    source = "".join(path.read_text() for path in (ROOT / "pipeline").rglob("*.py"))
+    reasons = set(re.findall(r'(?:context\.drop\(|context\.dropped\[)"([a-z-]+)"', source))
+    assert {code(row[0]) for row in rows("errors.md", "## Records that are dropped")} == reasons
+
+
+def test_every_error_is_documented() -> None:
+    documented = {code(row[0]) for row in rows("errors.md", "## Errors")}
+    classes = {name for name, found in vars(pipeline.errors).items() if isinstance(found, type)}
+    assert documented == classes
+
+
+def test_the_names_that_java_names_are_translated_to_exist() -> None:
+    names = re.findall(
+        r"^\| .+ \| `([A-Za-z_.]+)[^|]*` \|", (DOCS / "coming-from-kafka-streams.md").read_text(), re.MULTILINE
+    )
+    assert len(names) > 50
+    missing = []
+    for name in names:
+        found: Any = pipeline.testing if name.startswith(("TopologyTestDriver", "Test")) else pipeline
+        for part in name.split("."):
+            found = getattr(found, part, found.__dataclass_fields__.get(part) if _is_option(found) else None)
+        if found is None:
+            missing.append(name)
+    assert missing == []
+
+
+def _is_option(found: object) -> bool:
+    return hasattr(found, "__dataclass_fields__")

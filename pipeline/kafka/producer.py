@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
-from pipeline.errors import BrokerError, TaskMigratedError, UnknownOutcomeError
+from pipeline.errors import BrokerError, RefusedRecordError, TaskMigratedError, UnknownOutcomeError
 from pipeline.kafka.admin import RECONNECT, Admin, quiet
 from pipeline.kafka.errors import FENCED, mapped_errors, streams_error
 
@@ -34,6 +34,7 @@ _METADATA_SECONDS = 15.0
 _WATCHDOG_SECONDS = 90.0
 """Longer than any call it watches: librdkafka issue 5511 lets one hang for ever, whatever its timeout."""
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001 - how the library names them
+_TOO_LARGE = "Raise producer.message.max.bytes, or let production.exception.handler decide."
 _ANY_PARTITION = -1
 _EARLIEST_TIME_MS = 1
 """The client library takes a timestamp of 0 for "now"; a millisecond off is better than decades."""
@@ -87,7 +88,11 @@ class _Client:
                 self.producer.list_topics(topic, _METADATA_SECONDS)
                 self._known.add(topic)
         except KafkaException as error:
-            raise self.refusal() or streams_error(error.args[0], f"write to {topic}") from error
+            refusal = self.refusal()
+            if refusal is None and error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                message = f"Cannot write to {topic}: {error.args[0].str()}"
+                raise RefusedRecordError(message, hint=_TOO_LARGE) from error
+            raise refusal or streams_error(error.args[0], f"write to {topic}") from error
 
     def refusal(self) -> StreamsError | None:
         """The first record that was not written since the last call, if there was one: where it should go, and why not."""

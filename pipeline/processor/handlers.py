@@ -145,8 +145,8 @@ class ProductionExceptionHandler(Protocol):
     """Called at a sink (`org.apache.kafka.streams.errors.ProductionExceptionHandler`).
 
     For what cannot be serialised the record has key and value as they reached the sink; for what the client refuses before
-    it is sent (too large), it has bytes. What brokers refuse after it was sent always stops the task: its transaction is lost,
-    and nothing says that processing its input again would meet the same record at the same place.
+    it is sent (too large), it has bytes. Nothing of either is in the transaction, so exactly that record can be skipped. What
+    brokers refuse after it was sent always stops the task: they refuse a batch, not a record, and the transaction is lost.
     """
 
     def __call__(self, context: ErrorHandlerContext, record: ProducerRecord, exception: Exception, /) -> Response:

@@ -35,6 +35,7 @@ _WATCHDOG_SECONDS = 90.0
 """Longer than any call it watches: librdkafka issue 5511 lets one hang for ever, whatever its timeout."""
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001 - how the library names them
 _TOO_LARGE = "Raise producer.message.max.bytes, or let production.exception.handler decide."
+_REPORT_SECONDS = 0.2
 _ANY_PARTITION = -1
 _EARLIEST_TIME_MS = 1
 """The client library takes a timestamp of 0 for "now"; a millisecond off is better than decades."""
@@ -247,6 +248,8 @@ class TransactionalProducer:
 
     def _fail(self, error: KafkaError) -> None:
         doing = f"commit the transaction of {self.transactional_id} at {self._servers}"
+        if error.txn_requires_abort():
+            self._client.producer.poll(_REPORT_SECONDS)  # why: the report may be on its way
         refusal = self._client.refusal()
         if error.code() in FENCED:
             self.in_transaction = False

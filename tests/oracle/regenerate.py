@@ -28,7 +28,7 @@ def main(only: list[str]) -> None:
     """Replay all scenarios, or those of the named topologies."""
     chosen = [scenario for scenario in scenarios() if not only or scenario["topology"] in only]
     libraries = resolve(
-        [Artifact("org.apache.kafka", "kafka-streams-test-utils", VERSION)], _ROOT / f".millrace/oracle-{VERSION}"
+        [Artifact("org.apache.kafka", "kafka-streams-test-utils", VERSION)], _ROOT / f".millrace/oracle-{VERSION}", find_java()
     )
     results = _replay(chosen, os.pathsep.join(map(str, sorted(libraries.glob("*.jar")))))
     _GOLDEN.mkdir(exist_ok=True)
@@ -62,7 +62,7 @@ def _golden(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> dict[str, Any
         "describe": describe,
         "internal_topics": internal_topics,
         "scenarios": [
-            {"cache": s["cache"], "records": s["records"], "topics": r["topics"], "stores": r["stores"]}
+            {"cache": s["cache"], "records": s["records"]} | {part: r[part] for part in ("topics", "stores", "dropped")}
             for s, r in pairs
         ],
     }

@@ -42,8 +42,13 @@ class StreamsConfig:
         poll_ms: How long a poll waits for records.
         task_timeout_ms: How long to retry while brokers do not answer.
         replication_factor: Of internal topics; -1 for the brokers' default.
-        deserialization_exception_handler: `fail` or `continue`.
-        processing_exception_handler: `fail` or `continue`.
+        deserialization_exception_handler: What becomes of records that cannot be read: `fail`, `continue`, or a handler of the
+            user's as `module:attribute` (`pipeline.processor.handlers`).
+        processing_exception_handler: The same for records on which user code fails.
+        production_exception_handler: The same for records that cannot be written.
+        errors_dead_letter_queue_topic_name: Where `fail` and `continue` keep the input records of failures; None: nowhere.
+        default_timestamp_extractor: How sources find event times that do not say so themselves: a class of
+            `pipeline.processor.timestamps`, or `module:attribute`.
         uncaught_exception_handler: What a worker does when a stream process fails: `shutdown_client` ends this instance,
             `replace_thread` starts another process, `shutdown_application` ends all instances.
         num_stream_threads: Stream processes per worker instance.
@@ -69,6 +74,9 @@ class StreamsConfig:
     replication_factor: int = -1
     deserialization_exception_handler: str = "fail"
     processing_exception_handler: str = "fail"
+    production_exception_handler: str = "fail"
+    errors_dead_letter_queue_topic_name: str | None = None
+    default_timestamp_extractor: str = "FailOnInvalidTimestamp"
     uncaught_exception_handler: str = "shutdown_client"
     num_stream_threads: int = 1
     num_standby_replicas: int = 0
@@ -247,8 +255,14 @@ def _app(path: Path, name: str, table: Any) -> AppConfig:
     return AppConfig(name, **given, versions=dict(table.get("versions", {})), streams=streams)
 
 
-def streams_config(path: Path, where: str, table: Mapping[str, Any], guarantee: str) -> StreamsConfig:
+def streams_config(path: Path | str, where: str, table: Mapping[str, Any], guarantee: str) -> StreamsConfig:
     """Kafka Streams' settings from their dotted names.
+
+    Args:
+        path: What they were read from, for messages.
+        where: Where in it.
+        table: The settings.
+        guarantee: `exactly_once` or `at_least_once`.
 
     Raises:
         ConfigError: If one is unknown, or its value impossible.
@@ -276,7 +290,16 @@ _HANDLERS = {
     "LogAndContinueExceptionHandler": "continue",
     "LogAndFailProcessingExceptionHandler": "fail",
     "LogAndContinueProcessingExceptionHandler": "continue",
+    "DefaultProductionExceptionHandler": "fail",
 }
+
+_TIMESTAMP_EXTRACTORS = (
+    "FailOnInvalidTimestamp",
+    "LogAndSkipOnInvalidTimestamp",
+    "UsePartitionTimeOnInvalidTimestamp",
+    "WallclockTimestampExtractor",
+)
+_ATTRIBUTE = re.compile(r"[\w.]+:\w+")
 
 _LOWEST = {
     "acceptable.recovery.lag": 0,
@@ -291,14 +314,31 @@ _LOWEST = {
 _UNCAUGHT = {name: name for name in ("shutdown_client", "replace_thread", "shutdown_application")}
 
 
-def _checked(path: Path, where: str, key: str, value: Any) -> Any:
-    if key.endswith("exception.handler"):
-        allowed = _UNCAUGHT if key == "uncaught.exception.handler" else _HANDLERS
-        if value not in allowed:
-            message = f"{path}: {where} is {value!r}"
-            raise ConfigError(message, hint=f"Allowed: {', '.join(allowed)}")
-        return allowed[value]
-    if key == "state.dir":
+_CHOICES: Mapping[str, Mapping[str, str]] = {
+    "default.timestamp.extractor": {name: name for name in _TIMESTAMP_EXTRACTORS},
+    "deserialization.exception.handler": _HANDLERS,
+    "processing.exception.handler": _HANDLERS,
+    "production.exception.handler": _HANDLERS,
+    "uncaught.exception.handler": _UNCAUGHT,
+}
+
+
+def _chosen(path: Path | str, where: str, key: str, value: Any) -> str:
+    allowed = _CHOICES[key]
+    takes_code = key != "uncaught.exception.handler"
+    if takes_code and isinstance(value, str) and _ATTRIBUTE.fullmatch(value):
+        return value
+    if value not in allowed:
+        message = f"{path}: {where} is {value!r}"
+        also = " - or module:attribute" if takes_code else ""
+        raise ConfigError(message, hint=f"Allowed: {', '.join(allowed)}{also}")
+    return allowed[value]
+
+
+def _checked(path: Path | str, where: str, key: str, value: Any) -> Any:
+    if key in _CHOICES:
+        return _chosen(path, where, key, value)
+    if key in {"state.dir", "errors.dead.letter.queue.topic.name"}:
         _check_type(path, where, value, str)
         return value
     if key == "rack.aware.assignment.tags":
@@ -328,7 +368,7 @@ def _check_keys(path: Path, where: str, table: Mapping[str, Any], allowed: Itera
             raise ConfigError(message, hint=f"Allowed: {', '.join(known)}. {_nearest(key, known)}".strip())
 
 
-def _check_type(path: Path, where: str, value: Any, expected: Callable[..., Any]) -> None:
+def _check_type(path: Path | str, where: str, value: Any, expected: Callable[..., Any]) -> None:
     if not isinstance(value, expected):  # type: ignore[arg-type]
         message = f"{path}: {where} is {value!r}, not a {expected.__name__}"
         raise ConfigError(message)

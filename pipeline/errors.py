@@ -16,6 +16,7 @@
     - TaskCorruptedError          state and log disagree: wipe the state and restore
     - UnknownOutcomeError         a commit got no answer: read the committed offsets and go on from there
   x BrokerError                   the operator of the brokers; `retriable` says whether waiting can help
+    - RefusedRecordError          one record cannot be sent
     - TopicError                  a topic is missing or has the wrong shape
     - EmbeddedBrokerError         the broker that Millrace itself starts
   x RangeError                    whoever asked for a range of offsets
@@ -75,8 +76,8 @@ class RecordError(StreamsError):
         self.coordinates = coordinates
 
     def at(self, **coordinates: str | int) -> RecordError:
-        """The same error with coordinates, for whoever knows them."""
-        return type(self)(self.reason, hint=self.hint, **coordinates)
+        """The same error with further coordinates, for whoever knows them."""
+        return type(self)(self.reason, hint=self.hint, **(self.coordinates | coordinates))
 
 
 class DeserializationError(RecordError):
@@ -132,6 +133,10 @@ class BrokerError(StreamsError):
         """Keep whether waiting can help."""
         super().__init__(message, hint=hint)
         self.retriable = retriable
+
+
+class RefusedRecordError(BrokerError):
+    """The client refused a record before it was sent, as too large: what was sent before it is not affected."""
 
 
 class TopicError(BrokerError):

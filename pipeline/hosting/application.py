@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from pipeline.config import load_attribute
 from pipeline.errors import TopologyError
 from pipeline.kafka.admin import Admin, TopicSpec
-from pipeline.runtime.layout import Layout, plan_layout
+from pipeline.processor.handlers import error_handlers
+from pipeline.processor.timestamps import timestamp_extractor
+from pipeline.runtime.layout import Layout, plan_layout, without_caches
 from pipeline.runtime.task import TaskSpec
 from pipeline.topology.topology import Topology
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline.config import AppConfig, ProjectConfig
+    from pipeline.processor.handlers import ErrorHandlers
     from pipeline.records import TaskId, TopicPartition
     from pipeline.topology.nodes import SubTopology
 
@@ -52,20 +55,34 @@ class Application:
         """Where this version's local state is kept."""
         return self.state_directory / self.id
 
+    @property
+    def handlers(self) -> ErrorHandlers:
+        """What becomes of records that cannot be read, processed or written.
+
+        Raises:
+            ConfigError: If one cannot be imported.
+        """
+        return error_handlers(self.config.streams)
+
     def sub_topology(self, number: int) -> SubTopology:
         """A sub-topology by its id."""
         return next(sub for sub in self.topology.sub_topologies() if sub.id == number)
 
     def task_spec(self, task_id: TaskId, inputs: tuple[TopicPartition, ...]) -> TaskSpec:
-        """What a task of this application is, as it is configured."""
+        """What a task of this application is, as it is configured.
+
+        Raises:
+            ConfigError: If a handler or extractor cannot be imported.
+        """
         streams = self.config.streams
+        sub = self.sub_topology(task_id.sub_topology)
         return TaskSpec(
             task_id,
-            self.sub_topology(task_id.sub_topology),
+            without_caches(sub) if streams.statestore_cache_max_bytes == 0 else sub,
             self.id,
             inputs,
-            skips_undecodable=streams.deserialization_exception_handler == "continue",
-            skips_failures=streams.processing_exception_handler == "continue",
+            handlers=self.handlers,
+            timestamp_extractor=timestamp_extractor(streams.default_timestamp_extractor),
             max_task_idle_ms=streams.max_task_idle_ms,
         )
 
@@ -115,17 +132,22 @@ def with_topics(application: Application, admin: Admin) -> Application:
 
 
 def prepare(application: Application, admin: Admin) -> Layout:
-    """Check the topics an application reads and writes, and create its own.
+    """Check the handlers of an application and the topics it reads and writes, and create its own.
 
     Raises:
+        ConfigError: If a handler or extractor cannot be imported.
         TopicError: If a topic is missing, or has the wrong number of partitions.
     """
     topology = application.topology
+    error_handlers(application.config.streams)
+    timestamp_extractor(application.config.streams.default_timestamp_extractor)
     external = {*topology.source_topics, *(t for g in topology.global_stores for t in g.source.topics)}
     layout = plan_layout(topology, application.id, admin.partitions(external))
     sinks = [application.published.get(topic, topic) for topic in topology.sink_topics]
     admin.require(sinks, f"application {application.id} writes to")
     streams = application.config.streams
+    if streams.errors_dead_letter_queue_topic_name is not None:
+        admin.require([streams.errors_dead_letter_queue_topic_name], f"application {application.id} keeps failures in")
     admin.create_topics(
         TopicSpec(t.name, t.partitions, {**streams.topic, **t.config}, streams.replication_factor)
         for t in layout.internal_topics

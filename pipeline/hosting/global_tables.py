@@ -36,7 +36,9 @@ def open_global_state(
         RangeError: If an end lies beyond what has been written.
         BrokerError: If the brokers do not answer.
     """
-    state = GlobalState(application.topology, application.id, MemoryBackend(), clock)
+    state = GlobalState(
+        application.topology, application.id, MemoryBackend(), clock, application.handlers.deserialization
+    )
     wanted = ends if ends is not None else admin.end_offsets(global_partitions(application, admin))
     first = admin.beginning_offsets(wanted)
     ranges = {tp: OffsetRange(min(first[tp], end), end) for tp, end in wanted.items()}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
-from pipeline.errors import BrokerError, UnknownOutcomeError
+from pipeline.errors import BrokerError, RefusedRecordError, UnknownOutcomeError
 from pipeline.kafka.admin import RECONNECT, Admin, quiet
 from pipeline.kafka.errors import FENCED, mapped_errors, streams_error
 
@@ -35,6 +35,7 @@ _WATCHDOG_SECONDS = 90.0
 """Longer than any call it watches: librdkafka issue 5511 lets one hang for ever, whatever its timeout."""
 _FAILED_BEFORE = frozenset({KafkaError._STATE, KafkaError._FATAL})  # noqa: SLF001 - how the library names its own codes
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001 - how the library names them
+_TOO_LARGE = "Raise producer.message.max.bytes, or let production.exception.handler decide."
 _ANY_PARTITION = -1
 _EARLIEST_TIME_MS = 1
 """The client library takes a timestamp of 0 for "now"; a millisecond off is better than decades."""
@@ -75,6 +76,11 @@ class _Client:
                 break
             except BufferError:
                 self.producer.poll(0.1)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
+                    raise
+                message = f"Cannot write to {topic}: {error.args[0].str()}"
+                raise RefusedRecordError(message, hint=_TOO_LARGE) from error
         if topic not in self._known:
             self.producer.list_topics(topic, _METADATA_SECONDS)
             self._known.add(topic)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.operators.forwarding import CachedForward
 from pipeline.operators.table_store import TableStore
+from pipeline.processor.drops import DropReason
 from pipeline.records import Change, ValueAndTimestamp
 from pipeline.windows import TimeWindows, UnlimitedWindows, Window, Windowed, end_of
 
@@ -74,7 +75,7 @@ class StreamAggregate:
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Aggregate one value."""
         if key is None or value is None:
-            self._context.drop("null-key-or-value")
+            self._context.drop(DropReason.NULL_KEY_OR_VALUE)
             return
         stored = self._get(key)
         if stored is None:
@@ -164,7 +165,7 @@ class StreamWindowAggregate:
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Aggregate one value into each of its open windows."""
         if key is None:
-            self._context.drop("null-key")
+            self._context.drop(DropReason.NULL_KEY)
             return
         if timestamp > self._observed:
             self._observed = timestamp
@@ -176,7 +177,7 @@ class StreamWindowAggregate:
             if start > last_closed_start:
                 self._update(key, value, timestamp, headers, start)
             else:
-                self._context.drop("late")
+                self._context.drop(DropReason.LATE)
 
     def _update(self, key: Any, value: Any, timestamp: int, headers: Headers, start: int) -> None:
         stored = self._store.fetch(key, start)

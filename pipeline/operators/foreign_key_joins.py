@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pipeline.processor.drops import DropReason
 from pipeline.records import ValueAndTimestamp
 from pipeline.serde.foreign_key import Instruction, Subscription, SubscriptionResponse, combined_key
 from pipeline.serde.murmur3 import hash128
@@ -59,7 +60,7 @@ class SubscriptionSend:
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
         """Send the subscriptions that one update takes."""
         if self._is_versioned and not value.is_latest:
-            self._context.drop("out-of-order")
+            self._context.drop(DropReason.OUT_OF_ORDER)
             return
         old = None if value.old is None else self._extract(key, value.old)
         new = None if value.new is None else self._extract(key, value.new)
@@ -82,7 +83,7 @@ class SubscriptionSend:
 
     def _instructions(self, value: Change[Any], old: Any, new: Any) -> list[tuple[Any, Instruction]]:
         if value.new is not None and new is None:
-            self._context.drop("null-foreign-key")
+            self._context.drop(DropReason.NULL_FOREIGN_KEY)
         if new is None:
             return [] if old is None else [(old, Instruction.DELETE_KEY_AND_PROPAGATE)]
         if old is None or not self._changed(old, new):
@@ -128,7 +129,7 @@ class SubscriptionReceive:
             keeps = value.instruction >= Instruction.PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE
             self._store.put(store_key, ValueAndTimestamp(value, timestamp) if keeps else None)
         elif value.instruction is not Instruction.PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE:
-            self._context.drop("null-foreign-key")
+            self._context.drop(DropReason.NULL_FOREIGN_KEY)
             return
         self._context.forward(key, value, timestamp, headers)
 
@@ -203,10 +204,10 @@ class ForeignTableJoin:
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
         """Answer everybody who wants this key."""
         if key is None:
-            self._context.drop("null-key")
+            self._context.drop(DropReason.NULL_KEY)
             return
         if self._is_versioned and not value.is_latest:
-            self._context.drop("out-of-order")
+            self._context.drop(DropReason.OUT_OF_ORDER)
             return
         for _, (subscription, _) in self._store.prefix_scan(combined_key(self._foreign_key_bytes(key))):
             response = SubscriptionResponse(subscription.hash, value.new, subscription.primary_partition)
@@ -254,7 +255,7 @@ class ResponseJoin:
         found = self._lookup(key)
         current = None if found is None else hash128(self._value_bytes(found.value))
         if current != value.hash:
-            self._context.drop("stale-response")
+            self._context.drop(DropReason.STALE_RESPONSE)
             return
         if value.foreign_value is None and (found is None or not self._left_join):
             result = None

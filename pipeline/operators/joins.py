@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pipeline.processor.drops import DropReason
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -45,7 +47,7 @@ class StreamTableJoin:
         """Join one record."""
         table_key = None if value is None else self._key_of(key, value)
         if table_key is None:
-            self._context.drop("null-key-or-value")
+            self._context.drop(DropReason.NULL_KEY_OR_VALUE)
             return
         found = self._lookup(table_key)
         if found is not None:
@@ -87,7 +89,7 @@ class StreamTableLeftJoin:
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Join one record."""
         if value is None:
-            self._context.drop("null-value")
+            self._context.drop(DropReason.NULL_VALUE)
             return
         table_key = self._key_of(key, value)
         found = None if table_key is None else self._lookup(table_key)

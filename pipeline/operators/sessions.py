@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pipeline.processor.drops import DropReason
 from pipeline.records import Change, ValueAndTimestamp
 from pipeline.windows import SessionWindows, Window, Windowed
 
@@ -76,7 +77,7 @@ class StreamSessionWindowAggregate:
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Aggregate one value into its session."""
         if key is None:
-            self._context.drop("null-key")
+            self._context.drop(DropReason.NULL_KEY)
             return
         self._observed = max(self._observed, timestamp)
         close_ms = self._observed - self._windows.retention_ms
@@ -87,7 +88,7 @@ class StreamSessionWindowAggregate:
         start = min([timestamp, *(session.window.start for session, _ in found)])
         end = max([timestamp, *(session.window.end for session, _ in found)])
         if end < close_ms:
-            self._context.drop("late")
+            self._context.drop(DropReason.LATE)
             return
         session = Windowed(key, Window(start, end))
         self._update(session, found, value, timestamp, headers)

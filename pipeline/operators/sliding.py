@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.operators.forwarding import CachedForward
+from pipeline.processor.drops import DropReason
 from pipeline.records import Change, ValueAndTimestamp
 from pipeline.windows import SlidingWindows, Window, Windowed
 
@@ -83,14 +84,14 @@ class StreamSlidingWindowAggregate:
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Aggregate one value into its windows."""
         if key is None or value is None:
-            self._context.drop("null-key-or-value")
+            self._context.drop(DropReason.NULL_KEY_OR_VALUE)
             return
         self._observed = max(self._observed, timestamp)
         close_ms = self._observed - self._grace_ms
         if self._closing is not None:
             self._forward_closed(self._closing, close_ms, headers)
         if timestamp + self._size_ms < close_ms:
-            self._context.drop("late")
+            self._context.drop(DropReason.LATE)
             return
         record = _Record(key, value, timestamp, headers)
         if timestamp < self._size_ms:
@@ -171,7 +172,7 @@ class StreamSlidingWindowAggregate:
     def _is_closed(self, start: int) -> bool:
         is_closed = start + self._size_ms < self._observed - self._grace_ms
         if is_closed:
-            self._context.drop("late")
+            self._context.drop(DropReason.LATE)
         return is_closed
 
     def _announce(self, record: _Record, start: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pipeline.processor.drops import DropReason
 from pipeline.serde.join_sides import JoinSideKey, JoinSideValue
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class StreamStreamJoin:
             if side.is_outer and value is not None:
                 self._context.forward(None, self._join(None, value, None), timestamp, headers)
             else:
-                self._context.drop("null-key-or-value")
+                self._context.drop(DropReason.NULL_KEY_OR_VALUE)
             return
         if unmatched is not None and timestamp == tracker.stream_time:
             self._emit_unmatched(unmatched, timestamp, headers)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipeline.operators.table_store import TableStore
+from pipeline.processor.drops import DropReason
 from pipeline.records import Change, ValueAndTimestamp
 
 if TYPE_CHECKING:
@@ -101,10 +102,10 @@ class TableTableJoin:
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
         """Join one update."""
         if key is None:
-            self._context.drop("null-key")
+            self._context.drop(DropReason.NULL_KEY)
             return
         if self._is_versioned and not value.is_latest:
-            self._context.drop("out-of-order")
+            self._context.drop(DropReason.OUT_OF_ORDER)
             return
         found = self._lookup(key)
         if found is None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pipeline.operators.table_store import TableStore
+from pipeline.processor.drops import DropReason
 from pipeline.records import Change, ValueAndTimestamp
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class TableSource:
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Apply one update."""
         if key is None:
-            self._context.drop("null-key")
+            self._context.drop(DropReason.NULL_KEY)
         elif self._store is None:
             self._context.forward(key, Change(value, None), timestamp, headers)
         else:
@@ -99,7 +100,7 @@ class GlobalTableSource:
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:  # noqa: ARG002 - an operator
         """Apply one update; null keys are dropped, a null value deletes."""
         if key is None:
-            self._context.drop("null-key")
+            self._context.drop(DropReason.NULL_KEY)
             return
         self._store.put(key, None if value is None else ValueAndTimestamp(value, timestamp))
 

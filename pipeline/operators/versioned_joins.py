@@ -5,6 +5,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
+from pipeline.processor.drops import DropReason
 from pipeline.serde.buffered import (
     BufferedRecord,
     buffer_key,
@@ -57,7 +58,7 @@ class StreamVersionedTableJoin:
     def accepts(self, key: Any, value: Any) -> bool:
         """Whether a record is joined at all; counts it as dropped if not."""
         if value is None or (key is None and not self._left_join):
-            self._context.drop("null-key-or-value")
+            self._context.drop(DropReason.NULL_KEY_OR_VALUE)
             return False
         return True
 

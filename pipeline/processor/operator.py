@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from pipeline.processor.api import Cancellable, PunctuationType
+    from pipeline.processor.drops import DropReason
     from pipeline.records import Headers, RecordMetadata, TaskId
 
 T = TypeVar("T")
@@ -96,7 +97,7 @@ class OperatorContext(Protocol):
         """What operators of one task share besides stores: made by the first that asks, and lost with the task."""
         ...
 
-    def drop(self, reason: str) -> None:
+    def drop(self, reason: DropReason) -> None:
         """Count a record that is not processed further."""
         ...
 

@@ -6,9 +6,10 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from pipeline.errors import BrokerError, RecordError, SerializationError, TaskError
+from pipeline.errors import RefusedRecordError
 from pipeline.operators.process import UserFixedKeyProcessor, UserProcessor
 from pipeline.partitioning import partition_for
+from pipeline.processor.handlers import ProducerRecord
 from pipeline.runtime.context import NodeContext
 from pipeline.runtime.layout import full_name
 from pipeline.topology.nodes import ProcessorNode, SinkNode, SourceNode
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pipeline.processor.operator import Operator
     from pipeline.records import Headers, TaskId
     from pipeline.runtime.context import TaskContext
+    from pipeline.runtime.failures import Failures
     from pipeline.runtime.ports import Collector
     from pipeline.topology.nodes import SubTopology
 
@@ -62,8 +64,7 @@ def compile_nodes(
     collector: Collector,
     stores: Mapping[str, Any],
     global_stores: Mapping[str, Any],
-    *,
-    skips_failures: bool = False,
+    failures: Failures,
 ) -> CompiledNodes:
     """Build the operators of a task, children before parents, so that each is bound once and for all.
 
@@ -75,8 +76,7 @@ def compile_nodes(
         collector: Where sinks send.
         stores: The task's stores by name.
         global_stores: The global stores by name.
-        skips_failures: Whether a record on which a processor fails is dropped at that processor, and counted
-            (`processing.exception.handler`); else the failure stops the task.
+        failures: What becomes of records that a node fails on.
     """
     children: dict[str, list[str]] = {node.name: [] for node in sub.nodes}
     for node in sub.nodes:
@@ -90,7 +90,7 @@ def compile_nodes(
         below = {child: inlets[child] for child in children[node.name]}
         match node:
             case SinkNode():
-                inlets[node.name] = sink(node, full_name_of(sub, application_id, node), collector)
+                inlets[node.name] = sink(node, full_name_of(sub, application_id, node), collector, failures)
             case SourceNode():
                 inlets[node.name] = fan_out(list(below.values()))
             case ProcessorNode():
@@ -103,10 +103,9 @@ def compile_nodes(
                     fan_out(list(below.values())),
                     below,
                     {**global_stores, **accessible},
+                    failures,
                 )
-                process: Forward = operators[node.name].process
-                if skips_failures:
-                    process = skipping(process, context)
+                process: Forward = failures.guarded(operators[node.name].process, node.name)
                 inlets[node.name] = entering(process, context) if accessible and node.name in retimed else process
     return CompiledNodes(
         operators,
@@ -164,26 +163,14 @@ def fan_out(targets: Sequence[Forward]) -> Forward:
     return forward
 
 
-def skipping(process: Forward, context: TaskContext) -> Forward:
-    """The same, but a record that fails is dropped here and counted; what is upstream goes on (`ProcessorNode.process`)."""
-
-    def guarded(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        try:
-            process(key, value, timestamp, headers)
-        except (RecordError, TaskError, BrokerError):
-            raise  # not the user code's: skipping would lose the record
-        except Exception:  # noqa: BLE001 - user code may raise anything, and the user chose to go on
-            context.dropped["processing-failed"] += 1
-
-    return guarded
-
-
 def full_name_of(sub: SubTopology, application_id: str, node: SinkNode) -> str | Callable[[Any, Any, int], str]:
     """A sink's topic as Kafka knows it."""
     return full_name(sub, application_id, node.topic) if isinstance(node.topic, str) else node.topic
 
 
-def sink(node: SinkNode, topic: str | Callable[[Any, Any, int], str], collector: Collector) -> Forward:
+def sink(
+    node: SinkNode, topic: str | Callable[[Any, Any, int], str], collector: Collector, failures: Failures
+) -> Forward:
     """The function that serialises and sends what reaches a sink."""
     key_bytes, value_bytes = node.key_serde.serialize, node.value_serde.serialize
     choose = partition_chooser(node, collector)
@@ -194,10 +181,14 @@ def sink(node: SinkNode, topic: str | Callable[[Any, Any, int], str], collector:
         try:
             raw_key = None if key is None else key_bytes(key)
             raw_value = None if value is None else value_bytes(value)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - serdes are the user's, and the handler decides
             message = f"Sink {node.name} cannot write {error_text(error)} to {name} with {serdes_text(node)}"
-            raise SerializationError(message) from error
-        send(name, raw_key, raw_value, timestamp, headers, choose(name, key, value))
+            failures.unserializable(node.name, ProducerRecord(name, key, value, timestamp, headers), error, message)
+            return
+        try:
+            send(name, raw_key, raw_value, timestamp, headers, choose(name, key, value))
+        except RefusedRecordError as error:
+            failures.refused(node.name, ProducerRecord(name, raw_key, raw_value, timestamp, headers), error)
 
     return forward
 

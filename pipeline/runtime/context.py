@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import timedelta
 
-    from pipeline.records import Headers, TaskId
+    from pipeline.processor.drops import DropReason
+    from pipeline.records import Headers, RawRecord, TaskId
+    from pipeline.runtime.failures import Failures
     from pipeline.runtime.ports import Clock
 
 T = TypeVar("T")
@@ -25,7 +27,11 @@ _NO_RECORD = (None, -1, -1)
 
 @dataclass(slots=True)
 class TaskContext:
-    """What changes with every record of a task. Stores read it, queues write it."""
+    """What changes with every record of a task. Stores read it, queues write it.
+
+    Input records as they were read (`source`) are known only where a handler may ask for them; `sources` then keeps those of
+    updates that stores hold back until the commit.
+    """
 
     clock: Clock
     topic: str | None = None
@@ -36,6 +42,9 @@ class TaskContext:
     stream_time: int = -1
     commit_requested: bool = False
     dropped: Counter[str] = field(default_factory=Counter)
+    has_skipped: bool = False
+    source: RawRecord | None = None
+    sources: dict[RecordMetadata, RawRecord | None] | None = None
     processor_metadata: dict[str, int] = field(default_factory=dict)
     stream_punctuations: Punctuations = field(default_factory=Punctuations)
     wall_clock_punctuations: Punctuations = field(default_factory=Punctuations)
@@ -46,13 +55,21 @@ class TaskContext:
         """Where the current record came from; None within a punctuation."""
         if self.topic is None:
             return None
-        return tuple.__new__(RecordMetadata, (self.topic, self.partition, self.offset))  # half the time of a call
+        metadata = tuple.__new__(RecordMetadata, (self.topic, self.partition, self.offset))  # half the time of a call
+        if self.sources is not None:
+            self.sources[metadata] = self.source
+        return metadata
 
     def enter(self, metadata: RecordMetadata | None, timestamp: int, headers: Headers) -> None:
         """Make another record the current one, or none: a punctuation, or an update that a cache held back."""
         self.topic, self.partition, self.offset = metadata or _NO_RECORD
         self.timestamp = timestamp
         self.headers = headers
+        self.source = self.sources.get(metadata) if self.sources is not None and metadata is not None else None
+
+    def drop(self, reason: DropReason) -> None:
+        """Count a record that is not processed further."""
+        self.dropped[reason.value] += 1
 
 
 @dataclass(slots=True)
@@ -66,6 +83,7 @@ class NodeContext:
     forward: Callable[[Any, Any, int, Headers], None]
     children: Mapping[str, Callable[[Any, Any, int, Headers], None]]
     stores: Mapping[str, Any]
+    failures: Failures
 
     @property
     def headers(self) -> Headers:
@@ -121,7 +139,7 @@ class NodeContext:
 
         def punctuate(now_ms: int) -> None:
             self.task.enter(None, now_ms, ())
-            punctuator(now_ms)
+            self.failures.punctuate(punctuator, now_ms, self.node)
 
         if punctuation_type is PunctuationType.STREAM_TIME:
             return self.task.stream_punctuations.schedule(0, interval, punctuate)
@@ -142,9 +160,9 @@ class NodeContext:
             self.task.shared[name] = make()
         return cast("T", self.task.shared[name])
 
-    def drop(self, reason: str) -> None:
+    def drop(self, reason: DropReason) -> None:
         """Count a record that is not processed further."""
-        self.task.dropped[reason] += 1
+        self.task.drop(reason)
 
     def commit(self) -> None:
         """Ask for a commit soon."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pipeline.processor.handlers import ErrorHandlers
 from pipeline.records import TaskId
 from pipeline.runtime.compile import instantiate
 from pipeline.runtime.context import NodeContext, TaskContext
+from pipeline.runtime.failures import Failures
 from pipeline.runtime.queue import RecordQueue
 from pipeline.state.stores import open_store
 
@@ -15,12 +18,15 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Iterable, Mapping
 
+    from pipeline.processor.handlers import DeserializationExceptionHandler
     from pipeline.processor.operator import Operator
     from pipeline.records import Headers, RawRecord, TopicPartition
     from pipeline.runtime.ports import Clock
     from pipeline.state.api import StateBackend, StateStore
     from pipeline.topology.nodes import GlobalStore
     from pipeline.topology.topology import Topology
+
+log = logging.getLogger(__name__)
 
 GLOBAL_TASK = TaskId(-1, -1)
 """Named in errors and contexts of global processors (`GlobalStateUpdateTask`)."""
@@ -36,9 +42,17 @@ class _Opened:
 class GlobalState:
     """Opens the global stores of a topology, above one backend, and applies the records of their topics."""
 
-    def __init__(self, topology: Topology, application_id: str, backend: StateBackend, clock: Clock) -> None:
-        """Open the stores as they were left."""
+    def __init__(
+        self,
+        topology: Topology,
+        application_id: str,
+        backend: StateBackend,
+        clock: Clock,
+        deserialization: DeserializationExceptionHandler | None = None,
+    ) -> None:
+        """Open the stores as they were left; the handler is asked about records that cannot be decoded."""
         self._context = TaskContext(clock)
+        self._failures = Failures(ErrorHandlers(deserialization), self._context, GLOBAL_TASK, _not_sent)
         self._backend = backend
         self._opened = {
             topic: self._open(declared, application_id)
@@ -94,12 +108,26 @@ class GlobalState:
         operator = instantiate(declared.processor)
         name = declared.processor.name
         stores = {declared.store.name: store}
-        operator.init(NodeContext(name, application_id, GLOBAL_TASK, self._context, _nowhere, {}, stores))
+        operator.init(
+            NodeContext(name, application_id, GLOBAL_TASK, self._context, _nowhere, {}, stores, self._failures)
+        )
         return _Opened(declared, store, operator)
 
     def _queue(self, tp: TopicPartition, opened: _Opened) -> RecordQueue:
         enter: Callable[[Any, Any, int, Headers], None] = opened.operator.process
-        return RecordQueue(tp, opened.declared.source, enter, self._context, GLOBAL_TASK)
+        return RecordQueue(tp, opened.declared.source, enter, self._context, GLOBAL_TASK, self._failures)
+
+
+def _not_sent(
+    topic: str,
+    _key: bytes | None,
+    _value: bytes | None,
+    _timestamp: int,
+    _headers: Headers,
+    _partition: int | None,
+) -> None:
+    """Global tables have no producer: every instance reads every record, and would send a dead letter of its own."""
+    log.warning("no dead letter is sent to %s for a record of a global table", topic)
 
 
 def _nowhere(key: object, value: object, timestamp: int, headers: Headers) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pipeline.errors import TopicError, TopologyError
@@ -67,6 +67,11 @@ def changelog_name(application_id: str, store: str) -> str:
 def full_name(sub: SubTopology, application_id: str, topic: str) -> str:
     """A topic's name in Kafka: with the application's prefix if it is internal."""
     return internal_name(application_id, topic) if topic in sub.repartition_topics else topic
+
+
+def without_caches(sub: SubTopology) -> SubTopology:
+    """The same with stores that forward every update at once: what `statestore.cache.max.bytes = 0` means."""
+    return replace(sub, stores=tuple(replace(store, caching=False) for store in sub.stores))
 
 
 def plan_layout(topology: Topology, application_id: str, partitions: Mapping[str, int]) -> Layout:

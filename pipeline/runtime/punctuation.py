@@ -57,14 +57,19 @@ class Punctuations:
         return schedule
 
     def fire(self, now_ms: int) -> int:
-        """Call what is due, each at most once, in order of due times; gives the number of calls."""
+        """Call what is due, in order of due times; gives the number of calls (`PunctuationQueue.maybePunctuate`).
+
+        Each is called at most once, and so is what a punctuator schedules meanwhile if that is due already.
+        """
         fired = 0
-        due = sorted((s for s in self._schedules if s.due_ms <= now_ms), key=lambda s: s.due_ms)
-        for schedule in due:
-            if not schedule.is_cancelled:
-                schedule.punctuate(now_ms)
-                schedule.advance(now_ms)
-                fired += 1
+        while (schedule := self._first_due(now_ms)) is not None:
+            schedule.advance(now_ms)  # before the call: whatever it raises, it is not called again for this time
+            schedule.punctuate(now_ms)
+            fired += 1
         self._schedules = [s for s in self._schedules if not s.is_cancelled]
         self.next_due_ms = min((s.due_ms for s in self._schedules), default=NEVER)
         return fired
+
+    def _first_due(self, now_ms: int) -> Schedule | None:
+        due = (s for s in self._schedules if s.due_ms <= now_ms and not s.is_cancelled)
+        return min(due, key=lambda schedule: schedule.due_ms, default=None)

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from pipeline.errors import DeserializationError
+from pipeline.errors import DeserializationError, RecordError
+from pipeline.processor.drops import DropReason
+from pipeline.processor.timestamps import NEGATIVE, USE_ANOTHER, WallclockTimestampExtractor
 from pipeline.records import ConsumerRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from pipeline.processor.timestamps import TimestampExtractor
     from pipeline.records import Headers, RawRecord, TaskId, TopicPartition
     from pipeline.runtime.context import TaskContext
+    from pipeline.runtime.failures import Failures
     from pipeline.topology.nodes import SourceNode
 
+    Forward = Callable[[Any, Any, int, Headers], None]
 
 Decoded: TypeAlias = "tuple[Any, Any, int, int, Headers]"
 """A record that a source has decoded: key, value, event time (ms), offset, headers. Made for every record: no class."""
@@ -32,10 +37,10 @@ class RecordQueue:
         tp: The partition they come from.
         node: The source that reads it.
         enter: Where its records enter the operators.
-        skips_undecodable: Whether a record that cannot be decoded is dropped and counted
-            (`deserialization.exception.handler`); else it stops the task.
         context: The task's counters.
         task_id: Named in errors.
+        failures: What becomes of records that cannot be decoded.
+        extractor: Finds the event time where the source does not say how; None takes the record's own timestamp.
     """
 
     tp: TopicPartition
@@ -43,7 +48,8 @@ class RecordQueue:
     enter: Callable[[Any, Any, int, Headers], None]
     context: TaskContext
     task_id: TaskId
-    skips_undecodable: bool = False
+    failures: Failures
+    extractor: TimestampExtractor | None = None
     partition_time: int = -1
     next_offset: int = -1
     is_caught_up: bool = False
@@ -52,11 +58,20 @@ class RecordQueue:
     _end: int = -1
     _key_of: Callable[[bytes], Any] = field(init=False)
     _value_of: Callable[[bytes], Any] = field(init=False)
+    _decoded: Callable[[RawRecord], Decoded | None] = field(init=False)
+    _source: RawRecord | None = None
 
     def __post_init__(self) -> None:
-        """Bind the serdes."""
+        """Bind the serdes; keep the head as it was read where a handler may ask for it."""
         self._key_of = self.node.key_serde.deserialize
         self._value_of = self.node.value_serde.deserialize
+        self.extractor = self.node.timestamp_extractor or self.extractor
+        if isinstance(self.extractor, WallclockTimestampExtractor):
+            self.extractor = replace(self.extractor, now_ms=self.context.clock.now_ms)
+        self._decoded = self._decode
+        if self.failures.needs_sources:
+            self._decoded = self._decode_and_keep
+            self.enter = self._entering(self.enter)
 
     def __len__(self) -> int:
         """Number of records waiting."""
@@ -76,9 +91,10 @@ class RecordQueue:
         """The next record, decoded; records that cannot be are skipped on the way, if so configured."""
         while self._head is None and self._records:
             raw = self._records.popleft()
-            self._head = self._decode(raw)
+            self._head = self._decoded(raw)
             if self._head is None:
                 self.next_offset = raw.offset + 1
+                self.context.has_skipped = True
         return self._head
 
     def pop(self) -> Decoded | None:
@@ -104,26 +120,39 @@ class RecordQueue:
         try:
             key = None if raw_key is None else self._key_of(raw_key)
             value = None if raw_value is None else self._value_of(raw_value)
-        except Exception as error:
-            if self.skips_undecodable:
-                self.context.dropped["undecodable"] += 1
-                return None
+        except Exception as error:  # noqa: BLE001 - serdes are the user's, and the handler decides
             serdes = f"key serde {self.node.key_serde.name} and value serde {self.node.value_serde.name}"
             message = f"Record cannot be decoded with {serdes}: {type(error).__name__}: {error}"
-            raise self._error(message, raw, "Set deserialization.exception.handler = continue to skip it.") from error
-        if self.node.timestamp_extractor is not None:
-            timestamp = self._extracted_time(self.node.timestamp_extractor, raw, key, value)
+            self.failures.undecodable(self.node.name, self.tp, raw, error, message)
+            return None
+        if self.extractor is not None:
+            timestamp = self._extracted_time(self.extractor, raw, key, value)
         if timestamp < 0:
-            message = f"Input record has invalid (negative) timestamp {timestamp}"
-            raise self._error(message, raw, "Use a timestamp_extractor that finds the event time elsewhere.")
+            if self.extractor is None:
+                raise self._error(NEGATIVE.format(timestamp), raw, USE_ANOTHER)
+            self.context.drop(DropReason.INVALID_TIMESTAMP)
+            return None
         return key, value, timestamp, offset, headers
 
-    def _extracted_time(
-        self, extract: Callable[[ConsumerRecord[Any, Any], int], int], raw: RawRecord, key: Any, value: Any
-    ) -> int:
+    def _decode_and_keep(self, raw: RawRecord) -> Decoded | None:
+        self._source = raw
+        return self._decode(raw)
+
+    def _entering(self, enter: Forward) -> Forward:
+        """The same; the input record as it was read is known meanwhile."""
+
+        def entered(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            self.context.source = self._source
+            enter(key, value, timestamp, headers)
+
+        return entered
+
+    def _extracted_time(self, extract: TimestampExtractor, raw: RawRecord, key: Any, value: Any) -> int:
         record = ConsumerRecord(key, value, raw.timestamp, raw.headers, *self.tp, raw.offset)
         try:
             return extract(record, self.partition_time)
+        except RecordError as error:
+            raise self._error(error.reason, raw, error.hint) from error
         except Exception as error:
             message = f"Timestamp extractor of {self.node.name} failed: {type(error).__name__}: {error}"
             raise self._error(message, raw, None) from error

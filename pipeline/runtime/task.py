@@ -13,14 +13,19 @@ If step 4 fails, the task is thrown away (`close`) and made anew: nothing of the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import InvalidStateStoreError, ProcessingError, RecordError, StreamsError
+from pipeline.errors import InvalidStateStoreError, RecordError, StreamsError
+from pipeline.processor.drops import DropReason
+from pipeline.processor.handlers import ErrorHandlers
 from pipeline.records import TopicPartition
 from pipeline.runtime.compile import compile_nodes
 from pipeline.runtime.context import TaskContext
+from pipeline.runtime.failures import Failures, processing_error
 from pipeline.runtime.layout import changelog_name, full_name
 from pipeline.runtime.offset_metadata import OffsetMetadata
 from pipeline.runtime.queue import RecordQueue, RecordQueues
@@ -28,9 +33,9 @@ from pipeline.state.api import ChangelogRecord
 from pipeline.state.stores import open_store
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from pipeline.processor.timestamps import TimestampExtractor
     from pipeline.records import RawRecord, TaskId
     from pipeline.runtime.ports import Ports
     from pipeline.state.api import StateStore
@@ -64,8 +69,9 @@ class TaskSpec:
         sub_topology: What it runs.
         application_id: Prefix of internal topics.
         inputs: The partitions it reads.
-        skips_undecodable: `deserialization.exception.handler` is `continue`.
-        skips_failures: `processing.exception.handler` is `continue`.
+        handlers: What becomes of records that cannot be read, processed or written.
+        timestamp_extractor: Finds event times of inputs whose source does not say how; None takes a record's own timestamp.
+            Repartition topics have theirs from the task that wrote them.
         max_task_idle_ms: How long to wait for an input without records before records of other inputs go ahead;
             0 waits only for what the broker already has, -1 not at all.
     """
@@ -74,8 +80,8 @@ class TaskSpec:
     sub_topology: SubTopology
     application_id: str
     inputs: tuple[TopicPartition, ...]
-    skips_undecodable: bool = False
-    skips_failures: bool = False
+    handlers: ErrorHandlers = field(default_factory=ErrorHandlers)
+    timestamp_extractor: TimestampExtractor | None = None
     max_task_idle_ms: int = 0
 
 
@@ -101,6 +107,9 @@ class Task:
         self.state = TaskState.CREATED
         self._ports = ports
         self._context = TaskContext(ports.clock)
+        self._failures = Failures(spec.handlers, self._context, spec.id, ports.collector.send)
+        if self._failures.needs_sources:
+            self._context.sources = {}
         self._stores: dict[str, StateStore] = {
             builder.name: open_store(builder, ports.backend, self._context) for builder in spec.sub_topology.stores
         }
@@ -119,7 +128,7 @@ class Task:
             ports.collector,
             self._stores,
             ports.global_stores,
-            skips_failures=spec.skips_failures,
+            self._failures,
         )
         self._sources = {
             full_name(spec.sub_topology, spec.application_id, topic): source
@@ -149,8 +158,9 @@ class Task:
 
     @property
     def dropped(self) -> Counter[str]:
-        """Records that were not processed, by reason."""
-        return self._context.dropped
+        """Records that were not processed, by reason (`DropReason`)."""
+        expired = sum(store.expired_puts for store in self._stores.values())
+        return self._context.dropped + Counter({DropReason.EXPIRED_WINDOW.value: expired})
 
     @property
     def stream_time(self) -> int:
@@ -289,14 +299,15 @@ class Task:
         now_ms = self._ports.clock.now_ms()
         if now_ms < self._context.wall_clock_punctuations.next_due_ms:
             return 0
-        fired = self._context.wall_clock_punctuations.fire(now_ms)
+        with self._locating_failures():
+            fired = self._context.wall_clock_punctuations.fire(now_ms)
         self._has_progress |= fired > 0
         return fired
 
     @property
     def needs_commit(self) -> bool:
         """Whether anything has happened since the last commit."""
-        return self._has_progress
+        return self._has_progress or self._context.has_skipped
 
     @property
     def commit_requested(self) -> bool:
@@ -312,8 +323,9 @@ class Task:
 
         Stores are flushed in the order of the operators they belong to, so what one flush forwards is in the next.
         """
-        for store in self._stores.values():
-            store.flush()
+        with self._locating_failures():
+            for store in self._stores.values():
+                store.flush()
         send = self._ports.collector.send
         written = []
         for name, tp in self._changelogs.items():
@@ -340,8 +352,10 @@ class Task:
             self._ports.backend.write(puts, {**positions, **read})
         for store in self._stores.values():
             store.committed()
-        self._has_progress = False
+        self._has_progress = self._context.has_skipped = False
         self._context.commit_requested = False
+        if self._context.sources is not None:
+            self._context.sources.clear()
 
     def close(self) -> None:
         """Stop. What was not committed is forgotten; the backend is the host's to close. Idempotent."""
@@ -362,9 +376,11 @@ class Task:
 
     def _new_queue(self, tp: TopicPartition) -> RecordQueue:
         node = self._sources.get(tp.topic) or self._matching_source(tp.topic)
-        return RecordQueue(
-            tp, node, self._nodes.entries[node.name], self._context, self.spec.id, self.spec.skips_undecodable
-        )
+        sub = self.spec.sub_topology
+        own = {full_name(sub, self.spec.application_id, topic) for topic in sub.repartition_topics}
+        extractor = None if tp.topic in own else self.spec.timestamp_extractor
+        enter = self._nodes.entries[node.name]
+        return RecordQueue(tp, node, enter, self._context, self.spec.id, self._failures, extractor)
 
     def _matching_source(self, topic: str) -> SourceNode:
         """The source whose pattern matches a topic that nobody knew when the task was made (the test driver's)."""
@@ -405,10 +421,21 @@ class Task:
             except StreamsError:
                 raise
             except Exception as error:
-                message = f"Processing failed: {type(error).__name__}: {error}"
-                hint = "Set processing.exception.handler = continue to skip such records."
-                raise ProcessingError(message, **self._coordinates(queue.tp, offset), hint=hint) from error
+                failed = processing_error("Processing", error)
+                raise failed.at(**self._coordinates(queue.tp, offset)) from error
         return limit
+
+    @contextmanager
+    def _locating_failures(self) -> Iterator[None]:
+        """Failures that no input record stands for: in a punctuation, or in what a cache held back."""
+        try:
+            yield
+        except RecordError as error:
+            raise error.at(task=str(self.spec.id)) from error
+        except StreamsError:
+            raise
+        except Exception as error:
+            raise processing_error("Processing", error).at(task=str(self.spec.id)) from error
 
     def _coordinates(self, tp: TopicPartition, offset: int) -> dict[str, Any]:
         return {"task": str(self.spec.id), "topic": tp.topic, "partition": tp.partition, "offset": offset}

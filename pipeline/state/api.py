@@ -192,6 +192,11 @@ class StateStore(Protocol):
         """Name of the store."""
         ...
 
+    @property
+    def expired_puts(self) -> int:
+        """Number of puts that were ignored because the store had let go of their time already."""
+        ...
+
     def set_flush_listener(self, listener: Callable[[CachedUpdate], None], *, send_old_values: bool) -> bool:
         """Forward held-back updates to `listener`. False if this store does not hold anything back."""
         ...

@@ -104,6 +104,7 @@ class SuppressionBuffer:
     def __init__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> None:
         """Nothing is read before the first use: until then the changelog may be restored."""
         self.name = builder.name
+        self.expired_puts = 0  # it forgets nothing
         self._context = context
         self._key_bytes = builder.key_serde.serialize
         self._key_of = builder.key_serde.deserialize

@@ -32,6 +32,7 @@ class ListValueStateStore:
     def __init__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> None:  # noqa: ARG002 - as all stores
         """Open the store as the backend holds it."""
         self.name = builder.name
+        self.expired_puts = 0  # it forgets nothing
         self._key_bytes = builder.key_serde.serialize
         self._key_of = builder.key_serde.deserialize
         self._encode = builder.value_serde.serialize

@@ -6,13 +6,18 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from pipeline.config import AT_LEAST_ONCE, StreamsConfig, streams_config
 from pipeline.errors import InvalidStateStoreError, StreamsError
+from pipeline.processor.handlers import error_handlers
+from pipeline.processor.timestamps import timestamp_extractor
 from pipeline.records import RawRecord, TaskId, TopicPartition
 from pipeline.runtime.global_state import GlobalState
-from pipeline.runtime.layout import plan_layout
+from pipeline.runtime.layout import plan_layout, without_caches
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task, TaskSpec
+from pipeline.state.api import StoreKind
 from pipeline.state.memory import MemoryBackend
+from pipeline.testing.stores import PlainKeyValueStore, PlainWindowStore
 from pipeline.testing.topics import TestInputTopic, TestOutputTopic
 from pipeline.windows import millis
 
@@ -20,8 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import timedelta
 
-    from pipeline.records import Headers
+    from pipeline.records import Headers, ValueAndTimestamp
     from pipeline.serde.api import Serde
+    from pipeline.state.api import KeyValueStore, SessionStore, VersionedKeyValueStore, WindowStore
     from pipeline.topology.topology import Topology
 
 K = TypeVar("K")
@@ -95,31 +101,40 @@ class TopologyTestDriver:
 
     Args:
         topology: What to run.
+        config: Settings, also under Kafka Streams' dotted names. Those count that decide what a topology gives: handlers, the
+            dead letter topic, the timestamp extractor, and whether stores cache at all (`statestore.cache.max.bytes`).
         application_id: Prefix of internal topics.
         initial_wall_clock_time_ms: Where the wall clock starts.
-        skips_undecodable: `deserialization.exception.handler` is `continue`.
-        skips_failures: `processing.exception.handler` is `continue`.
 
     Raises:
         TopologyError: If the topology cannot run.
+        ConfigError: If a setting is unknown or impossible, or what it names cannot be imported.
     """
 
     def __init__(
         self,
         topology: Topology,
+        config: StreamsConfig | Mapping[str, Any] | None = None,
         *,
         application_id: str = "test",
         initial_wall_clock_time_ms: int = 0,
-        skips_undecodable: bool = False,
-        skips_failures: bool = False,
     ) -> None:
         """Open the stores and start the tasks."""
+        settings = _settings(config)
+        handlers = error_handlers(settings)
+        extractor = timestamp_extractor(settings.default_timestamp_extractor)
+        self._kinds = {name: builder.kind for name, builder in topology.stores.items()}
+        self._kinds |= {declared.store.name: declared.store.kind for declared in topology.global_stores}
+        self._processed = 0
+        self._is_closed = False
         self._clock = MockClock(initial_wall_clock_time_ms)
         self._topics = MemoryTopics()
-        self._global = GlobalState(topology, application_id, MemoryBackend(), self._clock)
+        self._global = GlobalState(topology, application_id, MemoryBackend(), self._clock, handlers.deserialization)
         external = (*topology.source_topics, *self._global.topics)
         layout = plan_layout(topology, application_id, dict.fromkeys(external, 1))
         subs = {sub.id: sub for sub in topology.sub_topologies()}
+        if settings.statestore_cache_max_bytes == 0:
+            subs = {number: without_caches(sub) for number, sub in subs.items()}
         self._tasks: dict[TaskId, Task] = {}
         self._readers: dict[str, list[Task]] = {}
         waiting = {TaskId(number, 0): () for number, sub in subs.items() if any(s.pattern for s in sub.sources)}
@@ -131,8 +146,8 @@ class TopologyTestDriver:
                 subs[task_id.sub_topology],
                 application_id,
                 inputs,
-                skips_undecodable=skips_undecodable,
-                skips_failures=skips_failures,
+                handlers=handlers,
+                timestamp_extractor=extractor,
                 max_task_idle_ms=-1,
             )
             task = Task(spec, Ports(self._topics, MemoryBackend(), self._clock, self._global.stores))
@@ -196,6 +211,7 @@ class TopologyTestDriver:
 
     def advance_wall_clock_time(self, by: timedelta) -> None:
         """Advance the wall clock and call the punctuations that become due."""
+        self._check_open()
         self._clock.time_ms += millis(by)
         for task in self._tasks.values():
             task.punctuate_wall_clock()
@@ -203,7 +219,7 @@ class TopologyTestDriver:
         self._drain()
 
     def get_state_store(self, name: str) -> Any:
-        """A store by name, for reading and for setting up a test.
+        """A store by name, of whatever kind, for reading and for setting up a test.
 
         Raises:
             InvalidStateStoreError: If the topology has no such store.
@@ -221,15 +237,72 @@ class TopologyTestDriver:
             stores |= task.stores()
         return stores
 
+    def get_key_value_store(self, name: str) -> KeyValueStore[Any, Any]:
+        """A key-value store; of a timestamped one the values alone.
+
+        Raises:
+            InvalidStateStoreError: If there is none of that name, or it is of another kind. So for all of these.
+        """
+        store = self._store_of(name, StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE)
+        is_timestamped = self._kinds[name] is StoreKind.TIMESTAMPED_KEY_VALUE
+        return PlainKeyValueStore(store) if is_timestamped else store
+
+    def get_timestamped_key_value_store(self, name: str) -> KeyValueStore[Any, ValueAndTimestamp[Any]]:
+        """A timestamped key-value store, as tables and aggregations have."""
+        return self._store_of(name, StoreKind.TIMESTAMPED_KEY_VALUE)  # type: ignore[no-any-return]
+
+    def get_versioned_key_value_store(self, name: str) -> VersionedKeyValueStore[Any, Any]:
+        """A versioned store."""
+        return self._store_of(name, StoreKind.VERSIONED)  # type: ignore[no-any-return]
+
+    def get_window_store(self, name: str) -> WindowStore[Any, Any]:
+        """A window store; of a timestamped one the values alone."""
+        store = self._store_of(name, StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW)
+        is_timestamped = self._kinds[name] is StoreKind.TIMESTAMPED_WINDOW
+        return PlainWindowStore(store) if is_timestamped else store
+
+    def get_timestamped_window_store(self, name: str) -> WindowStore[Any, ValueAndTimestamp[Any]]:
+        """A timestamped window store, as windowed aggregations have."""
+        return self._store_of(name, StoreKind.TIMESTAMPED_WINDOW)  # type: ignore[no-any-return]
+
+    def get_session_store(self, name: str) -> SessionStore[Any, Any]:
+        """A session store."""
+        return self._store_of(name, StoreKind.SESSION)  # type: ignore[no-any-return]
+
+    def metrics(self) -> dict[str, int]:
+        """What has been counted, by Kafka Streams' names: `process-total`, `dropped-records-total`.
+
+        Dropped records are there by reason as well: `dropped-records-total{reason=late}`.
+        """
+        dropped = self.dropped()
+        by_reason = {f"dropped-records-total{{reason={reason}}}": count for reason, count in sorted(dropped.items())}
+        return {"process-total": self._processed, "dropped-records-total": dropped.total(), **by_reason}
+
     def dropped(self) -> Counter[str]:
-        """Records that were not processed, by reason."""
+        """Records that were not processed, by reason (`DropReason`)."""
         return sum((task.dropped for task in self._tasks.values()), self._global.dropped)
 
     def close(self) -> None:
-        """Close the tasks. Idempotent."""
+        """Close the tasks and their processors; nothing can be piped any more. Idempotent."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         for task in self._tasks.values():
             task.close()
         self._global.close()
+
+    def _store_of(self, name: str, *kinds: StoreKind) -> Any:
+        store = self.get_state_store(name)
+        if self._kinds[name] not in kinds:
+            wanted = " or ".join(kind.value for kind in kinds)
+            message = f"Store {name} is a {self._kinds[name].value} store, not a {wanted} store"
+            raise InvalidStateStoreError(message)
+        return store
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            message = "The driver has been closed"
+            raise StreamsError(message)
 
     def _readers_of(self, topic: str) -> list[Task]:
         """The tasks that read a topic, by its name or by a pattern."""
@@ -243,6 +316,7 @@ class TopologyTestDriver:
         return self._readers[topic]
 
     def _pipe(self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> None:
+        self._check_open()
         if topic in self._global.topics:
             tp = TopicPartition(topic, 0)
             offset = self._global.positions().get(tp, 0)
@@ -256,10 +330,16 @@ class TopologyTestDriver:
             topic, record = self._topics.arrived.popleft()
             for task in self._readers_of(topic):
                 task.add_records(TopicPartition(topic, 0), [record])
-                task.process_all()
+                self._processed += task.process_all()
                 self._commit(task)
 
     def _commit(self, task: Task) -> None:
         commit = task.prepare_commit()
         ends = {tp: len(self._topics.logs[tp.topic]) for tp in commit.changelogs}
         task.post_commit(ends)
+
+
+def _settings(config: StreamsConfig | Mapping[str, Any] | None) -> StreamsConfig:
+    if config is None or isinstance(config, StreamsConfig):
+        return config or StreamsConfig()
+    return streams_config("TopologyTestDriver", "config", config, AT_LEAST_ONCE)

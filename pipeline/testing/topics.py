@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pipeline.errors import StreamsError
@@ -11,7 +12,6 @@ from pipeline.windows import millis
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from datetime import timedelta
 
     from pipeline.records import Headers, RawRecord
     from pipeline.serde.api import Serde
@@ -61,10 +61,32 @@ class TestInputTopic(Generic[K, V]):
         for record in records:
             self.pipe_input(record.key, record.value, timestamp=record.timestamp, headers=record.headers)
 
-    def pipe_key_value_list(self, pairs: Iterable[tuple[K | None, V | None]]) -> None:
-        """Write records one after the other, at the topic's time."""
-        for key, value in pairs:
-            self.pipe_input(key, value)
+    def pipe_key_value_list(
+        self,
+        pairs: Iterable[tuple[K | None, V | None]],
+        *,
+        start_ms: int | None = None,
+        advance: timedelta = timedelta(),
+    ) -> None:
+        """Write records one after the other.
+
+        Args:
+            pairs: Their keys and values.
+            start_ms: Event time of the first, ms; left out, all are written at the topic's time.
+            advance: How much later than the one before each is.
+        """
+        if start_ms is None:
+            for key, value in pairs:
+                self.pipe_input(key, value)
+            return
+        for number, (key, value) in enumerate(pairs):
+            self.pipe_input(key, value, timestamp=start_ms + number * millis(advance))
+
+    def pipe_value_list(
+        self, values: Iterable[V | None], *, start_ms: int | None = None, advance: timedelta = timedelta()
+    ) -> None:
+        """Write records without keys; arguments as for `pipe_key_value_list`."""
+        self.pipe_key_value_list(((None, value) for value in values), start_ms=start_ms, advance=advance)
 
     def advance_time(self, by: timedelta) -> None:
         """Advance the topic's time."""
@@ -117,6 +139,10 @@ class TestOutputTopic(Generic[K, V]):
     def read_records_to_list(self) -> list[Record[K | None, V | None]]:
         """All records not read yet."""
         return [self.read_record() for _ in range(self.queue_size())]
+
+    def read_values_to_list(self) -> list[V | None]:
+        """Values of all records not read yet."""
+        return [record.value for record in self.read_records_to_list()]
 
     def read_key_values_to_list(self) -> list[tuple[K | None, V | None]]:
         """Keys and values of all records not read yet."""

@@ -33,5 +33,5 @@ def test_a_module_loads_no_engine_it_does_not_need(module: str, allowed: tuple[s
 
 def test_the_public_surface_is_what_it_says() -> None:
     public = {name for name in vars(pipeline) if not name.startswith("_") and name[0].isupper()}
-    public |= {"session_windowed", "windowed"}
+    public |= {"dead_letter_queue_record", "session_windowed", "windowed"}
     assert sorted(pipeline.__all__) == sorted(public)

@@ -37,9 +37,14 @@ class Host(Protocol):
         ...
 
     def run(
-        self, build: Callable[[StreamsBuilder], Topology], inputs: Mapping[str, Any], *outputs: str, partitions: int = 1
+        self,
+        build: Callable[[StreamsBuilder], Topology],
+        inputs: Mapping[str, Any],
+        *outputs: str,
+        partitions: int = 1,
+        **streams: Any,
     ) -> dict[str, list[RawRecord]]:
-        """Records per output topic, partition by partition."""
+        """Records per output topic, partition by partition; `streams` are fields of `StreamsConfig`."""
         ...
 
 
@@ -56,8 +61,9 @@ class DriverHost:
         inputs: Mapping[str, Any],
         *outputs: str,
         partitions: int = 1,  # noqa: ARG002 - the driver has one
+        **streams: Any,
     ) -> dict[str, list[RawRecord]]:
-        with TopologyTestDriver(build(StreamsBuilder())) as driver:
+        with TopologyTestDriver(build(StreamsBuilder()), StreamsConfig(**streams)) as driver:
             for topic, records in inputs.items():
                 for key, value, timestamp in records:
                     driver._pipe(topic, key, value, timestamp, ())
@@ -92,11 +98,12 @@ class KafkaHost:
         inputs: Mapping[str, Any],
         *outputs: str,
         partitions: int = 1,
+        **streams: Any,
     ) -> dict[str, list[RawRecord]]:
         self.broker.create(partitions, *map(self.topic, [*inputs, *outputs]))
         for topic, records in inputs.items():
             self.broker.write(self.topic(topic), records)
-        self.process(self.application(build(StreamsBuilder())), build)
+        self.process(self.application(build(StreamsBuilder()), **streams), build)
         return {topic: self.broker.read(self.topic(topic)) for topic in outputs}
 
     def process(self, application: Application, build: Callable[[StreamsBuilder], Topology]) -> None:  # noqa: ARG002

@@ -61,7 +61,7 @@ def _golden(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> dict[str, Any
         "describe": describe,
         "internal_topics": internal_topics,
         "scenarios": [
-            {"cache": s["cache"], "records": s["records"], "topics": r["topics"], "stores": r["stores"]}
+            {"cache": s["cache"], "records": s["records"]} | {part: r[part] for part in ("topics", "stores", "dropped")}
             for s, r in pairs
         ],
     }

@@ -162,6 +162,18 @@ TOPICS: dict[str, dict[str, tuple[str, ...]]] = {
         "foreign_key_join_named": ("in", "other"),
         "foreign_key_left_join_then_count": ("in", "other"),
     },
+    "failures": {
+        "processing_fails": ("in",),
+        "processing_fails_after_a_repartition": ("in",),
+        "processing_fails_behind_a_cache": ("in",),
+        "a_processor_fails_at_other_times": ("in",),
+        "a_punctuation_fails": ("in",),
+        "decoding_fails": ("in",),
+        "decoding_fails_in_one_of_two": ("in", "other"),
+        "writing_fails": ("in",),
+        "negative_times_are_skipped": ("in",),
+        "negative_times_become_partition_time": ("in",),
+    },
 }
 """The topics that each topology reads, by group."""
 

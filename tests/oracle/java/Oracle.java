@@ -60,6 +60,7 @@ public final class Oracle {
         twins.putAll(Windows.twins());
         twins.putAll(Joins.twins());
         twins.putAll(Tables.twins());
+        twins.putAll(Failures.twins());
         Path state = Files.createTempDirectory("oracle");
         try (BufferedReader in = Files.newBufferedReader(Path.of(arguments[0]));
                 PrintWriter out = new PrintWriter(Files.newBufferedWriter(Path.of(arguments[1])))) {
@@ -114,6 +115,9 @@ public final class Oracle {
                     stores.set(store.getKey(), entries);
                 }
             }
+            result.put("dropped", driver.metrics().values().stream()
+                    .filter(metric -> "dropped-records-total".equals(metric.metricName().name()))
+                    .mapToLong(metric -> ((Double) metric.metricValue()).longValue()).sum());
             result.set("internal_topics", internalTopics(topology));
         }
         return result;
@@ -126,6 +130,9 @@ public final class Oracle {
         config.put(StreamsConfig.STATE_DIR_CONFIG, state.toString());
         config.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         config.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
+        if (Failures.twins().containsKey(scenario.get("topology").asText())) {
+            Failures.configure(config);
+        }
         config.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, scenario.get("cache").asBoolean() ? 10_000_000 : 0);
         // Without these, what is emitted when depends on the wall clock.
         config.put(StreamsConfig.InternalConfig.EMIT_INTERVAL_MS_KSTREAMS_WINDOWED_AGGREGATION, 0L);

@@ -1,0 +1,193 @@
+"""What a task does when a record cannot be read, processed or written: it asks the handlers, once per failure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pipeline.errors import (
+    BrokerError,
+    DeserializationError,
+    ProcessingError,
+    SerializationError,
+    StreamsError,
+    TaskError,
+)
+from pipeline.processor.drops import DropReason
+from pipeline.processor.handlers import ErrorHandlerContext, Response, Result
+from pipeline.records import ConsumerRecord, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.processor.handlers import ErrorHandlers, Handler, ProducerRecord
+    from pipeline.records import Headers, RawRecord, TaskId, TopicPartition
+    from pipeline.runtime.context import TaskContext
+
+    Forward = Callable[[Any, Any, int, Headers], None]
+    Send = Callable[[str, bytes | None, bytes | None, int, Headers, int | None], None]
+
+_NOT_THE_USERS = (TaskError, BrokerError)
+"""The host's to deal with: dropping a record because of these would lose it."""
+
+
+class Failures:
+    """Asks a task's handlers, sends their dead letters, and counts or raises what they decide.
+
+    Kafka Streams does this in `ProcessorNode.process`, `StreamTask.punctuate`, `RecordDeserializer` and `RecordCollectorImpl`.
+
+    Args:
+        handlers: Whom to ask.
+        context: The task's current record and counters.
+        task_id: The task.
+        send: Where dead letters go.
+    """
+
+    def __init__(self, handlers: ErrorHandlers, context: TaskContext, task_id: TaskId, send: Send) -> None:
+        """Nothing has failed yet."""
+        self._handlers = handlers
+        self._context = context
+        self._task_id = task_id
+        self._send = send
+        self._decided: Exception | None = None
+
+    @property
+    def needs_sources(self) -> bool:
+        """Whether anybody may want input records as they were read."""
+        chosen = self._handlers
+        return any(handler is not None for handler in (chosen.deserialization, chosen.processing, chosen.production))
+
+    def guarded(self, process: Forward, node: str) -> Forward:
+        """The same, but its failures are the handler's to decide; without a handler, the same function."""
+        if self._handlers.processing is None:
+            return process
+
+        def guard(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+            try:
+                process(key, value, timestamp, headers)
+            except _NOT_THE_USERS:
+                raise
+            except Exception as error:
+                if error is self._decided:  # a node below has failed, and its handler was asked
+                    raise
+                self._processing(node, (key, value, timestamp, headers), error)
+
+        return guard
+
+    def punctuate(self, punctuator: Callable[[int], None], now_ms: int, node: str) -> None:
+        """Call a punctuator.
+
+        Raises:
+            ProcessingError: If it fails, and the handler does not go on.
+        """
+        try:
+            punctuator(now_ms)
+        except _NOT_THE_USERS:
+            raise
+        except Exception as error:
+            if error is self._decided:
+                raise
+            if self._handlers.processing is None:
+                self._fail(f"Punctuation of {node}", error)
+            self._processing(node, None, error)
+
+    def undecodable(self, node: str, tp: TopicPartition, raw: RawRecord, error: Exception, message: str) -> None:
+        """A source cannot decode a record.
+
+        Raises:
+            DeserializationError: If the handler does not go on.
+        """
+        handler = self._handlers.deserialization
+        if handler is not None:
+            where = ErrorHandlerContext(
+                *tp, raw.offset, raw.headers, node, self._task_id, raw.timestamp, raw.key, raw.value
+            )
+            record = ConsumerRecord(raw.key, raw.value, raw.timestamp, raw.headers, *tp, raw.offset)
+            asked = "deserialization"
+            if self._goes_on(self._ask(handler, where, record, error, asked), DropReason.UNDECODABLE):
+                return
+        place: dict[str, str | int] = {
+            "task": str(self._task_id),
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "offset": raw.offset,
+        }
+        hint = "Set deserialization.exception.handler = continue to skip it."
+        raise DeserializationError(message, hint=hint, **place) from error
+
+    def unserializable(self, node: str, record: ProducerRecord, error: Exception, message: str) -> None:
+        """A sink cannot serialise a record.
+
+        Raises:
+            SerializationError: If the handler does not go on.
+        """
+        if not self._production_goes_on(node, record, error):
+            raise SerializationError(message) from error
+
+    def refused(self, node: str, record: ProducerRecord, error: BrokerError) -> None:
+        """The client has refused a record before it was sent.
+
+        Raises:
+            BrokerError: That error, if the handler does not go on.
+        """
+        if not self._production_goes_on(node, record, error):
+            raise error
+
+    def _processing(self, node: str, record: tuple[Any, Any, int, Headers] | None, error: Exception) -> None:
+        handler = self._handlers.processing
+        assert handler is not None, "only guarded nodes ask"  # noqa: S101 - see `guarded`
+        context = self._context
+        timestamp, headers = (context.timestamp, context.headers) if record is None else record[2:]
+        where = self._where(node, timestamp, headers)
+        given = None if record is None or timestamp < 0 else Record(*record)
+        if not self._goes_on(self._ask(handler, where, given, error, "processing"), DropReason.PROCESSING_FAILED):
+            self._fail("Processing" if record is not None else f"Punctuation of {node}", error)
+
+    def _production_goes_on(self, node: str, record: ProducerRecord, error: Exception) -> bool:
+        handler = self._handlers.production
+        if handler is None:
+            return False
+        where = self._where(node, record.timestamp, record.headers)
+        return self._goes_on(self._ask(handler, where, record, error, "production"), DropReason.PRODUCTION_FAILED)
+
+    def _where(self, node: str, timestamp: int, headers: Headers) -> ErrorHandlerContext:
+        context, source = self._context, self._context.source
+        key, value = (None, None) if source is None else (source.key, source.value)
+        return ErrorHandlerContext(
+            context.topic, context.partition, context.offset, headers, node, self._task_id, timestamp, key, value
+        )
+
+    def _ask(self, handler: Handler, where: ErrorHandlerContext, record: Any, error: Exception, asked: str) -> Response:
+        """The handler's answer; its dead letters are sent whatever it is."""
+        try:
+            response = handler(where, record, error)
+        except Exception as fatal:  # noqa: BLE001 - user code, too
+            self._give_up(f"Fatal user code error in {asked} error callback: {type(fatal).__name__}: {fatal}", fatal)
+        if not isinstance(response, Response):
+            self._give_up(f"The {asked} exception handler gave {response!r}, not a Response", error)
+        for letter in response.dead_letter_queue_records:
+            self._send(letter.topic, letter.key, letter.value, letter.timestamp, letter.headers, letter.partition)
+        return response
+
+    def _goes_on(self, response: Response, reason: DropReason) -> bool:
+        if response.result is Result.RESUME:
+            self._context.drop(reason)
+            return True
+        return False
+
+    def _give_up(self, message: str, cause: Exception) -> NoReturn:
+        self._decided = ProcessingError(message)
+        raise self._decided from cause
+
+    def _fail(self, what: str, error: Exception) -> NoReturn:
+        """Stop the task; nodes above do not ask again about it."""
+        if isinstance(error, StreamsError):
+            self._decided = error
+            raise error
+        self._decided = processing_error(what, error)
+        raise self._decided from error
+
+
+def processing_error(what: str, error: Exception) -> ProcessingError:
+    """User code's error as one of ours."""
+    message = f"{what} failed: {type(error).__name__}: {error}"
+    return ProcessingError(message, hint="Set processing.exception.handler = continue to skip such records.")

@@ -1,0 +1,96 @@
+"""What becomes of records that cannot be processed, on every host."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pipeline import (
+    JSON,
+    LONG,
+    STRING,
+    Consumed,
+    Grouped,
+    LogAndSkipOnInvalidTimestamp,
+    Materialized,
+    Produced,
+    StreamsBuilder,
+    Topology,
+)
+
+if TYPE_CHECKING:
+    from pipeline import ConsumerRecord
+    from pipeline.records import RawRecord
+
+
+def headers_of(letter: RawRecord) -> dict[str, str | None]:
+    return {name.removeprefix("__streams.errors."): text and text.decode() for name, text in letter.headers}
+
+
+def test_what_cannot_be_read_processed_or_written_goes_to_the_dead_letter_topic_and_the_rest_goes_on(
+    host: Any,
+) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        stream = builder.stream(host.topic("in"), Consumed(STRING, JSON))
+        halves = stream.map_values(lambda v: 12 // v if v != 3 else 1j)
+        halves.to(host.topic("out"), Produced(STRING, JSON))
+        return builder.build()
+
+    given = {"in": [(b"a", b"1", 1), (b"b", b"{", 2), (b"c", b"0", 3), (b"d", b"3", 4), (b"e", b"2", 5)]}
+    found = host.run(
+        build,
+        given,
+        "out",
+        "letters",
+        deserialization_exception_handler="continue",
+        processing_exception_handler="continue",
+        production_exception_handler="continue",
+        errors_dead_letter_queue_topic_name=host.topic("letters"),
+    )
+    assert [(r.key, r.value, r.timestamp) for r in found["out"]] == [(b"a", b"12", 1), (b"e", b"6", 5)]
+    letters = found["letters"]
+    assert [(r.key, r.value, r.timestamp) for r in letters] == [(b"b", b"{", 2), (b"c", b"0", 3), (b"d", b"3", 4)]
+    said = [headers_of(letter) for letter in letters]
+    assert [name["exception"] for name in said] == ["msgspec.DecodeError", "ZeroDivisionError", "TypeError"]
+    assert [(name["topic"], name["partition"], name["offset"]) for name in said] == [
+        (host.topic("in"), "0", "1"),
+        (host.topic("in"), "0", "2"),
+        (host.topic("in"), "0", "3"),
+    ]
+
+
+def test_an_update_that_a_cache_held_back_is_kept_as_the_record_it_came_from(host: Any) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        stream = builder.stream(host.topic("in"), Consumed(STRING, STRING))
+        counts = stream.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
+        inverse = counts.to_stream().map_values(lambda n: 6 // (n - 2))
+        inverse.to(host.topic("out"), Produced(STRING, LONG))
+        return builder.build()
+
+    given = {"in": [(b"a", b"first", 1), (b"b", b"only", 2), (b"a", b"second", 3)]}
+    found = host.run(
+        build,
+        given,
+        "out",
+        "letters",
+        processing_exception_handler="continue",
+        errors_dead_letter_queue_topic_name=host.topic("letters"),
+    )
+    assert [(r.key, r.value, r.timestamp) for r in found["letters"]] == [(b"a", b"second", 3)]
+    assert headers_of(found["letters"][0])["offset"] == "2"
+
+
+def test_records_without_a_valid_time_are_skipped_where_the_source_says_so(host: Any) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        def from_value(record: ConsumerRecord[str, int], _partition_time: int) -> int:
+            return record.value
+
+        consumed = Consumed(STRING, JSON, timestamp_extractor=from_value)
+        builder.stream(host.topic("in"), consumed).to(host.topic("out"), Produced(STRING, JSON))
+        skipping = Consumed(STRING, JSON, timestamp_extractor=LogAndSkipOnInvalidTimestamp())
+        builder.stream(host.topic("plain"), skipping).to(host.topic("plain-out"), Produced(STRING, JSON))
+        return builder.build()
+
+    given = {"in": [(b"a", b"7", 1), (b"b", b"-1", 2), (b"c", b"5", 3)], "plain": [(b"d", b"1", 4)]}
+    found = host.run(build, given, "out", "plain-out")
+    assert [(r.key, r.timestamp) for r in found["out"]] == [(b"a", 7), (b"c", 5)]
+    assert [(r.key, r.timestamp) for r in found["plain-out"]] == [(b"d", 4)]

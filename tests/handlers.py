@@ -1,0 +1,52 @@
+"""Handlers as users write them, to be named in settings as `tests.handlers:...`. What they were told is in `asked`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pipeline import Response, dead_letter_queue_record
+
+if TYPE_CHECKING:
+    from pipeline import ErrorHandlerContext
+
+asked: list[tuple[ErrorHandlerContext, Any, Exception]] = []
+
+
+def skip(context: ErrorHandlerContext, record: Any, exception: Exception) -> Response:
+    asked.append((context, record, exception))
+    return Response.resume()
+
+
+def stop(context: ErrorHandlerContext, record: Any, exception: Exception) -> Response:
+    asked.append((context, record, exception))
+    return Response.fail()
+
+
+def retry(context: ErrorHandlerContext, record: Any, exception: Exception) -> Response:
+    asked.append((context, record, exception))
+    return Response.retry()
+
+
+class SkipAndKeep:
+    """A class is instantiated."""
+
+    def __call__(self, context: ErrorHandlerContext, record: Any, exception: Exception) -> Response:
+        asked.append((context, record, exception))
+        return Response.resume(dead_letter_queue_records=[dead_letter_queue_record("kept", context, exception)])
+
+
+def broken(_context: ErrorHandlerContext, _record: Any, _exception: Exception) -> Response:
+    message = "handler"
+    raise RuntimeError(message)
+
+
+def silent(context: ErrorHandlerContext, record: Any, exception: Exception) -> None:
+    asked.append((context, record, exception))
+
+
+def one_later(record: Any, _partition_time: int) -> int:
+    """A timestamp extractor."""
+    return int(record.timestamp) + 1
+
+
+not_a_handler = 3

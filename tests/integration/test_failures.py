@@ -1,0 +1,115 @@
+"""Handlers and dead letters against a real broker: what a transaction makes of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline import STRING, Consumed, Produced, StreamsBuilder
+from pipeline.config import AT_LEAST_ONCE, EXACTLY_ONCE, AppConfig, StreamsConfig
+from pipeline.errors import BrokerError, ConfigError, ProcessingError, RefusedRecordError, TopicError
+from pipeline.hosting.application import Application
+from pipeline.worker.worker import Worker
+from tests import handlers
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.broker
+
+HUGE = 2_000_000
+"""More bytes than clients send unless told otherwise."""
+
+
+@pytest.fixture(params=[EXACTLY_ONCE, AT_LEAST_ONCE])
+def guarantee(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def application(
+    broker: Any, unique: str, state: Path, mapper: Any, guarantee: str = EXACTLY_ONCE, **streams: Any
+) -> Application:
+    """`in`, mapped, to `out`."""
+    builder = StreamsBuilder()
+    texts = builder.stream(f"{unique}.in", Consumed(STRING, STRING))
+    texts.map_values(mapper).to(f"{unique}.out", Produced(STRING, STRING))
+    settings = StreamsConfig(commit_interval_ms=100, **streams)
+    config = AppConfig(unique, "none:none", processing_guarantee=guarantee, streams=settings)
+    return Application(config, "v1", builder.build(), broker.kafka, state)
+
+
+def test_a_missing_dead_letter_topic_is_named_at_the_start(broker: Any, unique: str, tmp_path: Path) -> None:
+    broker.create(1, f"{unique}.in", f"{unique}.out")
+    chosen = application(broker, unique, tmp_path, str, errors_dead_letter_queue_topic_name=f"{unique}.letters")
+    with pytest.raises(TopicError, match=f"keeps failures in do not exist: {unique}.letters"):
+        Worker(chosen).run()
+
+
+def test_a_handler_that_cannot_be_imported_is_named_at_the_start(broker: Any, unique: str, tmp_path: Path) -> None:
+    broker.create(1, f"{unique}.in", f"{unique}.out")
+    chosen = application(broker, unique, tmp_path, str, processing_exception_handler="no.such.module:handler")
+    with pytest.raises(ConfigError, match=r"no\.such\.module"):
+        Worker(chosen).run()
+
+
+def test_a_record_that_is_too_large_for_the_client_is_skipped_exactly(
+    broker: Any, unique: str, tmp_path: Path, guarantee: str
+) -> None:
+    broker.create(1, f"{unique}.in", f"{unique}.out", f"{unique}.letters")
+    broker.write(f"{unique}.in", [(b"k", b"1", 1), (b"k", b"huge", 2), (b"k", b"3", 3)])
+    chosen = application(
+        broker,
+        unique,
+        tmp_path,
+        lambda v: "x" * HUGE if v == "huge" else v,
+        guarantee,
+        production_exception_handler="continue",
+        errors_dead_letter_queue_topic_name=f"{unique}.letters",
+    )
+    summary = Worker(chosen).run(until_caught_up=True)
+    assert summary.dropped == {"production-failed": 1}
+    assert [r.value for r in broker.read(f"{unique}.out")] == [b"1", b"3"]
+    assert [(r.key, r.value, r.timestamp) for r in broker.read(f"{unique}.letters")] == [(b"k", b"huge", 2)]
+
+
+def test_without_a_handler_a_record_that_is_too_large_stops_the_worker(
+    broker: Any, unique: str, tmp_path: Path, guarantee: str
+) -> None:
+    broker.create(1, f"{unique}.in", f"{unique}.out")
+    broker.write(f"{unique}.in", [(b"k", b"1", 1)])
+    chosen = application(broker, unique, tmp_path, lambda _: "x" * HUGE, guarantee)
+    with pytest.raises(RefusedRecordError, match=rf"(?s)Cannot write to {unique}\.out.*production\.exception\.handler"):
+        Worker(chosen).run(until_caught_up=True)
+
+
+def test_a_record_that_the_brokers_refuse_stops_the_worker_whatever_the_handler(
+    broker: Any, unique: str, tmp_path: Path, guarantee: str
+) -> None:
+    broker.create(1, f"{unique}.in")
+    broker.create(1, f"{unique}.out", config={"max.message.bytes": "1000"})
+    broker.write(f"{unique}.in", [(b"k", b"1", 1), (b"k", b"huge", 2), (b"k", b"3", 3)])
+    chosen = application(
+        broker,
+        unique,
+        tmp_path,
+        lambda v: "".join(map(str, range(5000))) if v == "huge" else v,
+        guarantee,
+        production_exception_handler="tests.handlers:skip",
+    )
+    handlers.asked.clear()
+    with pytest.raises(BrokerError, match=rf"(?s)Cannot write to {unique}\.out.*max\.message\.bytes"):
+        Worker(chosen).run(until_caught_up=True)
+    assert handlers.asked == []
+
+
+def test_a_letter_of_a_task_that_stops_is_aborted_with_its_transaction(
+    broker: Any, unique: str, tmp_path: Path
+) -> None:
+    broker.create(1, f"{unique}.in", f"{unique}.out", f"{unique}.letters")
+    broker.write(f"{unique}.in", [(b"k", b"x", 1)])
+    letters = f"{unique}.letters"
+    chosen = application(broker, unique, tmp_path, int, errors_dead_letter_queue_topic_name=letters)
+    with pytest.raises(ProcessingError, match="ValueError"):
+        Worker(chosen).run(until_caught_up=True)
+    assert broker.read(letters) == []

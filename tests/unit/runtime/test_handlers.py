@@ -1,0 +1,403 @@
+"""What becomes of records that cannot be read, processed or written (`ProcessingExceptionHandlerIntegrationTest`)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline import (
+    JSON,
+    LONG,
+    STRING,
+    BrokerError,
+    ConfigError,
+    Consumed,
+    DeserializationError,
+    Grouped,
+    Materialized,
+    ProcessingError,
+    Produced,
+    PunctuationType,
+    Record,
+    SerializationError,
+    StreamsBuilder,
+    TopicPartition,
+)
+from pipeline.errors import RefusedRecordError, TaskMigratedError
+from pipeline.processor.handlers import ErrorHandlers, LogAndContinue, ProducerRecord
+from pipeline.records import RawRecord, TaskId
+from pipeline.runtime.ports import Ports
+from pipeline.runtime.task import Task, TaskSpec
+from pipeline.state.memory import MemoryBackend
+from pipeline.testing import TopologyTestDriver
+from pipeline.testing.driver import MemoryTopics, MockClock
+from tests import handlers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline import ProcessorContext, Topology
+
+STRINGS = Consumed(STRING, STRING)
+TO_STRINGS = Produced(STRING, STRING)
+PROCESSING = "processing.exception.handler"
+READING = "deserialization.exception.handler"
+WRITING = "production.exception.handler"
+LETTERS = "errors.dead.letter.queue.topic.name"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_asked() -> None:
+    handlers.asked.clear()
+
+
+def fail_on_bad(value: str) -> str:
+    if value == "bad":
+        message = f"cannot take {value}"
+        raise ValueError(message)
+    return value
+
+
+def mapped() -> Topology:
+    """`in`, mapped by code that fails on "bad", to `out`."""
+    builder = StreamsBuilder()
+    builder.stream("in", STRINGS).map_values(lambda v: v + "").map_values(fail_on_bad).to("out", TO_STRINGS)
+    return builder.build()
+
+
+def run(topology: Topology, *values: bytes | None, **settings: str) -> TopologyTestDriver:
+    config = {name.replace("_", "."): value for name, value in settings.items()}
+    driver = TopologyTestDriver(topology, config)
+    for number, value in enumerate(values):
+        driver._pipe("in", b"k", value, number + 10, (("h", b"1"),))
+    return driver
+
+
+def values_of(driver: TopologyTestDriver, topic: str = "out") -> list[bytes | None]:
+    return [record.value for record in driver.read_raw(topic)]
+
+
+def test_without_a_handler_a_failure_stops_the_task_with_its_coordinates() -> None:
+    with pytest.raises(
+        ProcessingError, match=r"ValueError: cannot take bad .*task 0_0, topic in, partition 0, offset 1"
+    ):
+        run(mapped(), b"good", b"bad")
+
+
+def test_continue_drops_the_record_and_counts_it() -> None:
+    driver = run(mapped(), b"1", b"bad", b"2", processing_exception_handler="continue")
+    assert values_of(driver) == [b"1", b"2"]
+    assert driver.dropped() == {"processing-failed": 1}
+
+
+def test_a_handler_is_told_where_what_and_why() -> None:
+    driver = run(mapped(), b"1", b"bad", processing_exception_handler="tests.handlers:skip")
+    ((context, record, exception),) = handlers.asked
+    assert (context.topic, context.partition, context.offset, context.timestamp) == ("in", 0, 1, 11)
+    assert (context.processor_node_id, context.task_id) == ("KSTREAM-MAPVALUES-0000000002", TaskId(0, 0))
+    assert (context.headers, context.source_raw_key, context.source_raw_value) == ((("h", b"1"),), b"k", b"bad")
+    assert record == Record("k", "bad", 11, (("h", b"1"),))
+    assert isinstance(exception, ValueError)
+    assert driver.dropped() == {"processing-failed": 1}
+
+
+def test_a_handler_that_fails_is_asked_once_and_in_the_innermost_node() -> None:
+    with pytest.raises(ProcessingError, match="ValueError: cannot take bad"):
+        run(mapped(), b"bad", processing_exception_handler="tests.handlers:stop")
+    assert [context.processor_node_id for context, *_ in handlers.asked] == ["KSTREAM-MAPVALUES-0000000002"]
+
+
+def test_siblings_of_a_node_that_fails_still_get_the_record() -> None:
+    builder = StreamsBuilder()
+    source = builder.stream("in", STRINGS)
+    source.map_values(fail_on_bad).to("out", TO_STRINGS)
+    source.map_values(str.upper).to("out", TO_STRINGS)
+    driver = run(builder.build(), b"bad", processing_exception_handler="continue")
+    assert values_of(driver) == [b"BAD"]
+
+
+@pytest.mark.parametrize(("handler", "complaint"), [("broken", "Fatal user code error"), ("silent", "not a Response")])
+def test_a_handler_that_fails_itself_stops_the_task(handler: str, complaint: str) -> None:
+    with pytest.raises(ProcessingError, match=complaint):
+        run(mapped(), b"bad", processing_exception_handler=f"tests.handlers:{handler}")
+    assert len(handlers.asked) <= 1
+
+
+def test_retry_of_user_code_is_fail() -> None:
+    with pytest.raises(ProcessingError, match="cannot take bad"):
+        run(mapped(), b"bad", processing_exception_handler="tests.handlers:retry")
+
+
+@pytest.mark.parametrize(
+    ("handler", "complaint"),
+    [
+        ("Ignore", "or module:attribute"),
+        ("tests.handlers:missing", "no attribute 'missing'"),
+        ("no.such.module:x", "cannot be imported"),
+        ("tests.handlers:not_a_handler", "cannot be called as an exception handler"),
+    ],
+)
+def test_a_handler_that_is_none_is_refused_at_the_start(handler: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        run(mapped(), processing_exception_handler=handler)
+
+
+class Punctuating:
+    """Fails in its punctuation, or forwards what fails further down."""
+
+    def __init__(self, *, forwards: bool) -> None:
+        self._forwards = forwards
+
+    def init(self, context: ProcessorContext) -> None:
+        self._context = context
+        context.schedule(timedelta(seconds=1), PunctuationType.WALL_CLOCK_TIME, self._punctuate)
+
+    def process(self, record: Record[str, str]) -> None:
+        self._context.forward(record)
+
+    def _punctuate(self, now_ms: int) -> None:
+        if self._forwards:
+            self._context.forward(Record("k", "bad", now_ms))
+        else:
+            fail_on_bad("bad")
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def punctuating(*, forwards: bool) -> Topology:
+    builder = StreamsBuilder()
+    punctuated = builder.stream("in", STRINGS).process(lambda: Punctuating(forwards=forwards))
+    punctuated.map_values(fail_on_bad).to("out", TO_STRINGS)
+    return builder.build()
+
+
+def test_a_punctuation_that_fails_is_the_handlers_as_well_and_has_no_record() -> None:
+    driver = run(punctuating(forwards=False), b"1", processing_exception_handler="tests.handlers:skip")
+    driver.advance_wall_clock_time(timedelta(seconds=1))
+    driver.advance_wall_clock_time(timedelta(seconds=1))
+    (context, record, _), _again = handlers.asked
+    assert record is None
+    assert (context.topic, context.partition, context.offset, context.timestamp) == (None, -1, -1, 1000)
+    assert (context.processor_node_id, context.source_raw_value) == ("KSTREAM-PROCESSOR-0000000001", None)
+    assert driver.dropped() == {"processing-failed": 2}
+
+
+def test_what_fails_below_a_punctuation_is_asked_about_there() -> None:
+    driver = run(punctuating(forwards=True), processing_exception_handler="tests.handlers:stop")
+    with pytest.raises(ProcessingError, match=r"cannot take bad.*task 0_0"):
+        driver.advance_wall_clock_time(timedelta(seconds=1))
+    ((context, record, _),) = handlers.asked
+    assert (context.processor_node_id, record) == ("KSTREAM-MAPVALUES-0000000002", Record("k", "bad", 1000))
+
+
+def test_a_punctuation_that_fails_without_a_handler_names_its_node() -> None:
+    driver = run(punctuating(forwards=False))
+    with pytest.raises(ProcessingError, match=r"Punctuation of KSTREAM-PROCESSOR-0000000001 failed.*task 0_0"):
+        driver.advance_wall_clock_time(timedelta(seconds=1))
+
+
+def counting() -> Topology:
+    """Counts per key, cached; the code behind the count fails on 2."""
+
+    def no_two(count: int) -> int:
+        return 1 // (count - 2)
+
+    builder = StreamsBuilder()
+    grouped = builder.stream("in", STRINGS).group_by_key(Grouped(STRING, STRING))
+    grouped.count(Materialized("counts")).to_stream().map_values(no_two).to("out", Produced(STRING, LONG))
+    return builder.build()
+
+
+def test_what_a_cache_forwards_is_handled_with_the_record_it_came_from() -> None:
+    driver = run(counting(), b"a", b"b", b"c", processing_exception_handler="tests.handlers:skip")
+    ((context, record, _),) = handlers.asked
+    assert (context.topic, context.offset, context.source_raw_value) == ("in", 1, b"b")
+    assert record == Record("k", 2, 11, (("h", b"1"),))
+    assert driver.get_key_value_store("counts").get("k") == 3
+
+
+def test_what_a_cache_forwards_stops_the_task_without_a_handler() -> None:
+    with pytest.raises(ProcessingError, match=r"ZeroDivisionError.*task 0_0"):
+        run(counting(), b"a", b"b")
+
+
+def decoding() -> Topology:
+    builder = StreamsBuilder()
+    builder.stream("in", Consumed(STRING, JSON)).to("out", Produced(STRING, JSON))
+    return builder.build()
+
+
+def test_an_undecodable_record_is_the_handlers() -> None:
+    driver = run(decoding(), b"1", b"{", b"2", deserialization_exception_handler="tests.handlers:skip")
+    ((context, record, _),) = handlers.asked
+    assert (context.processor_node_id, context.offset, context.timestamp) == ("KSTREAM-SOURCE-0000000000", 1, 11)
+    assert (record.topic, record.offset, record.key, record.value) == ("in", 1, b"k", b"{")
+    assert values_of(driver) == [b"1", b"2"]
+    assert driver.dropped() == {"undecodable": 1}
+
+
+def test_an_undecodable_record_stops_the_task_if_the_handler_says_so() -> None:
+    with pytest.raises(DeserializationError, match=r"cannot be decoded.*topic in, partition 0, offset 0"):
+        run(decoding(), b"{", deserialization_exception_handler="tests.handlers:stop")
+
+
+def test_an_undecodable_record_of_a_global_table_is_the_handlers_but_sends_no_letter() -> None:
+    builder = StreamsBuilder()
+    builder.global_table("in", Consumed(STRING, JSON), Materialized("rows"))
+    settings = {"deserialization_exception_handler": "continue", "errors_dead_letter_queue_topic_name": "letters"}
+    driver = run(builder.build(), b"{", b"1", **settings)
+    assert driver.dropped() == {"undecodable": 1}
+    assert driver.get_key_value_store("rows").get("k") == 1
+    assert driver.produced_topic_names() == set()
+
+
+def writing() -> Topology:
+    builder = StreamsBuilder()
+    as_json = builder.stream("in", STRINGS).map_values(lambda v: 1j if v == "bad" else v)
+    as_json.to("out", Produced(STRING, JSON))
+    return builder.build()
+
+
+def test_what_a_sink_cannot_serialise_is_the_production_handlers() -> None:
+    driver = run(writing(), b"1", b"bad", b"2", production_exception_handler="tests.handlers:skip")
+    ((context, record, _),) = handlers.asked
+    assert (context.processor_node_id, context.offset, context.source_raw_value) == (
+        "KSTREAM-SINK-0000000002",
+        1,
+        b"bad",
+    )
+    assert record == ProducerRecord("out", "k", 1j, 11, (("h", b"1"),))
+    assert values_of(driver) == [b'"1"', b'"2"']
+    assert driver.dropped() == {"production-failed": 1}
+
+
+def test_what_the_production_handler_does_not_skip_is_a_failure_of_the_node_above() -> None:
+    settings = {
+        "production_exception_handler": "tests.handlers:retry",
+        "processing_exception_handler": "tests.handlers:skip",
+    }
+    driver = run(writing(), b"bad", **settings)
+    assert [context.processor_node_id for context, *_ in handlers.asked] == [
+        "KSTREAM-SINK-0000000002",
+        "KSTREAM-MAPVALUES-0000000001",
+    ]
+    assert driver.dropped() == {"processing-failed": 1}
+
+
+def test_without_handlers_the_sink_is_named() -> None:
+    with pytest.raises(SerializationError, match="Sink KSTREAM-SINK-0000000002 cannot write"):
+        run(writing(), b"bad")
+
+
+class Refusing(MemoryTopics):
+    """A collector that refuses records of one topic."""
+
+    error: Exception = RefusedRecordError("too large")
+
+    def send(self, topic: str, *rest: Any) -> None:
+        if topic == "out":
+            raise self.error
+        super().send(topic, *rest)
+
+
+def task_that_cannot_write(error: Exception, **chosen: Any) -> tuple[Task, Refusing]:
+    topics = Refusing()
+    topics.error = error
+    (sub,) = mapped().sub_topologies()
+    spec = TaskSpec(TaskId(0, 0), sub, "app", (TopicPartition("in", 0),), handlers=ErrorHandlers(**chosen))
+    task = Task(spec, Ports(topics, MemoryBackend(), MockClock()))
+    task.start({})
+    task.add_records(TopicPartition("in", 0), [RawRecord(b"k", b"v", 1, 0)])
+    return task, topics
+
+
+def test_a_record_the_client_refuses_is_the_production_handlers() -> None:
+    task, topics = task_that_cannot_write(RefusedRecordError("too large"), production=LogAndContinue("letters"))
+    task.process_all()
+    (letter,) = topics.logs["letters"]
+    assert (letter.key, letter.value, dict(letter.headers)["__streams.errors.message"]) == (b"k", b"v", b"too large")
+    assert task.dropped == {"production-failed": 1}
+
+
+@pytest.mark.parametrize("error", [BrokerError("gone"), TaskMigratedError("fenced"), RefusedRecordError("too large")])
+def test_what_the_host_must_deal_with_is_never_given_to_the_processing_handler(error: Exception) -> None:
+    task, _ = task_that_cannot_write(error, processing=handlers.skip)
+    with pytest.raises(type(error)):
+        task.process_all()
+    assert handlers.asked == []
+
+
+HEADERS = [
+    "h",
+    "__streams.errors.exception",
+    "__streams.errors.message",
+    "__streams.errors.stacktrace",
+    "__streams.errors.topic",
+    "__streams.errors.partition",
+    "__streams.errors.offset",
+]
+
+
+@pytest.mark.parametrize(
+    ("topology", "handler", "bad"),
+    [(mapped, PROCESSING, b"bad"), (decoding, READING, b"{"), (writing, WRITING, b"bad")],
+)
+def test_a_dead_letter_is_the_input_record_with_kafka_streams_headers(
+    topology: Callable[[], Topology], handler: str, bad: bytes
+) -> None:
+    driver = run(topology(), b"1", bad, **{handler.replace(".", "_"): "continue", LETTERS.replace(".", "_"): "letters"})
+    (letter,) = driver.read_raw("letters")
+    assert (letter.key, letter.value, letter.timestamp) == (b"k", bad, 11)
+    assert [name for name, _ in letter.headers] == HEADERS
+    texts = dict(letter.headers)
+    assert texts["__streams.errors.topic"] == b"in"
+    assert texts["__streams.errors.partition"] == b"0"
+    assert texts["__streams.errors.offset"] == b"1"
+    assert b"Traceback (most recent call last)" in (texts["__streams.errors.stacktrace"] or b"")
+
+
+def test_a_dead_letter_says_what_failed() -> None:
+    settings = {"processing_exception_handler": "continue", "errors_dead_letter_queue_topic_name": "letters"}
+    (letter,) = run(mapped(), b"bad", **settings).read_raw("letters")
+    assert dict(letter.headers)["__streams.errors.exception"] == b"ValueError"
+    assert dict(letter.headers)["__streams.errors.message"] == b"cannot take bad"
+
+
+def test_a_punctuations_dead_letter_has_no_record_and_no_topic() -> None:
+    settings = {"processing_exception_handler": "continue", "errors_dead_letter_queue_topic_name": "letters"}
+    driver = run(punctuating(forwards=False), **settings)
+    driver.advance_wall_clock_time(timedelta(seconds=1))
+    (letter,) = driver.read_raw("letters")
+    assert (letter.key, letter.value, letter.timestamp) == (None, None, 1000)
+    assert dict(letter.headers)["__streams.errors.topic"] is None
+    assert dict(letter.headers)["__streams.errors.offset"] == b"-1"
+
+
+def test_with_a_dead_letter_topic_fail_keeps_the_record_before_it_stops() -> None:
+    driver = TopologyTestDriver(mapped(), {LETTERS: "letters"})
+    with pytest.raises(ProcessingError, match="cannot take bad"):
+        driver.input_topic("in", STRING, STRING).pipe_input("k", "bad")
+    assert values_of(driver, "letters") == [b"bad"]
+
+
+def test_a_users_handler_sends_what_letters_it_likes() -> None:
+    driver = run(mapped(), b"bad", processing_exception_handler="tests.handlers:SkipAndKeep")
+    assert values_of(driver, "kept") == [b"bad"]
+
+
+def test_an_input_of_nothing_but_undecodable_records_is_committed() -> None:
+    (sub,) = decoding().sub_topologies()
+    tp = TopicPartition("in", 0)
+    topics = MemoryTopics()
+    chosen = ErrorHandlers(deserialization=LogAndContinue("letters"))
+    task = Task(TaskSpec(TaskId(0, 0), sub, "app", (tp,), handlers=chosen), Ports(topics, MemoryBackend(), MockClock()))
+    task.start({})
+    task.add_records(tp, [RawRecord(b"k", b"{", 1, 0), RawRecord(b"k", b"{", 2, 1)])
+    assert task.process(10) == 0
+    assert task.needs_commit
+    assert task.prepare_commit().offsets[tp][0] == 2
+    task.post_commit({})
+    assert not task.needs_commit

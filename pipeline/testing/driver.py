@@ -93,10 +93,18 @@ class TopologyTestDriver:
     caches never hold anything back - and feeds what went to internal topics back in, until nothing is left. The wall
     clock stands still unless it is advanced.
 
+    >>> from pipeline import STRING, Consumed, Produced, StreamsBuilder
+    >>> builder = StreamsBuilder()
+    >>> builder.stream("in", Consumed(STRING, STRING)).map_values(str.upper).to("out", Produced(STRING, STRING))
+    >>> with TopologyTestDriver(builder.build()) as driver:
+    ...     driver.input_topic("in", STRING, STRING).pipe_input("a", "b", timestamp=5)
+    ...     driver.output_topic("out", STRING, STRING).read_record()
+    Record(key='a', value='B', timestamp=5, headers=())
+
     Args:
         topology: What to run.
         application_id: Prefix of internal topics.
-        initial_wall_clock_time_ms: Where the wall clock starts.
+        initial_wall_clock_time_ms: Where the wall clock starts, ms since the epoch.
         skips_undecodable: `deserialization.exception.handler` is `continue`.
         skips_failures: `processing.exception.handler` is `continue`.
 

@@ -45,8 +45,11 @@ class TestInputTopic(Generic[K, V]):
         Args:
             key: Key, or None.
             value: Value, or None.
-            timestamp: Event time, ms; the topic's time if left out.
+            timestamp: Event time, ms since the epoch; the topic's time if left out.
             headers: Headers.
+
+        Raises:
+            RecordError: If it, or a record that follows from it, cannot be handled, and the driver is not to skip such records.
         """
         at = timestamp
         if at is None:
@@ -57,12 +60,12 @@ class TestInputTopic(Generic[K, V]):
         self._pipe(self.topic, raw_key, raw_value, at, headers)
 
     def pipe_record_list(self, records: Iterable[Record[K, V]]) -> None:
-        """Write records one after the other."""
+        """Write records one after the other. Errors are those of `pipe_input`."""
         for record in records:
             self.pipe_input(record.key, record.value, timestamp=record.timestamp, headers=record.headers)
 
     def pipe_key_value_list(self, pairs: Iterable[tuple[K | None, V | None]]) -> None:
-        """Write records one after the other, at the topic's time."""
+        """Write records one after the other, at the topic's time. Errors are those of `pipe_input`."""
         for key, value in pairs:
             self.pipe_input(key, value)
 

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 
 class StreamsError(Exception):
-    """Root of the tree.
+    """Root of the tree (`org.apache.kafka.streams.errors.StreamsException`).
 
     Args:
         message: What happened, with the names in it.
@@ -48,11 +48,11 @@ class StreamsError(Exception):
 
 
 class TopologyError(StreamsError):
-    """A topology that cannot be built. The author of the topology must act."""
+    """A topology that cannot be built (`org.apache.kafka.streams.errors.TopologyException`). Its author must act."""
 
 
 class ConfigError(StreamsError):
-    """Configuration that cannot be used. Raised before anything has started."""
+    """Configuration that cannot be used (Kafka's `ConfigException`). Raised before anything has started."""
 
 
 class UnsupportedByHostError(StreamsError):
@@ -97,7 +97,10 @@ class StateError(StreamsError):
 
 
 class InvalidStateStoreError(StateError):
-    """The store does not exist, is not connected to the caller, or is closed."""
+    """The store does not exist, is not connected to the caller, or is closed.
+
+    Kafka Streams' `InvalidStateStoreException`.
+    """
 
 
 class CorruptStateError(StateError):
@@ -109,11 +112,17 @@ class TaskError(StreamsError):
 
 
 class TaskMigratedError(TaskError):
-    """Another owner has fenced this task. The one who sees this must drop the task and write nothing more."""
+    """Another owner has fenced this task. The one who sees this must drop the task and write nothing more.
+
+    Kafka Streams' `TaskMigratedException`.
+    """
 
 
 class TaskCorruptedError(TaskError):
-    """Local state does not fit the log. The task must be wiped and restored from its changelogs."""
+    """Local state does not fit the log. The task must be wiped and restored from its changelogs.
+
+    Kafka Streams' `TaskCorruptedException`.
+    """
 
 
 class UnknownOutcomeError(TaskError):

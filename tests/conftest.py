@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import uuid
 from dataclasses import dataclass
@@ -65,12 +66,16 @@ class Broker:
 
 
 def free_port() -> int:
-    """A port that is free, with the next one free as well."""
+    """A port that is free, with the next one free as well.
+
+    Below the range out of which the kernel takes ports for outgoing connections: a client that calls a port where nobody
+    listens any more could be given the same port as its own, and would then be talking to itself.
+    """
     while True:
+        port = random.randrange(20_000, 32_000)
         with socket.socket() as one, socket.socket() as two:
-            one.bind(("127.0.0.1", 0))
-            port = int(one.getsockname()[1])
             try:
+                one.bind(("127.0.0.1", port))
                 two.bind(("127.0.0.1", port + 1))
             except OSError:
                 continue

@@ -423,8 +423,8 @@ class KStream(Generic[K, V]):
     ) -> KStream[K, V2]:
         """The same, but records of this stream without a match are joined with None.
 
-        With another stream that is known only when the record's window, and the grace, are over in stream time. Arguments and
-        errors are those of `join`.
+        With another stream that is known only when the record's window, and the grace, are over in stream time. A null key has
+        no match (KIP-962). Arguments and errors are those of `join`.
         """
         arguments = JoinArguments(windows, key, joined, named)
         return self._join(JoinKind.LEFT, other, joiner, arguments)

@@ -99,12 +99,20 @@ class TopologyTestDriver:
     caches never hold anything back - and feeds what went to internal topics back in, until nothing is left. The wall
     clock stands still unless it is advanced.
 
+    >>> from pipeline import STRING, Consumed, Produced, StreamsBuilder
+    >>> builder = StreamsBuilder()
+    >>> builder.stream("in", Consumed(STRING, STRING)).map_values(str.upper).to("out", Produced(STRING, STRING))
+    >>> with TopologyTestDriver(builder.build()) as driver:
+    ...     driver.input_topic("in", STRING, STRING).pipe_input("a", "b", timestamp=5)
+    ...     driver.output_topic("out", STRING, STRING).read_record()
+    Record(key='a', value='B', timestamp=5, headers=())
+
     Args:
         topology: What to run.
         config: Settings, also under Kafka Streams' dotted names. Those count that decide what a topology gives: handlers, the
             dead letter topic, the timestamp extractor, and whether stores cache at all (`statestore.cache.max.bytes`).
         application_id: Prefix of internal topics.
-        initial_wall_clock_time_ms: Where the wall clock starts.
+        initial_wall_clock_time_ms: Where the wall clock starts, ms since the epoch.
 
     Raises:
         TopologyError: If the topology cannot run.

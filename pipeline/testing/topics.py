@@ -45,8 +45,11 @@ class TestInputTopic(Generic[K, V]):
         Args:
             key: Key, or None.
             value: Value, or None.
-            timestamp: Event time, ms; the topic's time if left out.
+            timestamp: Event time, ms since the epoch; the topic's time if left out.
             headers: Headers.
+
+        Raises:
+            RecordError: If it, or a record that follows from it, cannot be handled, and the driver is not to skip such records.
         """
         at = timestamp
         if at is None:
@@ -57,7 +60,7 @@ class TestInputTopic(Generic[K, V]):
         self._pipe(self.topic, raw_key, raw_value, at, headers)
 
     def pipe_record_list(self, records: Iterable[Record[K, V]]) -> None:
-        """Write records one after the other."""
+        """Write records one after the other. Errors are those of `pipe_input`."""
         for record in records:
             self.pipe_input(record.key, record.value, timestamp=record.timestamp, headers=record.headers)
 

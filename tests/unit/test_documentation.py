@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+import typer
+from typer.core import TyperGroup
 
 import pipeline
 import pipeline.errors
 import pipeline.testing
-from pipeline.config import AppConfig, StreamsConfig
+from pipeline.cli.main import app
+from pipeline.config import AppConfig, ProjectConfig, StreamsConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +28,9 @@ PREFIXES = {"client_tag", "consumer", "producer", "topic"}
 """Settings that are prefixes of others."""
 
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FILE = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_COMMAND = re.compile(r"^millrace (.+?)(?:  +#.*)?$|`millrace ([-a-z][^`]*)`", re.MULTILINE)
+_PLACEHOLDER = re.compile(r" [A-Z]+\b|\[|…")
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)(#[^)]*)?\)")
 _FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
 
@@ -84,6 +90,33 @@ def test_the_examples_of_a_page_do_what_it_says(page: Path, monkeypatch: pytest.
     names: dict[str, Any] = {"__name__": page.stem}
     for block in blocks(page):
         run(page, block, names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_commands_of_a_page_can_be_parsed(page: Path) -> None:
+    for found in _COMMAND.finditer(page.read_text()):
+        words = (found[1] or found[2]).split()
+        if not _PLACEHOLDER.search(found[0]) and len(words) > 1:
+            parse(words)
+
+
+def parse(words: list[str]) -> None:
+    """Let the command line read the words, and do nothing; raises what it would complain about."""
+    command: Any = typer.main.get_command(app)
+    context = None
+    while isinstance(command, TyperGroup):
+        context = command.make_context(command.name, list(words), parent=context)
+        _, command, words = command.resolve_command(context, [*context._protected_args, *context.args])
+    command.make_context(command.name, list(words), parent=context)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/configuration.md"])
+def test_the_configuration_that_a_page_shows_can_be_loaded(page: str, tmp_path: Path) -> None:
+    shown = next(found[1] for found in _FILE.finditer((ROOT / page).read_text()))
+    path = tmp_path / "streams.toml"
+    path.write_text(shown)
+    project = ProjectConfig.load(path, {"KAFKA_PASSWORD": "secret"})
+    assert list(project.apps) == ["clicks"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

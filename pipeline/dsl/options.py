@@ -49,8 +49,9 @@ class Consumed(Generic[K, V]):
     Args:
         key_serde: How keys are read.
         value_serde: How values are read.
-        timestamp_extractor: `(record, partition_time_ms) -> event_time_ms`; left out, the record's own timestamp. A
-            negative result stops the task, as Kafka Streams' `FailOnInvalidTimestamp` does.
+        timestamp_extractor: `(record, partition_time_ms) -> event_time_ms`, ready-made or the user's; a record whose time is
+            negative is dropped. Left out, `default.timestamp.extractor` decides: as a rule the record's own timestamp, and a
+            negative one stops the task.
         offset_reset_policy: Where to start without committed offsets.
         name: Name of the source node.
 

@@ -33,8 +33,8 @@ class SourceNode:
         topics: Topics it reads; repartition topics without the application's prefix. With a pattern, those that were found.
         key_serde: How keys are read.
         value_serde: How values are read.
-        timestamp_extractor: `(record, partition_time_ms) -> event_time_ms`; None takes the record's own. A negative
-            result means invalid.
+        timestamp_extractor: `(record, partition_time_ms) -> event_time_ms`; None leaves it to
+            `default.timestamp.extractor`. A record with a negative result is dropped.
         reset: Where to start without committed offsets.
         pattern: Reads all topics whose whole name it matches, as hosts find them when they start.
     """

@@ -27,6 +27,10 @@ v2 = "m:build_v2"
 "max.task.idle.ms" = -1
 "deserialization.exception.handler" = "LogAndContinueExceptionHandler"
 "consumer.fetch.min.bytes" = 5
+"processing.exception.handler" = "my.handlers:Skip"
+"production.exception.handler" = "DefaultProductionExceptionHandler"
+"errors.dead.letter.queue.topic.name" = "letters"
+"default.timestamp.extractor" = "LogAndSkipOnInvalidTimestamp"
 """
 
 
@@ -47,6 +51,10 @@ def test_a_project_is_read_with_kafka_streams_names_and_defaults(tmp_path: Path)
     assert app.streams.commit_interval_ms == 100
     assert app.streams.deserialization_exception_handler == "continue"
     assert app.streams.consumer == {"fetch.min.bytes": "5"}
+    assert app.streams.processing_exception_handler == "my.handlers:Skip"
+    assert app.streams.production_exception_handler == "fail"
+    assert app.streams.errors_dead_letter_queue_topic_name == "letters"
+    assert app.streams.default_timestamp_extractor == "LogAndSkipOnInvalidTimestamp"
 
 
 @pytest.mark.parametrize(
@@ -58,6 +66,9 @@ def test_a_project_is_read_with_kafka_streams_names_and_defaults(tmp_path: Path)
         (("= -1", "= -2"), "at least -1"),
         (("${SECRET}", "${MISSING}"), "environment variable MISSING"),
         (("LogAndContinueExceptionHandler", "Ignore"), "Allowed: fail, continue"),
+        (("my.handlers:Skip", "my.handlers.Skip"), "or module:attribute"),
+        (("LogAndSkipOnInvalidTimestamp", "LogAndSkip"), "Allowed: FailOnInvalidTimestamp"),
+        (('= "letters"', "= 3"), "errors.dead.letter.queue.topic.name is 3, not a str"),
         (('version = "v1"', 'processing_guarantee = "twice"'), "Allowed: exactly_once, at_least_once"),
         (('"h:1"', '"h:1'), "is not TOML"),
         (('"bootstrap.servers" = "h:1"', ""), "needs .bootstrap.servers"),

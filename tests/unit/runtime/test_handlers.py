@@ -22,6 +22,7 @@ from pipeline import (
     PunctuationType,
     Record,
     SerializationError,
+    Stores,
     StreamsBuilder,
     TopicPartition,
 )
@@ -401,3 +402,39 @@ def test_an_input_of_nothing_but_undecodable_records_is_committed() -> None:
     assert task.prepare_commit().offsets[tp][0] == 2
     task.post_commit({})
     assert not task.needs_commit
+
+
+def test_a_dead_letter_has_its_key_and_value_although_a_sink_beside_has_written_the_record() -> None:
+    """Kafka Streams has forgotten them by then (DIFFERENCES.md)."""
+    builder = StreamsBuilder()
+    stream = builder.stream("in", STRINGS)
+    stream.to("out", TO_STRINGS)
+    stream.map_values(fail_on_bad).to("second", TO_STRINGS)
+    settings = {"processing_exception_handler": "continue", "errors_dead_letter_queue_topic_name": "letters"}
+    (letter,) = run(builder.build(), b"bad", **settings).read_raw("letters")
+    assert (letter.key, letter.value) == (b"k", b"bad")
+
+
+class Remembering:
+    """Puts every record into a window store, at its own time."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self._store = context.get_state_store("windows")
+
+    def process(self, record: Record[str, str]) -> None:
+        self._store.put(record.key, record.value, record.timestamp)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def test_what_a_store_has_let_go_of_already_counts_as_dropped() -> None:
+    hour = timedelta(hours=1)
+    builder = StreamsBuilder()
+    builder.add_state_store(Stores.window_store("windows", STRING, STRING, retention=hour, window_size=hour))
+    builder.stream("in", STRINGS).process(Remembering, "windows")
+    with TopologyTestDriver(builder.build()) as driver:
+        source = driver.input_topic("in", STRING, STRING)
+        source.pipe_key_value_list([("k", "old"), ("k", "new")], start_ms=0, advance=2 * hour)
+        source.pipe_input("k", "expired", timestamp=1)
+        assert driver.dropped() == {"expired-window": 1}

@@ -1,0 +1,64 @@
+"""Punctuations by the wall clock, in a worker."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline import STRING, Consumed, Produced, PunctuationType, Record, StreamsBuilder
+from pipeline.config import AppConfig, StreamsConfig
+from pipeline.hosting.application import Application
+from pipeline.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pipeline import Cancellable, ProcessorContext
+
+pytestmark = pytest.mark.broker
+
+INTERVAL = timedelta(milliseconds=1)
+
+
+class Ticking:
+    """Forwards one record and fails in its first punctuation by the wall clock, then never again."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self._context = context
+        self._ticks: Cancellable = context.schedule(INTERVAL, PunctuationType.WALL_CLOCK_TIME, self._tick)
+
+    def process(self, record: Record[str, str]) -> None:
+        """Records are not forwarded."""
+
+    def _tick(self, now_ms: int) -> None:
+        self._ticks.cancel()
+        self._context.forward(Record("tick", str(now_ms), now_ms))
+        message = "after the tick"
+        raise RuntimeError(message)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def test_a_worker_punctuates_commits_what_that_forwards_and_asks_the_handler_about_what_fails(
+    broker: Any, unique: str, tmp_path: Path
+) -> None:
+    builder = StreamsBuilder()
+    ticks = builder.stream(f"{unique}.in", Consumed(STRING, STRING)).process(Ticking)
+    ticks.to(f"{unique}.out", Produced(STRING, STRING))
+    streams = StreamsConfig(
+        commit_interval_ms=100,
+        processing_exception_handler="continue",
+        errors_dead_letter_queue_topic_name=f"{unique}.letters",
+    )
+    config = AppConfig(unique, "none:none", streams=streams)
+    broker.create(1, f"{unique}.in", f"{unique}.out", f"{unique}.letters")
+    application = Application(config, "v1", builder.build(), broker.kafka, tmp_path)
+    summary = Worker(application).run(until_caught_up=True)
+    assert summary.dropped == {"processing-failed": 1}
+    (tick,) = broker.read(f"{unique}.out")
+    assert (tick.key, tick.value) == (b"tick", str(tick.timestamp).encode())
+    (letter,) = broker.read(f"{unique}.letters")
+    assert (letter.key, letter.value, letter.timestamp) == (None, None, tick.timestamp)

@@ -1,0 +1,232 @@
+"""`TopologyTestDriver` and its topics (`TopologyTestDriverTest`, `TestTopicsTest`)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline import (
+    LONG,
+    STRING,
+    ConfigError,
+    Consumed,
+    Grouped,
+    Materialized,
+    Processor,
+    Produced,
+    Record,
+    SessionWindows,
+    StateError,
+    Stores,
+    StreamsBuilder,
+    StreamsError,
+    TimeWindows,
+    ValueAndTimestamp,
+    Window,
+    Windowed,
+)
+from pipeline.config import StreamsConfig
+from pipeline.testing import TopologyTestDriver
+
+if TYPE_CHECKING:
+    from pipeline import ProcessorContext, Topology
+
+STRINGS = Consumed(STRING, STRING)
+TEXT = Produced(STRING, STRING)
+SECOND = timedelta(seconds=1)
+
+
+def copying() -> Topology:
+    builder = StreamsBuilder()
+    builder.stream("in", STRINGS).to("out", TEXT)
+    return builder.build()
+
+
+def copied(driver: TopologyTestDriver) -> list[tuple[str | None, str | None, int]]:
+    records = driver.output_topic("out", STRING, STRING).read_records_to_list()
+    return [(record.key, record.value, record.timestamp) for record in records]
+
+
+def test_values_and_pairs_are_written_from_a_start_in_steps() -> None:
+    with TopologyTestDriver(copying()) as driver:
+        source = driver.input_topic("in", STRING, STRING)
+        source.pipe_value_list(["a", None], start_ms=100, advance=SECOND)
+        source.pipe_key_value_list([("k", "b"), ("l", "c")], start_ms=7, advance=timedelta(milliseconds=2))
+        assert copied(driver) == [(None, "a", 100), (None, None, 1100), ("k", "b", 7), ("l", "c", 9)]
+
+
+def test_without_a_start_the_topics_own_time_counts_and_advances() -> None:
+    with TopologyTestDriver(copying()) as driver:
+        source = driver.input_topic("in", STRING, STRING, start_ms=10, auto_advance=timedelta(milliseconds=5))
+        source.pipe_value_list(["a", "b"])
+        source.advance_time(timedelta(milliseconds=100))
+        source.pipe_key_value_list([("k", "c")])
+        source.pipe_input("k", "d", timestamp=3)
+        assert copied(driver) == [(None, "a", 10), (None, "b", 15), ("k", "c", 120), ("k", "d", 3)]
+
+
+def test_records_are_read_with_their_headers_and_in_many_ways() -> None:
+    with TopologyTestDriver(copying()) as driver:
+        source = driver.input_topic("in", STRING, STRING)
+        out = driver.output_topic("out", STRING, STRING)
+        source.pipe_record_list([Record("k", "a", 1, (("h", b"x"),)), Record("k", "b", 2)])
+        assert out.read_record().headers == (("h", b"x"),)
+        assert out.read_key_value() == ("k", "b")
+        source.pipe_value_list(["c", "d"], start_ms=3)
+        assert (out.queue_size(), out.read_values_to_list(), out.is_empty()) == (2, ["c", "d"], True)
+        with pytest.raises(StreamsError, match="no more records"):
+            out.read_value()
+
+
+def stores() -> Topology:
+    builder = StreamsBuilder()
+    grouped = builder.stream("in", STRINGS).group_by_key(Grouped(STRING, STRING))
+    grouped.count(Materialized("counts"))
+    grouped.windowed_by(TimeWindows.of_size_with_no_grace(SECOND)).count(Materialized("windows"))
+    grouped.windowed_by(SessionWindows.of_inactivity_gap_with_no_grace(SECOND)).count(Materialized("sessions"))
+    builder.add_state_store(Stores.key_value_store("plain", STRING, LONG))
+    builder.stream("other", STRINGS).process(Putting, "plain")
+    builder.global_table("global", STRINGS, Materialized("rows"))
+    return builder.build()
+
+
+class Putting(Processor[str, str]):
+    def init(self, context: ProcessorContext) -> None:
+        self.store = context.get_state_store("plain")
+
+    def process(self, record: Record[str, str]) -> None:
+        self.store.put(record.key, len(record.value))
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def test_stores_are_asked_for_by_their_kind() -> None:
+    with TopologyTestDriver(stores()) as driver:
+        driver.input_topic("in", STRING, STRING).pipe_input("k", "v", timestamp=1500)
+        driver.input_topic("other", STRING, STRING).pipe_input("k", "four", timestamp=1)
+        driver.input_topic("global", STRING, STRING).pipe_input("k", "row", timestamp=1)
+        assert driver.get_key_value_store("plain").get("k") == 4
+        assert driver.get_key_value_store("rows").get("k") == "row"
+        assert driver.get_key_value_store("counts").get("k") == 1
+        assert list(driver.get_key_value_store("counts").all()) == [("k", 1)]
+        assert driver.get_timestamped_key_value_store("counts").get("k") == ValueAndTimestamp(1, 1500)
+        assert driver.get_window_store("windows").fetch("k", 1000) == 1
+        assert list(driver.get_window_store("windows").all()) == [("k", 1000, 1)]
+        assert driver.get_timestamped_window_store("windows").fetch("k", 1000) == ValueAndTimestamp(1, 1500)
+        assert list(driver.get_session_store("sessions").fetch("k")) == [(Windowed("k", Window(1500, 1500)), 1)]
+
+
+def test_a_test_may_write_to_a_timestamped_store_through_its_values() -> None:
+    with TopologyTestDriver(stores()) as driver:
+        driver.get_key_value_store("counts").put("k", 41)
+        driver.input_topic("in", STRING, STRING).pipe_input("k", "v", timestamp=1)
+        assert driver.get_key_value_store("counts").get("k") == 42
+        assert driver.get_key_value_store("counts").delete("k") == 42
+        assert driver.get_key_value_store("counts").get("k") is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "complaint"),
+    [
+        ("key_value", "windows", "is a timestamped-window store, not a key-value or timestamped-key-value store"),
+        ("timestamped_key_value", "plain", "is a key-value store"),
+        ("window", "counts", "is a timestamped-key-value store"),
+        ("timestamped_window", "sessions", "is a session store"),
+        ("session", "counts", "is a timestamped-key-value store"),
+        ("versioned_key_value", "counts", "is a timestamped-key-value store"),
+        ("key_value", "nothing", "has no store nothing"),
+    ],
+)
+def test_a_store_of_another_kind_is_refused(kind: str, name: str, complaint: str) -> None:
+    with TopologyTestDriver(stores()) as driver, pytest.raises(StateError, match=complaint):
+        getattr(driver, f"get_{kind}_store")(name)
+
+
+def test_names_of_everything_written_include_changelogs() -> None:
+    with TopologyTestDriver(stores(), application_id="app") as driver:
+        assert driver.produced_topic_names() == set()
+        driver.input_topic("other", STRING, STRING).pipe_input("k", "v")
+        assert driver.produced_topic_names() == {"app-plain-changelog"}
+
+
+def test_metrics_count_what_was_processed_and_what_was_dropped_and_why() -> None:
+    with TopologyTestDriver(stores()) as driver:
+        driver.input_topic("in", STRING, STRING).pipe_value_list(["a"])
+        driver.input_topic("in", STRING, STRING).pipe_key_value_list(
+            [("k", "b"), ("k", "c")], start_ms=0, advance=SECOND
+        )
+        driver.input_topic("in", STRING, STRING).pipe_input("k", "late", timestamp=0)
+        assert driver.metrics() == {
+            "process-total": 4,
+            "dropped-records-total": 4,
+            "dropped-records-total{reason=late}": 1,
+            "dropped-records-total{reason=null-key}": 2,
+            "dropped-records-total{reason=null-key-or-value}": 1,
+        }
+
+
+def updates_of_a_count(settings: Any) -> list[int | None]:
+    def counted_twice(value: str) -> list[str]:
+        return [value, value]
+
+    builder = StreamsBuilder()
+    stream = builder.stream("in", STRINGS).flat_map_values(counted_twice)
+    stream.group_by_key().count(Materialized("counts")).to_stream().to("out", Produced(STRING, LONG))
+    with TopologyTestDriver(builder.build(), settings) as driver:
+        driver.input_topic("in", STRING, STRING).pipe_input("k", "v")
+        return driver.output_topic("out", STRING, LONG).read_values_to_list()
+
+
+def test_stores_cache_until_the_commit_unless_the_cache_has_no_size() -> None:
+    assert updates_of_a_count(None) == [2]
+    assert updates_of_a_count({"statestore.cache.max.bytes": 0}) == [1, 2]
+    assert updates_of_a_count(StreamsConfig(statestore_cache_max_bytes=0)) == [1, 2]
+
+
+def test_a_setting_that_does_not_exist_is_refused_with_the_nearest() -> None:
+    with pytest.raises(
+        ConfigError, match=r"(?s)TopologyTestDriver: unknown setting config\.max\.task\.idle.*max\.task\.idle\.ms"
+    ):
+        TopologyTestDriver(copying(), {"max.task.idle": 1})
+
+
+class Closing(Processor[str, str]):
+    closed = 0
+
+    def init(self, context: ProcessorContext) -> None:
+        """Needs nothing."""
+
+    def process(self, record: Record[str, str]) -> None:
+        """Does nothing."""
+
+    def close(self) -> None:
+        Closing.closed += 1
+
+
+def test_closing_closes_processors_once_and_then_nothing_can_be_piped() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", STRINGS).process(Closing)
+    driver = TopologyTestDriver(builder.build())
+    source = driver.input_topic("in", STRING, STRING)
+    Closing.closed = 0
+    driver.close()
+    driver.close()
+    assert Closing.closed == 1
+    with pytest.raises(StreamsError, match="has been closed"):
+        source.pipe_input("k", "v")
+    with pytest.raises(StreamsError, match="has been closed"):
+        driver.advance_wall_clock_time(SECOND)
+
+
+def test_a_failure_leaves_the_driver_usable_behind_the_record_that_failed() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", STRINGS).map_values(lambda v: str(int(v))).to("out", TEXT)
+    with TopologyTestDriver(builder.build()) as driver:
+        source = driver.input_topic("in", STRING, STRING)
+        with pytest.raises(StreamsError, match="ValueError"):
+            source.pipe_input("k", "x", timestamp=1)
+        source.pipe_input("k", "1", timestamp=2)
+        assert copied(driver) == [("k", "1", 2)]

@@ -301,7 +301,9 @@ class Admin:
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
         future = self._client.incremental_alter_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
         self._result(future, f"change settings of topic {topic}")
-        self._until(lambda: config.items() <= self.topic_config(topic).items(), f"see the new settings of topic {topic}")
+        self._until(
+            lambda: config.items() <= self.topic_config(topic).items(), f"see the new settings of topic {topic}"
+        )
 
     def _offsets(
         self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import multiprocessing
 import threading
 import time
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
+from pipeline.hosting.logs import current_style
 from pipeline.worker.assignment import Instance, spread
 from pipeline.worker.protocol import Answered, Ask, Command, Failed, Report, Stop, StreamJob, Take
 from pipeline.worker.queries import Page, Question, Reason, Refusal
@@ -145,7 +145,7 @@ class StreamProcesses:
             ours, theirs = _SPAWN.Pipe()
             process = _SPAWN.Process(
                 target=run_stream_process,
-                args=(self._job, self._build, theirs, logging.getLogger().level),
+                args=(self._job, self._build, theirs, current_style()),
                 name=f"StreamProcess-{self._next_number}",
             )
             process.start()

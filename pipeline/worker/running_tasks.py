@@ -14,6 +14,7 @@ from pipeline.hosting.application import prepare, with_topics
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.global_tables import open_global_state
 from pipeline.hosting.owned_task import OwnedTask
+from pipeline.hosting.purge import RepartitionPurge
 from pipeline.hosting.standby_tasks import StandbyTasks
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.consumer import RecordConsumer
@@ -101,6 +102,7 @@ class RunningTasks:
         self._global_names = frozenset(declared.store.name for declared in application.topology.global_stores)
         self._admin = Admin(application.kafka)
         self._clock = SystemClock()
+        self._purge = RepartitionPurge(self._admin, self._streams.repartition_purge_interval_ms)
         self._tasks: dict[TaskId, OwnedTask] = {}
         self._owner_of: dict[TopicPartition, OwnedTask] = {}
         self._standbys: StandbyTasks
@@ -202,6 +204,7 @@ class RunningTasks:
             self._last_commit_ms = now_ms
         else:
             self._commit(owned for owned in self._tasks.values() if owned.task.commit_requested)
+        self._purge.run_if_due(now_ms, self._processed_repartitions)
 
     def commit_all(self) -> None:
         """Commit every task that has made progress."""
@@ -329,7 +332,7 @@ class RunningTasks:
     def _lose(self, owned: OwnedTask, error: TaskMigratedError) -> None:
         if not self._gives_up:
             raise error
-        log.warning("task %s is given up: %s", owned.id, error)
+        log.warning("task %s is given up: %s", owned.id, error, extra={"task": str(owned.id)})
         self._drop(owned)
 
     def _take_over(self, owned: OwnedTask, state: StateBackend | None = None) -> None:
@@ -340,7 +343,8 @@ class RunningTasks:
         self._ends_seen -= set(owned.inputs)
         self._paused -= set(owned.inputs)
         self._consumer.assign(owned.starts())
-        log.info("task %s taken over, %d records restored", owned.id, owned.restored_records)
+        known = {"task": str(owned.id), "offsets": {str(tp): offset for tp, offset in owned.committed_offsets.items()}}
+        log.info("task %s taken over, %d records restored", owned.id, owned.restored_records, extra=known)
 
     def _show_restore(self, task_id: TaskId, changelog: TopicPartition, done: int, expected: int) -> None:
         self._restoring[task_id] = max(expected - done, 0)
@@ -371,6 +375,10 @@ class RunningTasks:
         internal = {tp for tp in positions if tp.topic in self._internal_topics}
         ends = self._admin.settled_end_offsets(internal) | self._admin.end_offsets(positions.keys() - internal)
         return all(positions[tp] >= ends[tp] or ends[tp] == 0 for tp in positions)
+
+    def _processed_repartitions(self) -> dict[TopicPartition, int]:
+        committed = {tp: at for owned in self._tasks.values() for tp, at in owned.committed_offsets.items()}
+        return {tp: offset for tp, offset in committed.items() if tp.topic in self._internal_topics}
 
     def _balance_fetching(self) -> None:
         """Stop fetching inputs that run ahead of the others of their task, so that memory stays bounded."""
@@ -418,7 +426,7 @@ class RunningTasks:
         """Take a task over anew, as often as brokers need to come back, within `task.timeout.ms`."""
         if isinstance(error, BrokerError) and not error.retriable:
             raise error
-        log.warning("task %s starts over from its last commit: %s", owned.id, error)
+        log.warning("task %s starts over from its last commit: %s", owned.id, error, extra={"task": str(owned.id)})
         self._dropped += owned.dropped
         deadline = self._deadline()
         while True:
@@ -435,7 +443,7 @@ class RunningTasks:
                 may_come_back = not isinstance(again, BrokerError) or again.retriable
                 if not may_come_back or time.monotonic() > deadline or self._stopping:
                     raise
-                log.warning("task %s: %s", owned.id, again)
+                log.warning("task %s: %s", owned.id, again, extra={"task": str(owned.id)})
                 time.sleep(_RETRY_SECONDS)
             else:
                 return

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import RecordError, StreamsError
 from pipeline.hosting.application import Application
+from pipeline.hosting.logs import LogStyle, start_logging
 from pipeline.worker.attendance import Attendance
 from pipeline.worker.protocol import Command, Failed, Pause, Report, Stop, StreamJob, Take
 from pipeline.worker.running_tasks import RunningTasks
@@ -34,7 +35,7 @@ REPORT_SECONDS = 1.0
 
 
 def run_stream_process(
-    job: StreamJob, build: Callable[[StreamJob], Topology], pipe: Connection, log_level: int
+    job: StreamJob, build: Callable[[StreamJob], Topology], pipe: Connection, logs: LogStyle
 ) -> None:
     """What the process does from its beginning to its end.
 
@@ -42,9 +43,9 @@ def run_stream_process(
         job: The application.
         build: Builds its topology in this process.
         pipe: Commands come in, reports go out.
-        log_level: What is logged, to the standard error output.
+        logs: How it logs, to the standard error output.
     """
-    logging.basicConfig(level=log_level, format="%(asctime)s %(levelname)s %(processName)s %(name)s %(message)s")
+    start_logging(logs)
     gc.set_threshold(COLLECTED_AFTER)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # they reach the whole process group; the supervisor says what follows

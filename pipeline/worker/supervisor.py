@@ -113,6 +113,8 @@ class Supervisor:
         self._shuts_down = False
         self._is_paused = False
         self._deaths: list[float] = []
+        self._told_at = time.monotonic()
+        self._told = WorkerSummary(0, 0, 0, {})
         self._positions: dict[TaskId, int] = {}
         self._past = WorkerSummary(0, 0, 0, {})
 
@@ -262,6 +264,7 @@ class Supervisor:
             self._processes.distribute(task_ids(self._orders.active), task_ids(self._orders.standby))
         self._speak_up(self._orders)
         self._show_state(self._orders)
+        self._sum_up()
 
     def _scale(self) -> None:
         missing = self._wanted_processes - len(self._processes.all)
@@ -345,6 +348,20 @@ class Supervisor:
         wanted = WorkerState.RUNNING if task_ids(orders.active) == running else WorkerState.REBALANCING
         if wanted is not self.state and wanted in TRANSITIONS[self.state]:
             self._move_to(wanted)
+
+    def _sum_up(self) -> None:
+        """Log what was done since the last time, in the words of Kafka Streams (`log.summary.interval.ms`; 0 for never)."""
+        interval_s = self._streams.log_summary_interval_ms / 1000
+        if not interval_s or time.monotonic() - self._told_at < interval_s:
+            return
+        told, now = self._told, self.summary()
+        self._told_at, self._told = time.monotonic(), now
+        log.info(
+            "Processed %d total records and committed %d total tasks since the last update",
+            now.processed - told.processed,
+            now.commits - told.commits,
+            extra={"application": self._application.id},
+        )
 
     def _take_part(self, layout: Layout) -> None:
         """The membership thread: joins, hears orders, and asks for rebalances."""

@@ -8,13 +8,13 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline import LONG
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 APP = """
 from datetime import timedelta

@@ -267,12 +267,14 @@ class RunningTasks:
             page = look_up(store, builder, question.query, question.limit, question.after)
         except Exception as error:  # noqa: BLE001 - a serde may raise anything, and nothing but the answer is lost
             return Refusal(Reason.FAILED, f"Store {question.store}: {type(error).__name__}: {error}")
+        if isinstance(page, Refusal):
+            return page
         self._answers += 1
         if is_standby:
             store.forget_reads(0)  # restoring goes past the cache
         elif self._answers % _TIDY_AFTER == 0:
             store.forget_reads()
-        return Page(page.rows, page.after, position, is_standby) if isinstance(page, Page) else page
+        return Page(page.rows, page.after, position, is_standby)
 
     def close(self) -> None:
         """Let go of all tasks. What was not committed is forgotten."""

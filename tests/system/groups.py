@@ -70,7 +70,13 @@ class Group:
     written: int = 0
 
     def start(
-        self, *arguments: str, build: str = "build", standbys: int = 0, lag: int = 10_000, settings: str = ""
+        self,
+        *arguments: str,
+        build: str = "build",
+        standbys: int = 0,
+        lag: int = 10_000,
+        settings: str = "",
+        options: tuple[str, ...] = (),
     ) -> subprocess.Popen[str]:
         number = len(self.instances)
         project = self.directory / f"{number}.toml"
@@ -91,6 +97,7 @@ class Group:
                 "-m",
                 "pipeline.cli",
                 "-v",
+                *options,
                 "--config",
                 str(project),
                 "worker",
@@ -107,6 +114,19 @@ class Group:
         )
         self.instances.append(instance)
         return instance
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run `millrace` with the first instance's project."""
+        path = os.pathsep.join([str(self.directory), *filter(None, sys.path)])
+        return subprocess.run(
+            [sys.executable, "-m", "pipeline.cli", "--config", str(self.directory / "0.toml"), *arguments],
+            cwd=self.directory,
+            env={**os.environ, "COLUMNS": "200", "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
 
     def log(self, number: int) -> str:
         return (self.directory / f"{number}.log").read_text()

@@ -28,7 +28,8 @@ def build_other(builder):
 
 def build_queried(builder):
     words = builder.stream("{name}.in", Consumed(STRING, STRING))
-    grouped = words.group_by(lambda k, v: v, Grouped(STRING, STRING, "words"))
+    keyed = words.select_key(lambda k, v: v).repartition(Repartitioned(STRING, STRING))
+    grouped = keyed.group_by_key(Grouped(STRING, STRING))
     grouped.count(Materialized("counts")).to_stream().to("{name}.out", Produced(STRING, LONG))
     grouped.windowed_by(TimeWindows.of(timedelta(seconds=10))).count(Materialized("windows"))
     grouped.windowed_by(SessionWindows.of(timedelta(seconds=1))).count(Materialized("sessions"))

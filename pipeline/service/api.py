@@ -15,7 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from pipeline.service.metrics import Measured, registry_of
 from pipeline.service.reading import FORWARDED, POSITION, ROLE, Bookmark, Host, RefusedError, Rows, StoreReader, Wanted
 from pipeline.service.rendering import key_bytes
-from pipeline.service.routing import StorePlace, store_places
 from pipeline.state.api import StoreKind
 from pipeline.windows import MAX_TIME_MS
 from pipeline.worker.answers import MAX_ROWS
@@ -25,7 +24,7 @@ from pipeline.worker.states import WorkerState
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from pipeline.runtime.layout import Layout
+    from pipeline.service.routing import StorePlace
     from pipeline.state.api import StoreBuilder
     from pipeline.worker.queries import Query as StoreQuery
 
@@ -45,11 +44,6 @@ _WINDOW = frozenset({StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW})
 
 class Instance(Host, Measured, Protocol):
     """An instance, as far as HTTP reaches (`Supervisor`)."""
-
-    @property
-    def layout(self) -> Layout | None:
-        """Its tasks; None before they are known."""
-        ...
 
     def scale(self, processes: int) -> None:
         """Run so many stream processes."""
@@ -172,17 +166,17 @@ def _query_stores(api: FastAPI, instance: Instance, token: str) -> None:
 
     @api.get("/stores")
     def stores() -> Response:
-        found = sorted(_places(instance).items())
+        found = sorted(reader.places().items())
         return _json([{"store": n, "kind": p.builder.kind.value, "partitions": len(p.tasks)} for n, p in found])
 
     @api.get("/stores/{store}")
     def scan(store: str, asked: _Asked, request: Request) -> Response:
-        return _page(_read(instance, reader, store, None, asked, request))
+        return _page(_read(reader, store, None, asked, request))
 
     @api.get("/stores/{store}/{key:path}")
     def look_up(store: str, key: str, asked: _Asked, request: Request) -> Response:
-        found = _read(instance, reader, store, key, asked, request)
-        is_point = _place(instance, store).builder.kind in _KEY_VALUE or asked.time is not None
+        found = _read(reader, store, key, asked, request)
+        is_point = reader.place(store).builder.kind in _KEY_VALUE or asked.time is not None
         if not is_point or FORWARDED in request.headers:
             return _page(found)
         if not found.rows:
@@ -212,10 +206,8 @@ def status_object(instance: Instance) -> dict[str, Any]:
     }
 
 
-def _read(
-    instance: Instance, reader: StoreReader, store: str, key: str | None, asked: Parameters, request: Request
-) -> Rows:
-    place = _place(instance, store)
+def _read(reader: StoreReader, store: str, key: str | None, asked: Parameters, request: Request) -> Rows:
+    place = reader.place(store)
     raw = None if key is None else key_bytes(key, place.builder.key_serde, is_base64=asked.format == "base64")
     wanted = Wanted(
         place,
@@ -256,20 +248,6 @@ def _query(builder: StoreBuilder, key: bytes | None, asked: Parameters) -> Store
         return SessionQuery(key, asked.time_from, asked.time_to)
     message = f"Store {builder.name} ({builder.kind.value}) cannot be queried"
     raise RefusedError(Refusal(Reason.UNKNOWN_QUERY, message))
-
-
-def _places(instance: Instance) -> dict[str, StorePlace]:
-    if instance.layout is None:
-        raise RefusedError(Refusal(Reason.FAILED, f"{instance.application.id} is just starting"))
-    return store_places(instance.application.topology, instance.layout)
-
-
-def _place(instance: Instance, store: str) -> StorePlace:
-    places = _places(instance)
-    if store not in places:
-        known = ", ".join(sorted(places)) or "none"
-        raise RefusedError(Refusal(Reason.NO_SUCH_STORE, f"There is no store {store}; there are: {known}"))
-    return places[store]
 
 
 def _page(found: Rows) -> Response:

@@ -11,13 +11,15 @@ import msgspec
 
 from pipeline.records import OffsetVector
 from pipeline.service.rendering import row_object
-from pipeline.service.routing import Here, route
+from pipeline.service.routing import Here, route, store_places
 from pipeline.worker.queries import Place, Question, Reason, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pipeline.hosting.application import Application
     from pipeline.records import TaskId
+    from pipeline.runtime.layout import Layout
     from pipeline.service.routing import StorePlace
     from pipeline.worker.protocol import Orders
     from pipeline.worker.queries import Page, Query
@@ -37,6 +39,16 @@ class Host(Protocol):
     @property
     def server(self) -> str:
         """`host:port` where it answers."""
+        ...
+
+    @property
+    def application(self) -> Application:
+        """What it runs."""
+        ...
+
+    @property
+    def layout(self) -> Layout | None:
+        """Its tasks; None before they are known."""
         ...
 
     def status(self) -> InstanceStatus:
@@ -144,6 +156,32 @@ class StoreReader:
         """Nothing is asked yet."""
         self._host = host
         self._peers = peers
+        self._places: dict[str, StorePlace] = {}
+
+    def places(self) -> Mapping[str, StorePlace]:
+        """All stores by name.
+
+        Raises:
+            RefusedError: If the instance is just starting.
+        """
+        if not self._places:
+            layout, application = self._host.layout, self._host.application
+            if layout is None:
+                raise RefusedError(Refusal(Reason.FAILED, f"{application.id} is just starting"))
+            self._places = store_places(application.topology, layout)
+        return self._places
+
+    def place(self, store: str) -> StorePlace:
+        """A store.
+
+        Raises:
+            RefusedError: If there is none of that name.
+        """
+        places = self.places()
+        if store not in places:
+            known = ", ".join(sorted(places)) or "none"
+            raise RefusedError(Refusal(Reason.NO_SUCH_STORE, f"There is no store {store}; there are: {known}"))
+        return places[store]
 
     def read(self, wanted: Wanted, partitions: list[int], start: Bookmark | None) -> Rows:
         """Rows of several parts of a store, one part after the other.

@@ -302,8 +302,6 @@ class RunningTasks:
         return Refusal(Reason.NOT_HERE, f"Task {task_id} does not run here")
 
     def _poll(self, timeout_s: float) -> Polled:
-        if not timeout_s:
-            return self._consumer.poll(_RECORDS_PER_POLL, 0)
         with self._interruptions.away():
             return self._consumer.poll(_RECORDS_PER_POLL, timeout_s)
 
@@ -414,6 +412,7 @@ class RunningTasks:
 
     def _succeeds(self, owned: OwnedTask, step: Callable[[], None]) -> bool:
         """Take a step of a task's commit; if it fails in a way that passes, the task starts over."""
+        self._interruptions.attend()
         try:
             step()
         except _RECOVERABLE as error:

@@ -143,6 +143,29 @@ def test_an_instance_says_whether_it_is_ready_and_can_be_scaled_and_paused(group
     group.until_done()
 
 
+def test_an_instance_that_restores_refuses_rather_than_to_answer_what_is_incomplete(group: Group) -> None:
+    started(group)
+    for _ in range(3):
+        group.write(20_000)
+    group.until_done()
+    group.stop(group.instances[0])
+    group.start(*LOCAL, build="build_queried")
+    url = group.url(1)
+    answers: list[httpx.Response] = []
+
+    def is_answered() -> bool:
+        answers.extend(get(f"{url}/stores/counts/{word}") for word in WORDS)
+        return all(answer.status_code == 200 for answer in answers[-len(WORDS) :])
+
+    group.until(is_answered, "answered")
+    assert "0 records restored" not in "".join(line for line in group.log(1).splitlines() if "task 1_0 taken" in line)
+    refused = {answer.json()["error"] for answer in answers if answer.status_code != 200}
+    assert refused
+    assert refused <= {"failed", "not-owned-here", "restoring"}
+    expected = counted(group)
+    assert all(a.json()["value"] == expected[a.json()["key"]] for a in answers if a.status_code == 200)
+
+
 def test_metrics_are_what_prometheus_reads(group: Group) -> None:
     url = started(group)
     group.write(2300)

@@ -192,9 +192,11 @@ class Supervisor:
             if orders is not None and question.task in task_ids(orders.active):
                 return Refusal(Reason.RESTORING, f"Task {question.task} is being taken over")
             return Refusal(Reason.NOT_HERE, f"Task {question.task} does not run here")
+        answer = stream.ask(question)
         try:
-            return stream.ask(question).result(timeout_s)
+            return answer.result(timeout_s)
         except TimeoutError:
+            answer.cancel()
             return Refusal(Reason.FAILED, f"Stream process {stream.number} did not answer within {timeout_s:g} s")
 
     def summary(self) -> WorkerSummary:

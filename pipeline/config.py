@@ -58,6 +58,12 @@ class StreamsConfig:
         rack_aware_assignment_tags: Client tags in whose values the copies of a state should differ.
         client_tag: What this instance is called by those tags (`client.tag.` prefix).
         max_poll_interval_ms: A stream process that is silent for longer is replaced.
+        repartition_purge_interval_ms: How often records of repartition topics are deleted that have been processed.
+        log_summary_interval_ms: How often a worker logs what it has done.
+        application_server: `host:port` where a worker answers queries, and other instances find it; empty for nowhere. Port 0
+            takes any that is free.
+        server_token: What callers must show there (`Authorization: Bearer`), `${NAME}` is expanded; needed unless the host is
+            the loopback.
         consumer: Client properties of consumers (`consumer.` prefix); `session.timeout.ms`, `heartbeat.interval.ms` and
             `group.instance.id` are those of the membership.
         producer: Client properties of producers (`producer.` prefix).
@@ -85,6 +91,10 @@ class StreamsConfig:
     rack_aware_assignment_tags: tuple[str, ...] = ()
     client_tag: Mapping[str, str] = field(default_factory=dict)
     max_poll_interval_ms: int = 300_000
+    repartition_purge_interval_ms: int = 30_000
+    log_summary_interval_ms: int = 120_000
+    application_server: str = ""
+    server_token: str = field(default="", repr=False)
     consumer: Mapping[str, str] = field(default_factory=dict)
     producer: Mapping[str, str] = field(default_factory=dict)
     topic: Mapping[str, str] = field(default_factory=dict)
@@ -151,7 +161,7 @@ class ProjectConfig:
 
         Args:
             path: The file.
-            environ: Where `${NAME}` in the `[kafka]` section is looked up.
+            environ: Where `${NAME}` in the `[kafka]` section, and in `server.token`, is looked up.
 
         Raises:
             ConfigError: If the file cannot be read, or anything in it is unknown or impossible.
@@ -166,7 +176,7 @@ class ProjectConfig:
             raise ConfigError(message) from error
         _check_keys(path, "", content, ("kafka", "apps"))
         kafka = _kafka(path, content.get("kafka", {}), environ)
-        apps = {name: _app(path, name, table) for name, table in content.get("apps", {}).items()}
+        apps = {name: _app(path, name, table, environ) for name, table in content.get("apps", {}).items()}
         return cls(path, kafka, apps)
 
     def app(self, name: str) -> AppConfig:
@@ -211,13 +221,13 @@ def _kafka(path: Path, table: Any, environ: Mapping[str, str]) -> dict[str, str]
     if "bootstrap.servers" not in table:
         message = f'{path}: [kafka] needs "bootstrap.servers"'
         raise ConfigError(message)
-    return {key: _expanded(path, key, str(value), environ) for key, value in table.items()}
+    return {key: _expanded(path, f"[kafka] {key}", str(value), environ) for key, value in table.items()}
 
 
-def _expanded(path: Path, key: str, value: str, environ: Mapping[str, str]) -> str:
+def _expanded(path: Path, where: str, value: str, environ: Mapping[str, str]) -> str:
     def look_up(match: re.Match[str]) -> str:
         if match[1] not in environ:
-            message = f"{path}: [kafka] {key} needs the environment variable {match[1]}, which is not set"
+            message = f"{path}: {where} needs the environment variable {match[1]}, which is not set"
             raise ConfigError(message)
         return environ[match[1]]
 
@@ -233,7 +243,7 @@ def is_secret(key: str) -> bool:
     return bool(_SECRET.search(key))
 
 
-def _app(path: Path, name: str, table: Any) -> AppConfig:
+def _app(path: Path, name: str, table: Any, environ: Mapping[str, str]) -> AppConfig:
     where = f"apps.{name}"
     _check_type(path, where, table, dict)
     if not _NAME.fullmatch(name):
@@ -250,7 +260,11 @@ def _app(path: Path, name: str, table: Any) -> AppConfig:
     if guarantee not in {EXACTLY_ONCE, AT_LEAST_ONCE}:
         message = f"{path}: {where}.processing_guarantee is {guarantee!r}"
         raise ConfigError(message, hint=f"Allowed: {EXACTLY_ONCE}, {AT_LEAST_ONCE}")
-    streams = streams_config(path, f"{where}.config", table.get("config", {}), guarantee)
+    settings = dict(table.get("config", {}))
+    if "server.token" in settings:
+        token = str(settings["server.token"])
+        settings["server.token"] = _expanded(path, f"{where}.config.server.token", token, environ)
+    streams = streams_config(path, f"{where}.config", settings, guarantee)
     given = {key: table[key] for key in texts if key in table}
     return AppConfig(name, **given, versions=dict(table.get("versions", {})), streams=streams)
 
@@ -304,6 +318,7 @@ _ATTRIBUTE = re.compile(r"[\w.]+:\w+")
 _LOWEST = {
     "acceptable.recovery.lag": 0,
     "commit.interval.ms": 0,
+    "log.summary.interval.ms": 0,
     "max.task.idle.ms": -1,
     "num.standby.replicas": 0,
     "replication.factor": -1,
@@ -338,9 +353,11 @@ def _chosen(path: Path | str, where: str, key: str, value: Any) -> str:
 def _checked(path: Path | str, where: str, key: str, value: Any) -> Any:
     if key in _CHOICES:
         return _chosen(path, where, key, value)
-    if key in {"state.dir", "errors.dead.letter.queue.topic.name"}:
+    if key in {"state.dir", "errors.dead.letter.queue.topic.name", "server.token"}:
         _check_type(path, where, value, str)
         return value
+    if key == "application.server":
+        return _server(path, where, value)
     if key == "rack.aware.assignment.tags":
         _check_type(path, where, value, list)
         return tuple(map(str, value))
@@ -350,6 +367,15 @@ def _checked(path: Path | str, where: str, key: str, value: Any) -> Any:
         message = f"{path}: {where} is {value!r}, and must be at least {lowest}"
         raise ConfigError(message)
     return value
+
+
+def _server(path: Path | str, where: str, value: Any) -> str:
+    _check_type(path, where, value, str)
+    host, _, port = value.rpartition(":")
+    if value and not (host and port.isdecimal()):
+        message = f"{path}: {where} is {value!r}, not host:port"
+        raise ConfigError(message)
+    return str(value)
 
 
 def _dotted(name: str) -> str:

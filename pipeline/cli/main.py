@@ -11,9 +11,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from pipeline.cli import broker, demo, describe, release, run, worker
+from pipeline.cli import broker, demo, describe, operations, release, run, worker
 from pipeline.cli.project import Settings
 from pipeline.errors import StreamsError
+from pipeline.hosting.logs import LogStyle, start_logging
 
 app = typer.Typer(
     name="millrace",
@@ -25,6 +26,10 @@ app.add_typer(broker.app, name="broker")
 app.command("describe")(describe.describe)
 app.command("worker")(worker.worker)
 app.command("run")(run.run)
+app.command("status")(operations.status)
+app.command("lag")(operations.lag)
+app.command("scale")(operations.scale)
+app.command("reset")(operations.reset)
 app.add_typer(release.app, name="release")
 app.add_typer(demo.app, name="demo")
 
@@ -43,10 +48,10 @@ def settings(
     ] = Path("~/.cache/millrace"),
     *,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens.")] = False,
+    log_json: Annotated[bool, typer.Option("--log-json", help="Log JSON, one object per line.")] = False,
 ) -> None:
     """Read the options that come before the command."""
-    level = logging.INFO if verbose else logging.WARNING
-    logging.basicConfig(level=level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    start_logging(LogStyle(logging.INFO if verbose else logging.WARNING, log_json))
     context.obj = Settings(config, home.expanduser(), dict(os.environ))
 
 

@@ -11,7 +11,7 @@ from pipeline.errors import StreamsError, TaskMigratedError
 from pipeline.hosting.task_state import open_backend, restore
 from pipeline.kafka.producer import IdempotentProducer, KafkaCollector, OffsetCommitter, TransactionalProducer
 from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task, TaskCommit
+from pipeline.runtime.task import Task, TaskCommit, TaskState
 from pipeline.topology.nodes import AutoOffsetReset
 
 if TYPE_CHECKING:
@@ -109,6 +109,16 @@ class OwnedTask:
         """The running task; there is one between `open` and `close`."""
         assert self._task is not None, f"task {self.id} is not open"  # noqa: S101 - a host's own mistake
         return self._task
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has been taken over and its state is complete."""
+        return self._task is not None and self._task.state is TaskState.RUNNING
+
+    @property
+    def committed_offsets(self) -> Mapping[TopicPartition, int]:
+        """Per input the offset that was committed last; asked between commits."""
+        return self._own_commits[-1] if self._own_commits else {}
 
     @property
     def dropped(self) -> Counter[str]:

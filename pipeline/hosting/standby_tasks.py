@@ -123,6 +123,14 @@ class StandbyTasks:
                 self._reader[tp].positions[tp] = max(self._reader[tp].positions[tp], end)
         return applied
 
+    def task(self, task_id: TaskId) -> Task:
+        """A task that is followed, for reading its stores; they are as far as the changelogs have been applied."""
+        return self._standbys[task_id].task
+
+    def applied(self, task_id: TaskId) -> dict[TopicPartition, int]:
+        """Per changelog of a task the next offset to apply."""
+        return dict(self._standbys[task_id].positions)
+
     def positions(self) -> dict[TaskId, int]:
         """Changelog offsets applied, summed up, per task."""
         return {task_id: sum(standby.positions.values()) for task_id, standby in self._standbys.items()}

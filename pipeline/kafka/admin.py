@@ -77,6 +77,13 @@ class CommittedOffset(NamedTuple):
     metadata: str
 
 
+class GroupState(NamedTuple):
+    """What brokers know of a group: its state in Kafka's words, and each member's `client-id@host`."""
+
+    state: str
+    members: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
     """A topic that must exist.
@@ -262,6 +269,17 @@ class Admin:
 
         self._until(is_stable, f"read stable offsets of {group}", _STABLE_SECONDS)
         return found
+
+    def group(self, group: str) -> GroupState:
+        """A group as the brokers know it; one that does not exist is dead, and has no members."""
+        doing = f"describe group {group}"
+        with self._asking(doing):
+            futures = self._client.describe_consumer_groups([group], request_timeout=REQUEST_SECONDS)
+        found = self._result(futures[group], doing, ignore={KafkaError.GROUP_ID_NOT_FOUND})
+        if found is None:
+            return GroupState("dead", ())
+        members = sorted(f"{member.client_id}@{member.host.lstrip('/')}" for member in found.members)
+        return GroupState(found.state.name.lower(), tuple(members))
 
     def alter_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Set a group's committed offsets; the group must have no members."""

@@ -16,6 +16,11 @@ MIN_SEGMENT_MS = 60_000
 """Shortest segment (`Stores.defaultSegmentInterval`)."""
 
 
+def segment_length_ms(retention_ms: int) -> int:
+    """Length of a segment: half the retention, at least a minute (`SegmentedBytesStore`)."""
+    return max(retention_ms // 2, MIN_SEGMENT_MS)
+
+
 class Segments:
     """Tables `<store>.<first time>`, each for half the retention, at least a minute.
 
@@ -31,7 +36,7 @@ class Segments:
         self._name = name
         self._backend = backend
         self._time_of = time_of
-        self._segment_ms = max(retention_ms // 2, MIN_SEGMENT_MS)
+        self._segment_ms = segment_length_ms(retention_ms)
         prefix = f"{name}."
         names = (table[len(prefix) :] for table in backend.tables() if table.startswith(prefix))
         self._tables: dict[int, Table] = {

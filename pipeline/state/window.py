@@ -160,6 +160,11 @@ class WindowStateStore:
         if self._cache is not None:
             self._cache.drop_clean(CLEAN_CACHE_BYTES)
 
+    def forget_reads(self, limit_bytes: int = CLEAN_CACHE_BYTES) -> None:
+        """Forget decoded values that are not dirty, if they take more: reads from outside are not followed by a commit."""
+        if self._cache is not None:
+            self._cache.drop_clean(limit_bytes)
+
     def restore(self, records: Iterable[ChangelogRecord]) -> Puts:
         """Changelog records as the backend wants them; the first commit drops what has expired."""
         entries = {record.key: self._codec.from_changelog(record) for record in records}

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import logging
+import itertools
 import multiprocessing
+import threading
 import time
 from collections import Counter
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
+from pipeline.hosting.logs import current_style
 from pipeline.worker.assignment import Instance, spread
-from pipeline.worker.protocol import Command, Failed, Report, Stop, StreamJob, Take
+from pipeline.worker.protocol import Answered, Ask, Command, Failed, Report, Stop, StreamJob, Take
+from pipeline.worker.queries import Page, Question, Reason, Refusal
 from pipeline.worker.stream_process import run_stream_process
 
 if TYPE_CHECKING:
@@ -40,6 +44,7 @@ class StreamProcess:
         heard_at: When that was (monotonic seconds).
         failure: Its last word, if it failed.
         lost: Tasks that another owner has taken over from it.
+        asked: Questions that it has not answered yet, by number.
     """
 
     number: int
@@ -50,6 +55,9 @@ class StreamProcess:
     heard_at: float = field(default_factory=time.monotonic)
     failure: Failed | None = None
     lost: frozenset[TaskId] = frozenset()
+    asked: dict[int, Future[Page | Refusal]] = field(default_factory=dict)
+    _numbers: itertools.count[int] = field(default_factory=itertools.count)
+    _speaking: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def held(self) -> frozenset[TaskId]:
@@ -61,8 +69,11 @@ class StreamProcess:
         """Tasks that it runs, or may run."""
         return self.report.active.union(*(order.active for order in self.orders))
 
-    def hear(self, message: Report | Failed) -> None:
+    def hear(self, message: Report | Failed | Answered) -> None:
         """Take note of what it says."""
+        if isinstance(message, Answered):
+            self._settle(message.number, message.answer)
+            return
         self.heard_at = time.monotonic()
         if isinstance(message, Failed):
             self.failure = message
@@ -84,12 +95,33 @@ class StreamProcess:
             self.orders.append(Take(active, standby, last.number + 1))
             self.tell(self.orders[-1])
 
-    def tell(self, command: Command) -> None:
-        """Send a command; a process that is dead does not hear it."""
+    def tell(self, command: Command | Ask) -> None:
+        """Send a command; a process that is dead does not hear it. May be called from any thread."""
         try:
-            self.pipe.send(command)
+            with self._speaking:
+                self.pipe.send(command)
         except (BrokenPipeError, ConnectionResetError, OSError):
             return
+
+    def ask(self, question: Question) -> Future[Page | Refusal]:
+        """Have it answer a question; of a process that dies, the answer is a refusal. May be called from any thread."""
+        number, answer = next(self._numbers), Future[Page | Refusal]()
+        self.asked[number] = answer
+        self.tell(Ask(number, question))
+        if self.pipe.closed:
+            self.leave_unanswered()
+        return answer
+
+    def leave_unanswered(self) -> None:
+        """It is dead: its questions get no answer any more."""
+        gone = Refusal(Reason.FAILED, f"Stream process {self.number} ended before it answered")
+        for number in list(self.asked):
+            self._settle(number, gone)
+
+    def _settle(self, number: int, answer: Page | Refusal) -> None:
+        waiting = self.asked.pop(number, None)
+        if waiting is not None and waiting.set_running_or_notify_cancel():
+            waiting.set_result(answer)
 
 
 class StreamProcesses:
@@ -113,7 +145,7 @@ class StreamProcesses:
             ours, theirs = _SPAWN.Pipe()
             process = _SPAWN.Process(
                 target=run_stream_process,
-                args=(self._job, self._build, theirs, logging.getLogger().level),
+                args=(self._job, self._build, theirs, current_style()),
                 name=f"StreamProcess-{self._next_number}",
             )
             process.start()
@@ -140,7 +172,19 @@ class StreamProcesses:
         self.all = [stream for stream in self.all if stream.process.is_alive()]
         for stream in ended:
             stream.pipe.close()
+            stream.leave_unanswered()
         return ended
+
+    def holder(self, task: TaskId | None, *, standby: bool) -> StreamProcess | None:
+        """The process that runs a task or, if that will do, follows it; for None, which is in all of them, any."""
+        streams = list(self.all)
+        running = [stream for stream in streams if task is None or task in stream.report.active]
+        following = [stream for stream in streams if standby and task in stream.report.standby]
+        return next(iter(running + following), None)
+
+    def restoring(self) -> Mapping[TaskId, int | None]:
+        """Tasks that are being taken over, with the number of records that are missing, if it is known."""
+        return {task: missing for stream in self.all for task, missing in stream.report.restoring.items()}
 
     def distribute(self, active: frozenset[TaskId], standby: frozenset[TaskId]) -> None:
         """Tell each process what it is to do; a task moves only after whoever holds it has let go of it."""
@@ -173,6 +217,7 @@ class StreamProcesses:
             if stream.process.is_alive():
                 stream.process.kill()
             stream.process.join()
+            stream.leave_unanswered()
 
     def positions(self) -> Mapping[TaskId, int]:
         """Changelog offsets applied, summed up, per task that is open."""

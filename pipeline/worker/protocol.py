@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline.config import AppConfig
+    from pipeline.worker.queries import Page, Question, Refusal
 
 FORMAT = 1
 """Of introductions and orders; instances of another format are refused."""
@@ -123,7 +124,31 @@ class Stop:
     """To a stream process: commit, let go of everything, and end."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """To a stream process: answer this; the number comes back with the answer."""
+
+    number: int
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """From a stream process: the answer to the question of that number."""
+
+    number: int
+    answer: Page | Refusal
+
+
 Command = Take | Pause | Stop
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFigures:
+    """What a task has done since its process took it over: records processed, and dropped, by reason."""
+
+    processed: int
+    dropped: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +164,10 @@ class Report:
         commits: Commits since it began.
         dropped: Records not processed, by reason.
         obeyed: Number of the last order that is carried out.
+        restoring: Tasks that are being restored, with the number of records that are missing; None as long as it is unknown.
+        restored: Records restored since it began.
+        commit_seconds: How long all commits took, together and the longest.
+        tasks: What each active task has done.
     """
 
     active: frozenset[TaskId]
@@ -149,12 +178,17 @@ class Report:
     commits: int
     dropped: Mapping[str, int]
     obeyed: int
+    restoring: Mapping[TaskId, int | None] = field(default_factory=dict)
+    restored: int = 0
+    commit_seconds: tuple[float, float] = (0.0, 0.0)
+    tasks: Mapping[TaskId, TaskFigures] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """From a stream process, as its last word: an error that it cannot handle."""
+    """From a stream process, as its last word: an error that it cannot handle, and where it happened, if at a record."""
 
     kind: str
     message: str
     hint: str | None
+    coordinates: Mapping[str, str | int] = field(default_factory=dict)

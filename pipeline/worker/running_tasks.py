@@ -6,16 +6,21 @@ import logging
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pipeline.errors import BrokerError, TaskCorruptedError, TaskMigratedError, UnknownOutcomeError
 from pipeline.hosting.application import prepare, with_topics
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.global_tables import open_global_state
 from pipeline.hosting.owned_task import OwnedTask
+from pipeline.hosting.purge import RepartitionPurge
 from pipeline.hosting.standby_tasks import StandbyTasks
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.consumer import RecordConsumer
+from pipeline.worker.answers import look_up
+from pipeline.worker.protocol import TaskFigures
+from pipeline.worker.queries import Page, Question, Reason, Refusal
 from pipeline.worker.states import WorkerSummary
 
 if TYPE_CHECKING:
@@ -27,7 +32,7 @@ if TYPE_CHECKING:
     from pipeline.records import TaskId, TopicPartition
     from pipeline.runtime.global_state import GlobalState
     from pipeline.runtime.layout import Layout
-    from pipeline.state.api import StateBackend
+    from pipeline.state.api import StateBackend, StoreBuilder
 
 log = logging.getLogger(__name__)
 
@@ -41,12 +46,40 @@ _RECOVERABLE = (UnknownOutcomeError, TaskCorruptedError, BrokerError)
 """After these a task is taken over anew; broker errors count only if waiting helps."""
 
 
+_TIDY_AFTER = 1_000
+"""After so many answers, what they left in the stores' caches is looked at."""
+
+
+class Interruptions(Protocol):
+    """What may happen beside processing."""
+
+    def attend(self) -> None:
+        """Called between the turns of two tasks, when stores are at rest."""
+        ...
+
+    def away(self) -> AbstractContextManager[None]:
+        """Entered while brokers are waited for and no store is touched."""
+        ...
+
+
+class Undisturbed:
+    """Nothing happens beside processing."""
+
+    def attend(self) -> None:
+        """Nothing."""
+
+    def away(self) -> AbstractContextManager[None]:
+        """Nothing either."""
+        return nullcontext()
+
+
 class RunningTasks:
     """Some tasks of one version of an application, active and standby.
 
     Args:
         application: Whose tasks.
         gives_up: Whether a task that another owner has taken over is given up; else that is an error.
+        interruptions: What may happen beside processing.
         on_restore: Told changelog, records restored and records expected.
     """
 
@@ -55,6 +88,7 @@ class RunningTasks:
         application: Application,
         *,
         gives_up: bool = False,
+        interruptions: Interruptions | None = None,
         on_restore: Callable[[TopicPartition, int, int], None] | None = None,
     ) -> None:
         """Nothing is asked before `start`."""
@@ -62,9 +96,13 @@ class RunningTasks:
         self._application = application
         self._streams = application.config.streams
         self._gives_up = gives_up
+        self._interruptions = interruptions or Undisturbed()
         self._on_restore = on_restore
+        self._builders = _builders(application)
+        self._global_names = frozenset(declared.store.name for declared in application.topology.global_stores)
         self._admin = Admin(application.kafka)
         self._clock = SystemClock()
+        self._purge = RepartitionPurge(self._admin, self._streams.repartition_purge_interval_ms)
         self._tasks: dict[TaskId, OwnedTask] = {}
         self._owner_of: dict[TopicPartition, OwnedTask] = {}
         self._standbys: StandbyTasks
@@ -77,6 +115,10 @@ class RunningTasks:
         self._processed = 0
         self._restored = 0
         self._commits = 0
+        self._commit_seconds = (0.0, 0.0)
+        self._processed_by: Counter[TaskId] = Counter()
+        self._restoring: dict[TaskId, int | None] = {}
+        self._answers = 0
         self._dropped: Counter[str] = Counter()
         self._last_commit_ms = 0
         self._is_stalled = False
@@ -136,19 +178,22 @@ class RunningTasks:
         waiting = sum(owned.task.buffered(tp) for tp, owned in self._owner_of.items())
         if waiting < _RECORDS_PER_POLL or self._is_stalled:
             timeout_s = self._streams.poll_ms / 1000 if waiting == 0 or self._is_stalled else 0
-            self._hand_out(self._consumer.poll(_RECORDS_PER_POLL, timeout_s))
+            self._hand_out(self._poll(timeout_s))
         self._standbys.run_once(0)
         if self._consumer.has_lost_brokers():
             self._wait_for_brokers(self._deadline())
         processed = 0
         for owned in list(self._tasks.values()):
             try:
-                processed += owned.task.process(_RECORDS_PER_TURN)
+                done = owned.task.process(_RECORDS_PER_TURN)
                 owned.task.punctuate_wall_clock()
+                processed += done
+                self._processed_by[owned.id] += done
             except _RECOVERABLE as error:
                 self._recover(owned, error)
             except TaskMigratedError as error:
                 self._lose(owned, error)
+            self._interruptions.attend()
         self._processed += processed
         self._is_stalled = processed == 0
         self._balance_fetching()
@@ -159,6 +204,7 @@ class RunningTasks:
             self._last_commit_ms = now_ms
         else:
             self._commit(owned for owned in self._tasks.values() if owned.task.commit_requested)
+        self._purge.run_if_due(now_ms, self._processed_repartitions)
 
     def commit_all(self) -> None:
         """Commit every task that has made progress."""
@@ -187,6 +233,49 @@ class RunningTasks:
         """Records that are missing, per standby."""
         return self._standbys.lags()
 
+    @property
+    def restoring(self) -> Mapping[TaskId, int | None]:
+        """Tasks that are being taken over, with the number of changelog records that are missing, if it is known already."""
+        return dict(self._restoring)
+
+    @property
+    def commit_seconds(self) -> tuple[float, float]:
+        """How long commits took: all together, and the longest."""
+        return self._commit_seconds
+
+    def figures(self) -> Mapping[TaskId, TaskFigures]:
+        """What each task that runs has done since it was taken over."""
+        return {
+            task_id: TaskFigures(self._processed_by[task_id], dict(owned.dropped))
+            for task_id, owned in self._tasks.items()
+        }
+
+    def answer(self, question: Question) -> Page | Refusal:
+        """Look up what a store has at this moment: what is not committed yet included, since processing sees that as well.
+
+        To be called between two turns only, or while brokers are waited for.
+        """
+        builder = self._builders.get(question.store)
+        if builder is None:
+            known = ", ".join(sorted(self._builders)) or "none"
+            return Refusal(Reason.NO_SUCH_STORE, f"There is no store {question.store}; there are: {known}")
+        found = self._find(question)
+        if isinstance(found, Refusal):
+            return found
+        store, position, is_standby = found
+        try:
+            page = look_up(store, builder, question.query, question.limit, question.after)
+        except Exception as error:  # noqa: BLE001 - a serde may raise anything, and nothing but the answer is lost
+            return Refusal(Reason.FAILED, f"Store {question.store}: {type(error).__name__}: {error}")
+        if isinstance(page, Refusal):
+            return page
+        self._answers += 1
+        if is_standby:
+            store.forget_reads(0)  # restoring goes past the cache
+        elif self._answers % _TIDY_AFTER == 0:
+            store.forget_reads()
+        return Page(page.rows, page.after, position, is_standby)
+
     def close(self) -> None:
         """Let go of all tasks. What was not committed is forgotten."""
         for owned in self._tasks.values():
@@ -195,6 +284,26 @@ class RunningTasks:
             self._standbys.close()
         self._committers.shutdown()
         self._consumer.close()
+
+    def _find(self, question: Question) -> tuple[Any, Mapping[TopicPartition, int], bool] | Refusal:
+        """The open store that a question is about, how far it is, and whether it is a standby's."""
+        task_id = question.task
+        if question.store in self._global_names:
+            return self._global.stores[question.store], self._global.positions(), False
+        if task_id in self._tasks and self._tasks[task_id].is_running and task_id not in self._restoring:
+            owned = self._tasks[task_id]
+            reached = {tp: owned.task.position(tp) for tp in owned.inputs}
+            return owned.task.store(question.store), {tp: n for tp, n in reached.items() if n >= 0}, False
+        if task_id in self._tasks:
+            missing = self._restoring.get(task_id)
+            return Refusal(Reason.RESTORING, f"Task {task_id} is being restored", missing=missing)
+        if task_id in self.standby and question.allows_standby:
+            return self._standbys.task(task_id).store(question.store), self._standbys.applied(task_id), True
+        return Refusal(Reason.NOT_HERE, f"Task {task_id} does not run here")
+
+    def _poll(self, timeout_s: float) -> Polled:
+        with self._interruptions.away():
+            return self._consumer.poll(_RECORDS_PER_POLL, timeout_s)
 
     def _add(self, task_id: TaskId, state: StateBackend | None) -> None:
         owned = OwnedTask(self._application, self.layout, task_id, self._admin, self._clock, self._global.stores)
@@ -215,22 +324,33 @@ class RunningTasks:
         self._consumer.unassign(owned.inputs)
         owned.close(abort=self._has_brokers)
         del self._tasks[owned.id]
+        self._restoring.pop(owned.id, None)
+        self._processed_by.pop(owned.id, None)
         for tp in owned.inputs:
             del self._owner_of[tp]
 
     def _lose(self, owned: OwnedTask, error: TaskMigratedError) -> None:
         if not self._gives_up:
             raise error
-        log.warning("task %s is given up: %s", owned.id, error)
+        log.warning("task %s is given up: %s", owned.id, error, extra={"task": str(owned.id)})
         self._drop(owned)
 
     def _take_over(self, owned: OwnedTask, state: StateBackend | None = None) -> None:
-        owned.open(self._on_restore, state)
+        self._restoring[owned.id] = None
+        owned.open(lambda *progress: self._show_restore(owned.id, *progress), state)
+        del self._restoring[owned.id]
         self._restored += owned.restored_records
         self._ends_seen -= set(owned.inputs)
         self._paused -= set(owned.inputs)
         self._consumer.assign(owned.starts())
-        log.info("task %s taken over, %d records restored", owned.id, owned.restored_records)
+        known = {"task": str(owned.id), "offsets": {str(tp): offset for tp, offset in owned.committed_offsets.items()}}
+        log.info("task %s taken over, %d records restored", owned.id, owned.restored_records, extra=known)
+
+    def _show_restore(self, task_id: TaskId, changelog: TopicPartition, done: int, expected: int) -> None:
+        self._restoring[task_id] = max(expected - done, 0)
+        if self._on_restore is not None:
+            self._on_restore(changelog, done, expected)
+        self._interruptions.attend()
 
     def _hand_out(self, polled: Polled) -> None:
         for tp, records in polled.records.items():
@@ -256,6 +376,10 @@ class RunningTasks:
         ends = self._admin.settled_end_offsets(internal) | self._admin.end_offsets(positions.keys() - internal)
         return all(positions[tp] >= ends[tp] or ends[tp] == 0 for tp in positions)
 
+    def _processed_repartitions(self) -> dict[TopicPartition, int]:
+        committed = {tp: at for owned in self._tasks.values() for tp, at in owned.committed_offsets.items()}
+        return {tp: offset for tp, offset in committed.items() if tp.topic in self._internal_topics}
+
     def _balance_fetching(self) -> None:
         """Stop fetching inputs that run ahead of the others of their task, so that memory stays bounded."""
         limit = max(self._streams.buffered_records_per_partition, 5 * _RECORDS_PER_POLL)
@@ -272,16 +396,23 @@ class RunningTasks:
 
     def _commit(self, tasks: Iterable[OwnedTask]) -> None:
         """Commit tasks at the same time: each has a transaction of its own, and waits for brokers most of the time."""
+        began = time.monotonic()
         prepared = [owned for owned in list(tasks) if self._succeeds(owned, owned.prepare_commit)]
+        if not prepared:
+            return
         sent = [(owned, self._committers.submit(owned.send_commit)) for owned in prepared]
-        wait(future for _, future in sent)  # all, before any is closed or started over
+        with self._interruptions.away():
+            wait(future for _, future in sent)  # all, before any is closed or started over
         for owned, future in sent:
             if self._succeeds(owned, future.result):
                 owned.finish_commit()
                 self._commits += 1
+        seconds = time.monotonic() - began
+        self._commit_seconds = self._commit_seconds[0] + seconds, max(self._commit_seconds[1], seconds)
 
     def _succeeds(self, owned: OwnedTask, step: Callable[[], None]) -> bool:
         """Take a step of a task's commit; if it fails in a way that passes, the task starts over."""
+        self._interruptions.attend()
         try:
             step()
         except _RECOVERABLE as error:
@@ -296,7 +427,7 @@ class RunningTasks:
         """Take a task over anew, as often as brokers need to come back, within `task.timeout.ms`."""
         if isinstance(error, BrokerError) and not error.retriable:
             raise error
-        log.warning("task %s starts over from its last commit: %s", owned.id, error)
+        log.warning("task %s starts over from its last commit: %s", owned.id, error, extra={"task": str(owned.id)})
         self._dropped += owned.dropped
         deadline = self._deadline()
         while True:
@@ -313,7 +444,7 @@ class RunningTasks:
                 may_come_back = not isinstance(again, BrokerError) or again.retriable
                 if not may_come_back or time.monotonic() > deadline or self._stopping:
                     raise
-                log.warning("task %s: %s", owned.id, again)
+                log.warning("task %s: %s", owned.id, again, extra={"task": str(owned.id)})
                 time.sleep(_RETRY_SECONDS)
             else:
                 return
@@ -327,14 +458,23 @@ class RunningTasks:
         self._has_brokers = False
         while not self._has_brokers:
             try:
-                self._admin.partitions(self._application.topology.source_topics)
+                with self._interruptions.away():
+                    self._admin.partitions(self._application.topology.source_topics)
             except BrokerError as error:
                 if not error.retriable or time.monotonic() > deadline or self._stopping:
                     raise
                 log.warning("waiting for brokers: %s", error)
-                time.sleep(_RETRY_SECONDS)
+                with self._interruptions.away():
+                    time.sleep(_RETRY_SECONDS)
             else:
                 self._has_brokers = True
 
     def _deadline(self) -> float:
         return time.monotonic() + self._streams.task_timeout_ms / 1000
+
+
+def _builders(application: Application) -> dict[str, StoreBuilder]:
+    """All stores by name."""
+    topology = application.topology
+    own = {store.name: store for sub in topology.sub_topologies() for store in sub.stores}
+    return own | {declared.store.name: declared.store for declared in topology.global_stores}

@@ -12,8 +12,10 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from pipeline.errors import StreamsError
+from pipeline.errors import RecordError, StreamsError
 from pipeline.hosting.application import Application
+from pipeline.hosting.logs import LogStyle, start_logging
+from pipeline.worker.attendance import Attendance
 from pipeline.worker.protocol import Command, Failed, Pause, Report, Stop, StreamJob, Take
 from pipeline.worker.running_tasks import RunningTasks
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from pipeline.topology.topology import Topology
+    from pipeline.worker.queries import Page, Question, Refusal
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +35,7 @@ REPORT_SECONDS = 1.0
 
 
 def run_stream_process(
-    job: StreamJob, build: Callable[[StreamJob], Topology], pipe: Connection, log_level: int
+    job: StreamJob, build: Callable[[StreamJob], Topology], pipe: Connection, logs: LogStyle
 ) -> None:
     """What the process does from its beginning to its end.
 
@@ -40,9 +43,9 @@ def run_stream_process(
         job: The application.
         build: Builds its topology in this process.
         pipe: Commands come in, reports go out.
-        log_level: What is logged, to the standard error output.
+        logs: How it logs, to the standard error output.
     """
-    logging.basicConfig(level=log_level, format="%(asctime)s %(levelname)s %(processName)s %(name)s %(message)s")
+    start_logging(logs)
     gc.set_threshold(COLLECTED_AFTER)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # they reach the whole process group; the supervisor says what follows
@@ -50,7 +53,8 @@ def run_stream_process(
         application = Application(job.config, job.version, build(job), job.kafka, job.state_directory, job.published)
         _Obedience(application, pipe).run()
     except StreamsError as error:
-        _last_word(pipe, Failed(type(error).__name__, error.message, error.hint))
+        coordinates = error.coordinates if isinstance(error, RecordError) else {}
+        _last_word(pipe, Failed(type(error).__name__, error.message, error.hint, coordinates))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         log.warning("the supervisor is gone: the stream process ends")
 
@@ -59,8 +63,12 @@ class _Obedience:
     """The loop: commands, a turn of the worker, a report now and then."""
 
     def __init__(self, application: Application, pipe: Connection) -> None:
+        self._attendance = Attendance(pipe, self._answer)
         self._tasks = RunningTasks(
-            application, gives_up=True, on_restore=lambda _changelog, _done, _expected: self._report()
+            application,
+            gives_up=True,
+            interruptions=self._attendance,
+            on_restore=lambda _changelog, _done, _expected: self._report(),
         )
         self._poll_seconds = application.config.streams.poll_ms / 1000
         self._pipe = pipe
@@ -75,8 +83,8 @@ class _Obedience:
         try:
             while not self._is_stopping:
                 waits = self._is_paused or not (self._tasks.active or self._tasks.standby)
-                while self._pipe.poll(self._poll_seconds if waits else 0):
-                    self._obey(self._pipe.recv())
+                while (command := self._attendance.next_command(self._poll_seconds if waits else 0)) is not None:
+                    self._obey(command)
                     waits = False
                 if not self._is_stopping:
                     if not self._is_paused:
@@ -86,6 +94,9 @@ class _Obedience:
             self._report(always=True)
         finally:
             self._tasks.close()
+
+    def _answer(self, question: Question) -> Page | Refusal:
+        return self._tasks.answer(question)
 
     def _obey(self, command: Command) -> None:
         match command:
@@ -114,6 +125,10 @@ class _Obedience:
                 summary.commits,
                 summary.dropped,
                 self._obeyed,
+                self._tasks.restoring,
+                summary.restored,
+                self._tasks.commit_seconds,
+                self._tasks.figures(),
             )
         )
 

@@ -25,6 +25,7 @@ from pipeline.worker.assignment import AssignmentConfig
 from pipeline.worker.leadership import give_orders
 from pipeline.worker.processes import StreamProcess, StreamProcesses
 from pipeline.worker.protocol import Introduction, Orders, Pause, StreamJob, task_ids, texts
+from pipeline.worker.queries import Reason, Refusal
 from pipeline.worker.states import TRANSITIONS, WorkerState, WorkerSummary, moved
 
 if TYPE_CHECKING:
@@ -34,12 +35,16 @@ if TYPE_CHECKING:
     from pipeline.hosting.application import Application
     from pipeline.runtime.layout import Layout
     from pipeline.topology.topology import Topology
+    from pipeline.worker.protocol import Report
+    from pipeline.worker.queries import Page, Question
 
 log = logging.getLogger(__name__)
 
 _TURN_SECONDS = 0.1
 _MEMBER_POLL_SECONDS = 0.5
 _STOP_SECONDS = 60.0
+ANSWER_SECONDS = 10.0
+"""How long to wait for the answer of a stream process."""
 _DEATHS_ALLOWED = 10
 """So many deaths of processes within `_DEATHS_SECONDS` that nobody explained are too many."""
 _DEATHS_SECONDS = 300.0
@@ -54,7 +59,9 @@ class InstanceStatus:
         active: Tasks that run here.
         standby: Tasks whose changelogs are followed here.
         lags: Records that are missing, per standby.
+        restoring: Tasks that are being taken over, with the number of changelog records that are missing, if it is known.
         processes: Number of stream processes.
+        paused: Whether it processes nothing for now.
         summary: What has been done since it started.
     """
 
@@ -62,7 +69,9 @@ class InstanceStatus:
     active: frozenset[TaskId]
     standby: frozenset[TaskId]
     lags: Mapping[TaskId, int]
+    restoring: Mapping[TaskId, int | None]
     processes: int
+    paused: bool
     summary: WorkerSummary
 
 
@@ -94,6 +103,7 @@ class Supervisor:
         self._processes = StreamProcesses(_job(application), build)
         self._wanted_processes = self._streams.num_stream_threads
         self._orders: Orders | None = None
+        self._layout: Layout | None = None
         self._is_current = False
         self._arrived: queue.SimpleQueue[Orders | StreamsError] = queue.SimpleQueue()
         self._introduced: frozenset[TaskId] = frozenset()
@@ -103,6 +113,8 @@ class Supervisor:
         self._shuts_down = False
         self._is_paused = False
         self._deaths: list[float] = []
+        self._told_at = time.monotonic()
+        self._told = WorkerSummary(0, 0, 0, {})
         self._positions: dict[TaskId, int] = {}
         self._past = WorkerSummary(0, 0, 0, {})
 
@@ -132,7 +144,60 @@ class Supervisor:
         streams = self._processes.all
         active = frozenset(task for stream in streams for task in stream.report.active)
         standby = frozenset(task for stream in streams for task in stream.report.standby)
-        return InstanceStatus(self.state, active, standby, self._processes.lags(), len(streams), self.summary())
+        return InstanceStatus(
+            self.state,
+            active,
+            standby,
+            self._processes.lags(),
+            self._processes.restoring(),
+            len(streams),
+            self._is_paused,
+            self.summary(),
+        )
+
+    @property
+    def id(self) -> str:
+        """Names this instance; survives restarts."""
+        return self._id
+
+    @property
+    def server(self) -> str:
+        """`host:port` where this instance answers queries; empty if nowhere."""
+        return self._server
+
+    @property
+    def application(self) -> Application:
+        """What it runs."""
+        return self._application
+
+    @property
+    def layout(self) -> Layout | None:
+        """The tasks there are; None before the topics have been looked at."""
+        return self._layout
+
+    def reports(self) -> Mapping[int, Report]:
+        """What each stream process has said last, by its number."""
+        return {stream.number: stream.report for stream in self._processes.all}
+
+    def ask(self, question: Question, timeout_s: float = ANSWER_SECONDS) -> Page | Refusal:
+        """Answer a question about a store, if its task runs here. May be called from any thread.
+
+        Args:
+            question: What is asked, of which task.
+            timeout_s: How long to wait for the process that has the task.
+        """
+        stream = self._processes.holder(question.task, standby=question.allows_standby)
+        if stream is None:
+            orders = self._orders
+            if orders is not None and question.task in task_ids(orders.active):
+                return Refusal(Reason.RESTORING, f"Task {question.task} is being taken over")
+            return Refusal(Reason.NOT_HERE, f"Task {question.task} does not run here")
+        answer = stream.ask(question)
+        try:
+            return answer.result(timeout_s)
+        except TimeoutError:
+            answer.cancel()
+            return Refusal(Reason.FAILED, f"Stream process {stream.number} did not answer within {timeout_s:g} s")
 
     def summary(self) -> WorkerSummary:
         """What all stream processes have done, those that have ended included."""
@@ -161,7 +226,8 @@ class Supervisor:
         self._move_to(WorkerState.REBALANCING)
         try:
             admin = Admin(self._application.kafka)
-            layout = prepare(with_topics(self._application, admin), admin)
+            self._application = with_topics(self._application, admin)
+            self._layout = layout = prepare(self._application, admin)
             self._positions = left_positions(self._application)
             membership = threading.Thread(target=self._take_part, args=(layout,), name="membership", daemon=True)
             membership.start()
@@ -200,6 +266,7 @@ class Supervisor:
             self._processes.distribute(task_ids(self._orders.active), task_ids(self._orders.standby))
         self._speak_up(self._orders)
         self._show_state(self._orders)
+        self._sum_up()
 
     def _scale(self) -> None:
         missing = self._wanted_processes - len(self._processes.all)
@@ -240,7 +307,8 @@ class Supervisor:
         now = time.monotonic()
         self._deaths = [at for at in self._deaths if now - at < _DEATHS_SECONDS] + [now]
         reason = stream.failure.message if stream.failure else f"exit code {stream.process.exitcode}"
-        log.warning("stream process %d ended: %s", stream.number, reason)
+        coordinates = dict(stream.failure.coordinates) if stream.failure else {}
+        log.warning("stream process %d ended: %s", stream.number, reason, extra=coordinates)
         policy = self._streams.uncaught_exception_handler
         replaces = stream.failure is None or policy == "replace_thread"
         if replaces and len(self._deaths) <= _DEATHS_ALLOWED:
@@ -278,10 +346,27 @@ class Supervisor:
         self._ready_warm_ups = ready
 
     def _show_state(self, orders: Orders) -> None:
-        running = frozenset(task for stream in self._processes.all for task in stream.report.active)
+        streams = self._processes.all
+        running = frozenset(
+            task for stream in streams for task in stream.report.active - stream.report.restoring.keys()
+        )
         wanted = WorkerState.RUNNING if task_ids(orders.active) == running else WorkerState.REBALANCING
         if wanted is not self.state and wanted in TRANSITIONS[self.state]:
             self._move_to(wanted)
+
+    def _sum_up(self) -> None:
+        """Log what was done since the last time, in the words of Kafka Streams (`log.summary.interval.ms`; 0 for never)."""
+        interval_s = self._streams.log_summary_interval_ms / 1000
+        if not interval_s or time.monotonic() - self._told_at < interval_s:
+            return
+        told, now = self._told, self.summary()
+        self._told_at, self._told = time.monotonic(), now
+        log.info(
+            "Processed %d total records and committed %d total tasks since the last update",
+            now.processed - told.processed,
+            now.commits - told.commits,
+            extra={"application": self._application.id},
+        )
 
     def _take_part(self, layout: Layout) -> None:
         """The membership thread: joins, hears orders, and asks for rebalances. Whatever ends it ends the instance."""
@@ -411,7 +496,7 @@ def _added(summary: WorkerSummary, stream: StreamProcess) -> WorkerSummary:
         dropped[reason] = dropped.get(reason, 0) + count
     return WorkerSummary(
         summary.processed + stream.report.processed,
-        summary.restored,
+        summary.restored + stream.report.restored,
         summary.commits + stream.report.commits,
         dropped,
     )

@@ -5,152 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
-import time
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline import LONG
+from tests.system.groups import PARTITIONS, tasks_taken
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from tests.system.groups import Group
 
 pytestmark = pytest.mark.broker
-
-APP = """
-from pipeline import *
-
-def build(builder):
-    return _build(builder, "counts")
-
-def build_other(builder):
-    return _build(builder, "other-counts")
-
-def _build(builder, store):
-    words = builder.stream("{name}.in", Consumed(STRING, STRING))
-    counts = words.group_by(lambda k, v: v, Grouped(STRING, STRING)).count(Materialized(store))
-    counts.to_stream().to("{name}.out", Produced(STRING, LONG))
-    return builder.build()
-"""
-
-PROJECT = """
-[kafka]
-"bootstrap.servers" = "{servers}"
-[apps.{name}]
-topology = "{name}_app:{build}"
-[apps.{name}.config]
-"commit.interval.ms" = 50
-"num.standby.replicas" = {standbys}
-"acceptable.recovery.lag" = {lag}
-"consumer.session.timeout.ms" = 6000
-"consumer.heartbeat.interval.ms" = 300
-"""
-WORDS = [f"w{n}" for n in range(23)]
-PARTITIONS = 4
-DEADLINE_S = 120.0
-
-
-@dataclass
-class Group:
-    """The instances of one application, and what they have to do."""
-
-    broker: Any
-    name: str
-    directory: Path
-    instances: list[subprocess.Popen[str]] = field(default_factory=list)
-    written: int = 0
-
-    def start(
-        self, *arguments: str, build: str = "build", standbys: int = 0, lag: int = 10_000
-    ) -> subprocess.Popen[str]:
-        number = len(self.instances)
-        project = self.directory / f"{number}.toml"
-        values = {
-            "servers": self.broker.bootstrap_servers,
-            "name": self.name,
-            "build": build,
-            "standbys": standbys,
-            "lag": lag,
-        }
-        project.write_text(PROJECT.format(**values))
-        (self.directory / f"{self.name}_app.py").write_text(APP.format(name=self.name))
-        log = (self.directory / f"{number}.log").open("w")
-        instance = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "pipeline.cli",
-                "-v",
-                "--config",
-                str(project),
-                "worker",
-                self.name,
-                "--state-dir",
-                str(self.directory / f"state-{number}"),
-                *arguments,
-            ],
-            cwd=self.directory,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(self.directory), *filter(None, sys.path)])},
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        self.instances.append(instance)
-        return instance
-
-    def log(self, number: int) -> str:
-        return (self.directory / f"{number}.log").read_text()
-
-    def write(self, count: int) -> None:
-        numbers = range(self.written, self.written + count)
-        self.broker.write(f"{self.name}.in", [(b"%d" % n, WORDS[n % len(WORDS)].encode(), n + 1) for n in numbers])
-        self.written += count
-
-    def counts(self) -> list[tuple[str, int]]:
-        return [(r.key.decode(), LONG.deserialize(r.value)) for r in self.broker.read(f"{self.name}.out")]
-
-    def total(self) -> int:
-        return sum(dict(self.counts()).values())
-
-    def until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while not condition():
-            logs = "\n".join(f"--- {n}\n{self.log(n)[-3000:]}" for n in range(len(self.instances)))
-            assert time.monotonic() < deadline, f"never {what}\n{logs}"
-            time.sleep(0.1)
-
-    def until_done(self) -> None:
-        self.until(lambda: self.total() >= self.written, f"counted {self.written}, but {self.total()}")
-
-    def check(self) -> None:
-        """Every word counted exactly once each time: no count is missing, comes twice or goes back."""
-        counts = self.counts()
-        assert dict(counts) == {word: len(range(n, self.written, len(WORDS))) for n, word in enumerate(WORDS)}
-        for word in WORDS:
-            own = [count for key, count in counts if key == word]
-            assert own == sorted(set(own)), f"{word} went back or came twice"
-
-    def stop(self, instance: subprocess.Popen[str]) -> int:
-        instance.send_signal(signal.SIGTERM)
-        return instance.wait(60)
-
-
-@pytest.fixture
-def group(broker: Any, unique: str, tmp_path: Path) -> Iterator[Group]:
-    broker.create(PARTITIONS, f"{unique}.in", f"{unique}.out")
-    group = Group(broker, unique, tmp_path)
-    yield group
-    for instance in group.instances:
-        if instance.poll() is None:
-            instance.kill()
-            instance.wait()
-
-
-def tasks_taken(log: str) -> set[str]:
-    return {line.split(" taken over")[0].rsplit(" ", 1)[1] for line in log.splitlines() if " taken over, " in line}
 
 
 def test_instances_share_the_tasks_and_a_killed_one_is_replaced_by_the_others(group: Group) -> None:

@@ -102,3 +102,17 @@ def test_an_unknown_application_or_version_is_refused_with_the_nearest(tmp_path:
 def test_a_reference_that_leads_nowhere_is_refused(reference: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         load_attribute(reference)
+
+
+def test_the_token_of_the_http_interface_comes_from_the_environment_and_is_never_shown(tmp_path: Path) -> None:
+    given = '"application.server" = "worker-1:8080"\n"server.token" = "${SECRET}"\n'
+    project = load(tmp_path, GOOD + given)
+    streams = project.app("delays").streams
+    assert (streams.application_server, streams.server_token) == ("worker-1:8080", "hidden")
+    assert "hidden" not in repr(project)
+
+
+@pytest.mark.parametrize("server", ["worker-1", "8080", ":8080", "worker-1:http"])
+def test_an_address_is_a_host_and_a_port(tmp_path: Path, server: str) -> None:
+    with pytest.raises(ConfigError, match="not host:port"):
+        load(tmp_path, f'{GOOD}"application.server" = "{server}"\n')

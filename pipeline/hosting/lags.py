@@ -1,0 +1,52 @@
+"""How far an application is behind, out of what it has committed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pipeline.hosting.application import with_topics
+from pipeline.runtime.layout import plan_layout
+
+if TYPE_CHECKING:
+    from pipeline.hosting.application import Application
+    from pipeline.kafka.admin import Admin
+    from pipeline.records import TopicPartition
+
+
+class InputLag(NamedTuple):
+    """One input of an application, in offsets.
+
+    `committed` is None if nothing was; `start` is the first offset that still exists, and `end` the last stable one.
+    """
+
+    tp: TopicPartition
+    is_internal: bool
+    committed: int | None
+    start: int
+    end: int
+
+    @property
+    def lag(self) -> int:
+        """Offsets that are still to be processed; an upper bound of the records."""
+        return max(self.end - (self.committed if self.committed is not None else self.start), 0)
+
+
+def input_lags(application: Application, admin: Admin) -> list[InputLag]:
+    """Every source partition and every repartition topic's partition that exists, sorted; committed against end.
+
+    Raises:
+        TopicError: If a source topic does not exist.
+        BrokerError: If the brokers do not answer.
+    """
+    topology = with_topics(application, admin).topology
+    external = {*topology.source_topics, *(t for g in topology.global_stores for t in g.source.topics)}
+    layout = plan_layout(topology, application.id, admin.partitions(external))
+    internal = {topic.name for topic in layout.repartition_topics}
+    existing = admin.partitions({tp.topic for inputs in layout.tasks.values() for tp in inputs})
+    tps = sorted({tp for inputs in layout.tasks.values() for tp in inputs if tp.topic in existing})
+    committed = admin.committed(application.id, tps)
+    starts, ends = admin.beginning_offsets(tps), admin.end_offsets(tps)
+    return [
+        InputLag(tp, tp.topic in internal, committed[tp].offset if tp in committed else None, starts[tp], ends[tp])
+        for tp in tps
+    ]

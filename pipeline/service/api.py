@@ -1,0 +1,263 @@
+"""The HTTP interface of an instance: stores, health, metrics, and what it can be told."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+from urllib.parse import quote
+
+import httpx
+import msgspec
+from fastapi import FastAPI, Query, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import BaseModel, ConfigDict, Field
+
+from pipeline.service.metrics import Measured, registry_of
+from pipeline.service.reading import FORWARDED, POSITION, ROLE, Bookmark, Host, RefusedError, Rows, StoreReader, Wanted
+from pipeline.service.rendering import key_bytes
+from pipeline.state.api import StoreKind
+from pipeline.windows import MAX_TIME_MS
+from pipeline.worker.answers import MAX_ROWS
+from pipeline.worker.queries import KeyQuery, RangeQuery, Reason, Refusal, SessionQuery, WindowQuery
+from pipeline.worker.states import WorkerState
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from pipeline.service.routing import StorePlace
+    from pipeline.state.api import StoreBuilder
+    from pipeline.worker.queries import Query as StoreQuery
+
+_PEER_SECONDS = 15.0
+_OPEN_PATHS = frozenset({"/health", "/ready"})
+"""What whoever watches over an instance may ask without a token: they say nothing about data."""
+_STATUS = {
+    Reason.NO_SUCH_STORE: 404,
+    Reason.UNKNOWN_QUERY: 400,
+    Reason.NOT_HERE: 421,
+    Reason.RESTORING: 503,
+    Reason.FAILED: 503,
+}
+_KEY_VALUE = frozenset({StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE})
+_WINDOW = frozenset({StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW})
+
+
+class Instance(Host, Measured, Protocol):
+    """An instance, as far as HTTP reaches (`Supervisor`)."""
+
+    def scale(self, processes: int) -> None:
+        """Run so many stream processes."""
+        ...
+
+    def pause(self, *, paused: bool = True) -> None:
+        """Process nothing for now, or go on."""
+        ...
+
+
+class Parameters(BaseModel):
+    """How a store is asked: everything behind the `?`. Times in ms."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+    first: str | None = Field(None, alias="from", description="First key.")
+    last: str | None = Field(None, alias="to", description="Last key.")
+    prefix: str | None = Field(None, description="Only keys that begin so.")
+    reverse: bool = Field(default=False, description="Backwards; key-value stores.")
+    time: int | None = Field(None, ge=0, description="Start of one window.")
+    time_from: int = Field(0, ge=0, description="Earliest start of a window, or end of a session.")
+    time_to: int = Field(MAX_TIME_MS, ge=0, description="Latest start of a window or session.")
+    limit: int = Field(100, ge=1, le=MAX_ROWS, description="At most so many rows.")
+    page: str | None = Field(None, description="`next` of the page before.")
+    partition: int | None = Field(None, ge=0, description="Only this part of the store.")
+    format: Literal["text", "base64"] = Field("text", description="How keys are given; base64url of their bytes.")
+    stale: bool = Field(default=False, description="Whether a standby, which may be behind, may answer.")
+
+
+_Asked = Annotated[Parameters, Query()]
+
+
+def new_api(instance: Instance, token: str = "") -> FastAPI:
+    """The interface of an instance.
+
+    Args:
+        instance: Whose.
+        token: What callers must show (`Authorization: Bearer`), except for health; instances show it to each other. Empty for
+            nothing.
+    """
+    api = FastAPI(title=f"Millrace: {instance.application.id}", docs_url=None, redoc_url=None)
+    _guard(api, token)
+    _watch(api, instance)
+    _operate(api, instance)
+    _query_stores(api, instance, token)
+    return api
+
+
+def _guard(api: FastAPI, token: str) -> None:
+    """Let in who shows the token; show errors as JSON."""
+
+    @api.middleware("http")
+    async def check_token(request: Request, proceed: Callable[[Request], Awaitable[Response]]) -> Response:
+        shown = request.headers.get("Authorization", "")
+        is_let_in = secrets.compare_digest(shown.encode(), f"Bearer {token}".encode())
+        if token and not is_let_in and request.url.path not in _OPEN_PATHS:
+            return _json({"error": "unauthorized", "message": "Show the token: Authorization: Bearer ..."}, 401)
+        return await proceed(request)
+
+    @api.exception_handler(RefusedError)
+    def refuse(_request: Request, error: RefusedError) -> Response:
+        refusal = error.refusal
+        shown = {"server": refusal.server, "missing": refusal.missing}
+        body = {"error": refusal.reason.value, "message": refusal.message}
+        present = {name: value for name, value in shown.items() if value is not None}
+        return _json(body | present, _STATUS[refusal.reason])
+
+    @api.exception_handler(ValueError)
+    def complain(_request: Request, error: ValueError) -> Response:
+        return _json({"error": "bad-request", "message": str(error)}, 400)
+
+
+def _watch(api: FastAPI, instance: Instance) -> None:
+    """What whoever watches over an instance asks."""
+    registry = registry_of(instance)
+
+    @api.get("/health")
+    def health() -> Response:
+        state = instance.status().state
+        return _json({"state": state.value}, 503 if state is WorkerState.ERROR else 200)
+
+    @api.get("/ready")
+    def ready() -> Response:
+        status = instance.status()
+        is_ready = status.state is WorkerState.RUNNING and not status.restoring
+        return _json({"ready": is_ready, "state": status.state.value}, 200 if is_ready else 503)
+
+    @api.get("/metrics")
+    def metrics() -> Response:
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    @api.get("/status")
+    def status() -> Response:
+        return _json(status_object(instance))
+
+
+def _operate(api: FastAPI, instance: Instance) -> None:
+    """What an instance can be told."""
+
+    @api.post("/scale")
+    def scale(processes: int) -> Response:
+        instance.scale(processes)
+        return _json({"processes": processes})
+
+    @api.post("/pause")
+    def pause() -> Response:
+        instance.pause()
+        return _json({"paused": True})
+
+    @api.post("/resume")
+    def resume() -> Response:
+        instance.pause(paused=False)
+        return _json({"paused": False})
+
+
+def _query_stores(api: FastAPI, instance: Instance, token: str) -> None:
+    """What stores can be asked, wherever their parts are."""
+    peers = httpx.Client(timeout=_PEER_SECONDS, headers={"Authorization": f"Bearer {token}"} if token else {})
+    reader = StoreReader(instance, peers)
+
+    @api.get("/stores")
+    def stores() -> Response:
+        found = sorted(reader.places().items())
+        return _json([{"store": n, "kind": p.builder.kind.value, "partitions": len(p.tasks)} for n, p in found])
+
+    @api.get("/stores/{store}")
+    def scan(store: str, asked: _Asked, request: Request) -> Response:
+        return _page(_read(reader, store, None, asked, request))
+
+    @api.get("/stores/{store}/{key:path}")
+    def look_up(store: str, key: str, asked: _Asked, request: Request) -> Response:
+        found = _read(reader, store, key, asked, request)
+        is_point = reader.place(store).builder.kind in _KEY_VALUE or asked.time is not None
+        if not is_point or FORWARDED in request.headers:
+            return _page(found)
+        if not found.rows:
+            return _json({"error": "no-such-key", "message": f"Store {store} has no such key"}, 404, _headers(found))
+        return _json(found.rows[0], 200, _headers(found))
+
+
+def status_object(instance: Instance) -> dict[str, Any]:
+    """What an instance says of itself and of where all tasks are, as JSON shows it."""
+    status, orders = instance.status(), instance.servers()
+    summary = status.summary
+    return {
+        "application": instance.application.id,
+        "instance": instance.id,
+        "server": instance.server,
+        "state": status.state.value,
+        "paused": status.paused,
+        "processes": status.processes,
+        "active": sorted(map(str, status.active)),
+        "standby": {str(task): status.lags.get(task) for task in sorted(status.standby)},
+        "restoring": {str(task): missing for task, missing in sorted(status.restoring.items())},
+        "processed": summary.processed,
+        "commits": summary.commits,
+        "dropped": dict(summary.dropped),
+        "servers": dict(orders.servers) if orders is not None else {},
+        "standby_servers": dict(orders.standby_servers) if orders is not None else {},
+    }
+
+
+def _read(reader: StoreReader, store: str, key: str | None, asked: Parameters, request: Request) -> Rows:
+    place = reader.place(store)
+    raw = None if key is None else key_bytes(key, place.builder.key_serde, is_base64=asked.format == "base64")
+    wanted = Wanted(
+        place,
+        _query(place.builder, raw, asked),
+        f"/stores/{quote(store, safe='')}" + ("" if key is None else f"/{quote(key, safe='')}"),
+        dict(request.query_params),
+        asked.limit,
+        allows_standby=asked.stale,
+        is_forwarded=FORWARDED in request.headers,
+    )
+    return reader.read(wanted, _partitions(place, raw, asked), Bookmark.parse(asked.page) if asked.page else None)
+
+
+def _partitions(place: StorePlace, key: bytes | None, asked: Parameters) -> list[int]:
+    """Which parts of a store are asked: the one that is named, the one that has the key, or all."""
+    if asked.partition is not None:
+        if asked.partition >= max(len(place.tasks), 1):
+            message = f"Store {place.builder.name} has {len(place.tasks)} partitions, and no number {asked.partition}"
+            raise ValueError(message)
+        return [asked.partition]
+    task = place.task_of(key) if key is not None else None
+    return [task.partition] if task is not None else list(range(max(len(place.tasks), 1)))
+
+
+def _query(builder: StoreBuilder, key: bytes | None, asked: Parameters) -> StoreQuery:
+    def bytes_of(text: str | None) -> bytes | None:
+        return None if text is None else key_bytes(text, builder.key_serde, is_base64=asked.format == "base64")
+
+    lower, upper = (key, key) if key is not None else (bytes_of(asked.first), bytes_of(asked.last))
+    if builder.kind in _KEY_VALUE:
+        if key is not None:
+            return KeyQuery(key)
+        return RangeQuery(lower, upper, bytes_of(asked.prefix) or b"", asked.reverse)
+    if builder.kind in _WINDOW:
+        times = (asked.time, asked.time) if asked.time is not None else (asked.time_from, asked.time_to)
+        return WindowQuery(lower, upper, *times)
+    if builder.kind is StoreKind.SESSION:
+        return SessionQuery(key, asked.time_from, asked.time_to)
+    message = f"Store {builder.name} ({builder.kind.value}) cannot be queried"
+    raise RefusedError(Refusal(Reason.UNKNOWN_QUERY, message))
+
+
+def _page(found: Rows) -> Response:
+    following = str(found.next) if found.next is not None else None
+    return _json({"rows": found.rows, "next": following}, 200, _headers(found))
+
+
+def _headers(found: Rows) -> dict[str, str]:
+    return {POSITION: found.position, ROLE: found.role}
+
+
+def _json(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(body), status, headers, media_type="application/json")

@@ -1,0 +1,118 @@
+"""Figures of an instance for Prometheus, under the names that Kafka Streams' metrics have there.
+
+Everything comes out of the reports that stream processes send each second anyway: a scrape costs them nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pipeline.hosting.application import Application
+    from pipeline.worker.protocol import Report
+    from pipeline.worker.supervisor import InstanceStatus
+
+_THREAD = "kafka_streams_stream_thread_metrics_"
+_TASK = "kafka_streams_stream_task_metrics_"
+_UPDATER = "kafka_streams_stream_state_updater_metrics_"
+_CLIENT = "kafka_streams_stream_metrics_"
+
+
+class Measured(Protocol):
+    """An instance, as far as it is measured (`Supervisor`)."""
+
+    @property
+    def id(self) -> str:
+        """Names it."""
+        ...
+
+    @property
+    def application(self) -> Application:
+        """What it runs."""
+        ...
+
+    def status(self) -> InstanceStatus:
+        """Where it stands."""
+        ...
+
+    def reports(self) -> Mapping[int, Report]:
+        """What its stream processes have said last."""
+        ...
+
+
+def registry_of(host: Measured) -> CollectorRegistry:
+    """A registry with the figures of an instance, and those of its own process."""
+    registry = CollectorRegistry()
+    registry.register(_Figures(host))
+    ProcessCollector(registry=registry)
+    return registry
+
+
+class _Figures(Collector):
+    def __init__(self, host: Measured) -> None:
+        self._host = host
+        self._client = f"{host.application.id}-{host.id}"
+
+    def collect(self) -> Iterable[Metric]:
+        reports = {f"{self._client}-StreamThread-{n}": report for n, report in self._host.reports().items()}
+        yield from self._of_client()
+        yield from _of_threads(reports)
+        yield from _of_tasks(reports)
+        yield from _of_copies(reports)
+
+    def _of_client(self) -> Iterable[Metric]:
+        status = self._host.status()
+        state = GaugeMetricFamily(f"{_CLIENT}state", "1 for the state it is in.", labels=["client_id", "state"])
+        state.add_metric([self._client, status.state.value], 1)
+        yield state
+        threads = GaugeMetricFamily(f"{_CLIENT}alive_stream_threads", "Stream processes.", labels=["client_id"])
+        threads.add_metric([self._client], status.processes)
+        yield threads
+        version = GaugeMetricFamily(f"{_CLIENT}application", "1.", labels=["client_id", "application_id", "version"])
+        version.add_metric([self._client, self._host.application.id, self._host.application.version], 1)
+        yield version
+
+
+def _of_threads(reports: Mapping[str, Report]) -> Iterable[Metric]:
+    processed = CounterMetricFamily(f"{_THREAD}process", "Records processed.", labels=["thread_id"])
+    commits = CounterMetricFamily(f"{_THREAD}commit", "Commits of tasks.", labels=["thread_id"])
+    spent = CounterMetricFamily(f"{_THREAD}commit_latency_ms", "Time spent committing, ms.", labels=["thread_id"])
+    longest = GaugeMetricFamily(f"{_THREAD}commit_latency_max", "Longest commit, ms.", labels=["thread_id"])
+    for thread, report in reports.items():
+        processed.add_metric([thread], report.processed)
+        commits.add_metric([thread], report.commits)
+        spent.add_metric([thread], report.commit_seconds[0] * 1000)
+        longest.add_metric([thread], report.commit_seconds[1] * 1000)
+    return processed, commits, spent, longest
+
+
+def _of_tasks(reports: Mapping[str, Report]) -> Iterable[Metric]:
+    processed = CounterMetricFamily(f"{_TASK}process", "Records processed.", labels=["thread_id", "task_id"])
+    labels = ["thread_id", "task_id", "reason"]
+    dropped = CounterMetricFamily(f"{_TASK}dropped_records", "Records that were not processed.", labels=labels)
+    for thread, report in reports.items():
+        for task, figures in report.tasks.items():
+            processed.add_metric([thread, str(task)], figures.processed)
+            for reason, count in figures.dropped.items():
+                dropped.add_metric([thread, str(task), reason], count)
+    return processed, dropped
+
+
+def _of_copies(reports: Mapping[str, Report]) -> Iterable[Metric]:
+    restored = CounterMetricFamily(f"{_UPDATER}restore_records", "Records restored.", labels=["thread_id"])
+    labels = ["thread_id", "task_id"]
+    remaining = GaugeMetricFamily(f"{_TASK}restore_remaining_records", "Records still to be restored.", labels=labels)
+    lag = GaugeMetricFamily(f"{_TASK}standby_lag_records", "Records a standby is behind.", labels=labels)
+    for thread, report in reports.items():
+        restored.add_metric([thread], report.restored)
+        for task, missing in report.restoring.items():
+            remaining.add_metric([thread, str(task)], missing if missing is not None else float("nan"))
+        for task, count in report.lags.items():
+            lag.add_metric([thread, str(task)], count)
+    return restored, remaining, lag

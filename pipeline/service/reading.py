@@ -1,0 +1,271 @@
+"""Questions of a whole store, put to the tasks that have its parts, here and on other instances."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import httpx
+import msgspec
+
+from pipeline.records import OffsetVector
+from pipeline.service.rendering import row_object
+from pipeline.service.routing import Here, route, store_places
+from pipeline.worker.queries import Place, Question, Reason, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pipeline.hosting.application import Application
+    from pipeline.records import TaskId
+    from pipeline.runtime.layout import Layout
+    from pipeline.service.routing import StorePlace
+    from pipeline.worker.protocol import Orders
+    from pipeline.worker.queries import Page, Query
+    from pipeline.worker.supervisor import InstanceStatus
+
+FORWARDED = "X-Millrace-Forwarded"
+"""Marks a question that another instance passed on: it is not passed on again."""
+POSITION = "X-Millrace-Position"
+"""The point in history an answer is from: `topic-partition@offset`, of inputs or, if a standby answers, of changelogs."""
+ROLE = "X-Millrace-Role"
+"""Who answered: `active`, or `standby`."""
+
+
+class Host(Protocol):
+    """An instance, as far as its stores are read (`Supervisor`)."""
+
+    @property
+    def server(self) -> str:
+        """`host:port` where it answers."""
+        ...
+
+    @property
+    def application(self) -> Application:
+        """What it runs."""
+        ...
+
+    @property
+    def layout(self) -> Layout | None:
+        """Its tasks; None before they are known."""
+        ...
+
+    def status(self) -> InstanceStatus:
+        """What runs here."""
+        ...
+
+    def servers(self) -> Orders | None:
+        """Where everything is."""
+        ...
+
+    def ask(self, question: Question) -> Page | Refusal:
+        """Answer what is asked of a task here."""
+        ...
+
+
+class RefusedError(Exception):
+    """There is no answer; carries why."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        """The refusal is kept."""
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """Where a page ended: in which partition, and after which row.
+
+    >>> Bookmark.parse(str(Bookmark(2, Place(0, b"k"))))
+    Bookmark(partition=2, after=Place(segment=0, key=b'k', time=0, start=0))
+    """
+
+    partition: int
+    after: Place | None = None
+
+    def __str__(self) -> str:
+        """A text that goes into a URL."""
+        return base64.urlsafe_b64encode(msgspec.json.encode((self.partition, self.after))).decode().rstrip("=")
+
+    @classmethod
+    def parse(cls, text: str) -> Bookmark:
+        """Read the text form.
+
+        Raises:
+            ValueError: If it is not one.
+        """
+        try:
+            data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+            partition, after = msgspec.json.decode(data, type=tuple[int, Place | None])
+        except (ValueError, msgspec.MsgspecError) as error:
+            message = f"{text!r} is not the `next` of a page"
+            raise ValueError(message) from error
+        return cls(partition, after)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """An answer as HTTP shows it.
+
+    Args:
+        rows: What was found.
+        next: Where to go on (`Bookmark`); None if that was all.
+        position: The point in history it is from (`POSITION`).
+        role: Who answered (`ROLE`).
+    """
+
+    rows: list[Any]
+    next: Bookmark | None
+    position: str
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A question about a store.
+
+    Args:
+        store: The store.
+        query: What is asked of each of its parts.
+        path: Where other instances answer the same.
+        params: With which parameters.
+        limit: At most so many rows.
+        allows_standby: Whether a standby's answer, which may be old, will do.
+        is_forwarded: Whether another instance passed it on.
+    """
+
+    store: StorePlace
+    query: Query
+    path: str
+    params: Mapping[str, str]
+    limit: int
+    allows_standby: bool
+    is_forwarded: bool
+
+
+class StoreReader:
+    """Reads stores wherever their parts are.
+
+    Args:
+        host: This instance.
+        peers: Asks other instances.
+    """
+
+    def __init__(self, host: Host, peers: httpx.Client) -> None:
+        """Nothing is asked yet."""
+        self._host = host
+        self._peers = peers
+        self._places: dict[str, StorePlace] = {}
+
+    def places(self) -> Mapping[str, StorePlace]:
+        """All stores by name.
+
+        Raises:
+            RefusedError: If the instance is just starting.
+        """
+        if not self._places:
+            layout, application = self._host.layout, self._host.application
+            if layout is None:
+                raise RefusedError(Refusal(Reason.FAILED, f"{application.id} is just starting"))
+            self._places = store_places(application.topology, layout)
+        return self._places
+
+    def place(self, store: str) -> StorePlace:
+        """A store.
+
+        Raises:
+            RefusedError: If there is none of that name.
+        """
+        places = self.places()
+        if store not in places:
+            known = ", ".join(sorted(places)) or "none"
+            raise RefusedError(Refusal(Reason.NO_SUCH_STORE, f"There is no store {store}; there are: {known}"))
+        return places[store]
+
+    def read(self, wanted: Wanted, partitions: list[int], start: Bookmark | None) -> Rows:
+        """Rows of several parts of a store, one part after the other.
+
+        Args:
+            wanted: What is asked.
+            partitions: Which parts, in order.
+            start: Where the last page ended.
+
+        Raises:
+            RefusedError: If one of them cannot answer.
+        """
+        rows: list[Any] = []
+        positions: list[str] = []
+        roles: set[str] = set()
+        mark = start or Bookmark(partitions[0])
+        for partition in [number for number in partitions if number >= mark.partition]:
+            after = mark.after if partition == mark.partition else None
+            if len(rows) >= wanted.limit:
+                return Rows(rows, Bookmark(partition), *_together(positions, roles))
+            part = self._part(wanted, Bookmark(partition, after), wanted.limit - len(rows))
+            rows += part.rows
+            positions.append(part.position)
+            roles.add(part.role)
+            if part.next is not None:
+                return Rows(rows, part.next, *_together(positions, roles))
+        return Rows(rows, None, *_together(positions, roles))
+
+    def _part(self, wanted: Wanted, mark: Bookmark, limit: int) -> Rows:
+        tasks = wanted.store.tasks
+        task = tasks[mark.partition] if tasks else None
+        status, orders = self._host.status(), self._host.servers()
+        place = route(
+            task,
+            status.active,
+            status.standby,
+            orders,
+            own_server=self._host.server,
+            allows_standby=wanted.allows_standby,
+        )
+        if isinstance(place, Here):
+            return self._here(wanted, task, mark, limit)
+        if wanted.is_forwarded:
+            message = f"Task {task} does not run here"
+            raise RefusedError(Refusal(Reason.NOT_HERE, message, place.servers[0]))
+        return self._there(wanted, place.servers, mark, limit)
+
+    def _here(self, wanted: Wanted, task: TaskId | None, mark: Bookmark, limit: int) -> Rows:
+        builder = wanted.store.builder
+        question = Question(builder.name, task, wanted.query, limit, mark.after, wanted.allows_standby)
+        answer = self._host.ask(question)
+        if isinstance(answer, Refusal):
+            raise RefusedError(answer)
+        rows = [row_object(row, builder) for row in answer.rows]
+        following = None if answer.after is None else Bookmark(mark.partition, answer.after)
+        position = str(OffsetVector(answer.position))
+        return Rows(rows, following, position, "standby" if answer.is_standby else "active")
+
+    def _there(self, wanted: Wanted, servers: tuple[str, ...], mark: Bookmark, limit: int) -> Rows:
+        params = {**wanted.params, "partition": str(mark.partition), "limit": str(limit), "page": str(mark)}
+        refusal = Refusal(Reason.FAILED, "Nobody was asked")
+        for server in servers:
+            try:
+                url = f"http://{server}{wanted.path}"
+                response = self._peers.get(url, params=params, headers={FORWARDED: "1"})
+                body = response.json()
+            except (httpx.HTTPError, ValueError) as error:
+                refusal = Refusal(Reason.FAILED, f"{server} does not answer: {error}", server)
+                continue
+            if response.is_success:
+                following = Bookmark.parse(body["next"]) if body["next"] else None
+                return Rows(body["rows"], following, response.headers[POSITION], response.headers[ROLE])
+            refusal = _refusal_of(body, server)
+        raise RefusedError(refusal)
+
+
+def _together(positions: list[str], roles: set[str]) -> tuple[str, str]:
+    return ",".join(filter(None, positions)), "standby" if "standby" in roles else "active"
+
+
+def _refusal_of(body: Any, server: str) -> Refusal:
+    """What another instance refuses; whatever else it says is a failure."""
+    known = {reason.value: reason for reason in Reason}
+    error = str(body.get("error")) if isinstance(body, dict) else ""
+    if error not in known:
+        return Refusal(Reason.FAILED, f"{server} answers {body!r}", server)
+    return Refusal(known[error], str(body.get("message")), body.get("server") or server, body.get("missing"))

@@ -1,0 +1,97 @@
+"""Keys and values between a store's bytes and the texts and JSON of an HTTP interface."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pipeline.state.api import StoreKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pipeline.serde.api import Serde
+    from pipeline.state.api import StoreBuilder
+    from pipeline.worker.queries import Row
+
+
+def _boolean(text: str) -> bool:
+    if text not in {"true", "false"}:
+        message = f"{text!r} is neither true nor false"
+        raise ValueError(message)
+    return text == "true"
+
+
+_TEXT_FORMS: Mapping[str, Callable[[str], Any]] = {
+    "string": str,
+    "short": int,
+    "integer": int,
+    "long": int,
+    "float": float,
+    "double": float,
+    "boolean": _boolean,
+    "uuid": uuid.UUID,
+}
+"""How keys of simple serdes are read from text; all others are given as base64url of their bytes, or as JSON."""
+
+
+def key_bytes(text: str, serde: Serde[Any], *, is_base64: bool) -> bytes:
+    """A key's bytes, as the store has them.
+
+    >>> from pipeline.serde.primitives import INTEGER
+    >>> key_bytes("258", INTEGER, is_base64=False).hex(), key_bytes("AAABAg", INTEGER, is_base64=True).hex()
+    ('00000102', '00000102')
+
+    Args:
+        text: The key as somebody wrote it.
+        serde: The store's serde of keys.
+        is_base64: Whether the text is base64url of the bytes; serdes without a text form take nothing else.
+
+    Raises:
+        ValueError: If the text is no such key.
+    """
+    if serde.name.startswith("json") and not is_base64:
+        return serde.serialize(serde.deserialize(text.encode()))  # as the store would write it
+    read = _TEXT_FORMS.get(serde.name)
+    if read is None or is_base64:
+        return _from_base64(text)
+    try:
+        return serde.serialize(read(text))
+    except Exception as error:
+        message = f"{text!r} is no key of serde {serde.name}: {error}"
+        raise ValueError(message) from error
+
+
+def _from_base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except binascii.Error as error:
+        message = f"{text!r} is not base64url: {error}"
+        raise ValueError(message) from error
+
+
+def row_object(row: Row, builder: StoreBuilder) -> dict[str, Any]:
+    """A row as JSON shows it: key, value, and the times it has."""
+    shown = {"key": _plain(row.key, builder.key_serde), "value": _plain(row.value, builder.value_serde)}
+    if row.timestamp is not None:
+        shown["timestamp"] = row.timestamp
+    if row.start is not None and row.end is not None:
+        name = "session" if builder.kind is StoreKind.SESSION else "window"
+        shown[name] = {"start": row.start, "end": row.end}
+    return shown
+
+
+def _plain(data: bytes, serde: Serde[Any]) -> Any:
+    """What JSON can show of a value; base64url of its bytes where that is nothing."""
+    encoded = {"base64": base64.urlsafe_b64encode(data).decode().rstrip("=")}
+    value = serde.deserialize(data)
+    if isinstance(value, bytes):
+        return encoded
+    try:
+        return msgspec.to_builtins(value, str_keys=True)
+    except TypeError:
+        return encoded

@@ -1,0 +1,152 @@
+"""Looks up in an open store what a query asks for."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from pipeline.state.api import StoreKind
+from pipeline.state.segments import segment_length_ms
+from pipeline.windows import end_of
+from pipeline.worker.queries import (
+    KeyQuery,
+    Page,
+    Place,
+    Query,
+    RangeQuery,
+    Reason,
+    Refusal,
+    Row,
+    SessionQuery,
+    WindowQuery,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pipeline.state.api import StoreBuilder
+
+MAX_ROWS = 1_000
+"""Longest page."""
+MAX_SECONDS = 0.02
+"""A page ends early after this: processing waits meanwhile."""
+
+_TIMESTAMPED = frozenset({StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.TIMESTAMPED_WINDOW})
+_KINDS: dict[type, frozenset[StoreKind]] = {
+    KeyQuery: frozenset({StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE}),
+    RangeQuery: frozenset({StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE}),
+    WindowQuery: frozenset({StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW}),
+    SessionQuery: frozenset({StoreKind.SESSION}),
+}
+
+Found = tuple[Place, Row]
+
+
+def look_up(store: Any, builder: StoreBuilder, query: Query, limit: int, after: Place | None) -> Page | Refusal:
+    """A page of what a store has, as processing sees it: what is not committed yet included.
+
+    Args:
+        store: The open store.
+        builder: What it was opened from.
+        query: What is asked.
+        limit: At most so many rows; never more than `MAX_ROWS`.
+        after: Go on behind this row.
+    """
+    if builder.kind not in _KINDS[type(query)]:
+        message = f"Store {builder.name} ({builder.kind.value}) cannot be asked a {type(query).__name__}"
+        return Refusal(Reason.UNKNOWN_QUERY, message)
+    deadline = time.monotonic() + MAX_SECONDS
+    rows: list[Row] = []
+    last: Place | None = None
+    for place, row in _found(store, builder, query, after):
+        if last is not None and (len(rows) >= min(limit, MAX_ROWS) or time.monotonic() > deadline):
+            return Page(tuple(rows), last)
+        rows.append(row)
+        last = place
+    return Page(tuple(rows))
+
+
+def _found(store: Any, builder: StoreBuilder, query: Query, after: Place | None) -> Iterator[Found]:
+    match query:
+        case KeyQuery(key):
+            value = store.get(builder.key_serde.deserialize(key))
+            return iter([] if value is None else [(Place(0, key), _row(builder)(key, value))])
+        case RangeQuery():
+            return _entries(store, builder, query, after)
+        case WindowQuery():
+            return _windows(store, builder, query, after)
+        case SessionQuery():
+            return _sessions(store, builder, query, after)
+
+
+def _entries(store: Any, builder: StoreBuilder, query: RangeQuery, after: Place | None) -> Iterator[Found]:
+    encode, row = builder.key_serde.serialize, _row(builder)
+    for key, value in _scan(store, builder, query, after):
+        raw = encode(key)
+        if after is not None and raw == after.key:
+            continue
+        if query.prefix and not raw.startswith(query.prefix):
+            return
+        yield Place(0, raw), row(raw, value)
+
+
+def _scan(store: Any, builder: StoreBuilder, query: RangeQuery, after: Place | None) -> Iterator[tuple[Any, Any]]:
+    """The entries from where the last page ended, which is a key that the store can read, as a prefix need not be."""
+
+    def key_of(data: bytes | None) -> Any:
+        return None if data is None else builder.key_serde.deserialize(data)
+
+    found: Iterator[tuple[Any, Any]]
+    if query.prefix:
+        found = store.range(key_of(after.key), None) if after is not None else store.prefix_scan(query.prefix)
+    elif query.reverse:
+        found = store.reverse_range(key_of(query.lower), key_of(after.key if after is not None else query.upper))
+    else:
+        found = store.range(key_of(after.key if after is not None else query.lower), key_of(query.upper))
+    return found
+
+
+def _windows(store: Any, builder: StoreBuilder, query: WindowQuery, after: Place | None) -> Iterator[Found]:
+    """Windows by segment, key and start; a page goes on at the beginning of the segment in which the last one ended."""
+    encode, key_of, row = builder.key_serde.serialize, builder.key_serde.deserialize, _row(builder)
+    length_ms = segment_length_ms(builder.retention_ms)
+    lower, upper = (None if key is None else key_of(key) for key in (query.lower, query.upper))
+    time_from = max(query.time_from, after.segment) if after is not None else query.time_from
+    if query.lower is not None and query.lower == query.upper:
+        found = ((lower, start, value) for start, value in store.fetch_range(lower, time_from, query.time_to))
+    else:
+        found = store.fetch_keys(lower, upper, time_from, query.time_to)
+    for key, start, value in found:
+        raw = encode(key)
+        place = Place(start // length_ms * length_ms, raw, start)
+        if after is None or place > after:
+            yield place, row(raw, value, start, end_of(start, builder.window_size_ms))
+
+
+def _sessions(store: Any, builder: StoreBuilder, query: SessionQuery, after: Place | None) -> Iterator[Found]:
+    """Sessions by segment, key, end and start."""
+    encode, row = builder.key_serde.serialize, _row(builder)
+    length_ms = segment_length_ms(builder.retention_ms)
+    if query.key is not None:
+        found = store.find_sessions(builder.key_serde.deserialize(query.key), query.time_from, query.time_to)
+    else:
+        found = store.all()
+    for session, value in found:
+        start, end = session.window.start, session.window.end
+        raw = encode(session.key)
+        place = Place(end // length_ms * length_ms, raw, end, start)
+        if (after is None or place > after) and end >= query.time_from and start <= query.time_to:
+            yield place, row(raw, value, start, end)
+
+
+def _row(builder: StoreBuilder) -> Callable[..., Row]:
+    """Makes rows: `(key, value, start, end) -> Row`."""
+    encode = builder.value_serde.serialize
+
+    def timestamped(key: bytes, value: Any, start: int | None = None, end: int | None = None) -> Row:
+        return Row(key, encode(value.value), value.timestamp, start, end)
+
+    def plain(key: bytes, value: Any, start: int | None = None, end: int | None = None) -> Row:
+        return Row(key, encode(value), None, start, end)
+
+    return timestamped if builder.kind in _TIMESTAMPED else plain

@@ -1,0 +1,197 @@
+"""What instances answer over HTTP, while they process on a real broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.system.groups import PARTITIONS, WORDS
+
+if TYPE_CHECKING:
+    from tests.system.groups import Group
+
+pytestmark = pytest.mark.broker
+
+LOCAL = ("--server", "127.0.0.1:0")
+
+
+def get(url: str, **params: Any) -> httpx.Response:
+    return httpx.get(url, params=params, timeout=30)
+
+
+def rows(url: str, **params: Any) -> list[Any]:
+    """All rows, page by page."""
+    found: list[Any] = []
+    following = None
+    while True:
+        body = get(url, **params, **({"page": following} if following else {})).json()
+        found += body["rows"]
+        following = body["next"]
+        if following is None:
+            return found
+
+
+def started(group: Group, *arguments: str, number: int = 0, standbys: int = 0) -> str:
+    group.start(*LOCAL, *arguments, build="build_queried", standbys=standbys)
+    url = group.url(number)
+    group.until(lambda: get(f"{url}/ready").status_code == 200, "was ready")
+    return url
+
+
+def counted(group: Group) -> dict[str, int]:
+    return {word: len(range(n, group.written, len(WORDS))) for n, word in enumerate(WORDS)}
+
+
+def test_stores_of_every_kind_answer_points_ranges_and_pages(group: Group) -> None:
+    url = started(group, "--threads", "2")
+    group.write(2300)
+    group.until_done()
+    point = get(f"{url}/stores/counts/w3")
+    assert point.json() == {"key": "w3", "value": 100, "timestamp": 2281}
+    assert len(position(point)) == 1
+    assert get(f"{url}/stores/counts/nobody").json()["error"] == "no-such-key"
+    assert {row["key"]: row["value"] for row in rows(f"{url}/stores/counts", limit=3)} == counted(group)
+    tens = rows(f"{url}/stores/counts", limit=2, **{"from": "w10", "to": "w19"})
+    assert sorted(row["key"] for row in tens) == [f"w1{n}" for n in range(10)]
+    assert len(rows(f"{url}/stores/counts", prefix="w1")) == 11
+    partition = [row["key"] for row in rows(f"{url}/stores/counts", partition=1, limit=2, reverse="true")]
+    assert partition == sorted(partition, reverse=True)
+    window = get(f"{url}/stores/windows/w3", time=0).json()
+    assert window == {"key": "w3", "value": 100, "timestamp": 2281, "window": {"start": 0, "end": 10_000}}
+    assert len(rows(f"{url}/stores/windows", time_from=0, time_to=5000, limit=5)) == len(WORDS)
+    assert rows(f"{url}/stores/windows", time_from=10_000) == []
+    session = rows(f"{url}/stores/sessions/w3")
+    assert session == [{"key": "w3", "value": 100, "session": {"start": 4, "end": 2281}}]
+    assert {row["key"] for row in rows(f"{url}/stores/sessions", limit=4)} == set(WORDS)
+
+
+def position(response: httpx.Response) -> list[str]:
+    return [part for part in response.headers["X-Millrace-Position"].split(",") if part]
+
+
+def test_what_cannot_be_answered_is_said_as_a_value(group: Group) -> None:
+    url = started(group)
+    assert get(f"{url}/stores/other/k").json()["error"] == "no-such-store"
+    assert get(f"{url}/stores/counts/k", page="!").status_code == 400
+    assert get(f"{url}/stores/counts/k", unknown="1").status_code == 422
+    assert get(f"{url}/stores/counts", partition=99).status_code == 400
+    assert {store["store"]: store["partitions"] for store in get(f"{url}/stores").json()} == dict.fromkeys(
+        ("counts", "windows", "sessions"), PARTITIONS
+    )
+
+
+def test_a_key_that_lives_elsewhere_is_fetched_from_there(group: Group) -> None:
+    first = started(group)
+    group.write(2300)
+    group.until_done()
+    second = started(group, number=1)
+    group.until(lambda: shares(first) and shares(second), "shared the tasks")
+    for url in (first, second):
+        assert {row["key"]: row["value"] for row in rows(f"{url}/stores/counts", limit=7)} == counted(group)
+        assert [get(f"{url}/stores/counts/{word}").json()["value"] for word in WORDS] == [100] * len(WORDS)
+    passed_on = {"X-Millrace-Forwarded": "1"}
+    answers = [httpx.get(f"{first}/stores/counts/{word}", headers=passed_on, timeout=30) for word in WORDS]
+    refused = [answer.json() for answer in answers if answer.status_code == 421]
+    assert refused
+    assert {(body["error"], body["server"]) for body in refused} == {("not-owned-here", second.removeprefix("http://"))}
+
+
+def shares(url: str) -> bool:
+    status = get(f"{url}/status").json()
+    stateful = [task for task in status["active"] if task.startswith("1_")]
+    return (
+        len(stateful) == PARTITIONS // 2 and status["state"] == "running" and len(status["servers"]) == 2 * PARTITIONS
+    )
+
+
+def test_a_standby_answers_whoever_does_not_mind_its_age(group: Group) -> None:
+    first = started(group, standbys=1)
+    second = started(group, number=1, standbys=1)
+    group.write(2300)
+    group.until_done()
+    group.until(lambda: shares(first) and shares(second), "shared the tasks")
+    followed = get(f"{second}/status").json()["standby"]
+    assert followed
+    passed_on = {"X-Millrace-Forwarded": "1"}
+
+    def standbys_answer() -> bool:
+        answers = [
+            httpx.get(f"{second}/stores/counts/{word}", params={"stale": "true"}, headers=passed_on, timeout=30)
+            for word in WORDS
+        ]
+        assert {answer.headers["X-Millrace-Role"] for answer in answers} == {"active", "standby"}
+        return all(answer.json()["rows"] and answer.json()["rows"][0]["value"] == 100 for answer in answers)
+
+    group.until(standbys_answer, "answered from standbys what the active tasks have")
+
+
+def test_an_instance_says_whether_it_is_ready_and_can_be_scaled_and_paused(group: Group) -> None:
+    group.start(*LOCAL, build="build_queried")
+    url = group.url(0)
+    group.until(lambda: get(f"{url}/ready").status_code == 503, "was not ready at first")
+    group.until(lambda: get(f"{url}/ready").status_code == 200, "was ready")
+    assert get(f"{url}/health").status_code == 200
+    assert httpx.post(f"{url}/scale", params={"processes": 2}).json() == {"processes": 2}
+    group.until(lambda: get(f"{url}/status").json()["processes"] == 2, "had two processes")
+    assert httpx.post(f"{url}/scale", params={"processes": 0}).status_code == 400
+    assert httpx.post(f"{url}/pause").json() == {"paused": True}
+    group.write(100)
+    assert httpx.post(f"{url}/resume").json() == {"paused": False}
+    group.until_done()
+
+
+def test_an_instance_that_restores_refuses_rather_than_to_answer_what_is_incomplete(group: Group) -> None:
+    started(group)
+    for _ in range(3):
+        group.write(20_000)
+    group.until_done()
+    group.stop(group.instances[0])
+    group.start(*LOCAL, build="build_queried")
+    url = group.url(1)
+    answers: list[httpx.Response] = []
+
+    def is_answered() -> bool:
+        answers.extend(get(f"{url}/stores/counts/{word}") for word in WORDS)
+        return all(answer.status_code == 200 for answer in answers[-len(WORDS) :])
+
+    group.until(is_answered, "answered")
+    assert "0 records restored" not in "".join(line for line in group.log(1).splitlines() if "task 1_0 taken" in line)
+    refused = {answer.json()["error"] for answer in answers if answer.status_code != 200}
+    assert refused
+    assert refused <= {"failed", "not-owned-here", "restoring"}
+    expected = counted(group)
+    assert all(a.json()["value"] == expected[a.json()["key"]] for a in answers if a.status_code == 200)
+
+
+def test_metrics_are_what_prometheus_reads(group: Group) -> None:
+    url = started(group)
+    group.write(2300)
+    group.until_done()
+
+    def figures() -> dict[str, float]:
+        families = text_string_to_metric_families(get(f"{url}/metrics").text)
+        sums: dict[str, float] = {}
+        for sample in (sample for family in families for sample in family.samples):
+            sums[sample.name] = sums.get(sample.name, 0) + sample.value
+        return sums
+
+    group.until(lambda: figures()["kafka_streams_stream_thread_metrics_process_total"] == 4600, "counted the records")
+    assert figures()["kafka_streams_stream_task_metrics_process_total"] == 4600
+    assert figures()["kafka_streams_stream_thread_metrics_commit_total"] > 0
+    assert figures()["kafka_streams_stream_thread_metrics_commit_latency_max"] > 0
+
+
+def test_others_need_a_token(group: Group) -> None:
+    refused = group.start("--server", "0.0.0.0:0", build="build_queried")
+    assert refused.wait(60) == 1
+    assert "asks for no token" in group.log(0)
+    group.start("--server", "0.0.0.0:0", build="build_queried", settings='"server.token" = "open sesame"')
+    url = group.url(1)
+    assert get(f"{url}/health").status_code == 200
+    assert get(f"{url}/status").status_code == 401
+    shown = {"Authorization": "Bearer open sesame"}
+    assert httpx.get(f"{url}/status", headers=shown).json()["application"] == f"{group.name}-v1"
+    assert "sesame" not in group.log(1)

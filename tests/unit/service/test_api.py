@@ -1,0 +1,236 @@
+"""The HTTP interface, above an instance that is made up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from pipeline import LONG, STRING, Consumed, Grouped, Materialized, StreamsBuilder
+from pipeline.config import AppConfig
+from pipeline.errors import ConfigError
+from pipeline.hosting.application import Application
+from pipeline.records import TaskId, TopicPartition
+from pipeline.runtime.layout import Layout, plan_layout
+from pipeline.service.api import new_api
+from pipeline.service.routing import Here, There, route, store_places
+from pipeline.service.server import bound
+from pipeline.worker.protocol import Orders, Report, TaskFigures
+from pipeline.worker.queries import KeyQuery, Page, Place, Question, Reason, Refusal, Row
+from pipeline.worker.states import WorkerState, WorkerSummary
+from pipeline.worker.supervisor import InstanceStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TASKS = frozenset(TaskId(0, n) for n in range(3))
+
+
+def application() -> Application:
+    builder = StreamsBuilder()
+    builder.stream("in", Consumed(STRING, STRING)).group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
+    return Application(AppConfig("app", "m:f"), "v1", builder.build(), {}, Path("unused"))
+
+
+@dataclass
+class FakeInstance:
+    """Answers as it is told, and remembers what it was asked."""
+
+    active: frozenset[TaskId] = TASKS
+    standby: frozenset[TaskId] = frozenset()
+    state: WorkerState = WorkerState.RUNNING
+    restoring: dict[TaskId, int | None] = field(default_factory=dict)
+    orders: Orders | None = None
+    answers: dict[TaskId, list[Page | Refusal]] = field(default_factory=dict)
+    asked: list[Question] = field(default_factory=list)
+    told: list[Any] = field(default_factory=list)
+    id: str = "i1"
+    server: str = "here:1"
+    application: Application = field(default_factory=application)
+
+    @property
+    def layout(self) -> Layout:
+        return plan_layout(self.application.topology, self.application.id, {"in": 3})
+
+    def status(self) -> InstanceStatus:
+        summary = WorkerSummary(5, 0, 2, {})
+        return InstanceStatus(
+            self.state, self.active, self.standby, {}, self.restoring, 1, paused=False, summary=summary
+        )
+
+    def servers(self) -> Orders | None:
+        return self.orders
+
+    def reports(self) -> Mapping[int, Report]:
+        figures = {TaskId(0, 1): TaskFigures(5, {"late": 2})}
+        report = Report(
+            self.active, self.standby, {}, {TaskId(0, 2): 7}, 5, 2, {}, 1, {TaskId(0, 0): 9}, 11, (0.5, 0.2), figures
+        )
+        return {1: report}
+
+    def ask(self, question: Question) -> Page | Refusal:
+        self.asked.append(question)
+        return self.answers[question.task].pop(0) if question.task in self.answers else Page(())
+
+    def scale(self, processes: int) -> None:
+        if processes < 1:
+            message = "an instance needs at least one stream process"
+            raise ValueError(message)
+        self.told.append(processes)
+
+    def pause(self, *, paused: bool = True) -> None:
+        self.told.append(paused)
+
+
+def client(instance: FakeInstance, token: str = "") -> TestClient:
+    return TestClient(new_api(instance, token), raise_server_exceptions=False)
+
+
+def row(key: str, value: int) -> Row:
+    return Row(key.encode(), LONG.serialize(value), 7)
+
+
+def test_a_key_is_looked_up_in_the_task_that_has_it() -> None:
+    instance = FakeInstance()
+    task = store_places(instance.application.topology, instance.layout)["counts"].task_of(b"k")
+    assert task is not None
+    instance.answers[task] = [Page((row("k", 3),), position={TopicPartition("in", task.partition): 12})]
+    answer = client(instance).get("/stores/counts/k")
+    assert answer.json() == {"key": "k", "value": 3, "timestamp": 7}
+    assert answer.headers["X-Millrace-Position"] == f"in-{task.partition}@12"
+    assert answer.headers["X-Millrace-Role"] == "active"
+    assert [(question.task, question.query) for question in instance.asked] == [(task, KeyQuery(b"k"))]
+
+
+def test_a_page_goes_on_where_the_last_one_ended_through_all_tasks() -> None:
+    instance = FakeInstance()
+    place = Place(0, b"b")
+    instance.answers = {
+        TaskId(0, 0): [Page((row("a", 1), row("b", 2)), place), Page((row("c", 3),))],
+        TaskId(0, 1): [Page((row("d", 4),))],
+        TaskId(0, 2): [Page(())],
+    }
+    asked = client(instance)
+    first = asked.get("/stores/counts", params={"limit": 2}).json()
+    second = asked.get("/stores/counts", params={"limit": 2, "page": first["next"]}).json()
+    third = asked.get("/stores/counts", params={"limit": 2, "page": second["next"]}).json()
+    assert [[r["key"] for r in page["rows"]] for page in (first, second, third)] == [["a", "b"], ["c", "d"], []]
+    assert third["next"] is None
+    assert [(q.task, q.after, q.limit) for q in instance.asked if q.task] == [
+        (TaskId(0, 0), None, 2),
+        (TaskId(0, 0), place, 2),
+        (TaskId(0, 1), None, 1),
+        (TaskId(0, 2), None, 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "status", "body"),
+    [
+        (Refusal(Reason.RESTORING, "m", missing=9), 503, {"error": "restoring", "message": "m", "missing": 9}),
+        (Refusal(Reason.NOT_HERE, "m"), 421, {"error": "not-owned-here", "message": "m"}),
+        (Refusal(Reason.FAILED, "m"), 503, {"error": "failed", "message": "m"}),
+    ],
+)
+def test_refusals_are_values(refusal: Refusal, status: int, body: dict[str, Any]) -> None:
+    answer = client(FakeInstance(answers={task: [refusal] for task in TASKS})).get("/stores/counts/k")
+    assert (answer.status_code, answer.json()) == (status, body)
+
+
+def test_whoever_was_passed_a_question_does_not_pass_it_on() -> None:
+    servers = {str(task): "there:1" for task in TASKS}
+    instance = FakeInstance(active=frozenset(), orders=Orders(servers=servers))
+    answer = client(instance).get("/stores/counts/k", headers={"X-Millrace-Forwarded": "1"})
+    assert (answer.status_code, answer.json()["server"]) == (421, "there:1")
+
+
+TASK = TaskId(0, 0)
+ORDERS = Orders(servers={"0_0": "there:1"}, standby_servers={"0_0": ["here:1", "over-there:1"]})
+
+
+@pytest.mark.parametrize(
+    ("active", "standby", "stale", "expected"),
+    [
+        ({TASK}, set(), False, Here()),
+        (set(), {TASK}, False, There(("there:1",))),
+        (set(), {TASK}, True, Here()),
+        (set(), set(), True, There(("there:1", "over-there:1"))),
+    ],
+)
+def test_whoever_runs_a_task_answers_or_a_standby_if_that_will_do(
+    active: set[TaskId], standby: set[TaskId], *, stale: bool, expected: Here | There
+) -> None:
+    assert route(TASK, active, standby, ORDERS, own_server="here:1", allows_standby=stale) == expected
+
+
+def test_an_instance_that_knows_nobody_answers_itself_and_so_does_everybody_for_global_stores() -> None:
+    assert route(TASK, set(), set(), None, own_server="here:1", allows_standby=False) == Here()
+    assert route(TASK, set(), set(), Orders(), own_server="here:1", allows_standby=False) == Here()
+    assert route(None, set(), set(), ORDERS, own_server="here:1", allows_standby=False) == Here()
+
+
+@pytest.mark.parametrize(
+    ("state", "restoring", "status"),
+    [
+        (WorkerState.RUNNING, {}, 200),
+        (WorkerState.RUNNING, {TASK: 5}, 503),
+        (WorkerState.REBALANCING, {}, 503),
+        (WorkerState.PENDING_SHUTDOWN, {}, 503),
+    ],
+)
+def test_ready_is_who_runs_and_has_restored_everything(
+    state: WorkerState, restoring: dict[TaskId, int | None], status: int
+) -> None:
+    asked = client(FakeInstance(state=state, restoring=restoring))
+    assert asked.get("/ready").status_code == status
+    assert asked.get("/health").status_code == 200
+
+
+def test_a_token_opens_everything_and_health_is_open_without() -> None:
+    asked = client(FakeInstance(), "secret")
+    assert [asked.get(path).status_code for path in ("/health", "/ready", "/metrics", "/status", "/stores")] == [
+        200,
+        200,
+        401,
+        401,
+        401,
+    ]
+    assert asked.post("/scale", params={"processes": 2}).status_code == 401
+    assert asked.get("/status", headers={"Authorization": "Bearer secret"}).status_code == 200
+
+
+def test_without_a_token_only_the_loopback_is_served() -> None:
+    with pytest.raises(ConfigError, match="asks for no token"):
+        bound("0.0.0.0:0", "")
+    for host in ("127.0.0.1", "localhost"):
+        bound(f"{host}:0", "").close()
+
+
+def test_a_port_that_is_taken_is_said_before_anything_runs() -> None:
+    with bound("127.0.0.1:0", "") as taken, pytest.raises(ConfigError, match="cannot be used"):
+        bound(f"127.0.0.1:{taken.getsockname()[1]}", "")
+
+
+def test_metrics_have_the_names_of_kafka_streams() -> None:
+    shown = client(FakeInstance()).get("/metrics").text
+    thread = 'thread_id="app-v1-i1-StreamThread-1"'
+    assert f"kafka_streams_stream_thread_metrics_process_total{{{thread}}} 5.0" in shown
+    assert f"kafka_streams_stream_thread_metrics_commit_latency_max{{{thread}}} 200.0" in shown
+    assert f'kafka_streams_stream_task_metrics_process_total{{task_id="0_1",{thread}}} 5.0' in shown
+    dropped = f'kafka_streams_stream_task_metrics_dropped_records_total{{reason="late",task_id="0_1",{thread}}} 2.0'
+    assert dropped in shown
+    assert f'kafka_streams_stream_task_metrics_standby_lag_records{{task_id="0_2",{thread}}} 7.0' in shown
+    assert f'kafka_streams_stream_task_metrics_restore_remaining_records{{task_id="0_0",{thread}}} 9.0' in shown
+
+
+def test_an_instance_can_be_scaled_paused_and_resumed() -> None:
+    instance = FakeInstance()
+    asked = client(instance)
+    assert asked.post("/scale", params={"processes": 3}).json() == {"processes": 3}
+    assert asked.post("/scale", params={"processes": 0}).status_code == 400
+    asked.post("/pause")
+    asked.post("/resume")
+    assert instance.told == [3, True, False]

@@ -1,0 +1,67 @@
+"""Keys as people write them, and values as JSON shows them."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import msgspec
+import pytest
+
+from pipeline import BOOLEAN, BYTES, DOUBLE, INTEGER, JSON, LONG, SHORT, STRING, UUID, Serde, session_windowed
+from pipeline.service.rendering import key_bytes, row_object
+from pipeline.state.api import StoreBuilder, StoreKind
+from pipeline.worker.queries import Row
+
+NAME = uuid.UUID("12345678-1234-5678-1234-567812345678")
+
+
+@pytest.mark.parametrize(
+    ("text", "serde", "key"),
+    [
+        ("a/b", STRING, "a/b"),
+        ("-7", SHORT, -7),
+        ("-7", INTEGER, -7),
+        ("-7", LONG, -7),
+        ("0.5", DOUBLE, 0.5),
+        ("true", BOOLEAN, True),
+        (str(NAME), UUID, NAME),
+        ('{"b": 1, "a": 2}', JSON, {"a": 2, "b": 1}),
+        ("AP8", BYTES, b"\x00\xff"),
+    ],
+)
+def test_keys_of_simple_serdes_are_given_as_text(text: str, serde: Serde[Any], key: Any) -> None:
+    assert key_bytes(text, serde, is_base64=False) == serde.serialize(key)
+
+
+def test_any_key_can_be_given_as_its_bytes() -> None:
+    assert key_bytes("AP8", session_windowed(STRING), is_base64=True) == b"\x00\xff"
+    assert key_bytes("_-8", STRING, is_base64=True) == b"\xff\xef"
+
+
+@pytest.mark.parametrize(
+    ("text", "serde"), [("x", LONG), ("99999", SHORT), ("maybe", BOOLEAN), ("*", BYTES), ("{", JSON)]
+)
+def test_a_text_that_is_no_key_is_refused(text: str, serde: Serde[Any]) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        key_bytes(text, serde, is_base64=False)
+
+
+class Total(msgspec.Struct):
+    count: int
+    raw: bytes
+
+
+@pytest.mark.parametrize(
+    ("serde", "value", "shown"),
+    [
+        (STRING, "a", "a"),
+        (LONG, 7, 7),
+        (BYTES, b"\xff", {"base64": "_w"}),
+        (JSON(Total), Total(1, b"a"), {"count": 1, "raw": "YQ=="}),
+        (Serde("complex", lambda c: str(c).encode(), lambda data: complex(data.decode())), 1j, {"base64": "MWo"}),
+    ],
+)
+def test_values_are_shown_as_json_or_else_as_their_bytes(serde: Serde[Any], value: Any, shown: Any) -> None:
+    builder = StoreBuilder("s", StoreKind.KEY_VALUE, STRING, serde)
+    assert row_object(Row(b"k", serde.serialize(value)), builder) == {"key": "k", "value": shown}

@@ -1,0 +1,68 @@
+"""A stream process answers whatever it is at."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+
+import pytest
+
+from pipeline.records import TaskId
+from pipeline.worker.attendance import Attendance
+from pipeline.worker.protocol import Answered, Ask, Pause
+from pipeline.worker.queries import KeyQuery, Page, Question
+
+QUESTION = Question("store", TaskId(0, 0), KeyQuery(b"k"))
+
+
+def nothing(_question: Question) -> Page:
+    return Page(())
+
+
+def test_a_question_is_answered_by_the_thread_that_processes_when_it_attends() -> None:
+    ours, theirs = multiprocessing.Pipe()
+    threads: list[str] = []
+
+    def answer(_question: Question) -> Page:
+        threads.append(threading.current_thread().name)
+        return Page(())
+
+    attendance = Attendance(theirs, answer)
+    ours.send(Ask(1, QUESTION))
+    attendance.attend()
+    assert ours.recv() == Answered(1, Page(()))
+    assert threads == [threading.current_thread().name]
+
+
+def test_a_question_is_answered_at_once_while_brokers_are_waited_for() -> None:
+    ours, theirs = multiprocessing.Pipe()
+    attendance = Attendance(theirs, nothing)
+    with attendance.away():
+        ours.send(Ask(1, QUESTION))
+        assert ours.poll(30)
+        assert ours.recv() == Answered(1, Page(()))
+
+
+def test_commands_wait_for_the_thread_that_processes_and_keep_their_order() -> None:
+    ours, theirs = multiprocessing.Pipe()
+    attendance = Attendance(theirs, nothing)
+    with attendance.away():
+        ours.send(Pause(paused=True))
+        ours.send(Ask(1, QUESTION))
+        assert ours.poll(30)
+        ours.recv()
+    ours.send(Pause(paused=False))
+    assert [attendance.next_command(), attendance.next_command(30), attendance.next_command()] == [
+        Pause(paused=True),
+        Pause(paused=False),
+        None,
+    ]
+
+
+def test_a_supervisor_that_is_gone_is_noticed_wherever_it_happens() -> None:
+    ours, theirs = multiprocessing.Pipe()
+    attendance = Attendance(theirs, nothing)
+    with attendance.away():
+        ours.close()
+    with pytest.raises(EOFError):
+        attendance.next_command(30)

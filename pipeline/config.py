@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 EXACTLY_ONCE = "exactly_once"
 AT_LEAST_ONCE = "at_least_once"
 
+BOUNDED_WALL_CLOCK = ("refuse", "once", "never")
+"""What a bounded run may do about punctuations that follow the wall clock."""
+
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _SECRET = re.compile(r"password|secret|token|jaas|private|\.pem", re.IGNORECASE)
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
@@ -52,6 +55,10 @@ class StreamsConfig:
         acceptable_recovery_lag: With at most so many changelog records missing, an instance may take a task over.
         rack_aware_assignment_tags: Client tags in whose values the copies of a state should differ.
         client_tag: What this instance is called by those tags (`client.tag.` prefix).
+        snapshot_url: Where snapshots of state are kept: any URL of fsspec, or a path relative to `streams.toml`; none if empty.
+        snapshot_keep: How many snapshots of a task are kept.
+        bounded_wall_clock_punctuation: What a bounded run does if a processor schedules by the wall clock: `refuse`, call each
+            `once` at the end of every slice of its task, or `never`.
         max_poll_interval_ms: A stream process that is silent for longer is replaced.
         consumer: Client properties of consumers (`consumer.` prefix); `session.timeout.ms`, `heartbeat.interval.ms` and
             `group.instance.id` are those of the membership.
@@ -76,6 +83,9 @@ class StreamsConfig:
     acceptable_recovery_lag: int = 10_000
     rack_aware_assignment_tags: tuple[str, ...] = ()
     client_tag: Mapping[str, str] = field(default_factory=dict)
+    bounded_wall_clock_punctuation: str = "refuse"
+    snapshot_url: str = ""
+    snapshot_keep: int = 3
     max_poll_interval_ms: int = 300_000
     consumer: Mapping[str, str] = field(default_factory=dict)
     producer: Mapping[str, str] = field(default_factory=dict)
@@ -298,9 +308,14 @@ def _checked(path: Path, where: str, key: str, value: Any) -> Any:
             message = f"{path}: {where} is {value!r}"
             raise ConfigError(message, hint=f"Allowed: {', '.join(allowed)}")
         return allowed[value]
-    if key == "state.dir":
-        _check_type(path, where, value, str)
+    if key == "bounded.wall.clock.punctuation":
+        if value not in BOUNDED_WALL_CLOCK:
+            message = f"{path}: {where} is {value!r}"
+            raise ConfigError(message, hint=f"Allowed: {', '.join(BOUNDED_WALL_CLOCK)}")
         return value
+    if key in {"state.dir", "snapshot.url"}:
+        _check_type(path, where, value, str)
+        return value if key == "state.dir" else _absolute(path, value)
     if key == "rack.aware.assignment.tags":
         _check_type(path, where, value, list)
         return tuple(map(str, value))
@@ -310,6 +325,11 @@ def _checked(path: Path, where: str, key: str, value: Any) -> Any:
         message = f"{path}: {where} is {value!r}, and must be at least {lowest}"
         raise ConfigError(message)
     return value
+
+
+def _absolute(path: Path, url: str) -> str:
+    """A URL as it is; a path as seen from the directory of `streams.toml`."""
+    return url if not url or "://" in url else str((path.parent / url).resolve())
 
 
 def _dotted(name: str) -> str:

@@ -52,6 +52,10 @@ class Application:
         """Where this version's local state is kept."""
         return self.state_directory / self.id
 
+    def in_directory(self, directory: Path) -> Application:
+        """The same with its local state elsewhere."""
+        return replace(self, state_directory=directory)
+
     def sub_topology(self, number: int) -> SubTopology:
         """A sub-topology by its id."""
         return next(sub for sub in self.topology.sub_topologies() if sub.id == number)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config import EXACTLY_ONCE
 from pipeline.errors import StreamsError, TaskMigratedError
-from pipeline.hosting.task_state import open_backend, restore
+from pipeline.hosting.snapshots import open_state, publish_snapshot
+from pipeline.hosting.task_state import restore
 from pipeline.kafka.producer import IdempotentProducer, KafkaCollector, OffsetCommitter, TransactionalProducer
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task, TaskCommit
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pipeline.runtime.layout import Layout
     from pipeline.runtime.ports import Clock, Collector
     from pipeline.state.api import StateBackend
+    from pipeline.state.snapshots import Manifest
 
 
 class PublishedCollector:
@@ -138,8 +140,7 @@ class OwnedTask:
         self._producer = producer = self._new_producer()
         self.committed = self._admin.committed(self._application.id, self.inputs)
         self._own_commits = [{tp: committed.offset for tp, committed in self.committed.items()}]
-        directory = self._application.directory / str(self.id)
-        backend = state or open_backend(self._application.sub_topology(self.id.sub_topology), directory)
+        backend = state or open_state(self._application, self.id, self._admin, self._clock)
         self._backend = backend
         self._task = task = self._new_task(backend, producer)
         self.restored_records = restore(
@@ -207,10 +208,16 @@ class OwnedTask:
             message = f"Task {self.id} of {self._application.id}: another owner has committed meanwhile"
             raise TaskMigratedError(message)
 
-    def checkpoint_source(self) -> StateBackend:
-        """The local state, for snapshots."""
+    def publish_snapshot(self) -> Manifest:
+        """Publish the state as it was committed last.
+
+        Raises:
+            SnapshotError: If it cannot be published.
+            BrokerError: If brokers do not answer.
+        """
         assert self._backend is not None, f"task {self.id} is not open"  # noqa: S101 - a host's own mistake
-        return self._backend
+        inputs = self._own_commits[-1]
+        return publish_snapshot(self._application, self.id, self._admin, self._clock, self._backend, inputs)
 
     def close(self, *, abort: bool = True) -> None:
         """Let go of the task. What was not committed is aborted and forgotten. Idempotent.

@@ -213,9 +213,12 @@ class OwnedTask:
 
         Raises:
             SnapshotError: If it cannot be published.
+            TaskMigratedError: If another owner has taken over.
             BrokerError: If brokers do not answer.
         """
         assert self._backend is not None, f"task {self.id} is not open"  # noqa: S101 - a host's own mistake
+        if self._commit.changelogs:
+            self._backend.write({}, self._settled_ends())
         inputs = self._own_commits[-1]
         return publish_snapshot(self._application, self.id, self._admin, self._clock, self._backend, inputs)
 
@@ -241,6 +244,16 @@ class OwnedTask:
         if self._producer is not None:
             self._producer.close()  # what it still holds must not be written behind a successor's back
             self._producer = None
+
+    def _settled_ends(self) -> Mapping[TopicPartition, int]:
+        """Where the changelogs end with the last commit: its markers may have come after it was acknowledged.
+
+        What a successor wrote must not count. Committing the same offsets once more proves that there was none.
+        """
+        ends = self._admin.settled_end_offsets(self._commit.changelogs)
+        if isinstance(self._producer, TransactionalProducer):
+            self._producer.commit(self._commit.offsets, self._application.id)
+        return ends
 
     def _new_producer(self) -> TransactionalProducer | IdempotentProducer:
         kafka, overrides = self._application.kafka, self._application.config.streams.producer

@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipeline.errors import BrokerError, RangeError, SnapshotError, TopologyError, UnsupportedByHostError
+from pipeline.errors import BrokerError, RangeError, SnapshotError, TaskError, TopologyError, UnsupportedByHostError
 from pipeline.hosting.application import Application
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.global_tables import open_global_state
@@ -214,7 +214,7 @@ def _snapshot(application: Application, owned: OwnedTask) -> tuple[str | None, t
         return None, ()
     try:
         return owned.publish_snapshot().name, ()
-    except (SnapshotError, BrokerError) as error:
+    except (SnapshotError, BrokerError, TaskError) as error:
         return None, (f"Task {owned.id}: {error.message}",)
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from pipeline.cli import broker, demo, describe, release, run, runs, snapshot, worker
+from pipeline.cli import broker, demo, describe, release, run, runs, snapshot, transfer, worker
 from pipeline.cli.project import Settings
 from pipeline.errors import StreamsError
 
@@ -27,6 +27,8 @@ app.command("worker")(worker.worker)
 app.command("run")(run.run)
 app.command("runs")(runs.runs)
 app.command("snapshot")(snapshot.snapshot)
+app.command("import")(transfer.import_topic)
+app.command("export")(transfer.export_topic)
 app.add_typer(release.app, name="release")
 app.add_typer(demo.app, name="demo")
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipeline import (
-    BufferConfig,
     LONG,
     STRING,
+    BufferConfig,
     Consumed,
     EmitStrategy,
     Grouped,
@@ -74,11 +74,12 @@ def waiting(name: str) -> Callable[[StreamsBuilder], Topology]:
     def build(builder: StreamsBuilder) -> Topology:
         words = builder.stream(f"{name}.in", STRINGS)
         windows = TimeWindows.of(MINUTE, grace=MINUTE)
-        grouped = words.group_by(lambda _k, v: v, Grouped(STRING, STRING, name="words"))
-        suppressed = grouped.windowed_by(windows).count(Materialized("counts"))
+        by_word = words.group_by(lambda _k, v: v, Grouped(STRING, STRING))
+        suppressed = by_word.windowed_by(windows).count(Materialized("counts"))
         suppressed = suppressed.suppress(Suppressed.until_window_closes(BufferConfig.unbounded()))
         suppressed.to_stream().select_key(lambda k, _v: f"suppressed {k.key}").to(f"{name}.out", Produced(STRING, LONG))
-        final = grouped.windowed_by(windows).emit_strategy(EmitStrategy.on_window_close()).count(Materialized("final"))
+        again = words.group_by(lambda _k, v: v, Grouped(STRING, STRING))
+        final = again.windowed_by(windows).emit_strategy(EmitStrategy.on_window_close()).count(Materialized("final"))
         final.to_stream().select_key(lambda k, _v: f"final {k.key}").to(f"{name}.out", Produced(STRING, LONG))
         other = builder.stream(f"{name}.other", STRINGS)
         joined = words.left_join(
@@ -145,7 +146,7 @@ def test_a_run_says_what_it_will_do_and_what_each_task_did_and_is_recorded(case:
     )
     (plan,) = plans
     assert len(plan.slices) == summary.slices == 2
-    assert [len(level) for level in plan.levels] == [2, 2]
+    assert [len(level) for level in plan.levels] == [2, 4]
     tasks = {task.task_id: task for task in summary.tasks}
     assert tasks["0_0"].read + tasks["0_1"].read == 40
     assert sum(task.commits for task in summary.tasks) >= 4

@@ -44,9 +44,9 @@ class ImportSpec:
         schema: The rows' schema as DDL, for formats that do not know it.
         key: Key columns: one is written as text, or as it is if binary; several as a JSON object. Without, there is no key.
         value: The column of values, text or binary, where null is a tombstone; None makes a JSON object of each row.
-        timestamp: The column of event times: timestamps, dates, or numbers of ms since the epoch; None takes the present time.
         timestamp: The column of event times: timestamps, dates, or numbers of ms since the epoch; None takes the present.
-            and those without one, are not seen. None imports new files, or everything where the source has no files.
+        incremental: A column that only rises, by which new rows are told from old ones. Rows that come later with a lower
+            value, and those without one, are not seen. None imports new files, or everything where there are no files.
         name: Names the import: its progress and its transactions. The topic's name if left out.
         parts: How many parts a batch has, each one transaction.
     """
@@ -146,9 +146,18 @@ class _Progress:
         prefix = f"{self._name}/file/"
         return {name.removeprefix(prefix) for name in self._topic.read() if name.startswith(prefix)}
 
-    def is_written(self, part_name: str) -> bool:
-        """Whether a part has been written."""
-        return part_name in self._topic.read()
+    def is_written(self, batch: Batch, part: int) -> bool:
+        """Whether a part of the last batch has been written.
+
+        Raises:
+            RangeError: If it is not the last batch any more.
+        """
+        found = self._topic.read()
+        last = found.get(self._name)
+        if last is None or msgspec.json.decode(last, type=Batch) != batch:
+            message = f"Import {self._name} has gone on without batch {batch.number}: it runs elsewhere as well"
+            raise RangeError(message)
+        return self.part_name(batch, part) in found
 
     def part_name(self, batch: Batch, part: int) -> str:
         """What a part's note is kept under."""
@@ -226,18 +235,14 @@ def _write_part(
     producer = TransactionalProducer(kafka, transactional_id, transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS)
     try:
         producer.init()
-        if progress.last() != batch:
-            message = f"Import {spec.id} has gone on without batch {batch.number}: it runs elsewhere as well"
-            raise RangeError(message)
-        note = progress.part_name(batch, part)
-        if progress.is_written(note):
+        if progress.is_written(batch, part):
             return 0
         written = 0
         for row in records:
             time_ms = now_ms if row["timestamp"] is None else row["timestamp"]
             producer.send(spec.topic, row["key"], row["value"], time_ms, (), None)
             written += 1
-        producer.send(IMPORTS_TOPIC, note.encode(), b"{}", now_ms, (), 0)
+        producer.send(IMPORTS_TOPIC, progress.part_name(batch, part).encode(), b"{}", now_ms, (), 0)
         producer.commit({}, "")
         return written
     finally:

@@ -33,8 +33,7 @@ class BoundedRunOperator(BaseOperator):
         app: The application.
         start: `committed`, `earliest`, a vector or a time.
         end: `latest`, a vector or a time.
-        advance_stream_time_to: A time to move event time to at the end: windows that end before it are closed. Empty leaves them
-            open.
+        advance_stream_time_to: A time to move event time to at the end: windows that end before it are closed. Empty for none.
         master: Spark's master URL.
     """
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pipeline.errors import ConfigError, RangeError
+from pipeline.errors import ConfigError, DeserializationError, RangeError
 from pipeline.hosting.control_topic import ControlTopic
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.ranges import check_ranges, read_range
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 EXPORTS_TOPIC = "millrace-exports"
 _RECORDS_PER_TASK = 500_000
 _SCHEMA = "_key binary, value binary, _timestamp timestamp, _partition int, _offset bigint"
+_MALFORMED = "MALFORMED_RECORD_IN_PARSING"
+"""How Spark names values that do not fit."""
 _WHOLE = "jdbc"
 """A format whose targets are tables, not directories."""
 
@@ -92,6 +94,7 @@ def run_export(spec: ExportSpec, kafka: Mapping[str, str], spark: Any) -> Export
         TopicError: If there is no such topic.
         RangeError: If records that have not been exported are gone, or the same export runs elsewhere.
         ConfigError: If the target cannot be written.
+        DeserializationError: If a value does not fit the schema.
         BrokerError: If brokers do not answer.
     """
     admin, topic = Admin(kafka), ControlTopic(kafka, EXPORTS_TOPIC)
@@ -148,6 +151,11 @@ def _write(
     except AnalysisException as error:
         message = f"{spec.format} target {spec.target} cannot be written: {str(error).splitlines()[0]}"
         raise ConfigError(message, hint="Are --format, --option and --schema right?") from error
+    except Exception as error:  # from the JVM it comes as one of several
+        if _MALFORMED not in str(error):
+            raise
+        message = f"A value of {spec.topic} does not fit the schema {spec.schema}"
+        raise DeserializationError(message, hint="Without --schema, values are exported as they are.") from error
     done = replace(batch, is_done=True)
     topic.write({spec.id: msgspec.json.encode(asdict(done))}, lambda: _check(topic, spec.id, batch))
     return done

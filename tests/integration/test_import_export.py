@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline.errors import BrokerError, ConfigError, TopicError
+from pipeline.errors import BrokerError, ConfigError, DeserializationError, TopicError
 from pipeline.partitioning import partition_for
 from pipeline.records import TopicPartition
 from pipeline.spark import exports
@@ -162,3 +162,15 @@ def test_an_export_that_died_before_it_noted_the_end_is_done_again_into_the_same
     run_export(spec, broker.kafka, spark)
     found = spark.read.json(str(tmp_path / "out")).orderBy("_offset").collect()
     assert [r.value for r in found] == [*(f"v{n}" for n in range(10)), "later"]
+
+
+def test_a_value_that_does_not_fit_the_schema_ends_the_export_until_it_is_left_out(
+    broker: Any, unique: str, tmp_path: Path, spark: Any
+) -> None:
+    broker.create(1, unique)
+    broker.write(unique, [(b"k", b"no json", 1)])
+    with pytest.raises(DeserializationError, match="does not fit the schema id long"):
+        run_export(ExportSpec(unique, str(tmp_path / "out"), "parquet", schema="id long"), broker.kafka, spark)
+    run_export(ExportSpec(unique, str(tmp_path / "out"), "parquet"), broker.kafka, spark)
+    (found,) = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert (found.value, found._key) == ("no json", "k")

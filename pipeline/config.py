@@ -11,16 +11,19 @@ import importlib
 import re
 import tomllib
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
 
 EXACTLY_ONCE = "exactly_once"
 AT_LEAST_ONCE = "at_least_once"
+
+BOUNDED_WALL_CLOCK = ("refuse", "once", "never")
+"""What a bounded run may do about punctuations that follow the wall clock."""
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _SECRET = re.compile(r"password|secret|token|jaas|private|\.pem", re.IGNORECASE)
@@ -57,6 +60,10 @@ class StreamsConfig:
         acceptable_recovery_lag: With at most so many changelog records missing, an instance may take a task over.
         rack_aware_assignment_tags: Client tags in whose values the copies of a state should differ.
         client_tag: What this instance is called by those tags (`client.tag.` prefix).
+        snapshot_url: Where snapshots of state are kept: any URL of fsspec, or a path relative to `streams.toml`; none if empty.
+        snapshot_keep: How many snapshots of a task are kept.
+        bounded_wall_clock_punctuation: What a bounded run does if a processor schedules by the wall clock: `refuse`, call each
+            `once` at the end of every slice of its task, or `never`.
         max_poll_interval_ms: A stream process that is silent for longer is replaced.
         repartition_purge_interval_ms: How often records of repartition topics are deleted that have been processed.
         log_summary_interval_ms: How often a worker logs what it has done.
@@ -90,6 +97,9 @@ class StreamsConfig:
     acceptable_recovery_lag: int = 10_000
     rack_aware_assignment_tags: tuple[str, ...] = ()
     client_tag: Mapping[str, str] = field(default_factory=dict)
+    bounded_wall_clock_punctuation: str = "refuse"
+    snapshot_url: str = ""
+    snapshot_keep: int = 3
     max_poll_interval_ms: int = 300_000
     repartition_purge_interval_ms: int = 30_000
     log_summary_interval_ms: int = 120_000
@@ -356,6 +366,14 @@ def _checked(path: Path | str, where: str, key: str, value: Any) -> Any:
     if key in {"state.dir", "errors.dead.letter.queue.topic.name", "server.token"}:
         _check_type(path, where, value, str)
         return value
+    if key == "snapshot.url":
+        _check_type(path, where, value, str)
+        return _absolute(path, value)
+    if key == "bounded.wall.clock.punctuation":
+        if value not in BOUNDED_WALL_CLOCK:
+            message = f"{path}: {where} is {value!r}"
+            raise ConfigError(message, hint=f"Allowed: {', '.join(BOUNDED_WALL_CLOCK)}")
+        return value
     if key == "application.server":
         return _server(path, where, value)
     if key == "rack.aware.assignment.tags":
@@ -376,6 +394,11 @@ def _server(path: Path | str, where: str, value: Any) -> str:
         message = f"{path}: {where} is {value!r}, not host:port"
         raise ConfigError(message)
     return str(value)
+
+
+def _absolute(path: Path | str, url: str) -> str:
+    """A URL as it is; a path as seen from the directory of `streams.toml`."""
+    return url if not url or "://" in url else str((Path(path).parent / url).resolve())
 
 
 def _dotted(name: str) -> str:

@@ -11,6 +11,7 @@
   x StateError                    the operator: a store cannot be used
     - InvalidStateStoreError
     - CorruptStateError
+    - SnapshotError             a copy of a state cannot be written or used; nothing depends on it
   x TaskError                     the host, which recovers by itself
     - TaskMigratedError           another owner fenced this task: give it up
     - TaskCorruptedError          state and log disagree: wipe the state and restore
@@ -105,6 +106,10 @@ class InvalidStateStoreError(StateError):
 
 class CorruptStateError(StateError):
     """Files of a local store cannot be read. They are a cache: deleting them costs a restore, nothing else."""
+
+
+class SnapshotError(StateError):
+    """A snapshot cannot be written, or read. The changelogs have everything that is in it."""
 
 
 class TaskError(StreamsError):

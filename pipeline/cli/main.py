@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from pipeline.cli import broker, demo, describe, operations, release, run, worker
+from pipeline.cli import broker, demo, describe, operations, release, run, runs, snapshot, transfer, worker
 from pipeline.cli.project import Settings
 from pipeline.errors import StreamsError
 from pipeline.hosting.logs import LogStyle, start_logging
@@ -30,6 +30,10 @@ app.command("status")(operations.status)
 app.command("lag")(operations.lag)
 app.command("scale")(operations.scale)
 app.command("reset")(operations.reset)
+app.command("runs")(runs.runs)
+app.command("snapshot")(snapshot.snapshot)
+app.command("import")(transfer.import_topic)
+app.command("export")(transfer.export_topic)
 app.add_typer(release.app, name="release")
 app.add_typer(demo.app, name="demo")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,15 +10,12 @@ import typer
 from pipeline.cli.project import settings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rich.table import Table
 
     from pipeline.hosting.application import Application
     from pipeline.serde.api import Serde
     from pipeline.spark.ranges import RunRange
 
-_LOOK_SECONDS = 0.5
 _SHOWN_ROWS = 5
 
 
@@ -32,27 +28,60 @@ def run(
     end: Annotated[str, typer.Option("--to", help="latest, a vector or a time.")] = "latest",
     version: Annotated[str | None, typer.Option(help="Which version; the live one if left out.")] = None,
     master: Annotated[str, typer.Option(help="Spark's master URL.")] = "local[2,4]",
+    advance_stream_time_to: Annotated[
+        str | None,
+        typer.Option(help="Move event time to this time after the last record: windows that end before it are closed."),
+    ] = None,
+    wall_clock_punctuation: Annotated[
+        str | None, typer.Option(help="refuse, once (at the end of each slice) or never; as configured if left out.")
+    ] = None,
+    max_records_per_slice: Annotated[int, typer.Option(min=1, help="A slice is one transaction per task.")] = 2_000_000,
     *,
     plan: Annotated[bool, typer.Option("--plan", help="Say what would be processed, and stop.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be written, and commit nothing.")] = False,
 ) -> None:
-    """Process a bounded range of offsets on Spark, exactly once."""
-    from pipeline.kafka.admin import Admin  # noqa: PLC0415 - as above
+    """Process a bounded range of offsets on Spark, exactly once.
+
+    Windows that are open at the end of the range stay open: what is suppressed or emitted on their close waits in the state,
+    and the next run, or a worker, goes on with it. To have them closed now, move event time on with --advance-stream-time-to;
+    records of these windows that come later are handled as after a restart.
+    """
+    from rich.console import Console  # noqa: PLC0415 - as below
+
+    from pipeline.cli.run_report import followed_run, plan_table, summary_table  # noqa: PLC0415 - as below
+    from pipeline.kafka.admin import Admin  # noqa: PLC0415 - as below
     from pipeline.releases.build import build_topology  # noqa: PLC0415 - engines load where they are used
+    from pipeline.spark.job import plan_run  # noqa: PLC0415 - as above
     from pipeline.spark.job import run as run_job  # noqa: PLC0415 - as above
-    from pipeline.spark.ranges import resolve  # noqa: PLC0415 - as above
+    from pipeline.spark.ranges import resolve, time_ms  # noqa: PLC0415 - as above
     from pipeline.spark.session import spark_session  # noqa: PLC0415 - as above
 
+    console = Console()
     application = settings_of(context).live_application(app, version)
+    if wall_clock_punctuation is not None:
+        application = application.with_wall_clock_punctuation(wall_clock_punctuation)
+    advance_to_ms = time_ms(advance_stream_time_to) if advance_stream_time_to is not None else None
     chosen = resolve(application, Admin(application.kafka), start, end)
     typer.echo(f"{application.id}: {chosen.size} offsets, {chosen}")
     if plan:
+        console.print(plan_table(plan_run(application, chosen, max_records_per_slice)))
         return
     if dry_run:
         _rehearse(application, chosen, master)
         return
-    with _bar(application, chosen):
-        summary = run_job(application, chosen, spark_session(master), build_topology)
+    with followed_run(application, chosen, console) as show_plan:
+        summary = run_job(
+            application,
+            chosen,
+            spark_session(master),
+            build_topology,
+            max_records_per_slice=max_records_per_slice,
+            advance_to_ms=advance_to_ms,
+            on_plan=show_plan,
+        )
+    console.print(summary_table(summary))
+    for warning in summary.warnings:
+        console.print(f"Warning: {warning}", style="yellow", markup=False)
     dropped = ", ".join(f"{reason}: {count}" for reason, count in sorted(summary.dropped.items())) or "none"
     typer.echo(f"{summary.processed} records processed in {summary.slices} slices; dropped: {dropped}")
 
@@ -97,16 +126,3 @@ def _readable(data: bytearray | None, serde: Serde[Any] | None) -> str:
         return str(serde.deserialize(bytes(data)) if serde else bytes(data))
     except ValueError:
         return str(bytes(data))
-
-
-@contextmanager
-def _bar(application: Application, chosen: RunRange) -> Iterator[None]:
-    """A bar that follows the committed offsets, as any other process could."""
-    from rich.progress import Progress  # noqa: PLC0415 - as above
-
-    from pipeline.spark.progress import followed  # noqa: PLC0415 - as above
-
-    with Progress(transient=True) as bar:
-        task = bar.add_task(application.id, total=chosen.size)
-        with followed(application, chosen, lambda done, _all: bar.update(task, completed=done), _LOOK_SECONDS):
-            yield

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pipeline.config import load_attribute
-from pipeline.errors import TopologyError
+from pipeline.config import BOUNDED_WALL_CLOCK, load_attribute
+from pipeline.errors import ConfigError, TopologyError
 from pipeline.kafka.admin import Admin, TopicSpec
 from pipeline.processor.handlers import error_handlers
 from pipeline.processor.timestamps import timestamp_extractor
@@ -63,6 +63,22 @@ class Application:
             ConfigError: If one cannot be imported.
         """
         return error_handlers(self.config.streams)
+
+    def in_directory(self, directory: Path) -> Application:
+        """The same with its local state elsewhere."""
+        return replace(self, state_directory=directory)
+
+    def with_wall_clock_punctuation(self, policy: str) -> Application:
+        """The same with another policy for bounded runs (`bounded.wall.clock.punctuation`).
+
+        Raises:
+            ConfigError: If there is no such policy.
+        """
+        if policy not in BOUNDED_WALL_CLOCK:
+            message = f"{policy!r} is no way to treat punctuations by the wall clock"
+            raise ConfigError(message, hint=f"Allowed: {', '.join(BOUNDED_WALL_CLOCK)}")
+        streams = replace(self.config.streams, bounded_wall_clock_punctuation=policy)
+        return replace(self, config=replace(self.config, streams=streams))
 
     def sub_topology(self, number: int) -> SubTopology:
         """A sub-topology by its id."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config import EXACTLY_ONCE
 from pipeline.errors import StreamsError, TaskMigratedError
-from pipeline.hosting.task_state import open_backend, restore
+from pipeline.hosting.snapshots import open_state, publish_snapshot
+from pipeline.hosting.task_state import restore
 from pipeline.kafka.producer import IdempotentProducer, KafkaCollector, OffsetCommitter, TransactionalProducer
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task, TaskCommit, TaskState
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pipeline.runtime.layout import Layout
     from pipeline.runtime.ports import Clock, Collector
     from pipeline.state.api import StateBackend
+    from pipeline.state.snapshots import Manifest
 
 
 class PublishedCollector:
@@ -148,8 +150,7 @@ class OwnedTask:
         self._producer = producer = self._new_producer()
         self.committed = self._admin.committed(self._application.id, self.inputs)
         self._own_commits = [{tp: committed.offset for tp, committed in self.committed.items()}]
-        directory = self._application.directory / str(self.id)
-        backend = state or open_backend(self._application.sub_topology(self.id.sub_topology), directory)
+        backend = state or open_state(self._application, self.id, self._admin, self._clock)
         self._backend = backend
         self._task = task = self._new_task(backend, producer)
         self.restored_records = restore(
@@ -217,10 +218,19 @@ class OwnedTask:
             message = f"Task {self.id} of {self._application.id}: another owner has committed meanwhile"
             raise TaskMigratedError(message)
 
-    def checkpoint_source(self) -> StateBackend:
-        """The local state, for snapshots."""
+    def publish_snapshot(self) -> Manifest:
+        """Publish the state as it was committed last.
+
+        Raises:
+            SnapshotError: If it cannot be published.
+            TaskMigratedError: If another owner has taken over.
+            BrokerError: If brokers do not answer.
+        """
         assert self._backend is not None, f"task {self.id} is not open"  # noqa: S101 - a host's own mistake
-        return self._backend
+        if self._commit.changelogs:
+            self._backend.write({}, self._settled_ends())
+        inputs = self._own_commits[-1]
+        return publish_snapshot(self._application, self.id, self._admin, self._clock, self._backend, inputs)
 
     def close(self, *, abort: bool = True) -> None:
         """Let go of the task. What was not committed is aborted and forgotten. Idempotent.
@@ -244,6 +254,16 @@ class OwnedTask:
         if self._producer is not None:
             self._producer.close()  # what it still holds must not be written behind a successor's back
             self._producer = None
+
+    def _settled_ends(self) -> Mapping[TopicPartition, int]:
+        """Where the changelogs end with the last commit: its markers may have come after it was acknowledged.
+
+        What a successor wrote must not count. Committing the same offsets once more proves that there was none.
+        """
+        ends = self._admin.settled_end_offsets(self._commit.changelogs)
+        if isinstance(self._producer, TransactionalProducer):
+            self._producer.commit(self._commit.offsets, self._application.id)
+        return ends
 
     def _new_producer(self) -> TransactionalProducer | IdempotentProducer:
         kafka, overrides = self._application.kafka, self._application.config.streams.producer

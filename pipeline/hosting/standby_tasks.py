@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipeline.errors import RangeError
-from pipeline.hosting.task_state import open_backend
+from pipeline.hosting.snapshots import Nowhere, open_state
 from pipeline.kafka.consumer import RecordConsumer
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
@@ -14,32 +14,12 @@ from pipeline.runtime.task import Task
 if TYPE_CHECKING:
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin
-    from pipeline.records import Headers, TaskId, TopicPartition
+    from pipeline.records import TaskId, TopicPartition
     from pipeline.runtime.layout import Layout
     from pipeline.runtime.ports import Clock
     from pipeline.state.api import StateBackend
 
 _RECORDS_PER_POLL = 10_000
-
-
-class _Nowhere:
-    """The collector of a task that only restores: it sends nothing."""
-
-    def send(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        timestamp: int,
-        headers: Headers,
-        partition: int | None,
-    ) -> None:
-        """Never called: a standby processes nothing."""
-        raise AssertionError(topic, key, value, timestamp, headers, partition)
-
-    def partitions(self, topic: str) -> int:
-        """Never called either."""
-        raise AssertionError(topic)
 
 
 @dataclass(slots=True)
@@ -81,10 +61,9 @@ class StandbyTasks:
             StateError: If another process has it open.
             BrokerError: If brokers do not answer.
         """
-        sub_topology = self._application.sub_topology(task_id.sub_topology)
-        backend = open_backend(sub_topology, self._application.directory / str(task_id))
+        backend = open_state(self._application, task_id, self._admin, self._clock)
         spec = self._application.task_spec(task_id, self._layout.tasks[task_id])
-        task = Task(spec, Ports(_Nowhere(), backend, self._clock))
+        task = Task(spec, Ports(Nowhere(), backend, self._clock))
         task.restore_starts()
         self._standbys[task_id] = _Standby(task, backend, {})
         self._read(self._standbys[task_id])

@@ -128,14 +128,11 @@ class Admin:
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
         """Number of partitions of those of the topics that exist."""
-        names = sorted(set(topics))
-        if not names:
-            return {}
-        doing = "look up topics"
-        with self._asking(doing):
-            futures = self._client.describe_topics(TopicCollection(names), request_timeout=REQUEST_SECONDS)
-        answers = {name: self._result(future, doing, ignore=MISSING_TOPIC) for name, future in futures.items()}
-        return {name: len(answer.partitions) for name, answer in answers.items() if answer is not None}
+        return {name: len(answer.partitions) for name, answer in self._described(topics).items()}
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """Ids of those of the topics that exist: a topic that is deleted and created anew gets another one."""
+        return {name: str(answer.topic_id) for name, answer in self._described(topics).items()}
 
     def require(self, topics: Iterable[str], why: str) -> None:
         """Make sure that topics exist.
@@ -322,6 +319,16 @@ class Admin:
         self._until(
             lambda: config.items() <= self.topic_config(topic).items(), f"see the new settings of topic {topic}"
         )
+
+    def _described(self, topics: Iterable[str]) -> dict[str, Any]:
+        names = sorted(set(topics))
+        if not names:
+            return {}
+        doing = "look up topics"
+        with self._asking(doing):
+            futures = self._client.describe_topics(TopicCollection(names), request_timeout=REQUEST_SECONDS)
+        answers = {name: self._result(future, doing, ignore=MISSING_TOPIC) for name, future in futures.items()}
+        return {name: answer for name, answer in answers.items() if answer is not None}
 
     def _offsets(
         self,

@@ -179,6 +179,12 @@ class StreamWindowAggregate:
             else:
                 self._context.drop(DropReason.LATE)
 
+    def advance_stream_time(self, time_ms: int) -> None:
+        """Forward the windows that a record of this time would close."""
+        self._observed = max(self._observed, time_ms)
+        if self._closing is not None:
+            self._forward_closed(self._closing, self._observed - self._grace_ms, ())
+
     def _update(self, key: Any, value: Any, timestamp: int, headers: Headers, start: int) -> None:
         stored = self._store.fetch(key, start)
         if stored is None:

@@ -95,6 +95,12 @@ class StreamSessionWindowAggregate:
         if self._closing is not None and all(old.window.end < self._closing.last_close for old, _ in found):
             self._closing.opened(end + 1, start, key)  # else what it has grown from has been announced
 
+    def advance_stream_time(self, time_ms: int) -> None:
+        """Forward the sessions that a record of this time would close."""
+        self._observed = max(self._observed, time_ms)
+        if self._closing is not None:
+            self._forward_closed(self._closing, self._observed - self._windows.retention_ms, ())
+
     def _update(
         self,
         session: Windowed[Any],

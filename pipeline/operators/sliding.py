@@ -99,6 +99,12 @@ class StreamSlidingWindowAggregate:
         else:
             self._process(record)
 
+    def advance_stream_time(self, time_ms: int) -> None:
+        """Forward the windows that a record of this time would close."""
+        self._observed = max(self._observed, time_ms)
+        if self._closing is not None:
+            self._forward_closed(self._closing, self._observed - self._grace_ms, ())
+
     def _process(self, record: _Record) -> None:
         size_ms, timestamp = self._size_ms, record.timestamp
         found = dict(self._store.fetch_range(record.key, max(0, timestamp - 2 * size_ms), timestamp + 1))

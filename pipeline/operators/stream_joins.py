@@ -150,6 +150,12 @@ class StreamStreamJoin:
             tracker.min_time = min(tracker.min_time, timestamp)
             unmatched.add(JoinSideKey(timestamp, side.is_left, key), JoinSideValue(side.is_left, value), timestamp)
 
+    def advance_stream_time(self, time_ms: int) -> None:
+        """Forward the records that cannot find a partner any more once a record of this time has been seen."""
+        self._tracker.stream_time = max(self._tracker.stream_time, time_ms)
+        if self._unmatched is not None:
+            self._emit_unmatched(self._unmatched, time_ms, ())
+
     def _emit_unmatched(self, unmatched: ListValueStateStore, timestamp: int, headers: Headers) -> None:
         """Join with None what is certain to have no partner (`emitNonJoinedOuterRecords`).
 

@@ -73,12 +73,20 @@ class Suppress:
         rules, buffer = self._rules, self._buffer
         self._observed = max(self._observed, timestamp)
         buffer.put(key.window.end if rules.waits_for_close else timestamp, key, value, timestamp, headers)
-        expiry_ms = self._observed - rules.wait_ms
-        while (first_time := buffer.first_time) is not None and first_time <= expiry_ms:
-            self._forward_first()
+        self._forward_due()
         while self._is_over_capacity():
             if not rules.emits_early:
                 raise self._full()
+            self._forward_first()
+
+    def advance_stream_time(self, time_ms: int) -> None:
+        """Forward what a record of this time would let go."""
+        self._observed = max(self._observed, time_ms)
+        self._forward_due()
+
+    def _forward_due(self) -> None:
+        expiry_ms = self._observed - self._rules.wait_ms
+        while (first_time := self._buffer.first_time) is not None and first_time <= expiry_ms:
             self._forward_first()
 
     def _forward_first(self) -> None:

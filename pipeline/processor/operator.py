@@ -6,7 +6,7 @@ task binds `forward` to the children once, so a chain of operators is a chain of
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -127,4 +127,13 @@ class Operator(Protocol):
 
     def close(self) -> None:
         """Called once, after the last record."""
+        ...
+
+
+@runtime_checkable
+class FollowsStreamTime(Protocol):
+    """An operator that holds results back until stream time lets them go: a host may move its time on without a record."""
+
+    def advance_stream_time(self, time_ms: int) -> None:
+        """Behave as if a record of this event time (ms) had been seen; earlier times change nothing."""
         ...

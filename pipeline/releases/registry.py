@@ -14,18 +14,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pipeline.errors import ReleaseError, TaskMigratedError, UnknownOutcomeError, VersionConflictError
-from pipeline.hosting.clock import SystemClock
-from pipeline.kafka.admin import Admin, TopicSpec
-from pipeline.kafka.producer import TransactionalProducer
-from pipeline.kafka.ranges import read_range
-from pipeline.records import OffsetRange, TopicPartition
+from pipeline.hosting.control_topic import ControlTopic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CONTROL_TOPIC = "millrace-releases"
-_LOCK = "millrace-releases"
-_PARTITION = TopicPartition(CONTROL_TOPIC, 0)
 
 
 class Step(Enum):
@@ -106,21 +100,12 @@ class Registry:
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
         """The control topic is created when it is first written."""
-        self._kafka = kafka
-        self._admin = Admin(kafka)
+        self._topic = ControlTopic(kafka, CONTROL_TOPIC)
 
     def read(self, app: str, default_version: str) -> Release:
         """Where an application stands; one that was never released is live in its configured version."""
-        if CONTROL_TOPIC not in self._admin.partitions([CONTROL_TOPIC]):
-            return Release(app, default_version)
-        end = self._admin.settled_end_offsets([_PARTITION])[_PARTITION]
-        start = self._admin.beginning_offsets([_PARTITION])[_PARTITION]
-        found = Release(app, default_version)
-        for _, records in read_range(self._admin, self._kafka, {_PARTITION: OffsetRange(start, end)}):
-            for record in records:
-                if record.key == app.encode():
-                    found = _decoded(record.value) if record.value is not None else Release(app, default_version)
-        return found
+        found = self._topic.read().get(app)
+        return Release(app, default_version) if found is None else _decoded(found)
 
     def write(self, release: Release) -> Release:
         """Write a release that was read before, unless somebody else has written since; gives what was written.
@@ -128,19 +113,16 @@ class Registry:
         Raises:
             VersionConflictError: If somebody else has written since, or is just writing. Nothing was written.
         """
-        config = {"cleanup.policy": "compact", "retention.ms": "-1"}
-        self._admin.create_topics([TopicSpec(CONTROL_TOPIC, 1, config)])
         written = replace(release, revision=release.revision + 1, operation=uuid.uuid4().hex)
-        producer = TransactionalProducer(self._kafka, _LOCK)
-        try:
-            producer.init()
+
+        def check() -> None:
             found = self.read(release.app, release.live)
             if found.revision != release.revision:
                 message = f"{release.app}: revision {found.revision} was written meanwhile, {release.revision} expected"
                 raise VersionConflictError(message, hint="Look at `millrace release status`, then decide again.")
-            value = msgspec.json.encode(asdict(written))
-            producer.send(CONTROL_TOPIC, release.app.encode(), value, SystemClock().now_ms(), (), 0)
-            producer.commit({}, "")
+
+        try:
+            self._topic.write({release.app: msgspec.json.encode(asdict(written))}, check)
         except (TaskMigratedError, UnknownOutcomeError) as error:
             if self.read(release.app, release.live).operation != written.operation:
                 message = f"{release.app}: somebody else is writing its release"
@@ -149,12 +131,7 @@ class Registry:
 
     def forget(self, app: str) -> None:
         """Delete what is known of an application, as if it had never been released."""
-        if CONTROL_TOPIC not in self._admin.partitions([CONTROL_TOPIC]):
-            return
-        producer = TransactionalProducer(self._kafka, _LOCK)
-        producer.init()
-        producer.send(CONTROL_TOPIC, app.encode(), None, SystemClock().now_ms(), (), 0)
-        producer.commit({}, "")
+        self._topic.write({app: None})
 
 
 def live_version(kafka: Mapping[str, str], app: str, default_version: str) -> str:

@@ -56,6 +56,17 @@ class Punctuations:
         self.next_due_ms = min(self.next_due_ms, first_ms)
         return schedule
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is scheduled."""
+        return all(schedule.is_cancelled for schedule in self._schedules)
+
+    def fire_all(self, now_ms: int) -> int:
+        """Call everything that is scheduled once, due or not; gives the number of calls."""
+        for schedule in self._schedules:
+            schedule.due_ms = min(schedule.due_ms, now_ms)
+        return self.fire(now_ms)
+
     def fire(self, now_ms: int) -> int:
         """Call what is due, in order of due times; gives the number of calls (`PunctuationQueue.maybePunctuate`).
 

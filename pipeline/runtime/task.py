@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.errors import InvalidStateStoreError, RecordError, StreamsError
 from pipeline.processor.drops import DropReason
 from pipeline.processor.handlers import ErrorHandlers
+from pipeline.processor.operator import FollowsStreamTime
 from pipeline.records import TopicPartition
 from pipeline.runtime.compile import compile_nodes
 from pipeline.runtime.context import TaskContext
@@ -303,6 +304,35 @@ class Task:
             fired = self._context.wall_clock_punctuations.fire(now_ms)
         self._has_progress |= fired > 0
         return fired
+
+    @property
+    def schedules_wall_clock(self) -> bool:
+        """Whether a processor has scheduled a punctuation that follows the wall clock."""
+        return not self._context.wall_clock_punctuations.is_empty
+
+    def punctuate_wall_clock_once(self) -> int:
+        """Call every wall-clock punctuation, due or not, for hosts that do not run in real time; gives how many."""
+        fired = self._context.wall_clock_punctuations.fire_all(self._ports.clock.now_ms())
+        self._has_progress |= fired > 0
+        return fired
+
+    def advance_stream_time(self, time_ms: int) -> None:
+        """Move event time on without a record: windows close, and what waited for that is forwarded.
+
+        What caches hold back is forwarded before, so that it is not late. Kafka Streams has no such call: there, time moves
+        with records only, and some are written for this purpose.
+        """
+        for store in self._stores.values():
+            store.flush()
+        context = self._context
+        context.stream_time = max(context.stream_time, time_ms)
+        for operator in self._nodes.operators.values():
+            if isinstance(operator, FollowsStreamTime):
+                context.enter(None, time_ms, ())
+                operator.advance_stream_time(time_ms)
+        if context.stream_time >= context.stream_punctuations.next_due_ms:
+            context.stream_punctuations.fire(context.stream_time)
+        self._has_progress = True
 
     @property
     def needs_commit(self) -> bool:

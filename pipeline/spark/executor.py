@@ -7,13 +7,17 @@ more. What it then finds committed tells whether the work is done already.
 from __future__ import annotations
 
 import struct
+import time
+from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipeline.errors import RangeError, TopologyError
+from pipeline.errors import BrokerError, RangeError, SnapshotError, TaskError, TopologyError, UnsupportedByHostError
 from pipeline.hosting.application import Application
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.global_tables import open_global_state
 from pipeline.hosting.owned_task import OwnedTask
+from pipeline.hosting.snapshots import has_snapshots
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.ranges import read_range
 from pipeline.records import RawRecord, TaskId
@@ -37,7 +41,7 @@ _TRANSACTION_TIMEOUT_MS = 15 * 60 * 1000
 
 
 class WriterTagging:
-    """A collector that tells readers of repartition topics which task a record comes from.
+    """A collector that tells readers of repartition topics which task a record comes from, and counts records by topic.
 
     The tasks of a level run at different speeds, so their records lie in a repartition topic in an order that means nothing.
     With the writer known, a reader merges one run per writer by event time, as if each were a partition: the order, and with
@@ -50,6 +54,7 @@ class WriterTagging:
         self._topics = repartition_topics
         self._tag = ((WRITER_HEADER, _WRITER.pack(*task_id)),)
         self.partitions = inner.partitions
+        self.sent: Counter[str] = Counter()
 
     def send(
         self,
@@ -61,6 +66,7 @@ class WriterTagging:
         partition: int | None,
     ) -> None:
         """Send, tagged if the topic is the application's own."""
+        self.sent[topic] += 1
         tagged = headers + self._tag if topic in self._topics else headers
         self._inner.send(topic, key, value, timestamp, tagged, partition)
 
@@ -95,6 +101,7 @@ def run_task(work: TaskWork, build: Callable[[Job], Topology]) -> TaskResult:
         TaskMigratedError: If another attempt has taken over meanwhile.
         RangeError: If the application stands neither at the start nor at the end of the range.
         RecordError: If a record cannot be handled.
+        UnsupportedByHostError: If a processor schedules by the wall clock, and nothing says what to do about it.
         BrokerError: If brokers do not answer.
     """
     application = application_of(work.job, build(work.job).resolved(work.job.partitions))
@@ -102,6 +109,12 @@ def run_task(work: TaskWork, build: Callable[[Job], Topology]) -> TaskResult:
     layout = plan_layout(application.topology, application.id, work.job.partitions)
     repartitions = frozenset(topic.name for topic in layout.repartition_topics)
     global_state = open_global_state(application, admin, clock, work.job.global_ends)
+    tagging: list[WriterTagging] = []
+
+    def decorate(collector: Collector) -> Collector:
+        tagging[:] = [WriterTagging(collector, work.task_id, repartitions)]
+        return tagging[0]
+
     owned = OwnedTask(
         application,
         layout,
@@ -110,29 +123,112 @@ def run_task(work: TaskWork, build: Callable[[Job], Topology]) -> TaskResult:
         clock,
         global_state.stores,
         transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
-        decorate=lambda collector: WriterTagging(collector, work.task_id, repartitions),
+        decorate=decorate,
     )
+    began = time.monotonic()
     owned.open()
     try:
-        if _is_done(work, owned):
-            return TaskResult(str(work.task_id), 0, owned.restored_records, {})
-        _feed(work, owned.task, admin, repartitions)
-        processed = owned.task.process_all()
-        for tp, wanted in work.ranges.items():
-            owned.task.advance(tp, wanted.end)
-        owned.commit()
-        return TaskResult(str(work.task_id), processed, owned.restored_records, dict(owned.task.dropped))
+        restored = time.monotonic()
+        check_wall_clock(application, owned.task)
+        done = _process(work, application, owned, admin, repartitions)
+        ended = time.monotonic()
+        snapshot, warnings = _snapshot(application, owned)
+        changelogs = {topic.name for topic in layout.changelog_topics}
+        written = {topic: count for topic, count in tagging[0].sent.items() if topic not in changelogs}
+        return TaskResult(
+            str(work.task_id),
+            done.processed,
+            owned.restored_records,
+            dict(owned.task.dropped),
+            read=done.read,
+            written=sum(written.values()),
+            published=sum(count for topic, count in written.items() if topic not in repartitions),
+            commits=done.commits,
+            restore_ms=round((restored - began) * 1000),
+            compute_ms=round((ended - restored) * 1000),
+            snapshot=snapshot,
+            warnings=warnings,
+        )
     finally:
         owned.close()
 
 
-def _feed(work: TaskWork, task: Task, admin: Admin, repartitions: frozenset[str]) -> None:
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """Records of external topics, records processed, transactions."""
+
+    read: int = 0
+    processed: int = 0
+    commits: int = 0
+
+
+def _process(
+    work: TaskWork, application: Application, owned: OwnedTask, admin: Admin, repartitions: frozenset[str]
+) -> _Done:
+    """Process the ranges, unless that is done; then move event time, which may be done again: nothing is left to forward."""
+    task, read, processed = owned.task, 0, 0
+    is_done = _is_done(work, owned)
+    if is_done and work.advance_to_ms is None:
+        return _Done()
+    if not is_done:
+        read = _feed(work, task, admin, repartitions)
+        processed = task.process_all()
+        punctuate_wall_clock(application, task)
+    if work.advance_to_ms is not None:
+        task.advance_stream_time(work.advance_to_ms)
+    for tp, wanted in work.ranges.items():
+        task.advance(tp, wanted.end)
+    owned.commit()
+    return _Done(read, processed, 1)
+
+
+def check_wall_clock(application: Application, task: Task) -> None:
+    """Refuse processors that schedule by the wall clock, unless somebody has said what becomes of that.
+
+    Raises:
+        UnsupportedByHostError: If there is one.
+    """
+    if task.schedules_wall_clock and application.config.streams.bounded_wall_clock_punctuation == "refuse":
+        message = f"{application.id} schedules punctuations by the wall clock, which means nothing in a bounded run"
+        hint = (
+            "Use PunctuationType.STREAM_TIME; or say --wall-clock-punctuation=once (each is called at the end of a slice) or "
+            "never (bounded.wall.clock.punctuation in streams.toml)."
+        )
+        raise UnsupportedByHostError(message, hint=hint)
+
+
+def punctuate_wall_clock(application: Application, task: Task) -> None:
+    """Call what follows the wall clock at the end of a slice, if it is to be called.
+
+    Raises:
+        UnsupportedByHostError: If something was scheduled meanwhile, and nothing says what becomes of that.
+    """
+    check_wall_clock(application, task)
+    if application.config.streams.bounded_wall_clock_punctuation == "once":
+        task.punctuate_wall_clock_once()
+
+
+def _snapshot(application: Application, owned: OwnedTask) -> tuple[str | None, tuple[str, ...]]:
+    """Publish what has been committed. That it fails is a warning: the changelogs have it all."""
+    if not has_snapshots(application, owned.id):
+        return None, ()
+    try:
+        return owned.publish_snapshot().name, ()
+    except (SnapshotError, BrokerError, TaskError) as error:
+        return None, (f"Task {owned.id}: {error.message}",)
+
+
+def _feed(work: TaskWork, task: Task, admin: Admin, repartitions: frozenset[str]) -> int:
+    """Hand the task its part; gives the number of records that came from outside of the application."""
+    read = 0
     for tp, records in read_range(admin, work.job.kafka, work.ranges):
         if tp.topic in repartitions:
             for run, part in split_writers(records).items():
                 task.add_records(tp, part, run)
         else:
             task.add_records(tp, records)
+            read += len(records)
+    return read
 
 
 def _is_done(work: TaskWork, owned: OwnedTask) -> bool:

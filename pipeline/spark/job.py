@@ -11,10 +11,12 @@ from pipeline.errors import ProcessingError, StreamsError
 from pipeline.hosting.application import prepare
 from pipeline.hosting.global_tables import global_partitions
 from pipeline.kafka.admin import Admin
-from pipeline.records import OffsetRange
+from pipeline.records import OffsetRange, TaskId
+from pipeline.runtime.layout import plan_layout
 from pipeline.spark.executor import run_task
+from pipeline.spark.runs import RunLog
 from pipeline.spark.slices import MAX_RECORDS_PER_SLICE, cut
-from pipeline.spark.work import Job, TaskResult, TaskWork
+from pipeline.spark.work import Job, TaskResult, TaskWork, total
 from pipeline.topology.grouping import is_cyclic
 
 if TYPE_CHECKING:
@@ -24,10 +26,24 @@ if TYPE_CHECKING:
     from pipeline.records import TopicPartition
     from pipeline.runtime.layout import Layout
     from pipeline.spark.ranges import RunRange
-    from pipeline.topology.nodes import SubTopology
     from pipeline.topology.topology import Topology
 
 _SCHEMA = "result string"
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """What a run is going to do.
+
+    Args:
+        range: What it processes.
+        slices: The parts of it, one after the other.
+        levels: For each slice: tasks that run at the same time, one level after the other.
+    """
+
+    range: RunRange
+    slices: tuple[Mapping[TopicPartition, OffsetRange], ...]
+    levels: tuple[tuple[TaskId, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +56,8 @@ class RunSummary:
         processed: Records processed, those of repartition topics included.
         restored: Records restored from changelogs.
         dropped: Records not processed, by reason.
+        tasks: What each task did, all slices together.
+        warnings: What went wrong without harm to the results.
     """
 
     range: RunRange
@@ -47,6 +65,28 @@ class RunSummary:
     processed: int = 0
     restored: int = 0
     dropped: Mapping[str, int] = field(default_factory=dict)
+    tasks: tuple[TaskResult, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def plan_run(
+    application: Application, run_range: RunRange, max_records_per_slice: int = MAX_RECORDS_PER_SLICE
+) -> RunPlan:
+    """Say how a range would be processed. Nothing is created or changed.
+
+    Raises:
+        RangeError: If the range cannot be read.
+        BrokerError: If brokers do not answer.
+    """
+    admin = Admin(application.kafka)
+    topology = application.topology.resolved({tp.topic for tp in run_range.ranges})
+    layout = plan_layout(topology, application.id, admin.partitions(topology.source_topics))
+    slices = tuple(cut(admin, application.kafka, run_range, max_records_per_slice))
+    levels = []
+    for level in topology.levels():
+        ids = {sub.id for sub in level}
+        levels.append(tuple(sorted(task_id for task_id in layout.tasks if task_id.sub_topology in ids)))
+    return RunPlan(run_range, slices, tuple(levels))
 
 
 def run(
@@ -56,6 +96,9 @@ def run(
     build: Callable[[Job], Topology],
     *,
     max_records_per_slice: int = MAX_RECORDS_PER_SLICE,
+    advance_to_ms: int | None = None,
+    by: str | None = None,
+    on_plan: Callable[[RunPlan], None] = lambda _plan: None,
 ) -> RunSummary:
     """Process a range. What is done already, by an earlier attempt, is not done again.
 
@@ -65,30 +108,57 @@ def run(
         spark: A Spark session.
         build: Builds the topology on executors; must be picklable.
         max_records_per_slice: A slice is one transaction per task: larger ones are fewer, and need more memory.
+        advance_to_ms: Where to move event time (ms since the epoch) in all tasks after the last slice. Windows that end before,
+            grace included, are closed and forwarded. If left out they stay open, and what is suppressed until they close waits
+            in the state for the records of the next run or of a worker.
+        by: Who runs it, for the record of runs; this user on this machine if left out.
+        on_plan: Told what is going to be done, before anything is.
 
     Raises:
         RangeError: If the application does not stand at the start of the range.
         RecordError: If a record cannot be handled.
+        UnsupportedByHostError: If a processor schedules by the wall clock, and nothing says what to do about it.
         BrokerError: If brokers do not answer.
     """
-    admin = Admin(application.kafka)
-    topology = application.topology.resolved({tp.topic for tp in run_range.ranges})
-    application = replace(application, topology=topology)
+    runs = RunLog(application.kafka)
+    plan = plan_run(application, run_range, max_records_per_slice)
+    on_plan(plan)
+    recorded = runs.started(application, run_range, by)
+    try:
+        results = _run_levels(application, plan, spark, build, advance_to_ms)
+    except BaseException as error:
+        runs.failed(recorded, error)
+        raise
+    summary = _summary(plan, results)
+    snapshots = {task.task_id: task.snapshot for task in summary.tasks if task.snapshot is not None}
+    runs.ended(recorded, summary.slices, total(application.id, results), snapshots)
+    return summary
+
+
+def _run_levels(
+    application: Application, plan: RunPlan, spark: Any, build: Callable[[Job], Topology], advance_to_ms: int | None
+) -> list[TaskResult]:
+    admin, ranges = Admin(application.kafka), plan.range.ranges
+    application = replace(application, topology=application.topology.resolved({tp.topic for tp in ranges}))
     layout = prepare(application, admin)
     job = job_of(application, admin)
-    slices = cut(admin, application.kafka, run_range, max_records_per_slice)
     results: list[TaskResult] = []
-    leftover = {
-        tp: OffsetRange(r.start, r.start) for tp, r in run_range.ranges.items()
-    }  # of a run that died between levels
-    for part in [leftover, *slices]:
-        for level in application.topology.levels():
-            repeats = is_cyclic(level)
-            while works := list(_works(job, admin, layout, level, part, resumes=repeats)):
+    leftover = {tp: OffsetRange(r.start, r.start) for tp, r in ranges.items()}  # of a run that died between levels
+    cyclic = [is_cyclic(level) for level in application.topology.levels()]
+    for part in [leftover, *plan.slices]:
+        for level, repeats in zip(plan.levels, cyclic, strict=True):
+            while works := [w for w in _works(job, admin, layout, level, part, resumes=repeats) if w.size]:
                 results += _run_on_spark(spark, works, build)
                 if not repeats:
                     break
-    return _summary(run_range, len(slices), results)
+    if advance_to_ms is not None:
+        end = {tp: OffsetRange(r.end, r.end) for tp, r in ranges.items()}
+        for level in plan.levels:
+            works = [
+                replace(w, advance_to_ms=advance_to_ms) for w in _works(job, admin, layout, level, end, resumes=False)
+            ]
+            results += _run_on_spark(spark, works, build)
+    return results
 
 
 def job_of(application: Application, admin: Admin) -> Job:
@@ -111,7 +181,7 @@ def _works(
     job: Job,
     admin: Admin,
     layout: Layout,
-    level: Iterable[SubTopology],
+    level: Iterable[TaskId],
     part: Mapping[TopicPartition, OffsetRange],
     *,
     resumes: bool,
@@ -121,8 +191,7 @@ def _works(
     With `resumes`, external inputs start where the task stands: a level whose tasks write to each other is run again and again
     until nothing is left.
     """
-    ids = {sub.id for sub in level}
-    tasks = {task_id: inputs for task_id, inputs in layout.tasks.items() if task_id.sub_topology in ids}
+    tasks = {task_id: layout.tasks[task_id] for task_id in level}
     internal = [tp for inputs in tasks.values() for tp in inputs if tp not in part]
     ends, first = admin.settled_end_offsets(internal), admin.beginning_offsets(internal)
     asked = [tp for inputs in tasks.values() for tp in inputs] if resumes else internal
@@ -138,8 +207,7 @@ def _works(
                 ranges[tp] = OffsetRange(start, max(start, part[tp].end))
             else:
                 ranges[tp] = part[tp]
-        if any(r.size for r in ranges.values()):
-            yield TaskWork(job, task_id, ranges)
+        yield TaskWork(job, task_id, ranges)
 
 
 def _run_on_spark(spark: Any, works: list[TaskWork], build: Callable[[Job], Topology]) -> list[TaskResult]:
@@ -191,10 +259,18 @@ def rebuilt_error(text: str) -> StreamsError:
     return rebuilt
 
 
-def _summary(run_range: RunRange, slices: int, results: list[TaskResult]) -> RunSummary:
-    dropped: dict[str, int] = {}
+def _summary(plan: RunPlan, results: list[TaskResult]) -> RunSummary:
+    everything = total("all", results)
+    by_task: dict[str, list[TaskResult]] = {}
     for result in results:
-        for reason, count in result.dropped.items():
-            dropped[reason] = dropped.get(reason, 0) + count
-    processed, restored = sum(r.processed for r in results), sum(r.restored for r in results)
-    return RunSummary(run_range, slices, processed, restored, dropped)
+        by_task.setdefault(result.task_id, []).append(result)
+    tasks = tuple(total(task_id, by_task[task_id]) for task_id in sorted(by_task, key=TaskId.parse))
+    return RunSummary(
+        plan.range,
+        len(plan.slices),
+        everything.processed,
+        everything.restored,
+        everything.dropped,
+        tasks,
+        everything.warnings,
+    )

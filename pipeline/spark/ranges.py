@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 COMMITTED = "committed"
 EARLIEST = "earliest"
 LATEST = "latest"
+_TIME_HINT = "Times are written as 2013-07-01T00:00:00+00:00."
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ def _bound(
         case _ if "@" in text:
             return _vector(application, admin, partitions, text)
         case _:
-            return admin.offsets_for_time(partitions, _time_ms(text))
+            return admin.offsets_for_time(partitions, _bound_ms(text))
 
 
 def _vector(
@@ -128,14 +129,30 @@ def _vector(
     return _bound(application, admin, partitions, COMMITTED) | dict(given)
 
 
-def _time_ms(text: str) -> int:
+def time_ms(text: str) -> int:
+    """A time as ms since the epoch; without a zone it is UTC.
+
+    >>> time_ms("1970-01-01T00:01:00+00:00"), time_ms("1970-01-02")
+    (60000, 86400000)
+
+    Raises:
+        RangeError: If it is not one.
+    """
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:
-        message = f"{text!r} is neither committed, earliest, latest, a vector (topic-0@12,topic-1@7) nor a time"
-        raise RangeError(message, hint="Times are written as 2013-07-01T00:00:00+00:00.") from error
+        message = f"{text!r} is not a time"
+        raise RangeError(message, hint=_TIME_HINT) from error
     aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
     return int(aware.timestamp() * 1000)
+
+
+def _bound_ms(text: str) -> int:
+    try:
+        return time_ms(text)
+    except RangeError as error:
+        message = f"{text!r} is neither committed, earliest, latest, a vector (topic-0@12,topic-1@7) nor a time"
+        raise RangeError(message, hint=_TIME_HINT) from error
 
 
 def _range(tp: TopicPartition, start: int, end: int) -> OffsetRange:

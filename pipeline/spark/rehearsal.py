@@ -21,7 +21,7 @@ from pipeline.partitioning import partition_for
 from pipeline.runtime.layout import plan_layout
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
-from pipeline.spark.executor import application_of, split_writers
+from pipeline.spark.executor import application_of, check_wall_clock, punctuate_wall_clock, split_writers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -129,8 +129,10 @@ def rehearse_task(
                 starts = {tp: wanted.start for tp, wanted in work.ranges.items()}
                 restore(task, backend, admin, work.job.kafka, starts, lambda _changelog, _done, _expected: None)
             _start(task, work, application, admin, restores=restores)
+            check_wall_clock(application, task)
             _feed(task, work, layout, admin, handed_over)
             task.process_all()
+            punctuate_wall_clock(application, task)
             task.prepare_commit()  # what caches hold back is forwarded now
         finally:
             task.close()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from pipeline.config import AppConfig
@@ -40,11 +41,24 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class TaskWork:
-    """One task's part of one slice: all its inputs, and what to process of each."""
+    """One task's part of one slice: all its inputs, and what to process of each.
+
+    Args:
+        job: The run.
+        task_id: Which task.
+        ranges: Per input what to process of it.
+        advance_to_ms: Where its event time is moved to afterwards, ms; None leaves it where the records took it.
+    """
 
     job: Job
     task_id: TaskId
     ranges: Mapping[TopicPartition, OffsetRange]
+    advance_to_ms: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of offsets to process; an upper bound of the records."""
+        return sum(wanted.size for wanted in self.ranges.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +71,14 @@ class TaskResult:
         restored: Records restored from changelogs.
         dropped: Records not processed, by reason.
         error: What stopped it for good, as `describe_error` writes it; None if nothing did.
+        read: Those of the processed that came from external topics.
+        written: Records written, other than to changelogs.
+        published: Those of the written that went to public topics.
+        commits: Transactions, each of a slice.
+        restore_ms: How long taking over and restoring took.
+        compute_ms: How long reading, processing and committing took.
+        snapshot: Name of its newest snapshot; None if none was published.
+        warnings: What went wrong without harm to the results.
     """
 
     task_id: str
@@ -64,3 +86,35 @@ class TaskResult:
     restored: int
     dropped: dict[str, int]
     error: str | None = None
+    read: int = 0
+    written: int = 0
+    published: int = 0
+    commits: int = 0
+    restore_ms: int = 0
+    compute_ms: int = 0
+    snapshot: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def total(name: str, results: Iterable[TaskResult]) -> TaskResult:
+    """Several results as one.
+
+    >>> total("all", [TaskResult("0_0", 3, 0, {"late": 1}), TaskResult("0_1", 4, 2, {"late": 2})]).dropped
+    {'late': 3}
+    """
+    parts = list(results)
+    dropped = sum((Counter(part.dropped) for part in parts), Counter[str]())
+    return TaskResult(
+        name,
+        sum(part.processed for part in parts),
+        sum(part.restored for part in parts),
+        dict(dropped),
+        read=sum(part.read for part in parts),
+        written=sum(part.written for part in parts),
+        published=sum(part.published for part in parts),
+        commits=sum(part.commits for part in parts),
+        restore_ms=sum(part.restore_ms for part in parts),
+        compute_ms=sum(part.compute_ms for part in parts),
+        snapshot=next((part.snapshot for part in reversed(parts) if part.snapshot is not None), None),
+        warnings=tuple(dict.fromkeys(warning for part in parts for warning in part.warnings)),
+    )

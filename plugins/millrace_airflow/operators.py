@@ -33,10 +33,11 @@ class BoundedRunOperator(BaseOperator):
         app: The application.
         start: `committed`, `earliest`, a vector or a time.
         end: `latest`, a vector or a time.
+        advance_stream_time_to: A time to move event time to at the end: windows that end before it are closed. Empty for none.
         master: Spark's master URL.
     """
 
-    template_fields: Sequence[str] = ("config", "app", "start", "end", "master")
+    template_fields: Sequence[str] = ("config", "app", "start", "end", "advance_stream_time_to", "master")
 
     def __init__(
         self,
@@ -45,6 +46,7 @@ class BoundedRunOperator(BaseOperator):
         app: str,
         start: str = "committed",
         end: str = "latest",
+        advance_stream_time_to: str = "",
         master: str = "local[2,4]",
         **kwargs: Any,
     ) -> None:
@@ -54,15 +56,16 @@ class BoundedRunOperator(BaseOperator):
         self.app = app
         self.start = start
         self.end = end
+        self.advance_stream_time_to = advance_stream_time_to
         self.master = master
 
     def execute(self, context: Context) -> str:
         """Run, and give the range as text."""
-        return _acting(lambda: self._run(context))
+        return acting(lambda: self._run(context))
 
     def on_kill(self) -> None:
         """Stop Spark: open transactions are aborted by the next owner of their tasks."""
-        _stop_spark()
+        stop_spark()
 
     def _run(self, context: Context) -> str:
         from pipeline.dsl.builder import StreamsBuilder  # noqa: PLC0415 - engines load where they are used
@@ -72,10 +75,10 @@ class BoundedRunOperator(BaseOperator):
         from pipeline.releases.registry import live_version  # noqa: PLC0415 - as above
         from pipeline.spark.job import run  # noqa: PLC0415 - as above
         from pipeline.spark.progress import followed  # noqa: PLC0415 - as above
-        from pipeline.spark.ranges import RunRange, resolve  # noqa: PLC0415 - as above
+        from pipeline.spark.ranges import RunRange, resolve, time_ms  # noqa: PLC0415 - as above
         from pipeline.spark.session import spark_session  # noqa: PLC0415 - as above
 
-        project = _project(self.config)
+        project = project_of(self.config)
         version = live_version(project.kafka, self.app, project.app(self.app).version)
         application = load_application(project, self.app, StreamsBuilder, version=version)
         store: Any = context["task_state_store"]
@@ -84,7 +87,18 @@ class BoundedRunOperator(BaseOperator):
         store.set(_RANGE_KEY, str(chosen))
         self.log.info("%s processes %s", application.id, chosen)
         with followed(application, chosen, self._report, _REPORT_SECONDS):
-            summary = run(application, chosen, spark_session(self.master), build_topology)
+            summary = run(
+                application,
+                chosen,
+                spark_session(self.master),
+                build_topology,
+                advance_to_ms=time_ms(self.advance_stream_time_to) if self.advance_stream_time_to else None,
+                by=f"airflow:{self.dag_id}.{self.task_id}",
+            )
+        for task in summary.tasks:
+            self.log.info("%s", task)
+        for warning in summary.warnings:
+            self.log.warning("%s", warning)
         self.log.info("%d records processed, dropped: %s", summary.processed, dict(summary.dropped))
         return str(chosen)
 
@@ -129,17 +143,17 @@ class ReleaseOperator(BaseOperator):
 
     def execute(self, context: Context) -> str:  # noqa: ARG002 - Airflow's signature
         """Take the step; a gate that fails is not tried again."""
-        return _acting(self._take)
+        return acting(self._take)
 
     def on_kill(self) -> None:
         """Stop Spark; the step may be taken again."""
-        _stop_spark()
+        stop_spark()
 
     def _take(self) -> str:
         from pipeline.releases.releaser import Releaser  # noqa: PLC0415 - engines load where they are used
         from pipeline.spark.session import spark_session  # noqa: PLC0415 - as above
 
-        releaser = Releaser(_project(self.config), self.app, lambda: spark_session(self.master))
+        releaser = Releaser(project_of(self.config), self.app, lambda: spark_session(self.master))
         steps: dict[str, Callable[[Releaser], object]] = {
             "plan": lambda r: r.plan(self.to),
             "reprocess": lambda r: r.reprocess(),
@@ -154,7 +168,7 @@ class ReleaseOperator(BaseOperator):
         return releaser.status().step.value
 
 
-def _acting(action: Callable[[], str]) -> str:
+def acting(action: Callable[[], str]) -> str:
     """Run an action; only what waiting may mend is left to Airflow's retries."""
     try:
         return action()
@@ -166,11 +180,13 @@ def _acting(action: Callable[[], str]) -> str:
         raise AirflowFailException(str(error)) from error
 
 
-def _project(config: str) -> ProjectConfig:
+def project_of(config: str) -> ProjectConfig:
+    """The project of a `streams.toml`."""
     return ProjectConfig.load(Path(config), os.environ)
 
 
-def _stop_spark() -> None:
+def stop_spark() -> None:
+    """Stop the session of this process, if there is one."""
     from pyspark.sql import SparkSession
 
     session = SparkSession.getActiveSession()

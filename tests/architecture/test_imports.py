@@ -22,6 +22,9 @@ ENGINES = ("airflow", "confluent_kafka", "great_expectations", "pyspark", "rocks
         ("pipeline.cli.main", ()),
         ("pipeline.spark.executor", ("confluent_kafka", "rocksdict")),
         ("pipeline.spark.job", ("confluent_kafka", "rocksdict")),
+        ("pipeline.spark.imports", ("confluent_kafka", "rocksdict")),
+        ("pipeline.spark.exports", ("confluent_kafka", "rocksdict")),
+        ("millrace_airflow.transfers", ("airflow",)),
         ("pipeline.worker.worker", ("confluent_kafka", "rocksdict")),
     ],
 )

@@ -58,12 +58,22 @@ def test_a_project_is_read_with_kafka_streams_names_and_defaults(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
+    ("url", "where"), [("s3://bucket/snapshots", "s3://bucket/snapshots"), ("../snapshots", "{}/snapshots")]
+)
+def test_snapshots_are_kept_at_a_url_or_beside_the_file(tmp_path: Path, url: str, where: str) -> None:
+    app = load(tmp_path, f'{GOOD}"snapshot.url" = "{url}"\n"snapshot.keep" = 7\n').app("delays")
+    assert app.streams.snapshot_url == where.format(tmp_path.resolve().parent)
+    assert app.streams.snapshot_keep == 7
+
+
+@pytest.mark.parametrize(
     ("change", "complaint"),
     [
         (("[kafka]", "[kafak]"), "unknown key kafak.*'kafka'"),
         (("topology", "toplogy"), "unknown key apps.delays.toplogy.*'topology'"),
         (("max.task.idle.ms", "max.task.idl.ms"), "unknown setting.*max.task.idle.ms"),
         (("= -1", "= -2"), "at least -1"),
+        (('"max.task.idle.ms" = -1', '"bounded.wall.clock.punctuation" = "often"'), "Allowed: refuse, once, never"),
         (("${SECRET}", "${MISSING}"), "environment variable MISSING"),
         (("LogAndContinueExceptionHandler", "Ignore"), "Allowed: fail, continue"),
         (("my.handlers:Skip", "my.handlers.Skip"), "or module:attribute"),

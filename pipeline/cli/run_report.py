@@ -1,0 +1,113 @@
+"""What bounded runs look like in a shell: their plan, their progress, what they did, and their record."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from pipeline.spark.progress import followed
+from pipeline.spark.work import total
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from rich.console import Console
+
+    from pipeline.hosting.application import Application
+    from pipeline.spark.job import RunPlan, RunSummary
+    from pipeline.spark.ranges import RunRange
+    from pipeline.spark.runs import RunRecord
+    from pipeline.spark.work import TaskResult
+
+_LOOK_SECONDS = 0.5
+_SHOWN_SLICES = 10
+_SPEED_PERIOD_SECONDS = 3600.0
+"""What the estimate of the remaining time is made from: progress comes in steps, a slice's tasks at a time."""
+
+
+def plan_table(plan: RunPlan) -> Table:
+    """What is going to be done: slices, and in each the same levels of tasks."""
+    levels = " then ".join(f"{len(level)} tasks ({', '.join(map(str, level))})" for level in plan.levels)
+    table = Table(title=f"{len(plan.slices)} slices, in each: {levels}", title_justify="left")
+    table.add_column("slice", justify="right")
+    table.add_column("offsets", justify="right")
+    table.add_column("range")
+    for number, part in enumerate(plan.slices[:_SHOWN_SLICES], 1):
+        text = ", ".join(f"{tp}@{r.start}..{r.end}" for tp, r in sorted(part.items()) if r.size)
+        table.add_row(str(number), str(sum(r.size for r in part.values())), text)
+    if len(plan.slices) > _SHOWN_SLICES:
+        table.add_row("...", "", f"and {len(plan.slices) - _SHOWN_SLICES} more")
+    return table
+
+
+def summary_table(summary: RunSummary) -> Table:
+    """What each task did."""
+    table = Table(title="tasks", title_justify="left")
+    table.add_column("task")
+    for name in ("rows in", "rows out", "commits", "restored", "restore s", "compute s"):
+        table.add_column(name, justify="right")
+    table.add_column("dropped")
+    for task in summary.tasks:
+        table.add_row(task.task_id, *_cells(task))
+    if len(summary.tasks) > 1:
+        table.add_section()
+        table.add_row("all", *_cells(total("all", summary.tasks)))
+    return table
+
+
+def runs_table(app: str, runs: Iterable[RunRecord]) -> Table:
+    """The record of an application's runs."""
+    table = Table(title=f"runs of {app}", title_justify="left")
+    for name in ("started (UTC)", "version", "by", "state"):
+        table.add_column(name)
+    for name in ("took", "in", "out", "dropped"):
+        table.add_column(name, justify="right")
+    table.add_column("range, or error")
+    for run in runs:
+        table.add_row(
+            _time(run.started_ms),
+            run.version,
+            run.by,
+            run.state,
+            _took(run),
+            str(run.records_in),
+            str(run.records_out),
+            str(sum(run.dropped.values())),
+            run.error or run.range,
+        )
+    return table
+
+
+@contextmanager
+def followed_run(application: Application, chosen: RunRange, console: Console) -> Iterator[Callable[[RunPlan], None]]:
+    """A bar that follows the committed offsets, as any other process could; gives what shows the plan above it."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("remaining"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, speed_estimate_period=_SPEED_PERIOD_SECONDS) as bar:
+        task = bar.add_task(application.id, total=chosen.size)
+        with followed(application, chosen, lambda done, _all: bar.update(task, completed=done), _LOOK_SECONDS):
+            yield lambda plan: bar.console.print(plan_table(plan))
+
+
+def _cells(task: TaskResult) -> tuple[str, ...]:
+    dropped = ", ".join(f"{reason}: {count}" for reason, count in sorted(task.dropped.items())) or "none"
+    counts = (task.processed, task.written, task.commits, task.restored)
+    return (*map(str, counts), f"{task.restore_ms / 1000:.1f}", f"{task.compute_ms / 1000:.1f}", dropped)
+
+
+def _time(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _took(run: RunRecord) -> str:
+    return "" if run.ended_ms is None else str(timedelta(seconds=round((run.ended_ms - run.started_ms) / 1000)))

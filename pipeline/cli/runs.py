@@ -1,0 +1,32 @@
+"""`millrace runs`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pipeline.cli.project import settings_of
+
+
+def runs(
+    context: typer.Context,
+    app: Annotated[str, typer.Argument(help="The application's name in streams.toml.")],
+    limit: Annotated[int, typer.Option(min=1, help="How many, latest first.")] = 20,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON, one run per line.")] = False,
+) -> None:
+    """List the bounded runs of an application: who ran what, when, and what came of it."""
+    import msgspec  # noqa: PLC0415 - `millrace --help` must be fast
+    from rich.console import Console  # noqa: PLC0415 - as above
+
+    from pipeline.cli.run_report import runs_table  # noqa: PLC0415 - as above
+    from pipeline.spark.runs import RunLog  # noqa: PLC0415 - as above
+
+    project = settings_of(context).project()
+    found = RunLog(project.kafka).runs(project.app(app).name)[:limit]
+    if as_json:
+        for run in found:
+            typer.echo(msgspec.json.encode(run))
+        return
+    Console().print(runs_table(app, found))

@@ -1,0 +1,92 @@
+"""A compacted topic of one partition: the latest value per name is what holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.hosting.clock import SystemClock
+from pipeline.kafka.admin import Admin, TopicSpec
+from pipeline.kafka.producer import IdempotentProducer, TransactionalProducer
+from pipeline.kafka.ranges import read_range
+from pipeline.records import OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_CONFIG = {"cleanup.policy": "compact", "retention.ms": "-1"}
+
+
+class ControlTopic:
+    """What is kept under names in a topic. It is created when it is first written.
+
+    Args:
+        kafka: Client properties.
+        topic: Its name, and that of the lock which serialises `write`.
+    """
+
+    def __init__(self, kafka: Mapping[str, str], topic: str) -> None:
+        """Nothing is asked before the first call."""
+        self._kafka = kafka
+        self._topic = topic
+        self._tp = TopicPartition(topic, 0)
+        self._admin = Admin(kafka)
+
+    def read(self) -> dict[str, bytes]:
+        """The latest value under each name.
+
+        Raises:
+            BrokerError: If brokers do not answer.
+        """
+        if self._topic not in self._admin.partitions([self._topic]):
+            return {}
+        end = self._admin.settled_end_offsets([self._tp])[self._tp]
+        start = self._admin.beginning_offsets([self._tp])[self._tp]
+        found: dict[str, bytes] = {}
+        for _, records in read_range(self._admin, self._kafka, {self._tp: OffsetRange(start, end)}):
+            for record in records:
+                name = (record.key or b"").decode()
+                found.pop(name, None)
+                if record.value is not None:
+                    found[name] = record.value
+        return found
+
+    def write(self, values: Mapping[str, bytes | None], check: Callable[[], None] = lambda: None) -> None:
+        """Write values, or None to forget them, all or nothing; of several writers at a time, one comes through.
+
+        Args:
+            values: By name.
+            check: Called under the lock, before anything is written; what it raises ends the attempt.
+
+        Raises:
+            TaskMigratedError: If another writer has taken the lock. Nothing was written.
+            UnknownOutcomeError: If it cannot be said whether it was written.
+            BrokerError: If brokers refuse or do not answer.
+        """
+        self._create()
+        producer = TransactionalProducer(self._kafka, self._topic)
+        try:
+            producer.init()
+            check()
+            for name, value in values.items():
+                producer.send(self._topic, name.encode(), value, SystemClock().now_ms(), (), 0)
+            producer.commit({}, "")
+        finally:
+            producer.close()
+
+    def put(self, values: Mapping[str, bytes | None]) -> None:
+        """Write values of names that nobody else writes: without the lock.
+
+        Raises:
+            BrokerError: If brokers refuse or do not answer.
+        """
+        self._create()
+        producer = IdempotentProducer(self._kafka)
+        try:
+            for name, value in values.items():
+                producer.send(self._topic, name.encode(), value, SystemClock().now_ms(), (), 0)
+            producer.flush()
+        finally:
+            producer.close()
+
+    def _create(self) -> None:
+        self._admin.create_topics([TopicSpec(self._topic, 1, _CONFIG)])

@@ -1,0 +1,225 @@
+"""Snapshots of tasks: published by whoever has the state, used by whoever has none.
+
+A snapshot saves reading a changelog from its beginning, and nothing else depends on it: one that does not fit is passed over
+with a warning, and the changelog is used.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.errors import CorruptStateError, SnapshotError
+from pipeline.hosting.task_state import open_backend, restore
+from pipeline.records import TopicPartition
+from pipeline.runtime.ports import Ports
+from pipeline.runtime.task import Task
+from pipeline.state.snapshots import FORMAT_VERSION, Manifest, SnapshotStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pipeline.hosting.application import Application
+    from pipeline.kafka.admin import Admin
+    from pipeline.records import Headers, TaskId
+    from pipeline.runtime.layout import Layout
+    from pipeline.runtime.ports import Clock
+    from pipeline.state.api import StateBackend
+
+log = logging.getLogger(__name__)
+
+_FOREVER_MS = 2**63 - 1
+
+
+class Nowhere:
+    """The collector of a task that only restores: it sends nothing."""
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers,
+        partition: int | None,
+    ) -> None:
+        """Never called: nothing is processed."""
+        raise AssertionError(topic, key, value, timestamp, headers, partition)
+
+    def partitions(self, topic: str) -> int:
+        """Never called either."""
+        raise AssertionError(topic)
+
+
+def has_snapshots(application: Application, task_id: TaskId) -> bool:
+    """Whether snapshots of a task are kept: it has state on disk, and the application says where (`snapshot.url`)."""
+    stores = application.sub_topology(task_id.sub_topology).stores
+    return bool(application.config.streams.snapshot_url) and any(store.persistent for store in stores)
+
+
+def snapshot_store(application: Application, task_id: TaskId) -> SnapshotStore:
+    """Where the snapshots of a task are.
+
+    Raises:
+        SnapshotError: If there is no file system of the kind that the URL names.
+    """
+    streams = application.config.streams
+    return SnapshotStore(f"{streams.snapshot_url}/{application.id}/{task_id}", streams.snapshot_keep)
+
+
+def open_state(application: Application, task_id: TaskId, admin: Admin, clock: Clock) -> StateBackend:
+    """Open a task's local state; where there is none, that of the newest snapshot that can be used.
+
+    Raises:
+        StateError: If another process has it open.
+        BrokerError: If brokers do not answer.
+    """
+    directory = application.directory / str(task_id)
+    sub_topology = application.sub_topology(task_id.sub_topology)
+    if not _fetched(application, task_id, admin, clock, directory):
+        return open_backend(sub_topology, directory)
+    try:
+        return open_backend(sub_topology, directory)
+    except CorruptStateError as error:
+        log.warning("the snapshot of task %s cannot be opened, its changelogs are used: %s", task_id, error.message)
+        shutil.rmtree(directory)
+        return open_backend(sub_topology, directory)
+
+
+def publish_snapshot(
+    application: Application,
+    task_id: TaskId,
+    admin: Admin,
+    clock: Clock,
+    state: StateBackend,
+    inputs: Mapping[TopicPartition, int],
+) -> Manifest:
+    """Publish a task's state; if it has not changed since the newest snapshot, give that one.
+
+    Args:
+        application: Whose task.
+        task_id: Which task.
+        admin: Asks the brokers.
+        clock: What time it is.
+        state: The task's state, at a committed point; in the directory that this application has for the task.
+        inputs: Committed offsets of its inputs.
+
+    Raises:
+        SnapshotError: If it cannot be published.
+        BrokerError: If brokers do not answer.
+    """
+    store = snapshot_store(application, task_id)
+    changelogs = {str(tp): offset for tp, offset in state.positions().items()}
+    ids = admin.topic_ids({tp.topic for tp in state.positions()})
+    fingerprint = application.topology.fingerprint()
+    newest = next(store.manifests(), None)
+    if newest is not None and (newest.fingerprint, newest.changelogs, newest.topic_ids) == (
+        fingerprint,
+        changelogs,
+        ids,
+    ):
+        return newest
+    named_inputs = {str(tp): offset for tp, offset in inputs.items()}
+    draft = Manifest(application.id, str(task_id), fingerprint, clock.now_ms(), changelogs, ids, named_inputs)
+    checkpoint = application.directory / f".checkpoint-{task_id}"
+    shutil.rmtree(checkpoint, ignore_errors=True)  # of a process that died
+    try:
+        state.checkpoint(checkpoint)
+        return store.publish(checkpoint, draft)
+    finally:
+        shutil.rmtree(checkpoint, ignore_errors=True)
+
+
+def publish_snapshots(
+    application: Application, layout: Layout, admin: Admin, clock: Clock, scratch: Path | None = None
+) -> list[Manifest]:
+    """Publish snapshots of all tasks as their changelogs are now. Nobody is disturbed: workers may go on meanwhile.
+
+    Each state is made in a directory of its own, of the newest snapshot and what its changelogs have had since.
+
+    Args:
+        application: Whose tasks.
+        layout: Which tasks there are.
+        admin: Asks the brokers.
+        clock: What time it is.
+        scratch: Where the states are made; the system's place for temporary files if left out.
+
+    Raises:
+        SnapshotError: If one cannot be published.
+        BrokerError: If brokers do not answer.
+    """
+    published = []
+    for task_id in sorted(layout.tasks):
+        if has_snapshots(application, task_id):
+            with tempfile.TemporaryDirectory(prefix="millrace-snapshot-", dir=scratch) as directory:
+                elsewhere = application.in_directory(Path(directory))
+                published.append(_publish_from_log(elsewhere, layout, task_id, admin, clock))
+    return published
+
+
+def _publish_from_log(
+    application: Application, layout: Layout, task_id: TaskId, admin: Admin, clock: Clock
+) -> Manifest:
+    state = open_state(application, task_id, admin, clock)
+    try:
+        task = Task(application.task_spec(task_id, layout.tasks[task_id]), Ports(Nowhere(), state, clock))
+        committed = admin.committed(application.id, layout.tasks[task_id])
+        offsets = {tp: found.offset for tp, found in committed.items()}
+        restore(task, state, admin, application.kafka, offsets, lambda _changelog, _done, _expected: None)
+        task.close()
+        return publish_snapshot(application, task_id, admin, clock, state, offsets)
+    finally:
+        state.close()
+
+
+def _fetched(application: Application, task_id: TaskId, admin: Admin, clock: Clock, directory: Path) -> bool:
+    """Whether a snapshot has been put where there was no local state."""
+    if (directory / "CURRENT").exists() or not has_snapshots(application, task_id):
+        return False
+    try:
+        store = snapshot_store(application, task_id)
+        for manifest in store.manifests():
+            reason = _why_unusable(manifest, application, admin, clock)
+            if reason is None:
+                try:
+                    store.fetch(manifest, directory)
+                except SnapshotError as error:
+                    reason = error.message
+                else:
+                    log.info("task %s begins with snapshot %s", task_id, manifest.name)
+                    return True
+            log.warning("snapshot %s of task %s is passed over: %s", manifest.name, task_id, reason)
+    except SnapshotError as error:
+        log.warning("task %s is restored from its changelogs: %s", task_id, error.message)
+    return False
+
+
+def _why_unusable(manifest: Manifest, application: Application, admin: Admin, clock: Clock) -> str | None:
+    """Why the state that comes of a snapshot and the rest of its changelogs would be wrong; None if it would not."""
+    if manifest.format != FORMAT_VERSION:
+        return f"it has format {manifest.format}, this release reads {FORMAT_VERSION}"
+    if manifest.fingerprint != application.topology.fingerprint():
+        return "it was made by another topology"
+    positions = {TopicPartition.parse(name): offset for name, offset in manifest.changelogs.items()}
+    topics = {tp.topic for tp in positions}
+    if admin.topic_ids(topics) != manifest.topic_ids:
+        return "a changelog has been created anew since"
+    first, last = admin.beginning_offsets(positions), admin.end_offsets(positions)
+    for tp, offset in positions.items():
+        if offset > last[tp]:
+            return f"it is ahead of changelog {tp}, which ends at {last[tp]}"
+        if 0 < offset < first[tp]:
+            return f"changelog {tp} begins at {first[tp]}: what was between is gone"
+    age_ms = clock.now_ms() - manifest.created_ms
+    if age_ms > min((_kept_deletions_ms(admin, topic) for topic in topics), default=_FOREVER_MS):
+        return "it is older than delete.retention.ms of its changelogs: deletions made since may be forgotten already"
+    return None
+
+
+def _kept_deletions_ms(admin: Admin, topic: str) -> int:
+    """How long a topic remembers deletions."""
+    config = admin.topic_config(topic)
+    return int(config["delete.retention.ms"]) if "compact" in config["cleanup.policy"] else _FOREVER_MS

@@ -1,0 +1,357 @@
+"""Imports: any source that Spark reads into a topic, keyed, exactly once, and only what is new.
+
+An import goes in batches: the files that are new, or the rows whose column has risen above the last value, or everything. A
+batch is cut by key into parts, each written in one transaction together with the note that it is done, as exactly-once source
+connectors do with their offsets (KIP-618). A batch that was cut off is done again as it was planned; parts that are done are
+skipped. Attempts of a part fence each other through its transactional id.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pipeline.errors import ConfigError, RangeError, StreamsError, TaskMigratedError
+from pipeline.hosting.clock import SystemClock
+from pipeline.hosting.control_topic import ControlTopic
+from pipeline.kafka.admin import Admin
+from pipeline.kafka.producer import TransactionalProducer
+from pipeline.spark.job import another_attempt_may_help, describe_error, rebuilt_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+IMPORTS_TOPIC = "millrace-imports"
+_TRANSACTION_TIMEOUT_MS = 15 * 60 * 1000
+_MAX_FILES = 1000
+"""Of one batch: their names are kept in one record."""
+_SCHEMA = "result string"
+
+
+@dataclass(frozen=True, slots=True)
+class ImportSpec:
+    """What to import, and how rows become records.
+
+    Args:
+        topic: Where to; must exist.
+        source: A path (directory, file or pattern), or the table of a `jdbc` source.
+        format: Any format Spark reads: parquet, csv, json, jdbc, or a data source's name.
+        options: The reader's options.
+        schema: The rows' schema as DDL, for formats that do not know it.
+        key: Key columns: one is written as text, or as it is if binary; several as a JSON object. Without, there is no key.
+        value: The column of values, text or binary, where null is a tombstone; None makes a JSON object of each row.
+        timestamp: The column of event times: timestamps, dates, or numbers of ms since the epoch; None takes the present.
+        incremental: A column that only rises, by which new rows are told from old ones. Rows that come later with a lower
+            value, and those without one, are not seen. None imports new files, or everything where there are no files.
+        name: Names the import: its progress and its transactions. The topic's name if left out.
+        parts: How many parts a batch has, each one transaction.
+    """
+
+    topic: str
+    source: str
+    format: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    schema: str | None = None
+    key: tuple[str, ...] = ()
+    value: str | None = None
+    timestamp: str | None = None
+    incremental: str | None = None
+    name: str = ""
+    parts: int = 4
+
+    @property
+    def id(self) -> str:
+        """What its progress is kept under."""
+        return self.name or self.topic
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What an import does at a time.
+
+    Args:
+        number: Counts the batches of the import.
+        parts: Number of its parts.
+        files: The files it consists of.
+        above: It has the rows whose column is above this value, as text; None for all.
+        upto: And not above this one.
+        is_done: Whether all of it has been written.
+    """
+
+    number: int = 0
+    parts: int = 0
+    files: tuple[str, ...] = ()
+    above: str | None = None
+    upto: str | None = None
+    is_done: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ImportSummary:
+    """What an import did: records written, and batches they came in."""
+
+    written: int
+    batches: int
+
+
+def run_import(spec: ImportSpec, kafka: Mapping[str, str], spark: Any) -> ImportSummary:
+    """Import what is new. Run again after a failure, it completes the batch that was cut off.
+
+    Args:
+        spec: What.
+        kafka: Client properties.
+        spark: A Spark session.
+
+    Raises:
+        ConfigError: If the source cannot be read, or has no such column.
+        TopicError: If there is no such topic.
+        TaskMigratedError: If the same import runs elsewhere.
+        BrokerError: If brokers do not answer.
+    """
+    Admin(kafka).require([spec.topic], f"import {spec.id} writes to")
+    progress = _Progress(kafka, spec.id)
+    written = batches = 0
+    while True:
+        last = progress.last()
+        batch = last if not last.is_done else _next_batch(spec, last, progress, spark)
+        if batch is None:
+            return ImportSummary(written, batches)
+        if last.is_done:
+            progress.begin(batch)
+        written += _write(spec, batch, dict(kafka), spark)
+        progress.finish(batch)
+        batches += 1
+        if not (batch.files or batch.upto):
+            return ImportSummary(written, batches)
+
+
+class _Progress:
+    """How far an import is, in a compacted topic: its last batch, the parts of it that are done, and files that are done."""
+
+    def __init__(self, kafka: Mapping[str, str], name: str) -> None:
+        self._topic = ControlTopic(kafka, IMPORTS_TOPIC)
+        self._name = name
+
+    def last(self) -> Batch:
+        """The last batch; number 0 if there was none."""
+        found = self._topic.read().get(self._name)
+        return Batch() if found is None else msgspec.json.decode(found, type=Batch)
+
+    def files(self) -> set[str]:
+        """The files that have been imported."""
+        prefix = f"{self._name}/file/"
+        return {name.removeprefix(prefix) for name in self._topic.read() if name.startswith(prefix)}
+
+    def is_written(self, batch: Batch, part: int) -> bool:
+        """Whether a part of the last batch has been written.
+
+        Raises:
+            RangeError: If it is not the last batch any more.
+        """
+        found = self._topic.read()
+        last = found.get(self._name)
+        if last is None or msgspec.json.decode(last, type=Batch) != batch:
+            message = f"Import {self._name} has gone on without batch {batch.number}: it runs elsewhere as well"
+            raise RangeError(message)
+        return self.part_name(batch, part) in found
+
+    def part_name(self, batch: Batch, part: int) -> str:
+        """What a part's note is kept under."""
+        return f"{self._name}/part/{batch.number}/{part}"
+
+    def begin(self, batch: Batch) -> None:
+        """Note what is going to be done."""
+        self._topic.write({self._name: msgspec.json.encode(asdict(batch))}, lambda: self._check(batch.number - 1))
+
+    def finish(self, batch: Batch) -> None:
+        """Note that a batch is done, and forget its parts."""
+        values: dict[str, bytes | None] = {self._name: msgspec.json.encode(asdict(replace(batch, is_done=True)))}
+        values |= {f"{self._name}/file/{file}": b"{}" for file in batch.files}
+        values |= dict.fromkeys(self.part_name(batch, part) for part in range(batch.parts))
+        self._topic.write(values, lambda: self._check(batch.number))
+
+    def _check(self, number: int) -> None:
+        found = self.last().number
+        if found != number:
+            message = f"Import {self._name} is at batch {found}, not {number}: it runs elsewhere as well"
+            raise TaskMigratedError(message)
+
+
+def _next_batch(spec: ImportSpec, last: Batch, progress: _Progress, spark: Any) -> Batch | None:
+    """What is new since the last batch; None if nothing is."""
+    frame = _read(spec, spark, None)
+    planned = Batch(last.number + 1, spec.parts, is_done=False)
+    if spec.incremental is not None:
+        new = _rows_above(frame, spec.incremental, last.upto)
+        upto = _reading(spec, lambda: new.selectExpr(f"CAST(max(`{spec.incremental}`) AS STRING) AS upto").first().upto)
+        return None if upto is None else replace(planned, above=last.upto, upto=upto)
+    files = _reading(spec, frame.inputFiles)
+    if files:
+        new_files = sorted(set(files) - progress.files())[:_MAX_FILES]
+        return replace(planned, files=tuple(new_files)) if new_files else None
+    return planned
+
+
+def _write(spec: ImportSpec, batch: Batch, kafka: dict[str, str], spark: Any) -> int:
+    """Write a batch; gives the number of records."""
+    rows = _records(spec, _read(spec, spark, batch), batch.parts)
+
+    def process(batches: Iterable[Any]) -> Iterator[Any]:
+        import pyarrow as pa  # noqa: PLC0415 - runs on executors
+
+        numbered = (row for rows in batches for row in rows.to_pylist())
+        for part, records in groupby(numbered, key=lambda row: int(row["part"])):
+            yield pa.RecordBatch.from_pydict({"result": [_attempt(spec, batch, part, records, kafka)]})
+
+    results = [json.loads(row.result) for row in _reading(spec, rows.mapInArrow(process, _SCHEMA).collect)]
+    for result in results:
+        if "error" in result:
+            raise rebuilt_error(result["error"])
+    return sum(result["written"] for result in results)
+
+
+def _attempt(
+    spec: ImportSpec, batch: Batch, part: int, records: Iterable[dict[str, Any]], kafka: dict[str, str]
+) -> str:
+    """One attempt at a part. What another attempt may mend is raised, so that Spark tries again."""
+    try:
+        return json.dumps({"written": _write_part(spec, batch, part, records, kafka)})
+    except StreamsError as error:
+        if another_attempt_may_help(error):
+            raise
+        return json.dumps({"error": describe_error(error)})
+
+
+def _write_part(
+    spec: ImportSpec, batch: Batch, part: int, records: Iterable[dict[str, Any]], kafka: dict[str, str]
+) -> int:
+    """Take the part over, and write it unless that is done."""
+    progress, now_ms = _Progress(kafka, spec.id), SystemClock().now_ms()
+    transactional_id = f"millrace-import-{spec.id}-{part}"
+    producer = TransactionalProducer(kafka, transactional_id, transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS)
+    try:
+        producer.init()
+        if progress.is_written(batch, part):
+            return 0
+        written = 0
+        for row in records:
+            time_ms = now_ms if row["timestamp"] is None else row["timestamp"]
+            producer.send(spec.topic, row["key"], row["value"], time_ms, (), None)
+            written += 1
+        producer.send(IMPORTS_TOPIC, progress.part_name(batch, part).encode(), b"{}", now_ms, (), 0)
+        producer.commit({}, "")
+        return written
+    finally:
+        producer.close()
+
+
+def _read(spec: ImportSpec, spark: Any, batch: Batch | None) -> Any:
+    """The source's rows: all, or those of a batch."""
+    reader = spark.read.format(spec.format).options(**spec.options)
+    if spec.schema is not None:
+        reader = reader.schema(spec.schema)
+    if spec.format == "jdbc":
+        frame = _reading(spec, lambda: reader.option("dbtable", spec.source).load())
+    else:
+        frame = _reading(spec, lambda: reader.load(spec.source))
+    wanted = [*spec.key, spec.value, spec.timestamp, spec.incremental]
+    missing = [column for column in wanted if column is not None and column not in frame.columns]
+    if missing:
+        message = f"{spec.source} has no column {', '.join(missing)}"
+        raise ConfigError(message, hint=f"It has: {', '.join(frame.columns)}.")
+    if batch is not None and batch.files:
+        return _of_files(spec, reader, batch.files, frame.columns)
+    if batch is None or batch.upto is None or spec.incremental is None:
+        return frame
+    kind = frame.schema[spec.incremental].dataType.simpleString()
+    upto = f"`{spec.incremental}` <= CAST({_literal(batch.upto)} AS {kind})"
+    return _rows_above(frame, spec.incremental, batch.above).where(upto)
+
+
+def _of_files(spec: ImportSpec, reader: Any, files: tuple[str, ...], columns: list[str]) -> Any:
+    """The rows of some of a source's files, with the columns that the names of directories stand for."""
+    frame = _reading(spec, lambda: reader.load(list(files)))
+    if set(frame.columns) != set(columns):
+        frame = _reading(spec, lambda: reader.option("basePath", spec.source).load(list(files)))
+    return frame.select(*(f"`{column}`" for column in columns))
+
+
+def _rows_above(frame: Any, column: str, above: str | None) -> Any:
+    if above is None:
+        return frame
+    kind = frame.schema[column].dataType.simpleString()
+    return frame.where(f"`{column}` > CAST({_literal(above)} AS {kind})")
+
+
+def _records(spec: ImportSpec, frame: Any, parts: int) -> Any:
+    """Rows as records: part, key, value and timestamp (ms), those of a part together and in the order of the source."""
+    from pyspark.sql import functions as f  # noqa: PLC0415 - an engine loads where it is used
+
+    as_json = {"ignoreNullFields": "false"}
+    names = frame.columns
+    key = f.lit(None)
+    if len(spec.key) == 1:
+        key = _bytes(frame, spec.key[0])
+    elif spec.key:
+        key = f.to_json(f.struct(*(f.col(f"`{name}`") for name in sorted(spec.key))), as_json).cast("binary")
+    if spec.value is not None:
+        value = _bytes(frame, spec.value)
+    else:
+        value = f.to_json(f.struct(*(f.col(f"`{name}`") for name in names)), as_json).cast("binary")
+    part = f.pmod(f.xxhash64(value if not spec.key else key), f.lit(parts)).cast("int")
+    order = f.lit(0) if spec.incremental is None else f.col(f"`{spec.incremental}`")
+    ordered = frame.select(
+        part.alias("part"),
+        key.cast("binary").alias("key"),
+        value.alias("value"),
+        _time(frame, spec.timestamp).alias("timestamp"),
+        order.alias("order"),
+        f.input_file_name().alias("file"),
+        f.monotonically_increasing_id().alias("row"),
+    )
+    sorted_parts = ordered.repartition(parts, "part").sortWithinPartitions("part", "order", "file", "row")
+    return sorted_parts.select("part", "key", "value", "timestamp")
+
+
+def _bytes(frame: Any, column: str) -> Any:
+    """A column's bytes, or its text in UTF-8."""
+    from pyspark.sql import functions as f  # noqa: PLC0415 - as above
+
+    found = f.col(f"`{column}`")
+    return found if frame.schema[column].dataType.simpleString() == "binary" else found.cast("string").cast("binary")
+
+
+def _time(frame: Any, column: str | None) -> Any:
+    """A column as ms since the epoch."""
+    from pyspark.sql import functions as f  # noqa: PLC0415 - as above
+
+    if column is None:
+        return f.lit(None).cast("long")
+    found = f.col(f"`{column}`")
+    if frame.schema[column].dataType.simpleString() in {"int", "bigint", "smallint"}:
+        return found.cast("long")
+    return f.unix_millis(found.cast("timestamp"))
+
+
+def _literal(text: str) -> str:
+    """A SQL string."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _reading(spec: ImportSpec, action: Callable[[], Any]) -> Any:
+    """Do something that makes Spark look at the source.
+
+    Raises:
+        ConfigError: If it cannot be read.
+    """
+    from pyspark.errors import AnalysisException  # noqa: PLC0415 - as above
+
+    try:
+        return action()
+    except AnalysisException as error:
+        message = f"{spec.format} source {spec.source} cannot be read: {str(error).splitlines()[0]}"
+        raise ConfigError(message, hint="Are --format, --option and the columns right?") from error

@@ -1,0 +1,158 @@
+"""The record of bounded runs: who ran what, when, and what came of it; kept in a compacted topic."""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import socket
+import uuid
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pipeline.errors import BrokerError
+from pipeline.hosting.clock import SystemClock
+from pipeline.hosting.control_topic import ControlTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pipeline.hosting.application import Application
+    from pipeline.spark.ranges import RunRange
+    from pipeline.spark.work import TaskResult
+
+log = logging.getLogger(__name__)
+
+RUNS_TOPIC = "millrace-runs"
+RUNS_KEPT = 200
+"""Of each version of an application; older ones are forgotten."""
+
+RUNNING, DONE, FAILED, DIED = "running", "done", "failed", "died"
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One bounded run.
+
+    Args:
+        id: Names it; sorts by time.
+        app: The application.
+        version: Which version of it.
+        by: Who started it.
+        started_ms: When, ms since the epoch.
+        range: What it was to process, as text; a run can be repeated with it.
+        state: `running`, `done`, `failed`, or `died` if another has followed without its end being heard of.
+        ended_ms: When it ended; None while it runs.
+        slices: Number of slices.
+        records_in: Records read from the application's inputs.
+        records_out: Records written to public topics.
+        dropped: Records not processed, by reason.
+        restored: Records restored from changelogs.
+        snapshots: Newest snapshot by task.
+        error: Why it failed.
+    """
+
+    id: str
+    app: str
+    version: str
+    by: str
+    started_ms: int
+    range: str
+    state: str = RUNNING
+    ended_ms: int | None = None
+    slices: int = 0
+    records_in: int = 0
+    records_out: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    restored: int = 0
+    snapshots: dict[str, str] = field(default_factory=dict)
+    error: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What it is kept under."""
+        return f"{self.app}/{self.version}/{self.id}"
+
+
+class RunLog:
+    """Writes and lists the records of runs.
+
+    Args:
+        kafka: Client properties.
+    """
+
+    def __init__(self, kafka: Mapping[str, str]) -> None:
+        """The topic is created when the first run is recorded."""
+        self._topic = ControlTopic(kafka, RUNS_TOPIC)
+
+    def runs(self, app: str) -> list[RunRecord]:
+        """The runs of an application, of all its versions, latest first.
+
+        Raises:
+            BrokerError: If brokers do not answer.
+        """
+        found = [_decoded(value) for name, value in self._topic.read().items() if name.startswith(f"{app}/")]
+        return _with_ends(sorted(found, key=lambda run: run.id, reverse=True))
+
+    def started(self, application: Application, run_range: RunRange, by: str | None) -> RunRecord:
+        """Record that a run begins.
+
+        Args:
+            application: What runs.
+            run_range: What it processes.
+            by: Who starts it; this user on this machine if left out.
+        """
+        now_ms = SystemClock().now_ms()
+        run_id = f"{now_ms:013d}-{uuid.uuid4().hex[:6]}"
+        who = by or f"{getpass.getuser()}@{socket.gethostname()}"
+        run = RunRecord(run_id, application.config.name, application.version, who, now_ms, str(run_range))
+        self._put(run)
+        return run
+
+    def ended(self, run: RunRecord, slices: int, result: TaskResult, snapshots: Mapping[str, str]) -> None:
+        """Record what a run has done, and forget the oldest ones."""
+        self._end(
+            run,
+            state=DONE,
+            slices=slices,
+            records_in=result.read,
+            records_out=result.published,
+            dropped=dict(result.dropped),
+            restored=result.restored,
+            snapshots=dict(snapshots),
+        )
+
+    def failed(self, run: RunRecord, error: BaseException) -> None:
+        """Record why a run has failed."""
+        self._end(run, state=FAILED, error=f"{type(error).__name__}: {error}")
+
+    def _end(self, run: RunRecord, **changes: object) -> None:
+        self._put(replace(run, ended_ms=SystemClock().now_ms(), **changes))  # type: ignore[arg-type] # fields of the record
+
+    def _put(self, run: RunRecord) -> None:
+        """Write one, whatever happens: a run does not fail because nobody can be told of it."""
+        try:
+            values: dict[str, bytes | None] = {run.name: msgspec.json.encode(asdict(run))}
+            if run.state != RUNNING:
+                older = sorted(name for name in self._topic.read() if name.startswith(f"{run.app}/{run.version}/"))
+                values |= dict.fromkeys(older[:-RUNS_KEPT])
+            self._topic.put(values)
+        except BrokerError as error:
+            log.warning("the run of %s is not recorded: %s", run.app, error.message)
+
+
+def _with_ends(runs: list[RunRecord]) -> list[RunRecord]:
+    """Of runs, latest first: one that seems to run still, although another of its version has followed, has died."""
+    followed: set[str] = set()
+    found = []
+    for run in runs:
+        is_dead = run.state == RUNNING and run.version in followed
+        found.append(replace(run, state=DIED) if is_dead else run)
+        followed.add(run.version)
+    return found
+
+
+def _decoded(value: bytes) -> RunRecord:
+    """A record; what a newer release has added is ignored."""
+    return msgspec.json.decode(value, type=RunRecord)

@@ -1,0 +1,252 @@
+"""Copies of a task's state on a file store: files by their content, and manifests that say which of them make a state.
+
+A file is kept under its SHA-256 and uploaded once, so that of a large state only what has changed travels. A manifest is
+written when all its files are there, and moved to its place in one step: whoever finds it finds a whole snapshot, and whoever
+reads a file checks its sum. Any URL that fsspec understands will do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import shutil
+import uuid
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import fsspec
+import msgspec
+
+from pipeline.errors import SnapshotError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+FORMAT_VERSION = 1
+"""Of manifests and the places of files. Another version is passed over."""
+
+_MANIFESTS, _FILES = "manifests", "files"
+
+
+@dataclass(frozen=True, slots=True)
+class StateFile:
+    """One file of a state.
+
+    Args:
+        name: Its name within the state's directory.
+        sha256: Digest of its content, hexadecimal: also where it is kept.
+        size: Bytes.
+    """
+
+    name: str
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a snapshot is a snapshot of.
+
+    Args:
+        application: The application's id.
+        task: The task, as text.
+        fingerprint: Of the topology that made the state.
+        created_ms: When, ms since the epoch.
+        changelogs: Per changelog partition, as text, the next offset that is not in the state.
+        topic_ids: What the brokers call each changelog topic: one that is created anew has another id.
+        inputs: Per input partition, as text, the committed offset at that time.
+        files: What the state consists of.
+        format: Version of this format.
+        name: Where it is kept; sorts by time.
+    """
+
+    application: str
+    task: str
+    fingerprint: str
+    created_ms: int
+    changelogs: dict[str, int]
+    topic_ids: dict[str, str]
+    inputs: dict[str, int]
+    files: tuple[StateFile, ...] = ()
+    format: int = FORMAT_VERSION
+    name: str = field(default="", compare=False)
+
+    def encode(self) -> bytes:
+        """As it is kept: JSON."""
+        return msgspec.json.encode(asdict(self))
+
+    @classmethod
+    def decode(cls, data: bytes) -> Manifest:
+        """Read `encode`'s form.
+
+        Raises:
+            SnapshotError: If it is not one.
+        """
+        try:
+            return msgspec.json.decode(data, type=cls)
+        except msgspec.DecodeError as error:
+            message = f"not a snapshot's manifest: {error}"
+            raise SnapshotError(message) from error
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the state."""
+        return sum(file.size for file in self.files)
+
+
+class SnapshotStore:
+    """The snapshots of one task.
+
+    Args:
+        url: Where they are: any URL of fsspec, or a path.
+        keep: How many of them.
+    """
+
+    def __init__(self, url: str, keep: int) -> None:
+        """Nothing is asked before the first call, but the file system must be known.
+
+        Raises:
+            SnapshotError: If there is no file system of that kind.
+        """
+        self._url = url
+        self._keep = keep
+        try:
+            self._files, self._root = fsspec.url_to_fs(url)
+        except (ImportError, ValueError) as error:
+            message = f"Snapshots cannot be kept at {url}: {error}"
+            raise SnapshotError(message, hint="Is the package for this kind of URL installed?") from error
+
+    def manifests(self) -> Iterator[Manifest]:
+        """The snapshots there are, newest first. Manifests that cannot be read are passed over, with a warning.
+
+        Raises:
+            SnapshotError: If the file store does not answer.
+        """
+        for name in reversed(self._names()):
+            try:
+                yield replace(Manifest.decode(self._read(name)), name=name)
+            except SnapshotError as error:
+                log.warning("snapshot %s/%s is passed over: %s", self._url, name, error.message)
+
+    def publish(self, state: Path, draft: Manifest) -> Manifest:
+        """Upload what is not there yet of a state's files, then its manifest; remove snapshots that are too many.
+
+        Args:
+            state: A directory nobody writes to: a checkpoint.
+            draft: The manifest, without files.
+
+        Raises:
+            SnapshotError: If the file store refuses. A snapshot is there wholly or not at all.
+        """
+        files = tuple(sorted(map(_described, filter(_is_state, state.iterdir())), key=lambda file: file.name))
+        name = f"{draft.created_ms:015d}-{uuid.uuid4().hex[:8]}.json"
+        manifest = replace(draft, files=files, name=name)
+        unfinished = self._place(f"{name}.unfinished")
+        try:
+            self._files.makedirs(self._place(_FILES), exist_ok=True)
+            self._files.makedirs(self._place(_MANIFESTS), exist_ok=True)
+            for file in files:
+                self._upload(state / file.name, file)
+            self._files.pipe_file(unfinished, manifest.encode())
+            self._files.mv(unfinished, self._place(_MANIFESTS, name))
+            self._collect()
+        except Exception as error:  # every kind of file store has errors of its own
+            message = f"A snapshot cannot be written to {self._url}: {error}"
+            raise SnapshotError(message, hint="The state itself is safe: it is in its changelogs.") from error
+        return manifest
+
+    def fetch(self, manifest: Manifest, state: Path) -> None:
+        """Download a snapshot into a directory that does not exist yet, or is empty.
+
+        Raises:
+            SnapshotError: If a file is missing or damaged, or cannot be written. The directory is not touched.
+        """
+        unfinished = state.with_name(f".{state.name}.unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        try:
+            unfinished.mkdir(parents=True)
+            for file in manifest.files:
+                self._download(file, unfinished)
+            unfinished.replace(state)
+        except SnapshotError:
+            raise
+        except Exception as error:  # as above
+            message = f"Snapshot {self._url}/{manifest.name} cannot be read: {error}"
+            raise SnapshotError(message) from error
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+    def _upload(self, source: Path, file: StateFile) -> None:
+        place = self._place(_FILES, file.sha256)
+        if self._files.exists(place) and self._files.size(place) == file.size:  # else an upload was cut off
+            return
+        self._files.put_file(str(source), place)
+
+    def _download(self, file: StateFile, directory: Path) -> None:
+        target = directory / file.name
+        if target.parent != directory:
+            message = f"Snapshot {self._url} names a file outside of its directory: {file.name}"
+            raise SnapshotError(message)
+        self._files.get_file(self._place(_FILES, file.sha256), str(target))
+        if _described(target) != file:
+            message = f"File {file.name} of snapshot {self._url} is damaged: its checksum is another"
+            raise SnapshotError(message)
+
+    def _collect(self) -> None:
+        """Remove the oldest snapshots, and the files that only they have.
+
+        Files go first: if that is cut off, their manifests say later what is left to remove. Files that are just being uploaded
+        belong to no manifest and are not touched.
+        """
+        names = self._names()
+        old, kept = names[: -self._keep], names[-self._keep :]
+        if not old:
+            return
+        needed = {file.sha256 for name in kept for file in self._listed(name)}
+        for digest in sorted({file.sha256 for name in old for file in self._listed(name)} - needed):
+            if self._files.exists(self._place(_FILES, digest)):
+                self._files.rm_file(self._place(_FILES, digest))
+        for name in old:
+            self._files.rm_file(self._place(_MANIFESTS, name))
+
+    def _listed(self, name: str) -> tuple[StateFile, ...]:
+        try:
+            return Manifest.decode(self._read(name)).files
+        except SnapshotError:
+            return ()
+
+    def _names(self) -> list[str]:
+        try:
+            self._files.invalidate_cache()
+            found = self._files.ls(self._place(_MANIFESTS), detail=False)
+        except FileNotFoundError:
+            return []
+        except Exception as error:  # as above
+            message = f"Snapshots at {self._url} cannot be listed: {error}"
+            raise SnapshotError(message) from error
+        return sorted(path.rsplit("/", 1)[-1] for path in found)
+
+    def _read(self, name: str) -> bytes:
+        try:
+            content: bytes = self._files.cat_file(self._place(_MANIFESTS, name))
+        except Exception as error:  # as above
+            message = f"the manifest cannot be read: {error}"
+            raise SnapshotError(message) from error
+        return content
+
+    def _place(self, *parts: str) -> str:
+        return "/".join((self._root.rstrip("/"), *parts))
+
+
+def _is_state(path: Path) -> bool:
+    """Whether a file belongs to the state, rather than to the process that has it open."""
+    return path.is_file() and path.name not in {"LOCK", "LOG"}
+
+
+def _described(path: Path) -> StateFile:
+    with path.open("rb") as content:
+        digest: Any = hashlib.file_digest(content, "sha256")
+    return StateFile(path.name, digest.hexdigest(), path.stat().st_size)

@@ -1,0 +1,160 @@
+"""Operators that import and export (`millrace import`, `millrace export`). No engine loads before a task runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from millrace_airflow.operators import acting, project_of, stop_spark
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow.sdk import Context
+
+
+class ImportOperator(BaseOperator):
+    """Writes what is new in a source to a topic, exactly once; a retry completes what was cut off.
+
+    Args:
+        config: Path of `streams.toml`.
+        source: A path, or the table of a `jdbc` source.
+        topic: Where to.
+        format: Any format Spark reads.
+        options: The reader's options.
+        schema: The rows' schema as DDL.
+        key: Key columns.
+        value: The column of values; a JSON object of each row if left out.
+        timestamp: The column of event times; the present time if left out.
+        incremental: A column that only rises.
+        name: Names the import; the topic if left out.
+        parts: Parts of a batch, each one transaction.
+        master: Spark's master URL.
+    """
+
+    template_fields: Sequence[str] = ("config", "source", "topic", "options", "name", "master")
+
+    def __init__(
+        self,
+        *,
+        config: str,
+        source: str,
+        topic: str,
+        format: str = "parquet",  # noqa: A002 - Spark's word
+        options: Mapping[str, str] | None = None,
+        schema: str | None = None,
+        key: Sequence[str] = (),
+        value: str | None = None,
+        timestamp: str | None = None,
+        incremental: str | None = None,
+        name: str = "",
+        parts: int = 4,
+        master: str = "local[2,4]",
+        **kwargs: Any,
+    ) -> None:
+        """Nothing is looked up before the task runs."""
+        super().__init__(**kwargs)
+        self.config = config
+        self.source = source
+        self.topic = topic
+        self.format = format
+        self.options = dict(options or {})
+        self.schema = schema
+        self.key = tuple(key)
+        self.value = value
+        self.timestamp = timestamp
+        self.incremental = incremental
+        self.name = name
+        self.parts = parts
+        self.master = master
+
+    def execute(self, context: Context) -> str:  # noqa: ARG002 - Airflow's signature
+        """Import, and give the number of records as text."""
+        return acting(self._run)
+
+    def on_kill(self) -> None:
+        """Stop Spark: open transactions are aborted by the next attempt."""
+        stop_spark()
+
+    def _run(self) -> str:
+        from pipeline.spark.imports import ImportSpec, run_import  # noqa: PLC0415 - engines load where they are used
+        from pipeline.spark.session import spark_session  # noqa: PLC0415 - as above
+
+        spec = ImportSpec(
+            self.topic,
+            self.source,
+            self.format,
+            self.options,
+            self.schema,
+            self.key,
+            self.value,
+            self.timestamp,
+            self.incremental,
+            self.name,
+            self.parts,
+        )
+        summary = run_import(spec, project_of(self.config).kafka, spark_session(self.master))
+        self.log.info("%d records written to %s in %d batches", summary.written, self.topic, summary.batches)
+        return str(summary.written)
+
+
+class ExportOperator(BaseOperator):
+    """Writes what is new in a topic to a target; a retry overwrites what was cut off.
+
+    Args:
+        config: Path of `streams.toml`.
+        topic: Where from.
+        target: A directory, or the table of a `jdbc` target.
+        format: Any format Spark writes.
+        options: The writer's options.
+        schema: Schema of JSON values as DDL: fields become columns.
+        is_binary: Whether keys and values are bytes rather than text.
+        name: Names the export; the topic if left out.
+        master: Spark's master URL.
+    """
+
+    template_fields: Sequence[str] = ("config", "topic", "target", "options", "name", "master")
+
+    def __init__(
+        self,
+        *,
+        config: str,
+        topic: str,
+        target: str,
+        format: str = "parquet",  # noqa: A002 - Spark's word
+        options: Mapping[str, str] | None = None,
+        schema: str | None = None,
+        is_binary: bool = False,
+        name: str = "",
+        master: str = "local[2,4]",
+        **kwargs: Any,
+    ) -> None:
+        """Nothing is looked up before the task runs."""
+        super().__init__(**kwargs)
+        self.config = config
+        self.topic = topic
+        self.target = target
+        self.format = format
+        self.options = dict(options or {})
+        self.schema = schema
+        self.is_binary = is_binary
+        self.name = name
+        self.master = master
+
+    def execute(self, context: Context) -> str:  # noqa: ARG002 - Airflow's signature
+        """Export, and give the range of offsets as text; empty if nothing was new."""
+        return acting(self._run)
+
+    def on_kill(self) -> None:
+        """Stop Spark: the next attempt writes the same directory again."""
+        stop_spark()
+
+    def _run(self) -> str:
+        from pipeline.spark.exports import ExportSpec, run_export  # noqa: PLC0415 - engines load where they are used
+        from pipeline.spark.session import spark_session  # noqa: PLC0415 - as above
+
+        spec = ExportSpec(self.topic, self.target, self.format, self.options, self.schema, self.is_binary, self.name)
+        batch = run_export(spec, project_of(self.config).kafka, spark_session(self.master))
+        self.log.info("%s", "nothing is new" if batch is None else f"batch {batch.number} is written: {batch.range}")
+        return "" if batch is None else batch.range

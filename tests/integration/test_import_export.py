@@ -1,0 +1,176 @@
+"""Sources into topics and topics into targets: everything once, whatever fails in between."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline.errors import BrokerError, ConfigError, DeserializationError, TopicError
+from pipeline.partitioning import partition_for
+from pipeline.records import TopicPartition
+from pipeline.spark import exports
+from pipeline.spark.exports import ExportSpec, run_export
+from pipeline.spark.imports import ImportSpec, run_import
+from pipeline.spark.session import spark_session
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+
+@pytest.fixture
+def spark() -> Any:
+    return spark_session()
+
+
+def write_lines(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(map(json.dumps, rows)) + "\n")
+
+
+def rows(first: int, last: int) -> list[dict[str, Any]]:
+    return [{"id": n, "user": f"u{n % 5}", "at": 1000 * n + 1} for n in range(first, last)]
+
+
+def values(broker: Any, topic: str) -> list[dict[str, Any]]:
+    return sorted((json.loads(r.value) for r in broker.read(topic)), key=lambda row: row["id"])
+
+
+def test_files_are_imported_once_each_with_keys_times_and_the_partitions_of_producers(
+    broker: Any, unique: str, tmp_path: Path, spark: Any
+) -> None:
+    broker.create(3, unique)
+    source = tmp_path / "in"
+    write_lines(source / "a.json", rows(0, 50))
+    spec = ImportSpec(unique, str(source), "json", key=("user",), timestamp="at", parts=3)
+    assert run_import(spec, broker.kafka, spark).written == 50
+    assert values(broker, unique) == rows(0, 50)
+    for record in broker.read(unique):
+        row = json.loads(record.value)
+        assert (record.key, record.timestamp) == (row["user"].encode(), row["at"])
+    ends = broker.admin().end_offsets([TopicPartition(unique, number) for number in range(3)])
+    assert {tp.partition for tp, end in ends.items() if end} == {partition_for(b"u%d" % n, 3) for n in range(5)}
+
+    assert run_import(spec, broker.kafka, spark).written == 0
+    write_lines(source / "b.json", rows(50, 60))
+    assert run_import(spec, broker.kafka, spark).written == 10
+    assert values(broker, unique) == rows(0, 60)
+
+
+def test_records_of_a_key_keep_the_order_of_the_source(broker: Any, unique: str, tmp_path: Path, spark: Any) -> None:
+    broker.create(2, unique)
+    write_lines(tmp_path / "in" / "a.json", rows(0, 200))
+    run_import(ImportSpec(unique, str(tmp_path / "in"), "json", key=("user",)), broker.kafka, spark)
+    for user in range(5):
+        ids = [json.loads(r.value)["id"] for r in broker.read(unique) if r.key == b"u%d" % user]
+        assert ids == sorted(ids)
+
+
+def test_an_import_that_fails_in_the_middle_is_completed_and_writes_nothing_twice(
+    broker: Any, unique: str, tmp_path: Path, spark: Any
+) -> None:
+    broker.create(2, unique, config={"max.message.bytes": "10000"})
+    large = {"id": 100, "user": random.Random(1).randbytes(20_000).hex(), "at": 1}
+    write_lines(tmp_path / "in" / "a.json", [*rows(0, 100), large])
+    spec = ImportSpec(unique, str(tmp_path / "in"), "json", key=("id",), parts=4)
+    with pytest.raises(BrokerError, match=unique):
+        run_import(spec, broker.kafka, spark)
+    done = len(broker.read(unique))
+    assert 0 < done < 100
+    broker.admin().alter_topic_config(unique, {"max.message.bytes": "1000000"})
+    write_lines(tmp_path / "in" / "b.json", rows(101, 110))
+    summary = run_import(spec, broker.kafka, spark)
+    assert (summary.written, summary.batches) == (110 - done, 2)
+    assert values(broker, unique) == [*rows(0, 100), large, *rows(101, 110)]
+
+
+def test_a_table_is_imported_by_a_column_that_rises(broker: Any, unique: str, tmp_path: Path, spark: Any) -> None:
+    broker.create(1, unique)
+    url = f"jdbc:derby:{tmp_path}/db;create=true"
+    options = {"url": url, "driver": "org.apache.derby.iapi.jdbc.AutoloadedDriver"}
+
+    def insert(found: list[dict[str, Any]]) -> None:
+        frame = spark.createDataFrame([(r["id"], r["user"]) for r in found], "ID int, NAME string")
+        frame.write.format("jdbc").options(**options).option("dbtable", "ORDERS").mode("append").save()
+
+    spec = ImportSpec(unique, "ORDERS", "jdbc", options, key=("ID", "NAME"), incremental="ID")
+    insert(rows(0, 20))
+    assert run_import(spec, broker.kafka, spark).written == 20
+    assert run_import(spec, broker.kafka, spark).written == 0
+    insert(rows(20, 25))
+    assert run_import(spec, broker.kafka, spark).written == 5
+    written = broker.read(unique)
+    assert sorted(json.loads(r.value)["ID"] for r in written) == list(range(25))
+    assert written[0].key == b'{"ID":%d,"NAME":"%s"}' % (
+        json.loads(written[0].value)["ID"],
+        json.loads(written[0].value)["NAME"].encode(),
+    )
+
+
+def test_what_cannot_be_imported_is_said_before_anything_is_written(
+    broker: Any, unique: str, tmp_path: Path, spark: Any
+) -> None:
+    write_lines(tmp_path / "in" / "a.json", rows(0, 2))
+    with pytest.raises(TopicError, match=unique):
+        run_import(ImportSpec(unique, str(tmp_path / "in"), "json"), broker.kafka, spark)
+    broker.create(1, unique)
+    with pytest.raises(ConfigError, match="has no column nobody"):
+        run_import(ImportSpec(unique, str(tmp_path / "in"), "json", key=("nobody",)), broker.kafka, spark)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        run_import(ImportSpec(unique, str(tmp_path / "nowhere"), "json"), broker.kafka, spark)
+    assert broker.read(unique) == []
+
+
+def test_an_export_writes_each_record_once_and_goes_on_where_it_ended(
+    broker: Any, unique: str, tmp_path: Path, spark: Any
+) -> None:
+    broker.create(2, unique)
+    target = tmp_path / "out"
+
+    def write(first: int, last: int) -> None:
+        broker.write(unique, [(r["user"].encode(), json.dumps(r).encode(), r["at"]) for r in rows(first, last)])
+
+    spec = ExportSpec(unique, str(target), "parquet", schema="id long, user string, at long")
+    write(0, 30)
+    batch = run_export(spec, broker.kafka, spark)
+    assert batch is not None
+    assert batch.number == 1
+    assert run_export(spec, broker.kafka, spark) is None
+    write(30, 40)
+    run_export(spec, broker.kafka, spark)
+    found = spark.read.parquet(str(target)).orderBy("id").collect()
+    assert [{"id": r.id, "user": r.user, "at": r.at} for r in found] == rows(0, 40)
+    assert all(r._key == r.user for r in found)
+    assert sorted(path.name for path in target.iterdir()) == ["batch=00000001", "batch=00000002"]
+
+
+def test_an_export_that_died_before_it_noted_the_end_is_done_again_into_the_same_directory(
+    broker: Any, unique: str, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create(1, unique)
+    broker.write(unique, [(b"k", b"v%d" % n, n + 1) for n in range(10)])
+    spec = ExportSpec(unique, str(tmp_path / "out"), "json")
+    with monkeypatch.context() as patched:
+        patched.setattr(exports, "replace", lambda *_args, **_changes: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run_export(spec, broker.kafka, spark)
+    broker.write(unique, [(b"k", b"later", 11)])
+    run_export(spec, broker.kafka, spark)
+    found = spark.read.json(str(tmp_path / "out")).orderBy("_offset").collect()
+    assert [r.value for r in found] == [*(f"v{n}" for n in range(10)), "later"]
+
+
+def test_a_value_that_does_not_fit_the_schema_ends_the_export_until_it_is_left_out(
+    broker: Any, unique: str, tmp_path: Path, spark: Any
+) -> None:
+    broker.create(1, unique)
+    broker.write(unique, [(b"k", b"no json", 1)])
+    with pytest.raises(DeserializationError, match="does not fit the schema id long"):
+        run_export(ExportSpec(unique, str(tmp_path / "out"), "parquet", schema="id long"), broker.kafka, spark)
+    run_export(ExportSpec(unique, str(tmp_path / "out"), "parquet"), broker.kafka, spark)
+    (found,) = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert (found.value, found._key) == ("no json", "k")

@@ -1,0 +1,182 @@
+"""State that comes from a snapshot and the changelog's tail, and snapshots that must not be used."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
+from pipeline.config import AppConfig, StreamsConfig
+from pipeline.hosting.application import Application, prepare
+from pipeline.hosting.clock import SystemClock
+from pipeline.hosting.snapshots import publish_snapshots
+from pipeline.records import TopicPartition
+from pipeline.spark.job import run
+from pipeline.spark.ranges import resolve
+from pipeline.spark.session import spark_session
+from pipeline.worker.worker import Worker
+from tests.conformance.conftest import on_executor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pipeline import Topology
+
+pytestmark = pytest.mark.broker
+
+WORDS = 5
+
+
+def counting(name: str) -> Callable[[StreamsBuilder], Topology]:
+    def build(builder: StreamsBuilder) -> Topology:
+        words = builder.stream(f"{name}.in", Consumed(STRING, STRING))
+        counts = words.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
+        counts.to_stream().to(f"{name}.out", Produced(STRING, LONG))
+        return builder.build()
+
+    return build
+
+
+class Case:
+    """Counts of words in one partition, with snapshots beside them."""
+
+    def __init__(self, broker: Any, name: str, tmp_path: Path) -> None:
+        self.broker, self.name, self.tmp_path = broker, name, tmp_path
+        self.build = counting(name)
+        streams = StreamsConfig(commit_interval_ms=50, snapshot_url=f"file://{tmp_path}/snapshots")
+        config = AppConfig(name, "none:none", streams=streams)
+        self.app = Application(config, "v1", self.build(StreamsBuilder()), broker.kafka, tmp_path / "state")
+        self.changelog = TopicPartition(f"{self.app.id}-counts-changelog", 0)
+        broker.create(1, f"{name}.in", f"{name}.out")
+
+    def write(self, first: int, last: int) -> None:
+        self.broker.write(f"{self.name}.in", [(b"w%d" % (n % WORDS), b"x", n + 1) for n in range(first, last)])
+
+    def work(self) -> int:
+        """Let a worker do what there is; gives how many changelog records it restored."""
+        return Worker(self.app).run(until_caught_up=True).restored
+
+    def lose_state(self) -> None:
+        shutil.rmtree(self.app.directory)
+
+    def publish(self) -> None:
+        admin = self.broker.admin()
+        publish_snapshots(self.app, prepare(self.app, admin), admin, SystemClock())
+
+    def counts(self) -> dict[bytes, int]:
+        return {r.key: LONG.deserialize(r.value) for r in self.broker.read(f"{self.name}.out")}
+
+    def manifests(self) -> list[Path]:
+        return sorted((self.tmp_path / "snapshots" / self.app.id / "0_0" / "manifests").iterdir())
+
+
+@pytest.fixture
+def case(broker: Any, unique: str, tmp_path: Path) -> Case:
+    return Case(broker, unique, tmp_path)
+
+
+def test_a_worker_without_state_begins_with_the_snapshot_and_restores_only_what_came_after(case: Case) -> None:
+    case.write(0, 50)
+    case.work()
+    case.publish()
+    case.write(50, 52)
+    case.work()
+    case.lose_state()
+    case.write(52, 60)
+    assert 0 < case.work() <= 2
+    assert case.counts() == {b"w%d" % n: 12 for n in range(WORDS)}
+
+
+def test_publishing_disturbs_nobody_and_publishes_nothing_twice(case: Case) -> None:
+    case.write(0, 50)
+    case.work()
+    case.publish()
+    case.publish()
+    assert len(case.manifests()) == 1
+    manifest = json.loads(case.manifests()[0].read_text())
+    assert manifest["inputs"] == {
+        f"{case.name}.in-0": case.broker.admin()
+        .committed(case.app.id, [TopicPartition(f"{case.name}.in", 0)])[TopicPartition(f"{case.name}.in", 0)]
+        .offset
+    }
+    assert manifest["fingerprint"] == case.app.topology.fingerprint()
+
+
+@pytest.mark.spark
+def test_every_slice_leaves_a_snapshot_with_which_another_machine_goes_on(case: Case) -> None:
+    admin, spark = case.broker.admin(), spark_session()
+    case.write(0, 50)
+    summary = run(case.app, resolve(case.app, admin), spark, on_executor(case.build))
+    (task,) = summary.tasks
+    assert task.snapshot == case.manifests()[-1].name
+    case.lose_state()
+    case.write(50, 60)
+    summary = run(case.app, resolve(case.app, admin), spark, on_executor(case.build))
+    assert summary.restored == 0
+    assert summary.warnings == ()
+    assert case.counts() == {b"w%d" % n: 12 for n in range(WORDS)}
+
+
+@pytest.mark.spark
+def test_a_store_that_cannot_be_written_is_a_warning_of_the_run(case: Case) -> None:
+    (case.tmp_path / "snapshots").write_text("a file, no directory")
+    case.write(0, 50)
+    summary = run(case.app, resolve(case.app, case.broker.admin()), spark_session(), on_executor(case.build))
+    assert "cannot be" in summary.warnings[0]
+    assert case.counts() == {b"w%d" % n: 10 for n in range(WORDS)}
+
+
+def edit_manifest(case: Case, **changes: Any) -> None:
+    (path,) = case.manifests()
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def damage_file(case: Case) -> None:
+    for path in (case.tmp_path / "snapshots" / case.app.id / "0_0" / "files").iterdir():
+        path.write_bytes(bytes(path.stat().st_size))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda case: edit_manifest(case, fingerprint="other"), "made by another topology"),
+        (lambda case: edit_manifest(case, format=99), "has format 99"),
+        (lambda case: edit_manifest(case, changelogs={str(case.changelog): 10**6}), "ahead of changelog"),
+        (lambda case: edit_manifest(case, topic_ids={case.changelog.topic: "x"}), "created anew"),
+        (lambda case: edit_manifest(case, created_ms=1), "delete.retention.ms"),
+        (damage_file, "checksum is another"),
+        (lambda case: case.manifests()[0].write_text("{"), "not a snapshot's manifest"),
+    ],
+    ids=["other topology", "other format", "ahead", "other topic", "too old", "damaged", "torn manifest"],
+)
+def test_a_snapshot_that_does_not_fit_is_passed_over_with_a_warning(
+    case: Case, spoil: Callable[[Case], object], reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    case.write(0, 50)
+    case.work()
+    case.publish()
+    spoil(case)
+    case.lose_state()
+    case.write(50, 60)
+    with caplog.at_level(logging.WARNING):
+        assert case.work() >= WORDS
+    assert reason in caplog.text
+    assert case.counts() == {b"w%d" % n: 12 for n in range(WORDS)}
+
+
+def test_without_any_snapshot_the_changelog_is_used_and_nothing_is_said(
+    case: Case, caplog: pytest.LogCaptureFixture
+) -> None:
+    case.write(0, 50)
+    case.work()
+    case.lose_state()
+    case.write(50, 60)
+    with caplog.at_level(logging.WARNING):
+        assert case.work() >= WORDS
+    assert "snapshot" not in caplog.text
+    assert case.counts() == {b"w%d" % n: 12 for n in range(WORDS)}

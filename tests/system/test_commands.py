@@ -1,0 +1,66 @@
+"""The commands around a bounded run, as a shell would call them: import, run, runs, snapshot, export."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from pipeline import LONG
+from pipeline.cli.main import app
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+
+def test_lines_are_imported_counted_recorded_kept_and_exported(broker: Any, unique: str, tmp_path: Path) -> None:
+    config = tmp_path / "streams.toml"
+    config.write_text(
+        f"""
+[kafka]
+"bootstrap.servers" = "{broker.bootstrap_servers}"
+[apps.{unique}]
+topology = "pipeline.apps.word_count:build"
+[apps.{unique}.config]
+"snapshot.url" = "snapshots"
+"""
+    )
+    broker.create(1, "lines", "word-counts")
+    (tmp_path / "lines.csv").write_text("at,who,line\n1,ann,one two\n2000,bob,two\n")
+
+    def millrace(*arguments: str) -> str:
+        done = CliRunner().invoke(app, ["--config", str(config), *arguments], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    options = ("--option", "header=true", "--schema", "at long, who string, line string")
+    columns = ("--key", "who", "--value", "line", "--timestamp", "at")
+    source = str(tmp_path / "lines.csv")
+    imported = millrace("import", source, "lines", "--format", "csv", *options, *columns, "--name", unique)
+    assert "2 records written to lines in 1 batches" in imported
+    records = {(r.key, r.value, r.timestamp) for r in broker.read("lines")}
+    assert records == {(b"ann", b"one two", 1), (b"bob", b"two", 2000)}
+
+    planned = millrace("run", unique, "--plan")
+    assert "1 slices, in each: 1 tasks (0_0)" in planned
+    ran = millrace(
+        "run", unique, "--advance-stream-time-to", "1970-01-01T00:01:00", "--wall-clock-punctuation", "never"
+    )
+    assert "2 records processed in 1 slices" in ran
+    assert "rows in" in ran
+    counts = {r.key: LONG.deserialize(r.value) for r in broker.read("word-counts")}
+    assert counts == {b"one": 1, b"two": 2}
+
+    (recorded,) = [json.loads(line) for line in millrace("runs", unique, "--json").splitlines()]
+    assert (recorded["state"], recorded["records_in"]) == ("done", 2)
+    assert recorded["snapshots"].keys() == {"0_0"}
+    assert "done" in millrace("runs", unique)
+    assert recorded["snapshots"]["0_0"] in millrace("snapshot", unique)
+
+    exported = millrace("export", "lines", str(tmp_path / "out"), "--format", "json", "--name", unique)
+    assert "batch 1 is written" in exported
+    assert "nothing is new" in millrace("export", "lines", str(tmp_path / "out"), "--format", "json", "--name", unique)

@@ -1,0 +1,122 @@
+"""Snapshots on a file store: what travels, what stays, and what is noticed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipeline.errors import SnapshotError
+from pipeline.records import TopicPartition
+from pipeline.state.rocksdb import RocksDbBackend
+from pipeline.state.snapshots import Manifest, SnapshotStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def draft(created_ms: int) -> Manifest:
+    return Manifest("app-v1", "0_0", "abc", created_ms, {"log-0": created_ms}, {"log": "id"}, {"in-0": 5})
+
+
+def directory(parent: Path, name: str, files: dict[str, bytes]) -> Path:
+    made = parent / name
+    made.mkdir(parents=True)
+    for file, content in files.items():
+        (made / file).write_bytes(content)
+    return made
+
+
+def stored(store: Path) -> list[bytes]:
+    return sorted(path.read_bytes() for path in (store / "files").iterdir())
+
+
+def test_a_snapshot_comes_back_as_it_was_published(tmp_path: Path) -> None:
+    state = directory(tmp_path, "state", {"a.sst": b"one", "b.sst": b"two", "LOCK": b""})
+    store = SnapshotStore(f"file://{tmp_path}/store", keep=3)
+    published = store.publish(state, draft(7))
+    (found,) = store.manifests()
+    assert found == published
+    assert found.size_bytes == 6
+    store.fetch(found, tmp_path / "fetched")
+    assert {p.name: p.read_bytes() for p in (tmp_path / "fetched").iterdir()} == {"a.sst": b"one", "b.sst": b"two"}
+
+
+def test_a_file_is_uploaded_once_whatever_it_is_called(tmp_path: Path) -> None:
+    store = SnapshotStore(str(tmp_path / "store"), keep=3)
+    store.publish(directory(tmp_path, "first", {"1.sst": b"same", "2.sst": b"old"}), draft(1))
+    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "store" / "files").iterdir()}
+    store.publish(directory(tmp_path, "second", {"9.sst": b"same", "3.sst": b"new"}), draft(2))
+    assert stored(tmp_path / "store") == [b"new", b"old", b"same"]
+    after = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "store" / "files").iterdir()}
+    assert before.items() <= after.items()
+
+
+def test_only_the_last_snapshots_and_their_files_are_kept_newest_first(tmp_path: Path) -> None:
+    store = SnapshotStore(str(tmp_path / "store"), keep=2)
+    for number in range(1, 5):
+        files = {"always": b"always", "now": b"%d" % number}
+        store.publish(directory(tmp_path, f"state{number}", files), draft(number))
+    assert [manifest.created_ms for manifest in store.manifests()] == [4, 3]
+    assert stored(tmp_path / "store") == [b"3", b"4", b"always"]
+
+
+def test_an_upload_that_was_cut_off_is_done_again(tmp_path: Path) -> None:
+    state = directory(tmp_path, "state", {"a.sst": b"content"})
+    store = SnapshotStore(str(tmp_path / "store"), keep=3)
+    store.publish(state, draft(1))
+    (file,) = (tmp_path / "store" / "files").iterdir()
+    file.write_bytes(b"cont")
+    found = store.publish(state, draft(2))
+    store.fetch(found, tmp_path / "fetched")
+    assert (tmp_path / "fetched" / "a.sst").read_bytes() == b"content"
+
+
+@pytest.mark.parametrize("damage", ["changed", "gone"])
+def test_a_damaged_file_is_noticed_and_nothing_is_left_of_it(tmp_path: Path, damage: str) -> None:
+    store = SnapshotStore(str(tmp_path / "store"), keep=3)
+    found = store.publish(directory(tmp_path, "state", {"a.sst": b"content", "b.sst": b"other"}), draft(1))
+    place = tmp_path / "store" / "files" / found.files[0].sha256
+    if damage == "gone":
+        place.unlink()
+    else:
+        place.write_bytes(b"CONTENT")
+    with pytest.raises(SnapshotError, match="damaged" if damage == "changed" else "cannot be read"):
+        store.fetch(found, tmp_path / "fetched")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["state", "store"]
+
+
+def test_a_manifest_that_cannot_be_read_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = SnapshotStore(str(tmp_path / "store"), keep=3)
+    good = store.publish(directory(tmp_path, "state", {"a": b"1"}), draft(1))
+    (tmp_path / "store" / "manifests" / "999999999999999-x.json").write_bytes(b'{"format": 1, "app')
+    assert list(store.manifests()) == [good]
+    assert "999999999999999-x.json is passed over" in caplog.text
+
+
+def test_a_store_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("a file, no directory")
+    with pytest.raises(SnapshotError, match="cannot be written"):
+        SnapshotStore(str(tmp_path / "store"), keep=1).publish(directory(tmp_path, "s", {"a": b"1"}), draft(1))
+    with pytest.raises(SnapshotError, match="cannot be kept at nonsense"):
+        SnapshotStore("nonsense://somewhere", keep=1)
+
+
+def test_of_a_large_state_only_what_changed_travels_and_it_opens_where_nothing_was(tmp_path: Path) -> None:
+    tp = TopicPartition("log", 0)
+    store, backend = SnapshotStore(str(tmp_path / "store"), keep=3), RocksDbBackend(tmp_path / "state")
+    backend.write({"t": {b"%d" % n: b"x" * 100 for n in range(1000)}}, {tp: 1000})
+    backend.checkpoint(tmp_path / "c1")
+    first = store.publish(tmp_path / "c1", draft(1))
+    backend.write({"t": {b"new": b"y"}}, {tp: 1001})
+    backend.checkpoint(tmp_path / "c2")
+    second = store.publish(tmp_path / "c2", draft(2))
+    backend.close()
+    new = {file for file in second.files if file.sha256 not in {f.sha256 for f in first.files}}
+    assert sum(file.size for file in new) < second.size_bytes / 5
+    store.fetch(second, tmp_path / "elsewhere")
+    opened = RocksDbBackend(tmp_path / "elsewhere")
+    assert opened.positions() == {tp: 1001}
+    assert opened.table("t").get(b"new") == b"y"
+    assert opened.table("t").get(b"999") == b"x" * 100
+    opened.close()

@@ -11,6 +11,7 @@ import importlib
 import re
 import tomllib
 from dataclasses import dataclass, field, fields
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import ConfigError
@@ -27,6 +28,47 @@ _SECRET = re.compile(r"password|secret|token|jaas|private|\.pem", re.IGNORECASE)
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _PREFIXES = ("client.tag.", "consumer.", "producer.", "topic.")
 _EOS_COMMIT_INTERVAL_MS = 100
+
+
+class Optimization(Enum):
+    """A rule of `topology.optimization`."""
+
+    REUSE_KTABLE_SOURCE_TOPICS = "reuse.ktable.source.topics"
+    MERGE_REPARTITION_TOPICS = "merge.repartition.topics"
+    SINGLE_STORE_SELF_JOIN = "single.store.self.join"
+
+
+def parse_optimization(text: str) -> frozenset[Optimization]:
+    """The rules that a value of `topology.optimization` names (`StreamsConfig.verifyTopologyOptimizationConfigs`).
+
+    Raises:
+        ConfigError: If there is no such rule, or `none` or `all` stands among others.
+
+    >>> sorted(rule.value for rule in parse_optimization("merge.repartition.topics, single.store.self.join"))
+    ['merge.repartition.topics', 'single.store.self.join']
+    """
+    names = [name.strip() for name in text.split(",")]
+    rules = {rule.value: rule for rule in Optimization}
+    if names == ["all"]:
+        return frozenset(Optimization)
+    if names == ["none"]:
+        return frozenset()
+    for name in names:
+        if name not in rules:
+            message = f"{text!r} is no topology.optimization"
+            raise ConfigError(message, hint=f"Allowed: none, all, or a list of {', '.join(rules)}")
+    return frozenset(rules[name] for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyConfig:
+    """The settings that decide what is built from the same calls (`org.apache.kafka.streams.TopologyConfig`).
+
+    Args:
+        optimization: The rules to apply.
+    """
+
+    optimization: frozenset[Optimization] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +99,7 @@ class StreamsConfig:
             `group.instance.id` are those of the membership.
         producer: Client properties of producers (`producer.` prefix).
         topic: Settings of internal topics (`topic.` prefix).
+        topology_optimization: `none`, `all`, or rules separated by commas: see `StreamsBuilder.build`.
     """
 
     commit_interval_ms: int = 30_000
@@ -80,6 +123,16 @@ class StreamsConfig:
     consumer: Mapping[str, str] = field(default_factory=dict)
     producer: Mapping[str, str] = field(default_factory=dict)
     topic: Mapping[str, str] = field(default_factory=dict)
+    topology_optimization: str = "none"
+
+    @property
+    def topology_config(self) -> TopologyConfig:
+        """What decides how the topology is built.
+
+        Raises:
+            ConfigError: If a value is impossible.
+        """
+        return TopologyConfig(parse_optimization(self.topology_optimization))
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +351,10 @@ def _checked(path: Path, where: str, key: str, value: Any) -> Any:
             message = f"{path}: {where} is {value!r}"
             raise ConfigError(message, hint=f"Allowed: {', '.join(allowed)}")
         return allowed[value]
+    if key == "topology.optimization":
+        _check_type(path, where, value, str)
+        parse_optimization(value)
+        return value
     if key == "state.dir":
         _check_type(path, where, value, str)
         return value

@@ -6,20 +6,89 @@ then is it known whether a table has to be materialised or has to tell what an u
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from pipeline.config import Optimization
+from pipeline.dsl.optimization import merge_repartitions, rewrite_self_joins
 from pipeline.errors import TopologyError
 from pipeline.operators.stateless import Filter
-from pipeline.topology.nodes import InternalTopic, SinkNode, SourceNode
+from pipeline.topology.nodes import InternalTopic, ProcessorNode, SinkNode, SourceNode
 from pipeline.topology.topology import Topology
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pipeline.operators.tables import ValueGetter
-    from pipeline.processor.operator import OperatorContext
+    from pipeline.processor.operator import Operator, OperatorContext
     from pipeline.serde.api import Serde
+
+
+@dataclass(frozen=True, slots=True)
+class Repartition:
+    """A topic of the application's own between two parts of the topology, and the nodes around it.
+
+    Args:
+        topic: Its name, without the application's prefix.
+        filter: Name of the node that drops records without a key, where nobody has a use for them.
+        sink: Name of the node that writes it.
+        source: Name of the node that reads it.
+        key_serde: Of its keys.
+        value_serde: Of its values.
+        is_optimizable: Whether it may be merged with others; those that users asked for are not (`OptimizableRepartitionNode`).
+    """
+
+    topic: str
+    filter: str
+    sink: str
+    source: str
+    key_serde: Serde[Any]
+    value_serde: Serde[Any]
+    is_optimizable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SelfJoin:
+    """What becomes of a join of two streams if both are the same.
+
+    Args:
+        this_windowed: Node that keeps the left stream.
+        other_windowed: Node that keeps the right stream.
+        this_join: Node that joins the left one's records.
+        other_join: Node that joins the right one's records.
+        merge: Node that forwards the results.
+        this_store: Store of the left stream.
+        other_stores: All other stores of the join.
+        supplier: Gives the operator that does it all.
+        functions: The user's functions within it.
+    """
+
+    this_windowed: str
+    other_windowed: str
+    this_join: str
+    other_join: str
+    merge: str
+    this_store: str
+    other_stores: tuple[str, ...]
+    supplier: Callable[[], Operator]
+    functions: tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class Changes:
+    """What optimisations have to know of the nodes (the flags of `GraphNode`).
+
+    Args:
+        of_keys: Nodes that may change keys, in order.
+        of_values: Nodes that change values: a repartition may not be moved above them.
+        merges: Nodes that merge streams, in order.
+        repartitions: Repartitions by the name of their source, in order.
+    """
+
+    of_keys: dict[str, None] = field(default_factory=dict)
+    of_values: set[str] = field(default_factory=set)
+    merges: list[str] = field(default_factory=list)
+    repartitions: dict[str, Repartition] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -41,6 +110,12 @@ class Plan:
     """Stream node to the source that reads it back for joins; the last one, if there are several."""
     keeps_null_keys: frozenset[str] = frozenset()
     """Nodes upstream of those joins, once a build has found them."""
+    optimization: frozenset[Optimization] = frozenset()
+    """The rules that are in force, once a build has begun."""
+    changes: Changes = field(default_factory=Changes)
+    """What the nodes do to records, for the optimisations."""
+    self_joins: list[SelfJoin] = field(default_factory=list)
+    """The joins of two streams, which may turn out to be the same one."""
 
     def processor_name(self, prefix: str, given: str | None = None) -> str:
         """The given name, or a generated one. The counter moves either way (`NamedInternal`)."""
@@ -52,12 +127,16 @@ class Plan:
         """A generated store name."""
         return self.processor_name(f"{prefix}STATE-STORE-")
 
-    def build(self) -> Topology:
-        """Write all steps, in order, into a new topology.
+    def build(self, optimization: frozenset[Optimization]) -> Topology:
+        """Write all steps, in order, into a new topology, and optimise it.
 
         Repartition topics keep records without a key only if a left or outer join is somewhere downstream (KIP-962,
         `NodesWithRelaxedNullKeyJoinDownstream`). That is seen when all is written; then it is written once more.
+
+        Args:
+            optimization: The rules to apply.
         """
+        self.optimization, self.keeps_null_keys = optimization, frozenset()
         topology = self._written()
         if self.null_key_joins:
             self.keeps_null_keys = upstream_of(topology, self.null_key_joins)
@@ -68,7 +147,22 @@ class Plan:
         topology = Topology()
         for step in self.steps:
             step(topology)
+        if Optimization.MERGE_REPARTITION_TOPICS in self.optimization:
+            topology = merge_repartitions(topology, self.changes, self._merged)
+        if Optimization.SINGLE_STORE_SELF_JOIN in self.optimization:
+            topology = rewrite_self_joins(topology, tuple(self.self_joins))
         return topology
+
+    def _merged(self, parent: str, first: Repartition) -> tuple[Repartition, ProcessorNode]:
+        """The repartition that takes the place of several, and its filter."""
+        topic = first.topic
+        merged = replace(first, filter=f"{topic}-filter", sink=f"{topic}-sink", source=f"{topic}-source")
+        accept = self.accepted_keys(merged.filter)
+        return merged, ProcessorNode(merged.filter, (parent,), lambda: Filter(accept), (accept,))
+
+    def accepted_keys(self, null_key_filter: str) -> Callable[[object, object], bool]:
+        """What the filter of a repartition lets through."""
+        return _any_key if null_key_filter in self.keeps_null_keys else _has_key
 
 
 @dataclass(slots=True)
@@ -138,6 +232,7 @@ def repartition(
     *,
     partitions: int | None = None,
     partitioner: Callable[[str, Any, Any, int], int | None] | None = None,
+    is_optimizable: bool = True,
 ) -> str:
     """Write `parent` to a topic of the application's own and read it back (`KStreamImpl.createRepartitionedSource`).
 
@@ -148,6 +243,7 @@ def repartition(
         serdes: Of keys and values.
         partitions: Fixed number of partitions.
         partitioner: Chooses partitions instead of Kafka's default.
+        is_optimizable: Whether it may be merged with others.
 
     Returns:
         Name of the source that reads the records back.
@@ -158,9 +254,12 @@ def repartition(
         generated = [f"{topic}-sink", f"{topic}-filter", f"{topic}-source"]
     sink, null_key_filter, source = generated
     key_serde, value_serde = serdes
+    plan.changes.repartitions[source] = Repartition(
+        topic, null_key_filter, sink, source, key_serde, value_serde, is_optimizable
+    )
 
     def write(topology: Topology) -> None:
-        accept = _any_key if null_key_filter in plan.keeps_null_keys else _has_key
+        accept = plan.accepted_keys(null_key_filter)
         topology.add_internal_topic(InternalTopic(topic, partitions))
         topology.add_processor(null_key_filter, lambda: Filter(accept), parent, functions=(accept,))
         topology.add_sink(

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.dsl.arity import joiner_with_key
 from pipeline.dsl.options import Joined, StreamJoined, validate_name
-from pipeline.dsl.plan import serde_of
+from pipeline.dsl.plan import SelfJoin, serde_of
 from pipeline.errors import TopologyError
 from pipeline.operators.stateless import PassThrough
-from pipeline.operators.stream_joins import JoinSide, JoinWindow, StreamStreamJoin
+from pipeline.operators.stream_joins import JoinSide, JoinWindow, StreamSelfJoin, StreamStreamJoin
 from pipeline.serde.join_sides import join_side_key, join_side_value
 from pipeline.state.api import StoreBuilder, StoreKind
 
@@ -166,6 +166,21 @@ def join_streams(
         topology.copartition(left.sources | right.sources)
 
     plan.steps.append(write)
+    alone = JoinSide(True, False, names.this_store, None, windows, function)  # noqa: FBT003
+    others = (names.other_store,) if names.shared is None else (names.other_store, names.shared)
+    plan.self_joins.append(
+        SelfJoin(
+            names.this_windowed,
+            names.other_windowed,
+            names.this_join,
+            names.other_join,
+            names.merge,
+            names.this_store,
+            others,
+            lambda: StreamSelfJoin(alone),
+            covered,
+        )
+    )
     if left_outer:
         plan.null_key_joins.add(names.merge)
     return names.merge

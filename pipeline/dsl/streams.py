@@ -144,6 +144,7 @@ class KStream(Generic[K, V]):
         name = self._plan.processor_name("KSTREAM-MERGE-", name_of(named))
         parents = self._node, other._node
         self._plan.steps.append(lambda topology: topology.add_processor(name, PassThrough, *parents, functions=()))
+        self._plan.changes.merges.append(name)
         sources = self._sources | other._sources
         required = self._repartition_required or other._repartition_required
         return KStream(self._plan, name, sources, None, None, required)
@@ -167,6 +168,7 @@ class KStream(Generic[K, V]):
             topology.connect_processor_and_state_stores(name, *state_stores)
 
         self._plan.steps.append(write)
+        self._plan.changes.of_values.add(name)
         return self._rekeyed(name, None, None)
 
     def process_values(
@@ -221,6 +223,7 @@ class KStream(Generic[K, V]):
             options.value_serde,
             partitions=options.number_of_partitions,
             partitioner=options.partitioner,
+            is_optimizable=False,
         )
 
     def group_by_key(self, grouped: Grouped[K, V] | None = None) -> KGroupedStream[K, V]:
@@ -241,6 +244,7 @@ class KStream(Generic[K, V]):
         options: Grouped[K2, V] = grouped or Grouped()
         name = self._plan.processor_name("KSTREAM-KEY-SELECT-", options.name)
         self._add(name, lambda: MapKey(mapper), mapper)
+        self._plan.changes.of_keys[name] = None
         value_serde = options.value_serde or self._value_serde
         return KGroupedStream(
             self._plan, name, self._sources, options.key_serde, value_serde, options.name, _repartition_required=True
@@ -380,9 +384,11 @@ class KStream(Generic[K, V]):
         self._plan.steps.append(lambda topology: topology.add_processor(name, supplier, parent, functions=functions))
 
     def _with_values(self, node: str) -> KStream[K, Any]:
+        self._plan.changes.of_values.add(node)
         return KStream(self._plan, node, self._sources, self._key_serde, None, self._repartition_required)
 
     def _rekeyed(self, node: str, key_serde: Serde[Any] | None, value_serde: Serde[Any] | None) -> KStream[Any, Any]:
+        self._plan.changes.of_keys[node] = None
         return KStream(self._plan, node, self._sources, key_serde, value_serde, _repartition_required=True)
 
     def _repartitioned(
@@ -393,6 +399,7 @@ class KStream(Generic[K, V]):
         *,
         partitions: int | None = None,
         partitioner: Callable[[str, Any, Any, int], int | None] | None = None,
+        is_optimizable: bool = True,
     ) -> KStream[K, V]:
         keys = serde_of(key_serde or self._key_serde, "keys", f"repartition topic {prefix}")
         values = serde_of(value_serde or self._value_serde, "values", f"repartition topic {prefix}")
@@ -403,6 +410,7 @@ class KStream(Generic[K, V]):
             (keys, values),
             partitions=partitions,
             partitioner=partitioner,
+            is_optimizable=is_optimizable,
         )
         return KStream(self._plan, source, frozenset({source}), keys, values)
 

@@ -307,6 +307,11 @@ class Topology:
         return self._internal
 
     @property
+    def copartitioned_sources(self) -> tuple[frozenset[str], ...]:
+        """Groups of sources whose topics need the same number of partitions."""
+        return tuple(self._copartitioned)
+
+    @property
     def source_topics(self) -> tuple[str, ...]:
         """The topics the application reads and does not own, sorted; without those of global stores."""
         topics = {t for n in self._nodes.values() if isinstance(n, SourceNode) for t in n.topics}

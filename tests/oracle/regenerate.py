@@ -28,7 +28,9 @@ def main(only: list[str]) -> None:
     """Replay all scenarios, or those of the named topologies."""
     chosen = [scenario for scenario in scenarios() if not only or scenario["topology"] in only]
     libraries = resolve(
-        [Artifact("org.apache.kafka", "kafka-streams-test-utils", VERSION)], _ROOT / f".millrace/oracle-{VERSION}"
+        [Artifact("org.apache.kafka", "kafka-streams-test-utils", VERSION)],
+        _ROOT / f".millrace/oracle-{VERSION}",
+        find_java(),
     )
     results = _replay(chosen, os.pathsep.join(map(str, sorted(libraries.glob("*.jar")))))
     _GOLDEN.mkdir(exist_ok=True)

@@ -18,7 +18,7 @@ import pytest
 from pipeline import STRING, StreamsBuilder, ValueAndTimestamp
 from pipeline.runtime.layout import plan_layout
 from pipeline.testing import TopologyTestDriver
-from tests.oracle.scenarios import TOPICS
+from tests.oracle.scenarios import OPTIMIZED, TOPICS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,6 +37,7 @@ MODULES = {
     "tables": "topologies_tables",
     "cogroup": "topologies_cogroup",
     "foreign_keys": "topologies_foreign_keys",
+    "optimized": "topologies_optimized",
 }
 """Where the topologies of a group are."""
 JOIN_STORE = re.compile(r"((JOIN|OUTER)(THIS|OTHER)-\d{10}|(this|other)-join)-store-changelog$")
@@ -60,7 +61,9 @@ def test_the_topology_is_that_of_kafka_streams(name: str, twin: Callable[..., No
     golden = load(name)
     topology = build(twin, [])
     assert normalised(topology.describe()) == normalised(golden["describe"])
-    assert internal_topics(topology) == golden["internal_topics"]
+    # Kafka Streams lists the topics of others that tables are restored from as well, and leaves them as they are.
+    theirs = {topic: config for topic, config in golden["internal_topics"].items() if topic.startswith(APPLICATION)}
+    assert internal_topics(topology) == theirs
 
 
 @pytest.mark.parametrize(("name", "twin"), CASES)
@@ -93,7 +96,7 @@ def load(name: str) -> Any:
 def build(twin: Callable[..., None], said: list[str]) -> Topology:
     builder = StreamsBuilder()
     twin(builder, said.append)
-    return builder.build()
+    return builder.build(optimization="all" if twin.__name__ in OPTIMIZED else "none")
 
 
 def run(twin: Callable[..., None], scenario: dict[str, Any]) -> tuple[Log, dict[str, Any]]:

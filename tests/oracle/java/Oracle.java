@@ -60,6 +60,7 @@ public final class Oracle {
         twins.putAll(Windows.twins());
         twins.putAll(Joins.twins());
         twins.putAll(Tables.twins());
+        twins.putAll(Optimized.twins());
         Path state = Files.createTempDirectory("oracle");
         try (BufferedReader in = Files.newBufferedReader(Path.of(arguments[0]));
                 PrintWriter out = new PrintWriter(Files.newBufferedWriter(Path.of(arguments[1])))) {
@@ -82,7 +83,7 @@ public final class Oracle {
         List<String> said = new ArrayList<>();
         StreamsBuilder builder = new StreamsBuilder();
         twin.build(builder, said);
-        Topology topology = builder.build();
+        Topology topology = builder.build(config(scenario, state));
         ObjectNode result = JSON.createObjectNode();
         result.put("describe", topology.describe().toString());
         ObjectNode topics = result.putObject("topics");
@@ -124,6 +125,7 @@ public final class Oracle {
         config.put(StreamsConfig.APPLICATION_ID_CONFIG, APPLICATION);
         config.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, "none:1");
         config.put(StreamsConfig.STATE_DIR_CONFIG, state.toString());
+        config.put(StreamsConfig.TOPOLOGY_OPTIMIZATION_CONFIG, scenario.get("optimization").asText());
         config.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         config.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         config.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, scenario.get("cache").asBoolean() ? 10_000_000 : 0);

@@ -66,9 +66,12 @@ class TopologyConfig:
 
     Args:
         optimization: The rules to apply.
+        ensure_explicit_internal_resource_naming: Whether stores, changelogs and repartition topics that the user has not named
+            are refused.
     """
 
     optimization: frozenset[Optimization] = frozenset()
+    ensure_explicit_internal_resource_naming: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,8 @@ class StreamsConfig:
             `group.instance.id` are those of the membership.
         producer: Client properties of producers (`producer.` prefix).
         topic: Settings of internal topics (`topic.` prefix).
+        ensure_explicit_internal_resource_naming: Refuse topologies whose stores or internal topics are not all named: see
+            `StreamsBuilder.build`.
         topology_optimization: `none`, `all`, or rules separated by commas: see `StreamsBuilder.build`.
     """
 
@@ -123,6 +128,7 @@ class StreamsConfig:
     consumer: Mapping[str, str] = field(default_factory=dict)
     producer: Mapping[str, str] = field(default_factory=dict)
     topic: Mapping[str, str] = field(default_factory=dict)
+    ensure_explicit_internal_resource_naming: bool = False
     topology_optimization: str = "none"
 
     @property
@@ -132,7 +138,9 @@ class StreamsConfig:
         Raises:
             ConfigError: If a value is impossible.
         """
-        return TopologyConfig(parse_optimization(self.topology_optimization))
+        return TopologyConfig(
+            parse_optimization(self.topology_optimization), self.ensure_explicit_internal_resource_naming
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +359,9 @@ def _checked(path: Path, where: str, key: str, value: Any) -> Any:
             message = f"{path}: {where} is {value!r}"
             raise ConfigError(message, hint=f"Allowed: {', '.join(allowed)}")
         return allowed[value]
+    if key == "ensure.explicit.internal.resource.naming":
+        _check_type(path, where, value, bool)
+        return value
     if key == "topology.optimization":
         _check_type(path, where, value, str)
         parse_optimization(value)

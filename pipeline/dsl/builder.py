@@ -84,7 +84,7 @@ class StreamsBuilder:
         """
         plan = self._plan
         options: Materialized[K, V] = materialized or Materialized()
-        store_name = options.name or plan.store_name(f"{topic}-")
+        store_name = plan.table_name(options, f"{topic}-")
         source_name = plan.processor_name("KSTREAM-SOURCE-", consumed.name and f"{consumed.name}-source")
         name = plan.processor_name("KTABLE-SOURCE-", consumed.name)
         source = _source(source_name, (topic,), consumed)
@@ -120,17 +120,16 @@ class StreamsBuilder:
         Raises:
             TopologyError: If it is to be versioned.
         """
-        options: Materialized[K, V] = materialized or Materialized()
+        given: Materialized[K, V] = materialized or Materialized()
+        options = replace(given, caching=False, logging=False)
         if options.is_versioned:
             message = "GlobalKTables cannot be versioned."
             raise TopologyError(message)
-        store_name = options.name or self._plan.store_name(f"{topic}-")
+        store_name = self._plan.table_name(options, f"{topic}-")
         source_name = self._plan.processor_name("KSTREAM-SOURCE-", consumed.name and f"{consumed.name}-source")
         name = self._plan.processor_name("KTABLE-SOURCE-", consumed.name)
         source = _source(source_name, (topic,), consumed)
-        store = table_store(
-            store_name, Materialized(caching=False, logging=False), consumed.key_serde, consumed.value_serde
-        )
+        store = table_store(store_name, options, consumed.key_serde, consumed.value_serde)
         processor = ProcessorNode(name, (source_name,), lambda: GlobalTableSource(store_name))
         self._plan.steps.append(lambda topology: topology.add_global_store(GlobalStore(source, processor, store)))
         return GlobalKTable(store_name, lambda c: store_getter(c, store_name))
@@ -176,12 +175,16 @@ class StreamsBuilder:
 
         Raises:
             ConfigError: If there is no such optimisation.
-            TopologyError: If nothing was built, names collide, or a topic is read by two different sources.
+            TopologyError: If nothing was built, names collide, or a topic is read by two different sources; if stores or topics
+                of the application's own have generated names, and that is forbidden
+                (`ensure.explicit.internal.resource.naming`).
         """
         if not self._plan.steps:
             message = "Topology is empty: it reads no topic"
             raise TopologyError(message)
         self._sources.check()
+        if self._config.ensure_explicit_internal_resource_naming:
+            self._plan.unnamed.check()
         rules = self._config.optimization if optimization is None else parse_optimization(optimization)
         return self._plan.build(rules)
 

@@ -1,7 +1,7 @@
 """`topology.optimization`: what Kafka Streams changes in a topology before it is built (`InternalStreamsBuilder`).
 
-Reading the changes of a table back from its source topic is decided where the table is written (`StreamsBuilder.table`); the other
-two rules change the topology as it was written.
+Restoring a table from its source topic is decided where the table is written (`StreamsBuilder.table`); the other two rules
+change the topology as it was written.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config import Optimization
 from pipeline.dsl.optimization import merge_repartitions, rewrite_self_joins
+from pipeline.dsl.unnamed import Unnamed
 from pipeline.errors import TopologyError
 from pipeline.operators.stateless import Filter
 from pipeline.topology.nodes import InternalTopic, ProcessorNode, SinkNode, SourceNode
@@ -19,6 +20,7 @@ from pipeline.topology.topology import Topology
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from pipeline.dsl.options import Materialized
     from pipeline.operators.tables import ValueGetter
     from pipeline.processor.operator import Operator, OperatorContext
     from pipeline.serde.api import Serde
@@ -114,6 +116,8 @@ class Plan:
     """The rules that are in force, once a build has begun."""
     changes: Changes = field(default_factory=Changes)
     """What the nodes do to records, for the optimisations."""
+    unnamed: Unnamed = field(default_factory=Unnamed)
+    """The stores and topics that have generated names."""
     self_joins: list[SelfJoin] = field(default_factory=list)
     """The joins of two streams, which may turn out to be the same one."""
 
@@ -126,6 +130,20 @@ class Plan:
     def store_name(self, prefix: str) -> str:
         """A generated store name."""
         return self.processor_name(f"{prefix}STATE-STORE-")
+
+    def table_name(self, options: Materialized[Any, Any], prefix: str) -> str:
+        """Name of a table's store: the one that its options give, or a generated one (`MaterializedInternal`)."""
+        if options.name is not None:
+            return options.name
+        name = self.store_name(prefix)
+        self.unnamed.add_store(name, logging=options.logging)
+        return name
+
+    def repartition_again(self, prefix: str, *, is_named: bool) -> None:
+        """A repartition topic that exists is used once more: Kafka Streams counts, and notes, one that it does not make."""
+        self.counter += 3
+        if not is_named:
+            self.unnamed.repartitions.append(f"{prefix}-repartition")
 
     def build(self, optimization: frozenset[Optimization]) -> Topology:
         """Write all steps, in order, into a new topology, and optimise it.
@@ -233,6 +251,7 @@ def repartition(
     partitions: int | None = None,
     partitioner: Callable[[str, Any, Any, int], int | None] | None = None,
     is_optimizable: bool = True,
+    is_named: bool,
 ) -> str:
     """Write `parent` to a topic of the application's own and read it back (`KStreamImpl.createRepartitionedSource`).
 
@@ -244,11 +263,14 @@ def repartition(
         partitions: Fixed number of partitions.
         partitioner: Chooses partitions instead of Kafka's default.
         is_optimizable: Whether it may be merged with others.
+        is_named: Whether the user gave the prefix, or what it is made of.
 
     Returns:
         Name of the source that reads the records back.
     """
     topic = prefix if prefix.endswith("-repartition") else f"{prefix}-repartition"
+    if not is_named:
+        plan.unnamed.repartitions.append(topic)
     generated = [plan.processor_name(kind) for kind in ("KSTREAM-SINK-", "KSTREAM-FILTER-", "KSTREAM-SOURCE-")]
     if not _is_generated(prefix):
         generated = [f"{topic}-sink", f"{topic}-filter", f"{topic}-source"]
@@ -272,7 +294,7 @@ def repartition(
 
 
 def repartition_for_join(
-    plan: Plan, parent: str, prefix: str, serdes: tuple[Serde[Any] | None, Serde[Any] | None]
+    plan: Plan, parent: str, prefix: str, serdes: tuple[Serde[Any] | None, Serde[Any] | None], *, is_named: bool
 ) -> str:
     """Repartition a stream for a join (`KStreamImpl.repartitionForJoin`).
 
@@ -283,17 +305,22 @@ def repartition_for_join(
         parent: The stream's node.
         prefix: Names the topic, with `-repartition`: the stream's node, or what the join is named.
         serdes: Of keys and values.
+        is_named: Whether the join is named.
 
     Returns:
         Name of the source that reads the records back.
     """
     known = plan.join_repartitions.get(parent)
     if known is not None and prefix == parent:
-        plan.counter += 3
+        plan.repartition_again(prefix, is_named=is_named)
         return known
     where = f"repartition topic {prefix}"
     source = repartition(
-        plan, parent, prefix, (serde_of(serdes[0], "keys", where), serde_of(serdes[1], "values", where))
+        plan,
+        parent,
+        prefix,
+        (serde_of(serdes[0], "keys", where), serde_of(serdes[1], "values", where)),
+        is_named=is_named,
     )
     plan.join_repartitions[parent] = source
     return source

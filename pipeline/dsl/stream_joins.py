@@ -166,6 +166,10 @@ def join_streams(
         topology.copartition(left.sources | right.sources)
 
     plan.steps.append(write)
+    if joined.store_name is None:
+        for store in (names.this_store, names.other_store, names.shared):
+            if store is not None:
+                plan.unnamed.add_store(store, logging=joined.logging)
     alone = JoinSide(True, False, names.this_store, None, windows, function)  # noqa: FBT003
     others = (names.other_store,) if names.shared is None else (names.other_store, names.shared)
     plan.self_joins.append(

@@ -207,9 +207,11 @@ class KStream(Generic[K, V]):
         """
         options: Materialized[K, V] = materialized or Materialized()
         name = self._plan.processor_name("KSTREAM-TOTABLE-", name_of(named))
-        store_name = options.name or self._plan.store_name("KSTREAM-TOTABLE-")
+        store_name = self._plan.table_name(options, "KSTREAM-TOTABLE-")
         keys, values = options.key_serde or self._key_serde, options.value_serde or self._value_serde
-        stream = self._repartitioned(name, keys, values) if self._repartition_required else self
+        stream = (
+            self._repartitioned(name, keys, values, is_named=named is not None) if self._repartition_required else self
+        )
         node = read_as_table(self._plan, stream._node, name, store_name, (keys, values), options)  # noqa: SLF001
         return KTable(self._plan, node, stream._sources, keys, values)  # noqa: SLF001 - the same class
 
@@ -224,6 +226,7 @@ class KStream(Generic[K, V]):
             partitions=options.number_of_partitions,
             partitioner=options.partitioner,
             is_optimizable=False,
+            is_named=options.name is not None,
         )
 
     def group_by_key(self, grouped: Grouped[K, V] | None = None) -> KGroupedStream[K, V]:
@@ -400,6 +403,7 @@ class KStream(Generic[K, V]):
         partitions: int | None = None,
         partitioner: Callable[[str, Any, Any, int], int | None] | None = None,
         is_optimizable: bool = True,
+        is_named: bool,
     ) -> KStream[K, V]:
         keys = serde_of(key_serde or self._key_serde, "keys", f"repartition topic {prefix}")
         values = serde_of(value_serde or self._value_serde, "values", f"repartition topic {prefix}")
@@ -411,6 +415,7 @@ class KStream(Generic[K, V]):
             partitions=partitions,
             partitioner=partitioner,
             is_optimizable=is_optimizable,
+            is_named=is_named,
         )
         return KStream(self._plan, source, frozenset({source}), keys, values)
 
@@ -438,15 +443,17 @@ class KStream(Generic[K, V]):
         joiner: Callable[..., V2],
         joined: Joined[K, V, VO],
     ) -> KStream[K, V2]:
-        stream = self._for_join(joined.name or self._node, joined.key_serde, joined.value_serde)
+        stream = self._for_join(joined.name, joined.key_serde, joined.value_serde)
         return stream._joined(prefix, operator, table, joiner, joined)  # noqa: SLF001 - the same class
 
-    def _for_join(self, prefix: str, key_serde: Serde[K] | None, value_serde: Serde[V] | None) -> KStream[K, V]:
+    def _for_join(self, given: str | None, key_serde: Serde[K] | None, value_serde: Serde[V] | None) -> KStream[K, V]:
         """This stream as a join can use it: repartitioned where keys may have changed."""
         keys, values = key_serde or self._key_serde, value_serde or self._value_serde
         if not self._repartition_required:
             return replace(self, _key_serde=keys, _value_serde=values)
-        source = repartition_for_join(self._plan, self._node, prefix, (keys, values))
+        source = repartition_for_join(
+            self._plan, self._node, given or self._node, (keys, values), is_named=given is not None
+        )
         return KStream(self._plan, source, frozenset({source}), keys, values)
 
     def _join_stream(
@@ -458,8 +465,8 @@ class KStream(Generic[K, V]):
         joined: StreamJoined[K, V, VO],
     ) -> KStream[K, V2]:
         name = joined.name
-        left = self._for_join(f"{name}-left" if name else self._node, joined.key_serde, joined.value_serde)
-        right = other._for_join(f"{name}-right" if name else other._node, joined.key_serde, joined.other_value_serde)
+        left = self._for_join(name and f"{name}-left", joined.key_serde, joined.value_serde)
+        right = other._for_join(name and f"{name}-right", joined.key_serde, joined.other_value_serde)
         inputs = left._as_join_input(), right._as_join_input()  # noqa: SLF001 - the same class
         node = join_streams(self._plan, kind, *inputs, joiner, windows, joined)
         return KStream(self._plan, node, inputs[0].sources | inputs[1].sources, inputs[0].key_serde, None)
@@ -490,6 +497,8 @@ class KStream(Generic[K, V]):
             topology.copartition(sources)
 
         if node.is_versioned or joined.grace_period is not None:
+            if joined.name is None and joined.grace_period is not None:
+                self._plan.unnamed.add_store(f"{name}-Buffer", logging=True)
             join = VersionedJoin(name, node, joiner, joined.grace_period, left_join, keys, values)
             self._plan.steps.append(lambda topology: write_versioned_join(topology, join, parent, sources))
         else:
@@ -593,7 +602,7 @@ class KGroupedStream(Generic[K, V]):
         options: Materialized[K, Any],
         named: Named | None,
     ) -> KTable[K, Any]:
-        store_name = options.name or self._plan.store_name(prefix)
+        store_name = self._plan.table_name(options, prefix)
         name = self._plan.processor_name(prefix, name_of(named))
         store = tables.table_store(store_name, options, self._key_serde, None)
         node = TableNode(
@@ -607,16 +616,22 @@ class KGroupedStream(Generic[K, V]):
         def operator() -> Operator:
             return StreamAggregate(store_name, aggregator, send_old_values=node.sends_old_values)
 
-        sources = self._append(node, store, operator, functions)
+        sources = self._append(node, store, operator, functions, is_named=options.name is not None)
         return KTable(self._plan, node, sources, store.key_serde, store.value_serde)
 
     def _append(
-        self, node: TableNode, store: StoreBuilder, operator: Callable[[], Operator], functions: tuple[Any, ...]
+        self,
+        node: TableNode,
+        store: StoreBuilder,
+        operator: Callable[[], Operator],
+        functions: tuple[Any, ...],
+        *,
+        is_named: bool,
     ) -> frozenset[str]:
         """Write the aggregation, behind a repartition where keys may have changed; gives its sources."""
         parent, sources = self._node, self._sources
         if self._repartition_required:
-            parent = self._repartitioned(self._name or store.name)
+            parent = self._repartitioned(self._name or store.name, is_named=is_named or self._name is not None)
             sources = frozenset({parent})
 
         def write(topology: Topology) -> None:
@@ -626,14 +641,14 @@ class KGroupedStream(Generic[K, V]):
         self._plan.steps.append(write)
         return sources
 
-    def _repartitioned(self, prefix: str) -> str:
+    def _repartitioned(self, prefix: str, *, is_named: bool) -> str:
         """Source of the repartition topic; made once if the grouping was named (`GroupedStreamAggregateBuilder`)."""
         if prefix in self._repartitions:
-            self._plan.counter += 3
+            self._plan.repartition_again(prefix, is_named=is_named)
             return self._repartitions[prefix]
         keys = serde_of(self._key_serde, "keys", f"repartition topic {prefix}")
         values = serde_of(self._value_serde, "values", f"repartition topic {prefix}")
-        source = repartition(self._plan, self._node, prefix, (keys, values))
+        source = repartition(self._plan, self._node, prefix, (keys, values), is_named=is_named)
         if prefix == self._name:
             self._repartitions[prefix] = source
         return source
@@ -707,7 +722,7 @@ class TimeWindowedKStream(Generic[K, V]):
     ) -> KTable[Windowed[K], Any]:
         grouped, windows = self._grouped, self._windows
         plan = grouped._plan  # noqa: SLF001 - two halves of one operation
-        store_name = options.name or plan.store_name(prefix)
+        store_name = plan.table_name(options, prefix)
         name = plan.processor_name(prefix, name_of(named))
         store = windowed_store(store_name, options, grouped._key_serde, windows, self._emit)  # noqa: SLF001 - two halves
         node = TableNode(name, store_name, lambda c: window_store_getter(c, store_name), is_materialized=True)
@@ -716,7 +731,9 @@ class TimeWindowedKStream(Generic[K, V]):
         def operator() -> Operator:
             return window_aggregate(store, windows, aggregator, send_old_values=node.sends_old_values)
 
-        sources = grouped._append(node, store, operator, covered(functions, windows, self._emit))  # noqa: SLF001
+        sources = grouped._append(  # noqa: SLF001 - two halves of one operation
+            node, store, operator, covered(functions, windows, self._emit), is_named=options.name is not None
+        )
         key_serde = windowed_of_size_ms(store.key_serde, windows.size_ms)
         return KTable(plan, node, sources, key_serde, store.value_serde)
 
@@ -789,7 +806,7 @@ class SessionWindowedKStream(Generic[K, V]):
     ) -> KTable[Windowed[K], Any]:
         grouped, windows = self._grouped, self._windows
         plan = grouped._plan  # noqa: SLF001 - two halves of one operation
-        store_name = options.name or plan.store_name(prefix)
+        store_name = plan.table_name(options, prefix)
         name = plan.processor_name(prefix, name_of(named))
         store = windowed_store(store_name, options, grouped._key_serde, windows, self._emit)  # noqa: SLF001 - two halves
         node = TableNode(name, store_name, lambda c: session_store_getter(c, store_name), is_materialized=True)
@@ -798,7 +815,9 @@ class SessionWindowedKStream(Generic[K, V]):
         def operator() -> Operator:
             return session_aggregate(store, windows, aggregator, send_old_values=node.sends_old_values)
 
-        sources = grouped._append(node, store, operator, covered(functions, windows, self._emit))  # noqa: SLF001
+        sources = grouped._append(  # noqa: SLF001 - two halves of one operation
+            node, store, operator, covered(functions, windows, self._emit), is_named=options.name is not None
+        )
         return KTable(plan, node, sources, session_windowed(store.key_serde), store.value_serde)
 
 

@@ -177,7 +177,7 @@ def joined(
 ) -> Derived:
     """The rows of two tables with equal keys (`KTableImpl.doJoin`). Any `Materialized`, named or not, makes a store."""
     given = name_of(named)
-    store_name = None if options is None else options.name or plan.store_name("KTABLE-MERGE-")
+    store_name = None if options is None else plan.table_name(options, "KTABLE-MERGE-")
     name = plan.processor_name("KTABLE-MERGE-", given)
     if kind.left_outer:
         left.node.enable_sending_old_values(force=True)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import STRING, StreamsBuilder, ValueAndTimestamp
+from pipeline import STRING, StreamsBuilder, TopologyError, ValueAndTimestamp
+from pipeline.config import TopologyConfig
 from pipeline.runtime.layout import plan_layout
 from pipeline.testing import TopologyTestDriver
 from tests.oracle.scenarios import OPTIMIZED, TOPICS
@@ -64,6 +65,18 @@ def test_the_topology_is_that_of_kafka_streams(name: str, twin: Callable[..., No
     # Kafka Streams lists the topics of others that tables are restored from as well, and leaves them as they are.
     theirs = {topic: config for topic, config in golden["internal_topics"].items() if topic.startswith(APPLICATION)}
     assert internal_topics(topology) == theirs
+
+
+@pytest.mark.parametrize(("name", "twin"), CASES)
+def test_what_has_no_name_is_what_kafka_streams_says(name: str, twin: Callable[..., None]) -> None:
+    builder = StreamsBuilder(TopologyConfig(ensure_explicit_internal_resource_naming=True))
+    twin(builder, lambda _words: None)
+    said: list[str] = []
+    try:
+        builder.build()
+    except TopologyError as error:
+        said = str(error).partition("\nHint")[0].splitlines()
+    assert said == load("unnamed")[name]
 
 
 @pytest.mark.parametrize(("name", "twin"), CASES)

@@ -28,6 +28,7 @@ import org.apache.kafka.streams.TestInputTopic;
 import org.apache.kafka.streams.TestOutputTopic;
 import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.TopologyTestDriver;
+import org.apache.kafka.streams.errors.TopologyException;
 import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.processor.internals.InternalTopicConfig;
@@ -116,6 +117,7 @@ public final class Oracle {
                 }
             }
             result.set("internal_topics", internalTopics(topology));
+            result.set("unnamed", JSON.valueToTree(unnamed(topology)));
         }
         return result;
     }
@@ -197,11 +199,28 @@ public final class Oracle {
         return entries;
     }
 
-    /** Repartition and changelog topics with the settings that Kafka Streams gives them. */
-    private static ObjectNode internalTopics(Topology topology) throws Exception {
+    private static InternalTopologyBuilder internal(Topology topology) throws Exception {
         Field field = Topology.class.getDeclaredField("internalTopologyBuilder");
         field.setAccessible(true);
-        InternalTopologyBuilder internal = (InternalTopologyBuilder) field.get(topology);
+        return (InternalTopologyBuilder) field.get(topology);
+    }
+
+    /** What ensure.explicit.internal.resource.naming would complain about, line by line. */
+    private static String[] unnamed(Topology topology) throws Exception {
+        Field explicit = InternalTopologyBuilder.class.getDeclaredField("ensureExplicitInternalResourceNaming");
+        explicit.setAccessible(true);
+        explicit.set(internal(topology), true);
+        try {
+            internal(topology).checkUnprovidedNames();
+            return new String[0];
+        } catch (TopologyException e) {
+            return e.getMessage().replace("Invalid topology: ", "").strip().split("\\R");
+        }
+    }
+
+    /** Repartition and changelog topics with the settings that Kafka Streams gives them. */
+    private static ObjectNode internalTopics(Topology topology) throws Exception {
+        InternalTopologyBuilder internal = internal(topology);
         Map<String, InternalTopicConfig> all = new TreeMap<>();
         for (InternalTopologyBuilder.TopicsInfo info : internal.subtopologyToTopicsInfo().values()) {
             all.putAll(info.repartitionSourceTopics);

@@ -68,10 +68,12 @@ class TopologyConfig:
         optimization: The rules to apply.
         ensure_explicit_internal_resource_naming: Whether stores, changelogs and repartition topics that the user has not named
             are refused.
+        is_persistent: Whether the DSL keeps stores in RocksDB unless their options say otherwise (`default.dsl.store`).
     """
 
     optimization: frozenset[Optimization] = frozenset()
     ensure_explicit_internal_resource_naming: bool = False
+    is_persistent: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ class StreamsConfig:
             `group.instance.id` are those of the membership.
         producer: Client properties of producers (`producer.` prefix).
         topic: Settings of internal topics (`topic.` prefix).
+        default_dsl_store: Where the DSL keeps stores unless their options say otherwise: `rocksDB` or `in_memory`.
         ensure_explicit_internal_resource_naming: Refuse topologies whose stores or internal topics are not all named: see
             `StreamsBuilder.build`.
         topology_optimization: `none`, `all`, or rules separated by commas: see `StreamsBuilder.build`.
@@ -128,6 +131,7 @@ class StreamsConfig:
     consumer: Mapping[str, str] = field(default_factory=dict)
     producer: Mapping[str, str] = field(default_factory=dict)
     topic: Mapping[str, str] = field(default_factory=dict)
+    default_dsl_store: str = "rocksDB"
     ensure_explicit_internal_resource_naming: bool = False
     topology_optimization: str = "none"
 
@@ -139,7 +143,9 @@ class StreamsConfig:
             ConfigError: If a value is impossible.
         """
         return TopologyConfig(
-            parse_optimization(self.topology_optimization), self.ensure_explicit_internal_resource_naming
+            parse_optimization(self.topology_optimization),
+            self.ensure_explicit_internal_resource_naming,
+            is_persistent=self.default_dsl_store == "rocksDB",
         )
 
 
@@ -354,11 +360,9 @@ _UNCAUGHT = {name: name for name in ("shutdown_client", "replace_thread", "shutd
 
 def _checked(path: Path, where: str, key: str, value: Any) -> Any:
     if key.endswith("exception.handler"):
-        allowed = _UNCAUGHT if key == "uncaught.exception.handler" else _HANDLERS
-        if value not in allowed:
-            message = f"{path}: {where} is {value!r}"
-            raise ConfigError(message, hint=f"Allowed: {', '.join(allowed)}")
-        return allowed[value]
+        return _one_of(path, where, value, _UNCAUGHT if key == "uncaught.exception.handler" else _HANDLERS)
+    if key == "default.dsl.store":
+        return _one_of(path, where, value, {name: name for name in ("rocksDB", "in_memory")})
     if key == "ensure.explicit.internal.resource.naming":
         _check_type(path, where, value, bool)
         return value
@@ -378,6 +382,13 @@ def _checked(path: Path, where: str, key: str, value: Any) -> Any:
         message = f"{path}: {where} is {value!r}, and must be at least {lowest}"
         raise ConfigError(message)
     return value
+
+
+def _one_of(path: Path, where: str, value: Any, allowed: Mapping[str, str]) -> str:
+    if value not in allowed:
+        message = f"{path}: {where} is {value!r}"
+        raise ConfigError(message, hint=f"Allowed: {', '.join(allowed)}")
+    return allowed[value]
 
 
 def _dotted(name: str) -> str:

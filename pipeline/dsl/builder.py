@@ -48,7 +48,7 @@ class StreamsBuilder:
             topology_config: What the application's settings say about its topology; hosts pass it.
         """
         self._config = topology_config or TopologyConfig()
-        self._plan = Plan()
+        self._plan = Plan(is_persistent=self._config.is_persistent)
         self._sources = StreamSources()
 
     def stream(self, topics: str | Iterable[str] | re.Pattern[str], consumed: Consumed[K, V]) -> KStream[K, V]:
@@ -88,7 +88,7 @@ class StreamsBuilder:
         source_name = plan.processor_name("KSTREAM-SOURCE-", consumed.name and f"{consumed.name}-source")
         name = plan.processor_name("KTABLE-SOURCE-", consumed.name)
         source = _source(source_name, (topic,), consumed)
-        store = table_store(store_name, options, consumed.key_serde, consumed.value_serde)
+        store = table_store(plan, store_name, options, consumed.key_serde, consumed.value_serde)
         node = TableNode(
             name,
             store_name,
@@ -129,7 +129,7 @@ class StreamsBuilder:
         source_name = self._plan.processor_name("KSTREAM-SOURCE-", consumed.name and f"{consumed.name}-source")
         name = self._plan.processor_name("KTABLE-SOURCE-", consumed.name)
         source = _source(source_name, (topic,), consumed)
-        store = table_store(store_name, options, consumed.key_serde, consumed.value_serde)
+        store = table_store(self._plan, store_name, options, consumed.key_serde, consumed.value_serde)
         processor = ProcessorNode(name, (source_name,), lambda: GlobalTableSource(store_name))
         self._plan.steps.append(lambda topology: topology.add_global_store(GlobalStore(source, processor, store)))
         return GlobalKTable(store_name, lambda c: store_getter(c, store_name))

@@ -89,7 +89,7 @@ class CogroupedKStream(Generic[K, VO]):
         """
         options: Materialized[K, VO] = materialized or Materialized()
         store_name = self._plan.table_name(options, _PREFIX)
-        store = table_store(store_name, options, self._members[0][0]._key_serde, None)  # noqa: SLF001 - same family
+        store = table_store(self._plan, store_name, options, self._members[0][0]._key_serde, None)  # noqa: SLF001 - same family
 
         def operator(aggregator: Aggregator, node: TableNode) -> Operator:
             return StreamAggregate(store_name, aggregator, send_old_values=node.sends_old_values)
@@ -107,7 +107,7 @@ class CogroupedKStream(Generic[K, VO]):
     def _windowed_store(self, materialized: Materialized[K, VO] | None, windows: Windows) -> StoreBuilder:
         options: Materialized[K, VO] = materialized or Materialized()
         store_name = self._plan.table_name(options, _PREFIX)
-        return windowed_store(store_name, options, self._members[0][0]._key_serde, windows)  # noqa: SLF001 - same family
+        return windowed_store(self._plan, store_name, options, self._members[0][0]._key_serde, windows)  # noqa: SLF001 - same family
 
     def _write(
         self,

@@ -150,7 +150,7 @@ def joined_by_foreign_key(
             functions=(),
         )
         if result.is_materialized:
-            topology.add_state_store(table_store(store_name, materialized, key_serde, value_serde), names.result)
+            topology.add_state_store(table_store(plan, store_name, materialized, key_serde, value_serde), names.result)
 
     plan.steps.append(write)
     return Derived(result, key_serde, value_serde), sources

@@ -112,7 +112,7 @@ class KGroupedTable(Generic[K, V]):
         sink = plan.processor_name("KSTREAM-SINK-", given and f"{given}-sink")
         source = plan.processor_name("KSTREAM-SOURCE-", given and f"{given}-source")
         name = plan.processor_name(prefix, given)
-        store = table_store(store_name, options, self._options.key_serde, None)
+        store = table_store(plan, store_name, options, self._options.key_serde, None)
         source = self._repartitioned(store_name, sink, source)
         node = TableNode(
             name,

@@ -113,7 +113,9 @@ class Materialized(Generic[K, V]):
         logging: Whether changes go to a changelog topic; without one the state cannot be restored.
         log_config: Topic settings of the changelog.
         retention: Windowed tables: how long windows are kept; at least size and grace, which is the default.
-        persistent: RocksDB if true, else memory.
+        persistent: RocksDB if true, memory if false; left out, as the application is configured (`default.dsl.store`).
+        max_entries: Tables without windows: keep no more than so many keys, those used last (`Stores.lruMap`). What goes is
+            forgotten, not deleted: nothing downstream is told.
         history_retention: Makes the store versioned: how far back the values of a key can be looked up, and how late an update
             may come. Versioned stores are not cached, and need a name.
     """
@@ -125,15 +127,19 @@ class Materialized(Generic[K, V]):
     logging: bool = True
     log_config: Mapping[str, str] = field(default_factory=dict)
     retention: timedelta | None = None
-    persistent: bool = True
+    persistent: bool | None = None
     history_retention: timedelta | None = None
+    max_entries: int | None = None
 
     def __post_init__(self) -> None:
-        """Check the name."""
+        """Check the name, and what cannot be had together."""
         validate_name(self.name)
         if self.history_retention is not None and self.name is None:
             message = "A versioned store needs a name"
             raise TopologyError(message, hint="Materialized(name, history_retention=...)")
+        if self.max_entries is not None and (self.max_entries < 0 or self.history_retention is not None):
+            message = "max_entries cannot be negative, nor set for a versioned store"
+            raise TopologyError(message)
 
     @property
     def is_versioned(self) -> bool:
@@ -195,7 +201,7 @@ class StreamJoined(Generic[K, V, VO]):
         store_name: Names the join's stores, and with them their changelogs.
         logging: Whether changes of the stores go to changelog topics; without them the state cannot be restored.
         log_config: Topic settings of the changelogs.
-        persistent: RocksDB if true, else memory.
+        persistent: RocksDB if true, memory if false; left out, as the application is configured (`default.dsl.store`).
     """
 
     key_serde: Serde[K] | None = None
@@ -205,7 +211,7 @@ class StreamJoined(Generic[K, V, VO]):
     store_name: str | None = None
     logging: bool = True
     log_config: Mapping[str, str] = field(default_factory=dict)
-    persistent: bool = True
+    persistent: bool | None = None
 
     def __post_init__(self) -> None:
         """Check the names."""

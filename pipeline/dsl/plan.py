@@ -106,6 +106,8 @@ class Plan:
     steps: list[Callable[[Topology], object]] = field(default_factory=list)
     counter: int = 0
     graces_ms: dict[str, int] = field(default_factory=dict)
+    is_persistent: bool = True
+    """Whether stores are kept in RocksDB unless their options say otherwise (`default.dsl.store`)."""
     null_key_joins: set[str] = field(default_factory=set)
     """Nodes of left and outer joins: they have a use for records without a key."""
     join_repartitions: dict[str, str] = field(default_factory=dict)
@@ -130,6 +132,10 @@ class Plan:
     def store_name(self, prefix: str) -> str:
         """A generated store name."""
         return self.processor_name(f"{prefix}STATE-STORE-")
+
+    def persists(self, given: bool | None) -> bool:  # noqa: FBT001 - the value of an option
+        """Whether a store is kept in RocksDB, with what its options say."""
+        return self.is_persistent if given is None else given
 
     def table_name(self, options: Materialized[Any, Any], prefix: str) -> str:
         """Name of a table's store: the one that its options give, or a generated one (`MaterializedInternal`)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -136,7 +136,7 @@ def join_streams(
     Returns:
         Name of the node that forwards the results.
     """
-    names = _names(plan, kind, joined)
+    names, joined = _names(plan, kind, joined), replace(joined, persistent=plan.persists(joined.persistent))
     keys = serde_of(left.key_serde or right.key_serde, "keys", f"store {names.this_store}")
     values = serde_of(left.value_serde, "values", f"store {names.this_store}")
     other_values = serde_of(right.value_serde, "values", f"store {names.other_store}")
@@ -229,7 +229,7 @@ def _window_store(
         StoreKind.JOIN_WINDOW,
         keys,
         values,
-        persistent=joined.persistent,
+        persistent=bool(joined.persistent),
         logging=joined.logging,
         log_config=joined.log_config,
         retention_ms=windows.retention_ms,
@@ -243,7 +243,7 @@ def _shared_store(name: str, keys: Serde[Any], values: Serde[Any], joined: Strea
         StoreKind.LIST_VALUE,
         join_side_key(keys),
         values,
-        persistent=joined.persistent,
+        persistent=bool(joined.persistent),
         logging=joined.logging,
         log_config=joined.log_config,
     )

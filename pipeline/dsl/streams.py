@@ -604,7 +604,7 @@ class KGroupedStream(Generic[K, V]):
     ) -> KTable[K, Any]:
         store_name = self._plan.table_name(options, prefix)
         name = self._plan.processor_name(prefix, name_of(named))
-        store = tables.table_store(store_name, options, self._key_serde, None)
+        store = tables.table_store(self._plan, store_name, options, self._key_serde, None)
         node = TableNode(
             name,
             store_name,
@@ -724,7 +724,7 @@ class TimeWindowedKStream(Generic[K, V]):
         plan = grouped._plan  # noqa: SLF001 - two halves of one operation
         store_name = plan.table_name(options, prefix)
         name = plan.processor_name(prefix, name_of(named))
-        store = windowed_store(store_name, options, grouped._key_serde, windows, self._emit)  # noqa: SLF001 - two halves
+        store = windowed_store(plan, store_name, options, grouped._key_serde, windows, self._emit)  # noqa: SLF001 - two halves
         node = TableNode(name, store_name, lambda c: window_store_getter(c, store_name), is_materialized=True)
         plan.graces_ms[name] = windows.grace_ms
 
@@ -808,7 +808,7 @@ class SessionWindowedKStream(Generic[K, V]):
         plan = grouped._plan  # noqa: SLF001 - two halves of one operation
         store_name = plan.table_name(options, prefix)
         name = plan.processor_name(prefix, name_of(named))
-        store = windowed_store(store_name, options, grouped._key_serde, windows, self._emit)  # noqa: SLF001 - two halves
+        store = windowed_store(plan, store_name, options, grouped._key_serde, windows, self._emit)  # noqa: SLF001 - two halves
         node = TableNode(name, store_name, lambda c: session_store_getter(c, store_name), is_materialized=True)
         plan.graces_ms[name] = windows.retention_ms
 

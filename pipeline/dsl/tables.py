@@ -50,7 +50,11 @@ OUTER = JoinKind(left_outer=True, right_outer=True)
 
 
 def table_store(
-    name: str, options: Materialized[Any, Any], key_serde: Serde[Any] | None, value_serde: Serde[Any] | None
+    plan: Plan,
+    name: str,
+    options: Materialized[Any, Any],
+    key_serde: Serde[Any] | None,
+    value_serde: Serde[Any] | None,
 ) -> StoreBuilder:
     """The store of a table, with the serdes of its options or else the given ones.
 
@@ -63,11 +67,12 @@ def table_store(
         StoreKind.VERSIONED if options.is_versioned else StoreKind.TIMESTAMPED_KEY_VALUE,
         serde_of(options.key_serde or key_serde, "keys", f"store {name}"),
         serde_of(options.value_serde or value_serde, "values", f"store {name}"),
-        persistent=options.persistent,
+        persistent=plan.persists(options.persistent) and options.max_entries is None,
         caching=options.caching and not options.is_versioned,
         logging=options.logging,
         log_config=options.log_config,
         retention_ms=history_ms,
+        max_entries=options.max_entries,
     )
 
 
@@ -129,7 +134,7 @@ def transformed(
     name = plan.processor_name("KTABLE-TRANSFORMVALUES-", name_of(named))
     given: Materialized[Any, Any] = options or Materialized()
     key_serde, value_serde = given.key_serde or parent.key_serde, given.value_serde
-    store = None if given.name is None else table_store(given.name, given, key_serde, value_serde)
+    store = None if given.name is None else table_store(plan, given.name, given, key_serde, value_serde)
     node = _node(name, store, transformed_getter(parent.node.open_getter, supplier), (parent.node,))
     node.used_stores = state_stores
     if options is None:
@@ -184,7 +189,9 @@ def joined(
     if kind.right_outer:
         right.enable_sending_old_values(force=True)
     this, other = _sides(plan, left.node, right, joiner, kind, given)
-    store = None if options is None or store_name is None else table_store(store_name, options, left.key_serde, None)
+    store = (
+        None if options is None or store_name is None else table_store(plan, store_name, options, left.key_serde, None)
+    )
     virtual = joined_getter(left.node.open_getter, right.open_getter, this.side)
     node = _node(name, store, virtual, (left.node, right), is_join=True)
 
@@ -262,7 +269,7 @@ def _derived(
     name = plan.processor_name(prefix, name_of(named))
     given: Materialized[Any, Any] = options or Materialized()
     key_serde, value_serde = given.key_serde or parent.key_serde, given.value_serde or value_serde
-    store = None if given.name is None else table_store(given.name, given, key_serde, value_serde)
+    store = None if given.name is None else table_store(plan, given.name, given, key_serde, value_serde)
     node = _node(name, store, mapped_getter(parent.node.open_getter, compute), (parent.node,))
     if options is None:
         node.is_versioned = parent.node.is_versioned

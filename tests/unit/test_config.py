@@ -41,6 +41,7 @@ def load(tmp_path: Path, text: str) -> ProjectConfig:
     [
         ('"topology.optimization" = "faster"', "'faster' is no topology.optimization"),
         ('"topology.optimization" = true', "topology.optimization is True, not a str"),
+        ('"default.dsl.store" = "disk"', "default.dsl.store is 'disk'"),
         ('"ensure.explicit.internal.resource.naming" = 1', "naming is 1, not a bool"),
     ],
 )
@@ -51,8 +52,10 @@ def test_settings_of_the_topology_are_checked(tmp_path: Path, setting: str, comp
 
 def test_settings_of_the_topology_reach_its_builder(tmp_path: Path) -> None:
     settings = '"topology.optimization" = "all"\n"ensure.explicit.internal.resource.naming" = true\n'
+    settings += '"default.dsl.store" = "in_memory"\n'
     config = load(tmp_path, GOOD + settings).app("delays").streams.topology_config
-    assert config == TopologyConfig(frozenset(Optimization), ensure_explicit_internal_resource_naming=True)
+    everything = frozenset(Optimization)
+    assert config == TopologyConfig(everything, ensure_explicit_internal_resource_naming=True, is_persistent=False)
     assert load(tmp_path, GOOD).app("delays").streams.topology_config == TopologyConfig()
 
 

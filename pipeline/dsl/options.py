@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline.dsl.streams import KStream
+    from pipeline.partitioning import Partitions
     from pipeline.records import ConsumerRecord
     from pipeline.serde.api import Serde
 
@@ -68,13 +69,14 @@ class Produced(Generic[K, V]):
     Args:
         key_serde: How keys are written; left out, the stream's own.
         value_serde: How values are written; left out, the stream's own.
-        partitioner: `(topic, key, value, number_of_partitions) -> partition`; None leaves it to Kafka's default.
+        partitioner: `(topic, key, value, number_of_partitions) -> partition`; None leaves it to Kafka's default, a collection
+            sends the record to each of its partitions, and an empty one to none.
         name: Name of the sink node.
     """
 
     key_serde: Serde[K] | None = None
     value_serde: Serde[V] | None = None
-    partitioner: Callable[[str, K, V, int], int | None] | None = None
+    partitioner: Callable[[str, K, V, int], Partitions] | None = None
     name: str | None = None
 
     def __post_init__(self) -> None:
@@ -228,14 +230,14 @@ class Repartitioned(Generic[K, V]):
         value_serde: Serde of the values; left out, the stream's own.
         name: With `-repartition`, name of the topic.
         number_of_partitions: Fixed number of partitions; left out, that of the topics upstream.
-        partitioner: `(topic, key, value, number_of_partitions) -> partition`; None leaves it to Kafka's default.
+        partitioner: `(topic, key, value, number_of_partitions) -> partition`, or several: see `Produced`.
     """
 
     key_serde: Serde[K] | None = None
     value_serde: Serde[V] | None = None
     name: str | None = None
     number_of_partitions: int | None = None
-    partitioner: Callable[[str, Any, Any, int], int | None] | None = None
+    partitioner: Callable[[str, K, V, int], Partitions] | None = None
 
     def __post_init__(self) -> None:
         """Check the name and the number of partitions."""

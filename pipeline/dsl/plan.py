@@ -14,6 +14,7 @@ from pipeline.dsl.optimization import merge_repartitions, rewrite_self_joins
 from pipeline.dsl.unnamed import Unnamed
 from pipeline.errors import TopologyError
 from pipeline.operators.stateless import Filter
+from pipeline.processor.suppliers import connected_stores
 from pipeline.topology.nodes import InternalTopic, ProcessorNode, SinkNode, SourceNode
 from pipeline.topology.topology import Topology
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from pipeline.dsl.options import Materialized
     from pipeline.operators.tables import ValueGetter
+    from pipeline.partitioning import StreamPartitioner
     from pipeline.processor.operator import Operator, OperatorContext
     from pipeline.serde.api import Serde
 
@@ -255,7 +257,7 @@ def repartition(
     serdes: tuple[Serde[Any], Serde[Any]],
     *,
     partitions: int | None = None,
-    partitioner: Callable[[str, Any, Any, int], int | None] | None = None,
+    partitioner: StreamPartitioner | None = None,
     is_optimizable: bool = True,
     is_named: bool,
 ) -> str:
@@ -330,6 +332,13 @@ def repartition_for_join(
     )
     plan.join_repartitions[parent] = source
     return source
+
+
+def connect_stores(topology: Topology, name: str, supplier: Callable[[], Any], given: tuple[str, ...]) -> None:
+    """Let a user's processor use the stores it was given by name, and those that its supplier brings."""
+    for store in connected_stores(supplier):
+        topology.add_state_store(store, name)
+    topology.connect_processor_and_state_stores(name, *given)
 
 
 def upstream_of(topology: Topology, nodes: Iterable[str]) -> frozenset[str]:

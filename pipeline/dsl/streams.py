@@ -27,7 +27,7 @@ from pipeline.dsl.options import (
     TableJoined,
     name_of,
 )
-from pipeline.dsl.plan import Plan, TableNode, repartition, repartition_for_join, serde_of
+from pipeline.dsl.plan import Plan, TableNode, connect_stores, repartition, repartition_for_join, serde_of
 from pipeline.dsl.stream_joins import JoinArguments, JoinInput, JoinKind, join_streams
 from pipeline.dsl.stream_to_table import read_as_table
 from pipeline.dsl.suppressed import suppressed_table
@@ -50,6 +50,7 @@ from pipeline.operators.process import UserFixedKeyProcessor
 from pipeline.operators.sessions import session_store_getter
 from pipeline.operators.stateless import Filter, FlatMap, FlatMapValues, Map, MapKey, MapValues, PassThrough, Peek
 from pipeline.operators.tables import ToStream, store_getter, window_store_getter
+from pipeline.processor.suppliers import check_supplier
 from pipeline.serde.primitives import LONG
 from pipeline.serde.windowed import session_windowed, windowed_of_size_ms
 from pipeline.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windowed
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 
     from pipeline.dsl.suppressed import Suppressed
     from pipeline.operators.tables import ValueGetter
+    from pipeline.partitioning import StreamPartitioner
     from pipeline.processor.api import Processor, ValueTransformerWithKey
     from pipeline.processor.fixed_key import FixedKeyProcessor
     from pipeline.processor.operator import Operator, OperatorContext
@@ -155,7 +157,8 @@ class KStream(Generic[K, V]):
         """Run a `Processor` on each record; it may use the named stores. May change the key; serdes are forgotten.
 
         Args:
-            supplier: Gives a new processor on each call; a class will do.
+            supplier: Gives a new processor on each call; a class will do. Stores that its `stores()` gives, if it has that
+                (of a class: a static method), need not be added or named.
             state_stores: Names of stores added by `StreamsBuilder.add_state_store`.
             named: Name of the node.
         """
@@ -177,13 +180,15 @@ class KStream(Generic[K, V]):
         """Run a `FixedKeyProcessor` on each record; it may use the named stores. Keys stay; the value serde is forgotten.
 
         Args:
-            supplier: Gives a new processor on each call; a class will do.
+            supplier: Gives a new processor on each call; a class will do. Stores that its `stores()` gives, if it has that
+                (of a class: a static method), need not be added or named.
             state_stores: Names of stores added by `StreamsBuilder.add_state_store`.
             named: Name of the node.
         """
         name = name_of(named) or self._plan.processor_name("KSTREAM-PROCESSVALUES-")  # a given name uses up no number
+        check_supplier(supplier)
         self._add(name, lambda: UserFixedKeyProcessor(supplier()), supplier)
-        self._plan.steps.append(lambda topology: topology.connect_processor_and_state_stores(name, *state_stores))
+        self._plan.steps.append(lambda topology: connect_stores(topology, name, supplier, state_stores))
         return self._with_values(name)
 
     def split(self, *, named: Named | None = None) -> BranchedKStream[K, V]:
@@ -401,7 +406,7 @@ class KStream(Generic[K, V]):
         value_serde: Serde[V] | None,
         *,
         partitions: int | None = None,
-        partitioner: Callable[[str, Any, Any, int], int | None] | None = None,
+        partitioner: StreamPartitioner | None = None,
         is_optimizable: bool = True,
         is_named: bool,
     ) -> KStream[K, V]:
@@ -892,8 +897,8 @@ class KTable(Generic[K, V]):
         """What a transformer, which may use stores, makes of each value; it is called for deletions as well, with None.
 
         Args:
-            supplier: Gives a new transformer on each call; a class will do. Lookups of a result without a store use a
-                transformer of their own.
+            supplier: Gives a new transformer on each call; a class will do. It may bring stores, as in
+                `KStream.process`. Lookups of a result without a store use a transformer of their own.
             state_stores: Names of stores added by `StreamsBuilder.add_state_store`.
             materialized: How the result is stored. Without a name it is not.
             named: Name of the node.

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.dsl.arity import with_key
 from pipeline.dsl.options import Materialized, name_of
-from pipeline.dsl.plan import Plan, TableNode, serde_of
+from pipeline.dsl.plan import Plan, TableNode, connect_stores, serde_of
 from pipeline.operators.table_aggregations import TableRepartitionMap
 from pipeline.operators.table_filters import TableFilter, TableMapValues, mapped_getter
 from pipeline.operators.table_joins import JoinSide, TableJoinMerge, TableTableJoin, joined_getter
 from pipeline.operators.table_transforms import TableTransformValues, transformed_getter
 from pipeline.operators.tables import store_getter
+from pipeline.processor.suppliers import check_supplier, connected_stores
 from pipeline.state.api import StoreBuilder, StoreKind
 from pipeline.windows import millis
 
@@ -131,12 +132,13 @@ def transformed(
     named: Named | None,
 ) -> Derived:
     """The rows with what a transformer makes of their values (`KTableImpl.doTransformValues`)."""
+    check_supplier(supplier)
     name = plan.processor_name("KTABLE-TRANSFORMVALUES-", name_of(named))
     given: Materialized[Any, Any] = options or Materialized()
     key_serde, value_serde = given.key_serde or parent.key_serde, given.value_serde
     store = None if given.name is None else table_store(plan, given.name, given, key_serde, value_serde)
     node = _node(name, store, transformed_getter(parent.node.open_getter, supplier), (parent.node,))
-    node.used_stores = state_stores
+    node.used_stores = (*state_stores, *(brought.name for brought in connected_stores(supplier)))
     if options is None:
         node.is_versioned = parent.node.is_versioned
 
@@ -147,7 +149,7 @@ def transformed(
         topology.add_processor(name, operator, parent.node.name, functions=("transform", supplier))
         if store is not None:
             topology.add_state_store(store, name)
-        topology.connect_processor_and_state_stores(name, *state_stores)
+        connect_stores(topology, name, supplier, state_stores)
 
     plan.steps.append(write)
     return Derived(node, key_serde, value_serde)

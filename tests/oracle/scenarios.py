@@ -162,6 +162,21 @@ TOPICS: dict[str, dict[str, tuple[str, ...]]] = {
         "foreign_key_join_named": ("in", "other"),
         "foreign_key_left_join_then_count": ("in", "other"),
     },
+    "sources": {
+        "versioned_table": ("in",),
+        "versioned_table_joins": ("in", "other", "table"),
+        "versioned_join_with_grace": ("in", "table"),
+        "versioned_left_join_with_grace": ("in", "table"),
+        "versioned_group_by_count": ("in",),
+        "versioned_tables_joined": ("in", "other"),
+        "transform_values": ("in",),
+        "transform_values_stored": ("in", "table"),
+        "pattern_source": ("in", "other"),
+        "global_store": ("in", "table"),
+        "read_only_store": ("in", "table"),
+        "punctuate_wall_clock": ("in", "~clock"),
+        "least_recently_used": ("in",),
+    },
     "optimized": {
         "optimized_aggregations": ("in",),
         "optimized_aggregations_named": ("in",),
@@ -189,6 +204,9 @@ NO_GIANT_STEPS = frozenset({"cogroup_windowed", *(name for name in TOPICS["windo
 
 NO_CACHE = frozenset({"session_count", "session_count_with_serdes", "session_reduce", "suppress_sessions"})
 """Topologies that are only run without caches: Kafka Streams' session cache still shows expired sessions."""
+
+CLOCK = "~clock"
+"""A record of this topic moves the wall clock, by its timestamp modulo 150 ms."""
 
 OPTIMIZED = frozenset(TOPICS["optimized"])
 """Topologies that are built with `topology.optimization=all`."""

@@ -8,6 +8,8 @@ import java.lang.reflect.Field;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
+import java.time.Instant;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashMap;
@@ -53,6 +55,8 @@ public final class Oracle {
     }
 
     private static final String APPLICATION = "oracle";
+    /** A record of this topic moves the wall clock. */
+    private static final String CLOCK = "~clock";
     private static final ObjectMapper JSON = new ObjectMapper();
 
     public static void main(String[] arguments) throws Exception {
@@ -62,6 +66,7 @@ public final class Oracle {
         twins.putAll(Joins.twins());
         twins.putAll(Tables.twins());
         twins.putAll(Optimized.twins());
+        twins.putAll(Sources.twins());
         Path state = Files.createTempDirectory("oracle");
         try (BufferedReader in = Files.newBufferedReader(Path.of(arguments[0]));
                 PrintWriter out = new PrintWriter(Files.newBufferedWriter(Path.of(arguments[1])))) {
@@ -85,16 +90,19 @@ public final class Oracle {
         StreamsBuilder builder = new StreamsBuilder();
         twin.build(builder, said);
         Topology topology = builder.build(config(scenario, state));
+        Sources.AFTERWARDS.getOrDefault(scenario.get("topology").asText(), unchanged -> { }).accept(topology);
         ObjectNode result = JSON.createObjectNode();
         result.put("describe", topology.describe().toString());
         ObjectNode topics = result.putObject("topics");
-        try (TopologyTestDriver driver = new TopologyTestDriver(topology, config(scenario, state))) {
+        try (TopologyTestDriver driver = new TopologyTestDriver(topology, config(scenario, state), Instant.EPOCH)) {
             Map<String, TestInputTopic<String, String>> inputs = new HashMap<>();
             Map<String, TestOutputTopic<byte[], byte[]>> outputs = new TreeMap<>();
             int index = 0;
             for (JsonNode record : scenario.get("records")) {
                 String topic = record.get(0).asText();
-                inputs.computeIfAbsent(topic, t -> driver.createInputTopic(t, new StringSerializer(), new StringSerializer()))
+                if (topic.equals(CLOCK)) {
+                    driver.advanceWallClockTime(Duration.ofMillis(record.get(3).asLong() % 150));
+                } else inputs.computeIfAbsent(topic, t -> driver.createInputTopic(t, new StringSerializer(), new StringSerializer()))
                         .pipeInput(record(record));
                 for (String written : new TreeSet<>(driver.producedTopicNames())) {
                     TestOutputTopic<byte[], byte[]> output = outputs.computeIfAbsent(written,

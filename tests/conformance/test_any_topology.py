@@ -50,6 +50,9 @@ STORED: Materialized[str, str] = Materialized(key_serde=STRING, value_serde=STRI
 TO_TEXTS: Produced[str, str] = Produced(STRING, STRING)
 
 
+VALUES = "w", "w1", "w2", "w3", "x1", "y1", "y2", "d1", "d2"
+
+
 def ms(count: int) -> timedelta:
     return timedelta(milliseconds=count)
 
@@ -225,11 +228,11 @@ def windowed_by(name: str) -> Callable[[KStream[str, str]], KStream[str, str]]:
 
 @st.composite
 def inputs(draw: st.DrawFn, topics: list[str], *, is_ordered: bool) -> tuple[Input, ...]:
-    """Records, no two of the same time."""
+    """Records, no two of the same time; their keys lie in both of two partitions."""
     records, now = [], 100
     for topic, key, value, step in draw(
         st.lists(
-            st.tuples(st.sampled_from(topics), st.sampled_from("abc"), st.sampled_from("wxyz"), st.integers(1, 30)),
+            st.tuples(st.sampled_from(topics), st.sampled_from("adg"), st.sampled_from(VALUES), st.integers(1, 30)),
             max_size=25,
         )
     ):

@@ -11,6 +11,7 @@ import importlib
 import re
 import tomllib
 from dataclasses import dataclass, field, fields
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,52 @@ _SECRET = re.compile(r"password|secret|token|jaas|private|\.pem", re.IGNORECASE)
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _PREFIXES = ("client.tag.", "consumer.", "producer.", "topic.")
 _EOS_COMMIT_INTERVAL_MS = 100
+
+
+class Optimization(Enum):
+    """A rule of `topology.optimization`."""
+
+    REUSE_KTABLE_SOURCE_TOPICS = "reuse.ktable.source.topics"
+    MERGE_REPARTITION_TOPICS = "merge.repartition.topics"
+    SINGLE_STORE_SELF_JOIN = "single.store.self.join"
+
+
+def parse_optimization(text: str) -> frozenset[Optimization]:
+    """The rules that a value of `topology.optimization` names (`StreamsConfig.verifyTopologyOptimizationConfigs`).
+
+    Raises:
+        ConfigError: If there is no such rule, or `none` or `all` stands among others.
+
+    >>> sorted(rule.value for rule in parse_optimization("merge.repartition.topics, single.store.self.join"))
+    ['merge.repartition.topics', 'single.store.self.join']
+    """
+    names = [name.strip() for name in text.split(",")]
+    rules = {rule.value: rule for rule in Optimization}
+    if names == ["all"]:
+        return frozenset(Optimization)
+    if names == ["none"]:
+        return frozenset()
+    for name in names:
+        if name not in rules:
+            message = f"{text!r} is no topology.optimization"
+            raise ConfigError(message, hint=f"Allowed: none, all, or a list of {', '.join(rules)}")
+    return frozenset(rules[name] for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyConfig:
+    """The settings that decide what is built from the same calls (`org.apache.kafka.streams.TopologyConfig`).
+
+    Args:
+        optimization: The rules to apply.
+        ensure_explicit_internal_resource_naming: Whether stores, changelogs and repartition topics that the user has not named
+            are refused.
+        is_persistent: Whether the DSL keeps stores in RocksDB unless their options say otherwise (`default.dsl.store`).
+    """
+
+    optimization: frozenset[Optimization] = frozenset()
+    ensure_explicit_internal_resource_naming: bool = False
+    is_persistent: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +122,10 @@ class StreamsConfig:
             `group.instance.id` are those of the membership.
         producer: Client properties of producers (`producer.` prefix).
         topic: Settings of internal topics (`topic.` prefix).
+        default_dsl_store: Where the DSL keeps stores unless their options say otherwise: `rocksDB` or `in_memory`.
+        ensure_explicit_internal_resource_naming: Refuse topologies whose stores or internal topics are not all named: see
+            `StreamsBuilder.build`.
+        topology_optimization: `none`, `all`, or rules separated by commas: see `StreamsBuilder.build`.
     """
 
     commit_interval_ms: int = 30_000
@@ -108,6 +159,22 @@ class StreamsConfig:
     consumer: Mapping[str, str] = field(default_factory=dict)
     producer: Mapping[str, str] = field(default_factory=dict)
     topic: Mapping[str, str] = field(default_factory=dict)
+    default_dsl_store: str = "rocksDB"
+    ensure_explicit_internal_resource_naming: bool = False
+    topology_optimization: str = "none"
+
+    @property
+    def topology_config(self) -> TopologyConfig:
+        """What decides how the topology is built.
+
+        Raises:
+            ConfigError: If a value is impossible.
+        """
+        return TopologyConfig(
+            parse_optimization(self.topology_optimization),
+            self.ensure_explicit_internal_resource_naming,
+            is_persistent=self.default_dsl_store == "rocksDB",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,21 +403,27 @@ _LOWEST = {
 }
 
 
-_UNCAUGHT = {name: name for name in ("shutdown_client", "replace_thread", "shutdown_application")}
+def _names(*names: str) -> dict[str, str]:
+    return {name: name for name in names}
 
 
 _CHOICES: Mapping[str, Mapping[str, str]] = {
-    "default.timestamp.extractor": {name: name for name in _TIMESTAMP_EXTRACTORS},
+    "bounded.wall.clock.punctuation": _names(*BOUNDED_WALL_CLOCK),
+    "default.dsl.store": _names("rocksDB", "in_memory"),
+    "default.timestamp.extractor": _names(*_TIMESTAMP_EXTRACTORS),
     "deserialization.exception.handler": _HANDLERS,
     "processing.exception.handler": _HANDLERS,
     "production.exception.handler": _HANDLERS,
-    "uncaught.exception.handler": _UNCAUGHT,
+    "uncaught.exception.handler": _names("shutdown_client", "replace_thread", "shutdown_application"),
 }
+_TAKES_CODE = frozenset(key for key, allowed in _CHOICES.items() if allowed is _HANDLERS) | {
+    "default.timestamp.extractor"
+}
+_TEXTS = frozenset({"state.dir", "errors.dead.letter.queue.topic.name", "server.token"})
 
 
 def _chosen(path: Path | str, where: str, key: str, value: Any) -> str:
-    allowed = _CHOICES[key]
-    takes_code = key != "uncaught.exception.handler"
+    allowed, takes_code = _CHOICES[key], key in _TAKES_CODE
     if takes_code and isinstance(value, str) and _ATTRIBUTE.fullmatch(value):
         return value
     if value not in allowed:
@@ -363,28 +436,38 @@ def _chosen(path: Path | str, where: str, key: str, value: Any) -> str:
 def _checked(path: Path | str, where: str, key: str, value: Any) -> Any:
     if key in _CHOICES:
         return _chosen(path, where, key, value)
-    if key in {"state.dir", "errors.dead.letter.queue.topic.name", "server.token"}:
-        _check_type(path, where, value, str)
-        return value
-    if key == "snapshot.url":
-        _check_type(path, where, value, str)
-        return _absolute(path, value)
-    if key == "bounded.wall.clock.punctuation":
-        if value not in BOUNDED_WALL_CLOCK:
-            message = f"{path}: {where} is {value!r}"
-            raise ConfigError(message, hint=f"Allowed: {', '.join(BOUNDED_WALL_CLOCK)}")
-        return value
-    if key == "application.server":
-        return _server(path, where, value)
-    if key == "rack.aware.assignment.tags":
-        _check_type(path, where, value, list)
-        return tuple(map(str, value))
+    if key in _TEXTS:
+        return _text(path, where, value)
+    match key:
+        case "application.server":
+            return _server(path, where, value)
+        case "ensure.explicit.internal.resource.naming":
+            _check_type(path, where, value, bool)
+            return value
+        case "rack.aware.assignment.tags":
+            _check_type(path, where, value, list)
+            return tuple(map(str, value))
+        case "snapshot.url":
+            return _absolute(path, _text(path, where, value))
+        case "topology.optimization":
+            parse_optimization(_text(path, where, value))
+            return value
+        case _:
+            return _number(path, where, key, value)
+
+
+def _text(path: Path | str, where: str, value: Any) -> str:
+    _check_type(path, where, value, str)
+    return str(value)
+
+
+def _number(path: Path | str, where: str, key: str, value: Any) -> int:
     _check_type(path, where, value, int)
     lowest = _LOWEST.get(key, 1)
     if isinstance(value, bool) or value < lowest:
         message = f"{path}: {where} is {value!r}, and must be at least {lowest}"
         raise ConfigError(message)
-    return value
+    return int(value)
 
 
 def _server(path: Path | str, where: str, value: Any) -> str:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from functools import lru_cache
+from typing import Any, TypeAlias
+
+Partitions: TypeAlias = int | Collection[int] | None
+"""Where a record goes: to a partition, to several, to none at all, or (None) where Kafka's default says."""
+
+StreamPartitioner: TypeAlias = Callable[[str, Any, Any, int], Partitions]
+"""`(topic, key, value, number_of_partitions)` to the partitions (`StreamPartitioner.partitions`)."""
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pipeline.config import Optimization, TopologyConfig, parse_optimization
 from pipeline.dsl.options import Materialized
 from pipeline.dsl.plan import Plan, TableNode
 from pipeline.dsl.sources import StreamSources
@@ -40,9 +41,14 @@ class StreamsBuilder:
     ('words',)
     """
 
-    def __init__(self) -> None:
-        """An empty builder."""
-        self._plan = Plan()
+    def __init__(self, topology_config: TopologyConfig | None = None) -> None:
+        """An empty builder.
+
+        Args:
+            topology_config: What the application's settings say about its topology; hosts pass it.
+        """
+        self._config = topology_config or TopologyConfig()
+        self._plan = Plan(is_persistent=self._config.is_persistent)
         self._sources = StreamSources()
 
     def stream(self, topics: str | Iterable[str] | re.Pattern[str], consumed: Consumed[K, V]) -> KStream[K, V]:
@@ -79,12 +85,13 @@ class StreamsBuilder:
         Raises:
             TopologyError: At `build()`, if the topic has another source.
         """
+        plan = self._plan
         options: Materialized[K, V] = materialized or Materialized()
-        store_name = options.name or self._plan.store_name(f"{topic}-")
-        source_name = self._plan.processor_name("KSTREAM-SOURCE-", consumed.name and f"{consumed.name}-source")
-        name = self._plan.processor_name("KTABLE-SOURCE-", consumed.name)
+        store_name = plan.table_name(options, f"{topic}-")
+        source_name = plan.processor_name("KSTREAM-SOURCE-", consumed.name and f"{consumed.name}-source")
+        name = plan.processor_name("KTABLE-SOURCE-", consumed.name)
         source = _source(source_name, (topic,), consumed)
-        store = table_store(store_name, options, consumed.key_serde, consumed.value_serde)
+        store = table_store(plan, store_name, options, consumed.key_serde, consumed.value_serde)
         node = TableNode(
             name,
             store_name,
@@ -101,10 +108,10 @@ class StreamsBuilder:
             _add_source(topology, source)
             topology.add_processor(name, operator, source_name, functions=())
             if node.is_materialized:
-                topology.add_state_store(store, name)
+                topology.add_state_store(_restored_from(topic, store, plan), name)
 
-        self._plan.steps.append(write)
-        return KTable(self._plan, node, frozenset({source_name}), consumed.key_serde, consumed.value_serde)
+        plan.steps.append(write)
+        return KTable(plan, node, frozenset({source_name}), consumed.key_serde, consumed.value_serde)
 
     def global_table(
         self, topic: str, consumed: Consumed[K, V], materialized: Materialized[K, V] | None = None
@@ -121,17 +128,16 @@ class StreamsBuilder:
         Raises:
             TopologyError: If it is to be versioned; at `build()`, if the topic has another source.
         """
-        options: Materialized[K, V] = materialized or Materialized()
+        given: Materialized[K, V] = materialized or Materialized()
+        options = replace(given, caching=False, logging=False)
         if options.is_versioned:
             message = "GlobalKTables cannot be versioned."
             raise TopologyError(message)
-        store_name = options.name or self._plan.store_name(f"{topic}-")
+        store_name = self._plan.table_name(options, f"{topic}-")
         source_name = self._plan.processor_name("KSTREAM-SOURCE-", consumed.name and f"{consumed.name}-source")
         name = self._plan.processor_name("KTABLE-SOURCE-", consumed.name)
         source = _source(source_name, (topic,), consumed)
-        store = table_store(
-            store_name, Materialized(caching=False, logging=False), consumed.key_serde, consumed.value_serde
-        )
+        store = table_store(self._plan, store_name, options, consumed.key_serde, consumed.value_serde)
         processor = ProcessorNode(name, (source_name,), lambda: GlobalTableSource(store_name))
         self._plan.steps.append(lambda topology: topology.add_global_store(GlobalStore(source, processor, store)))
         return GlobalKTable(store_name, lambda c: store_getter(c, store_name))
@@ -173,17 +179,36 @@ class StreamsBuilder:
         self._plan.steps.append(lambda topology: topology.add_global_store(GlobalStore(source, processor, unlogged)))
         return self
 
-    def build(self) -> Topology:
+    def build(self, *, optimization: str | None = None) -> Topology:
         """The topology.
 
+        Args:
+            optimization: `none`, `all`, or some of `reuse.ktable.source.topics`, `merge.repartition.topics` and
+                `single.store.self.join`, separated by commas (`topology.optimization`); left out, as the application is
+                configured, which is `none` unless set. It changes topics and stores, not results; an application that has run
+                without an optimisation has to start anew to get it.
+
         Raises:
-            TopologyError: If nothing was built, names collide, or a topic is read by two different sources.
+            ConfigError: If there is no such optimisation.
+            TopologyError: If nothing was built, names collide, or a topic is read by two different sources; if stores or topics
+                of the application's own have generated names, and that is forbidden
+                (`ensure.explicit.internal.resource.naming`).
         """
         if not self._plan.steps:
             message = "Topology is empty: it reads no topic"
             raise TopologyError(message)
         self._sources.check()
-        return self._plan.build()
+        if self._config.ensure_explicit_internal_resource_naming:
+            self._plan.unnamed.check()
+        rules = self._config.optimization if optimization is None else parse_optimization(optimization)
+        return self._plan.build(rules)
+
+
+def _restored_from(topic: str, store: StoreBuilder, plan: Plan) -> StoreBuilder:
+    """The store of a table, restored from its topic if that is what the optimisation says (`TableSourceNode`)."""
+    if Optimization.REUSE_KTABLE_SOURCE_TOPICS not in plan.optimization:
+        return store
+    return replace(store, logging=False, source_topic=topic)
 
 
 def _add_stream_source(

@@ -88,8 +88,8 @@ class CogroupedKStream(Generic[K, VO]):
         Records with a null key or a null value are not aggregated.
         """
         options: Materialized[K, VO] = materialized or Materialized()
-        store_name = options.name or self._plan.store_name(_PREFIX)
-        store = table_store(store_name, options, self._members[0][0]._key_serde, None)  # noqa: SLF001 - same family
+        store_name = self._plan.table_name(options, _PREFIX)
+        store = table_store(self._plan, store_name, options, self._members[0][0]._key_serde, None)  # noqa: SLF001 - same family
 
         def operator(aggregator: Aggregator, node: TableNode) -> Operator:
             return StreamAggregate(store_name, aggregator, send_old_values=node.sends_old_values)
@@ -106,8 +106,8 @@ class CogroupedKStream(Generic[K, VO]):
 
     def _windowed_store(self, materialized: Materialized[K, VO] | None, windows: Windows) -> StoreBuilder:
         options: Materialized[K, VO] = materialized or Materialized()
-        store_name = options.name or self._plan.store_name(_PREFIX)
-        return windowed_store(store_name, options, self._members[0][0]._key_serde, windows)  # noqa: SLF001 - same family
+        store_name = self._plan.table_name(options, _PREFIX)
+        return windowed_store(self._plan, store_name, options, self._members[0][0]._key_serde, windows)  # noqa: SLF001 - same family
 
     def _write(
         self,
@@ -144,15 +144,15 @@ class CogroupedKStream(Generic[K, VO]):
         """The node to aggregate, behind a repartition where keys may have changed, and the sources above it."""
         if not grouped._repartition_required:  # noqa: SLF001 - same family
             return grouped._node, grouped._sources  # noqa: SLF001 - same family
+        prefix = grouped._name or store_name  # noqa: SLF001 - same family
+        is_named = store_name not in self._plan.unnamed.stores or grouped._name is not None  # noqa: SLF001
         if id(grouped) in self._sources:
             source = self._sources[id(grouped)]
-            for prefix in ("KSTREAM-SINK-", "KSTREAM-FILTER-", "KSTREAM-SOURCE-"):
-                self._plan.processor_name(prefix)  # Kafka Streams counts nodes that it does not make again
+            self._plan.repartition_again(prefix, is_named=is_named)
             return source, frozenset({source})
-        prefix = grouped._name or store_name  # noqa: SLF001 - same family
         keys = serde_of(grouped._key_serde, "keys", f"repartition topic {prefix}")  # noqa: SLF001 - same family
         values = serde_of(grouped._value_serde, "values", f"repartition topic {prefix}")  # noqa: SLF001 - same family
-        source = repartition(self._plan, grouped._node, prefix, (keys, values))  # noqa: SLF001 - same family
+        source = repartition(self._plan, grouped._node, prefix, (keys, values), is_named=is_named)  # noqa: SLF001
         self._sources[id(grouped)] = source
         return source, frozenset({source})
 

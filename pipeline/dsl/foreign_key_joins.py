@@ -127,7 +127,7 @@ def joined_by_foreign_key(
     names, serdes = _Names.of(plan, join.joined.name), _Serdes.of(join)
     sources = primary_sources | {names.response_source}
     materialized: Materialized[Any, Any] = options or Materialized()
-    store_name = materialized.name or plan.store_name(f"{_FK}OUTPUT-")
+    store_name = plan.table_name(materialized, f"{_FK}OUTPUT-")
     result = TableNode(
         names.result,
         store_name,
@@ -150,7 +150,7 @@ def joined_by_foreign_key(
             functions=(),
         )
         if result.is_materialized:
-            topology.add_state_store(table_store(store_name, materialized, key_serde, value_serde), names.result)
+            topology.add_state_store(table_store(plan, store_name, materialized, key_serde, value_serde), names.result)
 
     plan.steps.append(write)
     return Derived(result, key_serde, value_serde), sources

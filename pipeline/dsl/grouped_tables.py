@@ -109,11 +109,11 @@ class KGroupedTable(Generic[K, V]):
     ) -> KTable[K, Any]:
         """`KGroupedTableImpl.doAggregate`."""
         plan, given = self._plan, name_of(named)
-        store_name = options.name or plan.store_name("KTABLE-AGGREGATE-")
+        store_name = plan.table_name(options, "KTABLE-AGGREGATE-")
         sink = plan.processor_name("KSTREAM-SINK-", given and f"{given}-sink")
         source = plan.processor_name("KSTREAM-SOURCE-", given and f"{given}-source")
         name = plan.processor_name(prefix, given)
-        store = table_store(store_name, options, self._options.key_serde, None)
+        store = table_store(plan, store_name, options, self._options.key_serde, None)
         source = self._repartitioned(store_name, sink, source)
         node = TableNode(
             name,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline.dsl.streams import KStream
+    from pipeline.partitioning import Partitions
     from pipeline.records import ConsumerRecord
     from pipeline.serde.api import Serde
 
@@ -77,7 +78,8 @@ class Produced(Generic[K, V]):
     Args:
         key_serde: How keys are written; left out, the stream's own.
         value_serde: How values are written; left out, the stream's own.
-        partitioner: `(topic, key, value, number_of_partitions) -> partition`; None leaves it to Kafka's default.
+        partitioner: `(topic, key, value, number_of_partitions) -> partition`; None leaves it to Kafka's default, a collection
+            sends the record to each of its partitions, and an empty one to none.
         name: Name of the sink node.
 
     Raises:
@@ -86,7 +88,7 @@ class Produced(Generic[K, V]):
 
     key_serde: Serde[K] | None = None
     value_serde: Serde[V] | None = None
-    partitioner: Callable[[str, K, V, int], int | None] | None = None
+    partitioner: Callable[[str, K, V, int], Partitions] | None = None
     name: str | None = None
 
     def __post_init__(self) -> None:
@@ -132,7 +134,9 @@ class Materialized(Generic[K, V]):
         logging: Whether changes go to a changelog topic; without one the state cannot be restored.
         log_config: Topic settings of the changelog.
         retention: Windowed tables: how long windows are kept; at least size and grace, which is the default.
-        persistent: RocksDB if true, else memory.
+        persistent: RocksDB if true, memory if false; left out, as the application is configured (`default.dsl.store`).
+        max_entries: Tables without windows: keep no more than so many keys, those used last (`Stores.lruMap`). What goes is
+            forgotten, not deleted: nothing downstream is told.
         history_retention: Makes the store versioned: how far back the values of a key can be looked up, and how late an update
             may come. Versioned stores are not cached, and need a name.
 
@@ -147,15 +151,19 @@ class Materialized(Generic[K, V]):
     logging: bool = True
     log_config: Mapping[str, str] = field(default_factory=dict)
     retention: timedelta | None = None
-    persistent: bool = True
+    persistent: bool | None = None
     history_retention: timedelta | None = None
+    max_entries: int | None = None
 
     def __post_init__(self) -> None:
-        """Check the name."""
+        """Check the name, and what cannot be had together."""
         validate_name(self.name)
         if self.history_retention is not None and self.name is None:
             message = "A versioned store needs a name"
             raise TopologyError(message, hint="Materialized(name, history_retention=...)")
+        if self.max_entries is not None and (self.max_entries < 0 or self.history_retention is not None):
+            message = "max_entries cannot be negative, nor set for a versioned store"
+            raise TopologyError(message)
 
     @property
     def is_versioned(self) -> bool:
@@ -223,7 +231,7 @@ class StreamJoined(Generic[K, V, VO]):
         store_name: Names the join's stores, and with them their changelogs.
         logging: Whether changes of the stores go to changelog topics; without them the state cannot be restored.
         log_config: Topic settings of the changelogs.
-        persistent: RocksDB if true, else memory.
+        persistent: RocksDB if true, memory if false; left out, as the application is configured (`default.dsl.store`).
 
     Raises:
         TopologyError: If a name is illegal.
@@ -236,7 +244,7 @@ class StreamJoined(Generic[K, V, VO]):
     store_name: str | None = None
     logging: bool = True
     log_config: Mapping[str, str] = field(default_factory=dict)
-    persistent: bool = True
+    persistent: bool | None = None
 
     def __post_init__(self) -> None:
         """Check the names."""
@@ -253,7 +261,7 @@ class Repartitioned(Generic[K, V]):
         value_serde: Serde of the values; left out, the stream's own.
         name: With `-repartition`, name of the topic.
         number_of_partitions: Fixed number of partitions; left out, that of the topics upstream.
-        partitioner: `(topic, key, value, number_of_partitions) -> partition`; None leaves it to Kafka's default.
+        partitioner: `(topic, key, value, number_of_partitions) -> partition`, or several: see `Produced`.
 
     Raises:
         TopologyError: If the name is illegal, or the number of partitions is less than 1.
@@ -263,7 +271,7 @@ class Repartitioned(Generic[K, V]):
     value_serde: Serde[V] | None = None
     name: str | None = None
     number_of_partitions: int | None = None
-    partitioner: Callable[[str, Any, Any, int], int | None] | None = None
+    partitioner: Callable[[str, K, V, int], Partitions] | None = None
 
     def __post_init__(self) -> None:
         """Check the name and the number of partitions."""

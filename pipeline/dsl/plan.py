@@ -6,20 +6,93 @@ then is it known whether a table has to be materialised or has to tell what an u
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from pipeline.config import Optimization
+from pipeline.dsl.optimization import merge_repartitions, rewrite_self_joins
+from pipeline.dsl.unnamed import Unnamed
 from pipeline.errors import TopologyError
 from pipeline.operators.stateless import Filter
-from pipeline.topology.nodes import InternalTopic, SinkNode, SourceNode
+from pipeline.processor.suppliers import connected_stores
+from pipeline.topology.nodes import InternalTopic, ProcessorNode, SinkNode, SourceNode
 from pipeline.topology.topology import Topology
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from pipeline.dsl.options import Materialized
     from pipeline.operators.tables import ValueGetter
-    from pipeline.processor.operator import OperatorContext
+    from pipeline.partitioning import StreamPartitioner
+    from pipeline.processor.operator import Operator, OperatorContext
     from pipeline.serde.api import Serde
+
+
+@dataclass(frozen=True, slots=True)
+class Repartition:
+    """A topic of the application's own between two parts of the topology, and the nodes around it.
+
+    Args:
+        topic: Its name, without the application's prefix.
+        filter: Name of the node that drops records without a key, where nobody has a use for them.
+        sink: Name of the node that writes it.
+        source: Name of the node that reads it.
+        key_serde: Of its keys.
+        value_serde: Of its values.
+        is_optimizable: Whether it may be merged with others; those that users asked for are not (`OptimizableRepartitionNode`).
+    """
+
+    topic: str
+    filter: str
+    sink: str
+    source: str
+    key_serde: Serde[Any]
+    value_serde: Serde[Any]
+    is_optimizable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SelfJoin:
+    """What becomes of a join of two streams if both are the same.
+
+    Args:
+        this_windowed: Node that keeps the left stream.
+        other_windowed: Node that keeps the right stream.
+        this_join: Node that joins the left one's records.
+        other_join: Node that joins the right one's records.
+        merge: Node that forwards the results.
+        this_store: Store of the left stream.
+        other_stores: All other stores of the join.
+        supplier: Gives the operator that does it all.
+        functions: The user's functions within it.
+    """
+
+    this_windowed: str
+    other_windowed: str
+    this_join: str
+    other_join: str
+    merge: str
+    this_store: str
+    other_stores: tuple[str, ...]
+    supplier: Callable[[], Operator]
+    functions: tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class Changes:
+    """What optimisations have to know of the nodes (the flags of `GraphNode`).
+
+    Args:
+        of_keys: Nodes that may change keys, in order.
+        of_values: Nodes that change values: a repartition may not be moved above them.
+        merges: Nodes that merge streams, in order.
+        repartitions: Repartitions by the name of their source, in order.
+    """
+
+    of_keys: dict[str, None] = field(default_factory=dict)
+    of_values: set[str] = field(default_factory=set)
+    merges: list[str] = field(default_factory=list)
+    repartitions: dict[str, Repartition] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -35,12 +108,22 @@ class Plan:
     steps: list[Callable[[Topology], object]] = field(default_factory=list)
     counter: int = 0
     graces_ms: dict[str, int] = field(default_factory=dict)
+    is_persistent: bool = True
+    """Whether stores are kept in RocksDB unless their options say otherwise (`default.dsl.store`)."""
     null_key_joins: set[str] = field(default_factory=set)
     """Nodes of left and outer joins: they have a use for records without a key."""
     join_repartitions: dict[str, str] = field(default_factory=dict)
     """Stream node to the source that reads it back for joins; the last one, if there are several."""
     keeps_null_keys: frozenset[str] = frozenset()
     """Nodes upstream of those joins, once a build has found them."""
+    optimization: frozenset[Optimization] = frozenset()
+    """The rules that are in force, once a build has begun."""
+    changes: Changes = field(default_factory=Changes)
+    """What the nodes do to records, for the optimisations."""
+    unnamed: Unnamed = field(default_factory=Unnamed)
+    """The stores and topics that have generated names."""
+    self_joins: list[SelfJoin] = field(default_factory=list)
+    """The joins of two streams, which may turn out to be the same one."""
 
     def processor_name(self, prefix: str, given: str | None = None) -> str:
         """The given name, or a generated one. The counter moves either way (`NamedInternal`)."""
@@ -52,12 +135,34 @@ class Plan:
         """A generated store name."""
         return self.processor_name(f"{prefix}STATE-STORE-")
 
-    def build(self) -> Topology:
-        """Write all steps, in order, into a new topology.
+    def persists(self, given: bool | None) -> bool:  # noqa: FBT001 - the value of an option
+        """Whether a store is kept in RocksDB, with what its options say."""
+        return self.is_persistent if given is None else given
+
+    def table_name(self, options: Materialized[Any, Any], prefix: str) -> str:
+        """Name of a table's store: the one that its options give, or a generated one (`MaterializedInternal`)."""
+        if options.name is not None:
+            return options.name
+        name = self.store_name(prefix)
+        self.unnamed.add_store(name, logging=options.logging)
+        return name
+
+    def repartition_again(self, prefix: str, *, is_named: bool) -> None:
+        """A repartition topic that exists is used once more: Kafka Streams counts, and notes, one that it does not make."""
+        self.counter += 3
+        if not is_named:
+            self.unnamed.repartitions.append(f"{prefix}-repartition")
+
+    def build(self, optimization: frozenset[Optimization]) -> Topology:
+        """Write all steps, in order, into a new topology, and optimise it.
 
         Repartition topics keep records without a key only if a left or outer join is somewhere downstream (KIP-962,
         `NodesWithRelaxedNullKeyJoinDownstream`). That is seen when all is written; then it is written once more.
+
+        Args:
+            optimization: The rules to apply.
         """
+        self.optimization, self.keeps_null_keys = optimization, frozenset()
         topology = self._written()
         if self.null_key_joins:
             self.keeps_null_keys = upstream_of(topology, self.null_key_joins)
@@ -68,7 +173,22 @@ class Plan:
         topology = Topology()
         for step in self.steps:
             step(topology)
+        if Optimization.MERGE_REPARTITION_TOPICS in self.optimization:
+            topology = merge_repartitions(topology, self.changes, self._merged)
+        if Optimization.SINGLE_STORE_SELF_JOIN in self.optimization:
+            topology = rewrite_self_joins(topology, tuple(self.self_joins))
         return topology
+
+    def _merged(self, parent: str, first: Repartition) -> tuple[Repartition, ProcessorNode]:
+        """The repartition that takes the place of several, and its filter."""
+        topic = first.topic
+        merged = replace(first, filter=f"{topic}-filter", sink=f"{topic}-sink", source=f"{topic}-source")
+        accept = self.accepted_keys(merged.filter)
+        return merged, ProcessorNode(merged.filter, (parent,), lambda: Filter(accept), (accept,))
+
+    def accepted_keys(self, null_key_filter: str) -> Callable[[object, object], bool]:
+        """What the filter of a repartition lets through."""
+        return _any_key if null_key_filter in self.keeps_null_keys else _has_key
 
 
 @dataclass(slots=True)
@@ -137,7 +257,9 @@ def repartition(
     serdes: tuple[Serde[Any], Serde[Any]],
     *,
     partitions: int | None = None,
-    partitioner: Callable[[str, Any, Any, int], int | None] | None = None,
+    partitioner: StreamPartitioner | None = None,
+    is_optimizable: bool = True,
+    is_named: bool,
 ) -> str:
     """Write `parent` to a topic of the application's own and read it back (`KStreamImpl.createRepartitionedSource`).
 
@@ -148,19 +270,26 @@ def repartition(
         serdes: Of keys and values.
         partitions: Fixed number of partitions.
         partitioner: Chooses partitions instead of Kafka's default.
+        is_optimizable: Whether it may be merged with others.
+        is_named: Whether the user gave the prefix, or what it is made of.
 
     Returns:
         Name of the source that reads the records back.
     """
     topic = prefix if prefix.endswith("-repartition") else f"{prefix}-repartition"
+    if not is_named:
+        plan.unnamed.repartitions.append(topic)
     generated = [plan.processor_name(kind) for kind in ("KSTREAM-SINK-", "KSTREAM-FILTER-", "KSTREAM-SOURCE-")]
     if not _is_generated(prefix):
         generated = [f"{topic}-sink", f"{topic}-filter", f"{topic}-source"]
     sink, null_key_filter, source = generated
     key_serde, value_serde = serdes
+    plan.changes.repartitions[source] = Repartition(
+        topic, null_key_filter, sink, source, key_serde, value_serde, is_optimizable
+    )
 
     def write(topology: Topology) -> None:
-        accept = _any_key if null_key_filter in plan.keeps_null_keys else _has_key
+        accept = plan.accepted_keys(null_key_filter)
         topology.add_internal_topic(InternalTopic(topic, partitions))
         topology.add_processor(null_key_filter, lambda: Filter(accept), parent, functions=(accept,))
         topology.add_sink(
@@ -173,7 +302,7 @@ def repartition(
 
 
 def repartition_for_join(
-    plan: Plan, parent: str, prefix: str, serdes: tuple[Serde[Any] | None, Serde[Any] | None]
+    plan: Plan, parent: str, prefix: str, serdes: tuple[Serde[Any] | None, Serde[Any] | None], *, is_named: bool
 ) -> str:
     """Repartition a stream for a join (`KStreamImpl.repartitionForJoin`).
 
@@ -184,20 +313,32 @@ def repartition_for_join(
         parent: The stream's node.
         prefix: Names the topic, with `-repartition`: the stream's node, or what the join is named.
         serdes: Of keys and values.
+        is_named: Whether the join is named.
 
     Returns:
         Name of the source that reads the records back.
     """
     known = plan.join_repartitions.get(parent)
     if known is not None and prefix == parent:
-        plan.counter += 3
+        plan.repartition_again(prefix, is_named=is_named)
         return known
     where = f"repartition topic {prefix}"
     source = repartition(
-        plan, parent, prefix, (serde_of(serdes[0], "keys", where), serde_of(serdes[1], "values", where))
+        plan,
+        parent,
+        prefix,
+        (serde_of(serdes[0], "keys", where), serde_of(serdes[1], "values", where)),
+        is_named=is_named,
     )
     plan.join_repartitions[parent] = source
     return source
+
+
+def connect_stores(topology: Topology, name: str, supplier: Callable[[], Any], given: tuple[str, ...]) -> None:
+    """Let a user's processor use the stores it was given by name, and those that its supplier brings."""
+    for store in connected_stores(supplier):
+        topology.add_state_store(store, name)
+    topology.connect_processor_and_state_stores(name, *given)
 
 
 def upstream_of(topology: Topology, nodes: Iterable[str]) -> frozenset[str]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from pipeline.dsl.arity import joiner_with_key
 from pipeline.dsl.options import Joined, StreamJoined, validate_name
-from pipeline.dsl.plan import serde_of
+from pipeline.dsl.plan import SelfJoin, serde_of
 from pipeline.errors import TopologyError
 from pipeline.operators.stateless import PassThrough
-from pipeline.operators.stream_joins import JoinSide, JoinWindow, StreamStreamJoin
+from pipeline.operators.stream_joins import JoinSide, JoinWindow, StreamSelfJoin, StreamStreamJoin
 from pipeline.serde.join_sides import join_side_key, join_side_value
 from pipeline.state.api import StoreBuilder, StoreKind
 
@@ -136,7 +136,7 @@ def join_streams(
     Returns:
         Name of the node that forwards the results.
     """
-    names = _names(plan, kind, joined)
+    names, joined = _names(plan, kind, joined), replace(joined, persistent=plan.persists(joined.persistent))
     keys = serde_of(left.key_serde or right.key_serde, "keys", f"store {names.this_store}")
     values = serde_of(left.value_serde, "values", f"store {names.this_store}")
     other_values = serde_of(right.value_serde, "values", f"store {names.other_store}")
@@ -166,6 +166,25 @@ def join_streams(
         topology.copartition(left.sources | right.sources)
 
     plan.steps.append(write)
+    if joined.store_name is None:
+        for store in (names.this_store, names.other_store, names.shared):
+            if store is not None:
+                plan.unnamed.add_store(store, logging=joined.logging)
+    alone = JoinSide(True, False, names.this_store, None, windows, function)  # noqa: FBT003
+    others = (names.other_store,) if names.shared is None else (names.other_store, names.shared)
+    plan.self_joins.append(
+        SelfJoin(
+            names.this_windowed,
+            names.other_windowed,
+            names.this_join,
+            names.other_join,
+            names.merge,
+            names.this_store,
+            others,
+            lambda: StreamSelfJoin(alone),
+            covered,
+        )
+    )
     if left_outer:
         plan.null_key_joins.add(names.merge)
     return names.merge
@@ -210,7 +229,7 @@ def _window_store(
         StoreKind.JOIN_WINDOW,
         keys,
         values,
-        persistent=joined.persistent,
+        persistent=bool(joined.persistent),
         logging=joined.logging,
         log_config=joined.log_config,
         retention_ms=windows.retention_ms,
@@ -224,7 +243,7 @@ def _shared_store(name: str, keys: Serde[Any], values: Serde[Any], joined: Strea
         StoreKind.LIST_VALUE,
         join_side_key(keys),
         values,
-        persistent=joined.persistent,
+        persistent=bool(joined.persistent),
         logging=joined.logging,
         log_config=joined.log_config,
     )

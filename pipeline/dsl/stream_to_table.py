@@ -47,7 +47,7 @@ def read_as_table(
     def write(topology: Topology) -> None:
         topology.add_processor(name, operator, parent, functions=())
         if node.is_materialized:
-            topology.add_state_store(table_store(store_name, options, *serdes), name)
+            topology.add_state_store(table_store(plan, store_name, options, *serdes), name)
 
     plan.steps.append(write)
     return node

@@ -27,7 +27,7 @@ from pipeline.dsl.options import (
     TableJoined,
     name_of,
 )
-from pipeline.dsl.plan import Plan, TableNode, repartition, repartition_for_join, serde_of
+from pipeline.dsl.plan import Plan, TableNode, connect_stores, repartition, repartition_for_join, serde_of
 from pipeline.dsl.stream_joins import JoinArguments, JoinInput, JoinKind, join_streams
 from pipeline.dsl.stream_to_table import read_as_table
 from pipeline.dsl.suppressed import suppressed_table
@@ -50,6 +50,7 @@ from pipeline.operators.process import UserFixedKeyProcessor
 from pipeline.operators.sessions import session_store_getter
 from pipeline.operators.stateless import Filter, FlatMap, FlatMapValues, Map, MapKey, MapValues, PassThrough, Peek
 from pipeline.operators.tables import ToStream, store_getter, window_store_getter
+from pipeline.processor.suppliers import check_supplier
 from pipeline.serde.primitives import LONG
 from pipeline.serde.windowed import session_windowed, windowed_of_size_ms
 from pipeline.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windowed
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 
     from pipeline.dsl.suppressed import Suppressed
     from pipeline.operators.tables import ValueGetter
+    from pipeline.partitioning import StreamPartitioner
     from pipeline.processor.api import Processor, ValueTransformerWithKey
     from pipeline.processor.fixed_key import FixedKeyProcessor
     from pipeline.processor.operator import Operator, OperatorContext
@@ -172,6 +174,7 @@ class KStream(Generic[K, V]):
         name = self._plan.processor_name("KSTREAM-MERGE-", name_of(named))
         parents = self._node, other._node
         self._plan.steps.append(lambda topology: topology.add_processor(name, PassThrough, *parents, functions=()))
+        self._plan.changes.merges.append(name)
         sources = self._sources | other._sources
         required = self._repartition_required or other._repartition_required
         return KStream(self._plan, name, sources, None, None, required)
@@ -182,7 +185,8 @@ class KStream(Generic[K, V]):
         """Run a `Processor` on each record; it may use the named stores. May change the key; serdes are forgotten.
 
         Args:
-            supplier: Gives a new processor on each call; a class will do.
+            supplier: Gives a new processor on each call; a class will do. Stores that its `stores()` gives, if it has that
+                (of a class: a static method), need not be added or named.
             state_stores: Names of stores added by `StreamsBuilder.add_state_store`.
             named: Name of the node.
         """
@@ -195,6 +199,7 @@ class KStream(Generic[K, V]):
             topology.connect_processor_and_state_stores(name, *state_stores)
 
         self._plan.steps.append(write)
+        self._plan.changes.of_values.add(name)
         return self._rekeyed(name, None, None)
 
     def process_values(
@@ -203,13 +208,15 @@ class KStream(Generic[K, V]):
         """Run a `FixedKeyProcessor` on each record; it may use the named stores. Keys stay; the value serde is forgotten.
 
         Args:
-            supplier: Gives a new processor on each call; a class will do.
+            supplier: Gives a new processor on each call; a class will do. Stores that its `stores()` gives, if it has that
+                (of a class: a static method), need not be added or named.
             state_stores: Names of stores added by `StreamsBuilder.add_state_store`.
             named: Name of the node.
         """
         name = name_of(named) or self._plan.processor_name("KSTREAM-PROCESSVALUES-")  # a given name uses up no number
+        check_supplier(supplier)
         self._add(name, lambda: UserFixedKeyProcessor(supplier()), supplier)
-        self._plan.steps.append(lambda topology: topology.connect_processor_and_state_stores(name, *state_stores))
+        self._plan.steps.append(lambda topology: connect_stores(topology, name, supplier, state_stores))
         return self._with_values(name)
 
     def split(self, *, named: Named | None = None) -> BranchedKStream[K, V]:
@@ -236,9 +243,11 @@ class KStream(Generic[K, V]):
         """
         options: Materialized[K, V] = materialized or Materialized()
         name = self._plan.processor_name("KSTREAM-TOTABLE-", name_of(named))
-        store_name = options.name or self._plan.store_name("KSTREAM-TOTABLE-")
+        store_name = self._plan.table_name(options, "KSTREAM-TOTABLE-")
         keys, values = options.key_serde or self._key_serde, options.value_serde or self._value_serde
-        stream = self._repartitioned(name, keys, values) if self._repartition_required else self
+        stream = (
+            self._repartitioned(name, keys, values, is_named=named is not None) if self._repartition_required else self
+        )
         node = read_as_table(self._plan, stream._node, name, store_name, (keys, values), options)  # noqa: SLF001
         return KTable(self._plan, node, stream._sources, keys, values)  # noqa: SLF001 - the same class
 
@@ -256,6 +265,8 @@ class KStream(Generic[K, V]):
             options.value_serde,
             partitions=options.number_of_partitions,
             partitioner=options.partitioner,
+            is_optimizable=False,
+            is_named=options.name is not None,
         )
 
     def group_by_key(self, grouped: Grouped[K, V] | None = None) -> KGroupedStream[K, V]:
@@ -276,6 +287,7 @@ class KStream(Generic[K, V]):
         options: Grouped[K2, V] = grouped or Grouped()
         name = self._plan.processor_name("KSTREAM-KEY-SELECT-", options.name)
         self._add(name, lambda: MapKey(mapper), mapper)
+        self._plan.changes.of_keys[name] = None
         value_serde = options.value_serde or self._value_serde
         return KGroupedStream(
             self._plan, name, self._sources, options.key_serde, value_serde, options.name, _repartition_required=True
@@ -490,9 +502,11 @@ class KStream(Generic[K, V]):
         self._plan.steps.append(lambda topology: topology.add_processor(name, supplier, parent, functions=functions))
 
     def _with_values(self, node: str) -> KStream[K, Any]:
+        self._plan.changes.of_values.add(node)
         return KStream(self._plan, node, self._sources, self._key_serde, None, self._repartition_required)
 
     def _rekeyed(self, node: str, key_serde: Serde[Any] | None, value_serde: Serde[Any] | None) -> KStream[Any, Any]:
+        self._plan.changes.of_keys[node] = None
         return KStream(self._plan, node, self._sources, key_serde, value_serde, _repartition_required=True)
 
     def _repartitioned(
@@ -502,7 +516,9 @@ class KStream(Generic[K, V]):
         value_serde: Serde[V] | None,
         *,
         partitions: int | None = None,
-        partitioner: Callable[[str, Any, Any, int], int | None] | None = None,
+        partitioner: StreamPartitioner | None = None,
+        is_optimizable: bool = True,
+        is_named: bool,
     ) -> KStream[K, V]:
         keys = serde_of(key_serde or self._key_serde, "keys", f"repartition topic {prefix}")
         values = serde_of(value_serde or self._value_serde, "values", f"repartition topic {prefix}")
@@ -513,6 +529,8 @@ class KStream(Generic[K, V]):
             (keys, values),
             partitions=partitions,
             partitioner=partitioner,
+            is_optimizable=is_optimizable,
+            is_named=is_named,
         )
         return KStream(self._plan, source, frozenset({source}), keys, values)
 
@@ -540,15 +558,17 @@ class KStream(Generic[K, V]):
         joiner: Callable[..., V2],
         joined: Joined[K, V, VO],
     ) -> KStream[K, V2]:
-        stream = self._for_join(joined.name or self._node, joined.key_serde, joined.value_serde)
+        stream = self._for_join(joined.name, joined.key_serde, joined.value_serde)
         return stream._joined(prefix, operator, table, joiner, joined)  # noqa: SLF001 - the same class
 
-    def _for_join(self, prefix: str, key_serde: Serde[K] | None, value_serde: Serde[V] | None) -> KStream[K, V]:
+    def _for_join(self, given: str | None, key_serde: Serde[K] | None, value_serde: Serde[V] | None) -> KStream[K, V]:
         """This stream as a join can use it: repartitioned where keys may have changed."""
         keys, values = key_serde or self._key_serde, value_serde or self._value_serde
         if not self._repartition_required:
             return replace(self, _key_serde=keys, _value_serde=values)
-        source = repartition_for_join(self._plan, self._node, prefix, (keys, values))
+        source = repartition_for_join(
+            self._plan, self._node, given or self._node, (keys, values), is_named=given is not None
+        )
         return KStream(self._plan, source, frozenset({source}), keys, values)
 
     def _join_stream(
@@ -560,8 +580,8 @@ class KStream(Generic[K, V]):
         joined: StreamJoined[K, V, VO],
     ) -> KStream[K, V2]:
         name = joined.name
-        left = self._for_join(f"{name}-left" if name else self._node, joined.key_serde, joined.value_serde)
-        right = other._for_join(f"{name}-right" if name else other._node, joined.key_serde, joined.other_value_serde)
+        left = self._for_join(name and f"{name}-left", joined.key_serde, joined.value_serde)
+        right = other._for_join(name and f"{name}-right", joined.key_serde, joined.other_value_serde)
         inputs = left._as_join_input(), right._as_join_input()  # noqa: SLF001 - the same class
         node = join_streams(self._plan, kind, *inputs, joiner, windows, joined)
         return KStream(self._plan, node, inputs[0].sources | inputs[1].sources, inputs[0].key_serde, None)
@@ -592,6 +612,8 @@ class KStream(Generic[K, V]):
             topology.copartition(sources)
 
         if node.is_versioned or joined.grace_period is not None:
+            if joined.name is None and joined.grace_period is not None:
+                self._plan.unnamed.add_store(f"{name}-Buffer", logging=True)
             join = VersionedJoin(name, node, joiner, joined.grace_period, left_join, keys, values)
             self._plan.steps.append(lambda topology: write_versioned_join(topology, join, parent, sources))
         else:
@@ -705,9 +727,9 @@ class KGroupedStream(Generic[K, V]):
         options: Materialized[K, Any],
         named: Named | None,
     ) -> KTable[K, Any]:
-        store_name = options.name or self._plan.store_name(prefix)
+        store_name = self._plan.table_name(options, prefix)
         name = self._plan.processor_name(prefix, name_of(named))
-        store = tables.table_store(store_name, options, self._key_serde, None)
+        store = tables.table_store(self._plan, store_name, options, self._key_serde, None)
         node = TableNode(
             name,
             store_name,
@@ -719,16 +741,22 @@ class KGroupedStream(Generic[K, V]):
         def operator() -> Operator:
             return StreamAggregate(store_name, aggregator, send_old_values=node.sends_old_values)
 
-        sources = self._append(node, store, operator, functions)
+        sources = self._append(node, store, operator, functions, is_named=options.name is not None)
         return KTable(self._plan, node, sources, store.key_serde, store.value_serde)
 
     def _append(
-        self, node: TableNode, store: StoreBuilder, operator: Callable[[], Operator], functions: tuple[Any, ...]
+        self,
+        node: TableNode,
+        store: StoreBuilder,
+        operator: Callable[[], Operator],
+        functions: tuple[Any, ...],
+        *,
+        is_named: bool,
     ) -> frozenset[str]:
         """Write the aggregation, behind a repartition where keys may have changed; gives its sources."""
         parent, sources = self._node, self._sources
         if self._repartition_required:
-            parent = self._repartitioned(self._name or store.name)
+            parent = self._repartitioned(self._name or store.name, is_named=is_named or self._name is not None)
             sources = frozenset({parent})
 
         def write(topology: Topology) -> None:
@@ -738,14 +766,14 @@ class KGroupedStream(Generic[K, V]):
         self._plan.steps.append(write)
         return sources
 
-    def _repartitioned(self, prefix: str) -> str:
+    def _repartitioned(self, prefix: str, *, is_named: bool) -> str:
         """Source of the repartition topic; made once if the grouping was named (`GroupedStreamAggregateBuilder`)."""
         if prefix in self._repartitions:
-            self._plan.counter += 3
+            self._plan.repartition_again(prefix, is_named=is_named)
             return self._repartitions[prefix]
         keys = serde_of(self._key_serde, "keys", f"repartition topic {prefix}")
         values = serde_of(self._value_serde, "values", f"repartition topic {prefix}")
-        source = repartition(self._plan, self._node, prefix, (keys, values))
+        source = repartition(self._plan, self._node, prefix, (keys, values), is_named=is_named)
         if prefix == self._name:
             self._repartitions[prefix] = source
         return source
@@ -820,16 +848,18 @@ class TimeWindowedKStream(Generic[K, V]):
     ) -> KTable[Windowed[K], Any]:
         grouped, windows = self._grouped, self._windows
         plan = grouped._plan  # noqa: SLF001 - two halves of one operation
-        store_name = options.name or plan.store_name(prefix)
+        store_name = plan.table_name(options, prefix)
         name = plan.processor_name(prefix, name_of(named))
-        store = windowed_store(store_name, options, grouped._key_serde, windows, self._emit)  # noqa: SLF001 - two halves
+        store = windowed_store(plan, store_name, options, grouped._key_serde, windows, self._emit)  # noqa: SLF001 - two halves
         node = TableNode(name, store_name, lambda c: window_store_getter(c, store_name), is_materialized=True)
         plan.graces_ms[name] = windows.grace_ms
 
         def operator() -> Operator:
             return window_aggregate(store, windows, aggregator, send_old_values=node.sends_old_values)
 
-        sources = grouped._append(node, store, operator, covered(functions, windows, self._emit))  # noqa: SLF001
+        sources = grouped._append(  # noqa: SLF001 - two halves of one operation
+            node, store, operator, covered(functions, windows, self._emit), is_named=options.name is not None
+        )
         key_serde = windowed_of_size_ms(store.key_serde, windows.size_ms)
         return KTable(plan, node, sources, key_serde, store.value_serde)
 
@@ -903,16 +933,18 @@ class SessionWindowedKStream(Generic[K, V]):
     ) -> KTable[Windowed[K], Any]:
         grouped, windows = self._grouped, self._windows
         plan = grouped._plan  # noqa: SLF001 - two halves of one operation
-        store_name = options.name or plan.store_name(prefix)
+        store_name = plan.table_name(options, prefix)
         name = plan.processor_name(prefix, name_of(named))
-        store = windowed_store(store_name, options, grouped._key_serde, windows, self._emit)  # noqa: SLF001 - two halves
+        store = windowed_store(plan, store_name, options, grouped._key_serde, windows, self._emit)  # noqa: SLF001 - two halves
         node = TableNode(name, store_name, lambda c: session_store_getter(c, store_name), is_materialized=True)
         plan.graces_ms[name] = windows.retention_ms
 
         def operator() -> Operator:
             return session_aggregate(store, windows, aggregator, send_old_values=node.sends_old_values)
 
-        sources = grouped._append(node, store, operator, covered(functions, windows, self._emit))  # noqa: SLF001
+        sources = grouped._append(  # noqa: SLF001 - two halves of one operation
+            node, store, operator, covered(functions, windows, self._emit), is_named=options.name is not None
+        )
         return KTable(plan, node, sources, session_windowed(store.key_serde), store.value_serde)
 
 
@@ -1016,8 +1048,8 @@ class KTable(Generic[K, V]):
         """What a transformer, which may use stores, makes of each value; it is called for deletions as well, with None.
 
         Args:
-            supplier: Gives a new transformer on each call; a class will do. Lookups of a result without a store use a
-                transformer of their own.
+            supplier: Gives a new transformer on each call; a class will do. It may bring stores, as in
+                `KStream.process`. Lookups of a result without a store use a transformer of their own.
             state_stores: Names of stores added by `StreamsBuilder.add_state_store`.
             materialized: How the result is stored. Without a name it is not.
             named: Name of the node.

@@ -179,6 +179,8 @@ def suppressed_table(plan: Plan, parent: Derived, suppressed: Suppressed) -> Der
         logging=config.logging,
         log_config=config.log_config,
     )
+    if suppressed.name is None and config.logging:
+        plan.unnamed.add_changelog(store.name)
     above.enable_sending_old_values(force=True)  # the buffer remembers what downstream knows of a key
 
     def write(topology: Topology) -> None:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.dsl.arity import with_key
 from pipeline.dsl.options import Materialized, name_of
-from pipeline.dsl.plan import Plan, TableNode, serde_of
+from pipeline.dsl.plan import Plan, TableNode, connect_stores, serde_of
 from pipeline.operators.table_aggregations import TableRepartitionMap
 from pipeline.operators.table_filters import TableFilter, TableMapValues, mapped_getter
 from pipeline.operators.table_joins import JoinSide, TableJoinMerge, TableTableJoin, joined_getter
 from pipeline.operators.table_transforms import TableTransformValues, transformed_getter
 from pipeline.operators.tables import store_getter
+from pipeline.processor.suppliers import check_supplier, connected_stores
 from pipeline.state.api import StoreBuilder, StoreKind
 from pipeline.windows import millis
 
@@ -50,7 +51,11 @@ OUTER = JoinKind(left_outer=True, right_outer=True)
 
 
 def table_store(
-    name: str, options: Materialized[Any, Any], key_serde: Serde[Any] | None, value_serde: Serde[Any] | None
+    plan: Plan,
+    name: str,
+    options: Materialized[Any, Any],
+    key_serde: Serde[Any] | None,
+    value_serde: Serde[Any] | None,
 ) -> StoreBuilder:
     """The store of a table, with the serdes of its options or else the given ones.
 
@@ -63,11 +68,12 @@ def table_store(
         StoreKind.VERSIONED if options.is_versioned else StoreKind.TIMESTAMPED_KEY_VALUE,
         serde_of(options.key_serde or key_serde, "keys", f"store {name}"),
         serde_of(options.value_serde or value_serde, "values", f"store {name}"),
-        persistent=options.persistent,
+        persistent=plan.persists(options.persistent) and options.max_entries is None,
         caching=options.caching and not options.is_versioned,
         logging=options.logging,
         log_config=options.log_config,
         retention_ms=history_ms,
+        max_entries=options.max_entries,
     )
 
 
@@ -126,12 +132,13 @@ def transformed(
     named: Named | None,
 ) -> Derived:
     """The rows with what a transformer makes of their values (`KTableImpl.doTransformValues`)."""
+    check_supplier(supplier)
     name = plan.processor_name("KTABLE-TRANSFORMVALUES-", name_of(named))
     given: Materialized[Any, Any] = options or Materialized()
     key_serde, value_serde = given.key_serde or parent.key_serde, given.value_serde
-    store = None if given.name is None else table_store(given.name, given, key_serde, value_serde)
+    store = None if given.name is None else table_store(plan, given.name, given, key_serde, value_serde)
     node = _node(name, store, transformed_getter(parent.node.open_getter, supplier), (parent.node,))
-    node.used_stores = state_stores
+    node.used_stores = (*state_stores, *(brought.name for brought in connected_stores(supplier)))
     if options is None:
         node.is_versioned = parent.node.is_versioned
 
@@ -142,7 +149,7 @@ def transformed(
         topology.add_processor(name, operator, parent.node.name, functions=("transform", supplier))
         if store is not None:
             topology.add_state_store(store, name)
-        topology.connect_processor_and_state_stores(name, *state_stores)
+        connect_stores(topology, name, supplier, state_stores)
 
     plan.steps.append(write)
     return Derived(node, key_serde, value_serde)
@@ -177,14 +184,16 @@ def joined(
 ) -> Derived:
     """The rows of two tables with equal keys (`KTableImpl.doJoin`). Any `Materialized`, named or not, makes a store."""
     given = name_of(named)
-    store_name = None if options is None else options.name or plan.store_name("KTABLE-MERGE-")
+    store_name = None if options is None else plan.table_name(options, "KTABLE-MERGE-")
     name = plan.processor_name("KTABLE-MERGE-", given)
     if kind.left_outer:
         left.node.enable_sending_old_values(force=True)
     if kind.right_outer:
         right.enable_sending_old_values(force=True)
     this, other = _sides(plan, left.node, right, joiner, kind, given)
-    store = None if options is None or store_name is None else table_store(store_name, options, left.key_serde, None)
+    store = (
+        None if options is None or store_name is None else table_store(plan, store_name, options, left.key_serde, None)
+    )
     virtual = joined_getter(left.node.open_getter, right.open_getter, this.side)
     node = _node(name, store, virtual, (left.node, right), is_join=True)
 
@@ -262,7 +271,7 @@ def _derived(
     name = plan.processor_name(prefix, name_of(named))
     given: Materialized[Any, Any] = options or Materialized()
     key_serde, value_serde = given.key_serde or parent.key_serde, given.value_serde or value_serde
-    store = None if given.name is None else table_store(given.name, given, key_serde, value_serde)
+    store = None if given.name is None else table_store(plan, given.name, given, key_serde, value_serde)
     node = _node(name, store, mapped_getter(parent.node.open_getter, compute), (parent.node,))
     if options is None:
         node.is_versioned = parent.node.is_versioned

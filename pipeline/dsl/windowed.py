@@ -68,6 +68,7 @@ def burn_store_name(plan: Plan, materialized: Materialized[Any, Any] | None) -> 
 
 
 def windowed_store(
+    plan: Plan,
     name: str,
     options: Materialized[Any, Any],
     key_serde: Serde[Any] | None,
@@ -77,11 +78,15 @@ def windowed_store(
     """The store of a windowed aggregation, with its times (`WindowStoreMaterializer` and its siblings).
 
     Raises:
-        TopologyError: If windows are to be kept for less time than they can change, or with a history; if there is no serde.
+        TopologyError: If windows are to be kept for less time than they can change, with a history, or only so many; if
+            there is no serde.
     """
     if options.is_versioned:
         message = f"Store {name} keeps windows: it cannot be versioned"
         raise TopologyError(message, hint="Leave history_retention out.")
+    if options.max_entries is not None:
+        message = f"Store {name} keeps windows: retention, not max_entries, says for how long"
+        raise TopologyError(message)
     retention_ms = windows.retention_ms
     if options.retention is not None:
         retention_ms = millis(options.retention, "retention")
@@ -93,7 +98,7 @@ def windowed_store(
         raise TopologyError(message)
     size_ms = None if isinstance(windows, SessionWindows) else windows.size_ms
     return replace(
-        table_store(name, options, key_serde, None),
+        table_store(plan, name, options, key_serde, None),
         kind=StoreKind.SESSION if size_ms is None else StoreKind.TIMESTAMPED_WINDOW,
         retention_ms=retention_ms,
         window_size_ms=size_ms or 0,

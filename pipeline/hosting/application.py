@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from pipeline.config import AppConfig, ProjectConfig
+    from pipeline.config import AppConfig, ProjectConfig, TopologyConfig
     from pipeline.processor.handlers import ErrorHandlers
     from pipeline.records import TaskId, TopicPartition
     from pipeline.topology.nodes import SubTopology
@@ -106,7 +106,7 @@ class Application:
 def load_application(
     project: ProjectConfig,
     name: str,
-    new_builder: Callable[[], object],
+    new_builder: Callable[[TopologyConfig], object],
     *,
     version: str | None = None,
     published: Mapping[str, str] | None = None,
@@ -127,7 +127,7 @@ def load_application(
     config = project.app(name)
     chosen = version or config.version
     reference = config.topology_of(chosen)
-    topology = load_attribute(reference)(new_builder())
+    topology = load_attribute(reference)(new_builder(config.streams.topology_config))
     if not isinstance(topology, Topology):
         message = f"{reference} gave {topology!r}, not a Topology"
         raise TopologyError(message, hint="End the function with `return builder.build()`.")

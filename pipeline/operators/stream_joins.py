@@ -13,7 +13,7 @@ from pipeline.processor.drops import DropReason
 from pipeline.serde.join_sides import JoinSideKey, JoinSideValue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Headers
@@ -183,3 +183,49 @@ class StreamStreamJoin:
 
     def close(self) -> None:
         """The task closes the stores."""
+
+
+class StreamSelfJoin:
+    """Joins each record of a stream with those of the same stream within the window, from one store (`KStreamKStreamSelfJoin`).
+
+    Gives what the join of two equal streams gives, in the same order. A record that is late by more than the retention is not
+    joined with itself. It finds itself always, so it makes no difference whether the join is an inner or an outer one; but
+    records without a key are dropped.
+    """
+
+    def __init__(self, side: JoinSide) -> None:
+        """Nothing is opened before `init`."""
+        self._side = side
+        self._context: OperatorContext
+        self._store: JoinWindowStateStore
+        self._stream_time = -1
+
+    def init(self, context: OperatorContext) -> None:
+        """Open the store and bind the children."""
+        self._context = context
+        self._store = context.get_state_store(self._side.other_store)
+        self._stream_time = self._store.observed_time
+
+    def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        """Join one record with those before it, as the left one, then as the right one, and with itself."""
+        if key is None or value is None:
+            self._context.drop(DropReason.NULL_KEY_OR_VALUE)
+            return
+        windows, joiner, forward = self._side.windows, self._side.joiner, self._context.forward
+        self._stream_time = max(self._stream_time, timestamp)
+        meets_itself = timestamp > self._stream_time - windows.retention_ms + 1
+        for other_time, other in self._within(key, timestamp, windows.before_ms, windows.after_ms):
+            forward(key, joiner(key, value, other), max(timestamp, other_time), headers)
+        for other_time, other in self._within(key, timestamp, windows.after_ms, windows.before_ms):
+            if other_time > timestamp and meets_itself:
+                meets_itself = False
+                forward(key, joiner(key, value, value), timestamp, headers)
+            forward(key, joiner(key, other, value), max(timestamp, other_time), headers)
+        if meets_itself:
+            forward(key, joiner(key, value, value), timestamp, headers)
+
+    def _within(self, key: Any, timestamp: int, before_ms: int, after_ms: int) -> Iterator[tuple[int, Any]]:
+        return self._store.fetch_range(key, max(0, timestamp - before_ms), max(0, timestamp + after_ms))
+
+    def close(self) -> None:
+        """The task closes the store."""

@@ -32,5 +32,6 @@ def build_topology(job: VersionedJob) -> Topology:
     Raises:
         ConfigError: If there is no such function.
     """
-    topology: Topology = load_attribute(job.config.topology_of(job.version))(StreamsBuilder())
+    builder = StreamsBuilder(job.config.streams.topology_config)
+    topology: Topology = load_attribute(job.config.topology_of(job.version))(builder)
     return topology

@@ -17,6 +17,7 @@ from pipeline.topology.nodes import ProcessorNode, SinkNode, SourceNode
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from pipeline.partitioning import Partitions
     from pipeline.processor.operator import Operator
     from pipeline.records import Headers, TaskId
     from pipeline.runtime.context import TaskContext
@@ -174,7 +175,7 @@ def sink(
     """The function that serialises and sends what reaches a sink."""
     key_bytes, value_bytes = node.key_serde.serialize, node.value_serde.serialize
     choose = partition_chooser(node, collector)
-    send = collector.send
+    send = collector.send if node.partitioner is None else multicasting(collector.send)
 
     def forward(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         name = topic if isinstance(topic, str) else topic(key, value, timestamp)
@@ -193,7 +194,22 @@ def sink(
     return forward
 
 
-def partition_chooser(node: SinkNode, collector: Collector) -> Callable[[str, Any, Any], int | None]:
+def multicasting(send: Callable[..., None]) -> Callable[..., None]:
+    """The same, but to each of several partitions; to nowhere if there is none (`RecordCollectorImpl.send`)."""
+
+    def to_each(
+        topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers, where: Partitions
+    ) -> None:
+        if where is None or isinstance(where, int):
+            send(topic, key, value, timestamp, headers, where)
+            return
+        for partition in where:
+            send(topic, key, value, timestamp, headers, partition)
+
+    return to_each
+
+
+def partition_chooser(node: SinkNode, collector: Collector) -> Callable[[str, Any, Any], Any]:
     """How a sink finds partitions: the user's way, the inner key of windowed keys, or Kafka's default."""
     if node.partitioner is not None:
         custom = node.partitioner

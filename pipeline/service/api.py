@@ -39,6 +39,7 @@ _STATUS = {
     Reason.FAILED: 503,
 }
 _KEY_VALUE = frozenset({StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE})
+_POINTS = _KEY_VALUE | {StoreKind.VERSIONED}
 _WINDOW = frozenset({StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW})
 
 
@@ -64,6 +65,7 @@ class Parameters(BaseModel):
     prefix: str | None = Field(None, description="Only keys that begin so.")
     reverse: bool = Field(default=False, description="Backwards; key-value stores.")
     time: int | None = Field(None, ge=0, description="Start of one window.")
+    as_of: int | None = Field(None, ge=0, description="What a key was then; versioned stores.")
     time_from: int = Field(0, ge=0, description="Earliest start of a window, or end of a session.")
     time_to: int = Field(MAX_TIME_MS, ge=0, description="Latest start of a window or session.")
     limit: int = Field(100, ge=1, le=MAX_ROWS, description="At most so many rows.")
@@ -176,7 +178,7 @@ def _query_stores(api: FastAPI, instance: Instance, token: str) -> None:
     @api.get("/stores/{store}/{key:path}")
     def look_up(store: str, key: str, asked: _Asked, request: Request) -> Response:
         found = _read(reader, store, key, asked, request)
-        is_point = reader.place(store).builder.kind in _KEY_VALUE or asked.time is not None
+        is_point = reader.place(store).builder.kind in _POINTS or asked.time is not None
         if not is_point or FORWARDED in request.headers:
             return _page(found)
         if not found.rows:
@@ -239,11 +241,13 @@ def _query(builder: StoreBuilder, key: bytes | None, asked: Parameters) -> Store
     lower, upper = (key, key) if key is not None else (bytes_of(asked.first), bytes_of(asked.last))
     if builder.kind in _KEY_VALUE:
         if key is not None:
-            return KeyQuery(key)
+            return KeyQuery(key, asked.as_of)
         return RangeQuery(lower, upper, bytes_of(asked.prefix) or b"", asked.reverse)
     if builder.kind in _WINDOW:
         times = (asked.time, asked.time) if asked.time is not None else (asked.time_from, asked.time_to)
         return WindowQuery(lower, upper, *times)
+    if builder.kind is StoreKind.VERSIONED and key is not None:
+        return KeyQuery(key, asked.as_of)
     if builder.kind is StoreKind.SESSION:
         return SessionQuery(key, asked.time_from, asked.time_to)
     message = f"Store {builder.name} ({builder.kind.value}) cannot be queried"

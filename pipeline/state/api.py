@@ -131,6 +131,7 @@ class StoreBuilder:
             instead of a changelog of its own.
         window_size_ms: Window stores: length of a window.
         slack_ms: Window stores: how much longer than the retention, which the changelog shares, windows are kept here.
+        max_entries: Key-value stores: how many keys are kept; those used last. None keeps all.
         emits_final: Window and session stores: whether an aggregation forwards closed windows only.
     """
 
@@ -147,6 +148,7 @@ class StoreBuilder:
     slack_ms: int = 0
     emits_final: bool = False
     source_topic: str | None = None
+    max_entries: int | None = None
 
 
 class CachedUpdate(NamedTuple):
@@ -310,14 +312,36 @@ class WindowStore(Protocol[K, V]):
         """`(start, value)` of the key's windows that start in `[time_from, time_to]`, ascending."""
         ...
 
+    def backward_fetch_range(self, key: K, time_from: int, time_to: int) -> Iterator[tuple[int, V]]:
+        """The same, descending."""
+        ...
+
     def fetch_keys(
         self, key_from: K | None, key_to: K | None, time_from: int, time_to: int
     ) -> Iterator[tuple[K, int, V]]:
         """`(key, start, value)` of a range of keys and of times, all inclusive."""
         ...
 
+    def backward_fetch_keys(
+        self, key_from: K | None, key_to: K | None, time_from: int, time_to: int
+    ) -> Iterator[tuple[K, int, V]]:
+        """The same, backwards."""
+        ...
+
+    def fetch_all(self, time_from: int, time_to: int) -> Iterator[tuple[K, int, V]]:
+        """`(key, start, value)` of the windows of all keys that start in `[time_from, time_to]`."""
+        ...
+
+    def backward_fetch_all(self, time_from: int, time_to: int) -> Iterator[tuple[K, int, V]]:
+        """The same, backwards."""
+        ...
+
     def all(self) -> Iterator[tuple[K, int, V]]:
         """`(key, start, value)` of everything that has not expired."""
+        ...
+
+    def backward_all(self) -> Iterator[tuple[K, int, V]]:
+        """The same, backwards."""
         ...
 
 
@@ -349,8 +373,36 @@ class SessionStore(Protocol[K, V]):
         """The key's sessions that end at `earliest_end` or later and start at `latest_start` or earlier, by end."""
         ...
 
+    def backward_find_sessions(self, key: K, earliest_end: int, latest_start: int) -> Iterator[tuple[Windowed[K], V]]:
+        """The same, backwards."""
+        ...
+
+    def find_sessions_of_keys(
+        self, key_from: K | None, key_to: K | None, earliest_end: int, latest_start: int
+    ) -> Iterator[tuple[Windowed[K], V]]:
+        """The same for a range of keys, both inclusive; None is an open end."""
+        ...
+
+    def backward_find_sessions_of_keys(
+        self, key_from: K | None, key_to: K | None, earliest_end: int, latest_start: int
+    ) -> Iterator[tuple[Windowed[K], V]]:
+        """The same, backwards."""
+        ...
+
     def fetch(self, key: K) -> Iterator[tuple[Windowed[K], V]]:
         """All sessions of a key, by end."""
+        ...
+
+    def backward_fetch(self, key: K) -> Iterator[tuple[Windowed[K], V]]:
+        """The same, backwards."""
+        ...
+
+    def fetch_keys(self, key_from: K | None, key_to: K | None) -> Iterator[tuple[Windowed[K], V]]:
+        """All sessions of a range of keys, both inclusive; None is an open end."""
+        ...
+
+    def backward_fetch_keys(self, key_from: K | None, key_to: K | None) -> Iterator[tuple[Windowed[K], V]]:
+        """The same, backwards."""
         ...
 
     def all(self) -> Iterator[tuple[Windowed[K], V]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from pipeline.errors import TopologyError
@@ -22,6 +23,9 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 class Stores:
     """Descriptions of stores (`org.apache.kafka.streams.state.Stores`). Nothing is opened here.
+
+    Where Kafka Streams has a supplier for each place (`persistentKeyValueStore`, `inMemoryKeyValueStore`, …) and a builder
+    around it, there is one function per kind of store here: `persistent=False` keeps it in memory.
 
     >>> from pipeline.serde.primitives import LONG, STRING
     >>> Stores.key_value_store("Counts", STRING, LONG).name
@@ -44,6 +48,35 @@ class Stores:
             TopologyError: If the name cannot be part of a topic's name.
         """
         return _store(name, StoreKind.KEY_VALUE, key_serde, value_serde, persistent, caching, logging)
+
+    @staticmethod
+    def lru_map(
+        name: str,
+        key_serde: Serde[K],
+        value_serde: Serde[V],
+        *,
+        max_cache_size: int,
+        caching: bool = False,
+        logging: bool = True,
+    ) -> StoreBuilder:
+        """Keys to values, in memory; of the keys, those that were read or written last.
+
+        Args:
+            name: Name of the store.
+            key_serde: Serde of the keys.
+            value_serde: Serde of the values.
+            max_cache_size: How many keys are kept.
+            caching: Whether updates are held back and forwarded once per key and commit.
+            logging: Whether changes, also the disappearance of keys, go to a changelog topic.
+
+        Raises:
+            TopologyError: If the name cannot be part of a topic's name, or the size is negative.
+        """
+        if max_cache_size < 0:
+            message = f"Store {name}: max_cache_size cannot be negative"
+            raise TopologyError(message)
+        builder = _store(name, StoreKind.KEY_VALUE, key_serde, value_serde, False, caching, logging)  # noqa: FBT003
+        return replace(builder, max_entries=max_cache_size)
 
     @staticmethod
     def timestamped_key_value_store(

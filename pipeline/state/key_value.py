@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.state.cache import ENTRY_OVERHEAD_BYTES, UpdateCache
 from pipeline.state.codec import codec_of
 from pipeline.state.pending import merged_scan, prefix_end
+from pipeline.state.recency import Recency
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -41,6 +42,7 @@ class KeyValueStateStore:
         self._pending: dict[bytes, bytes | None] = {}
         self._times: dict[bytes, int] = {}
         self._cache = UpdateCache(self._codec, self._stored, self._write) if builder.caching else None
+        self._recency = None if builder.max_entries is None else Recency(builder.name, builder.max_entries, backend)
 
     def get(self, key: Any) -> Any:
         """The value, or None."""
@@ -131,11 +133,14 @@ class KeyValueStateStore:
 
     def pending(self) -> Puts:
         """The same writes as the backend wants them."""
-        return {self.name: self._pending} if self._pending else {}
+        puts: Puts = {self.name: self._pending} if self._pending else {}
+        return puts if self._recency is None else {**puts, **self._recency.puts()}
 
     def committed(self) -> None:
         """The pending writes are in the backend."""
         self._pending, self._times = {}, {}
+        if self._recency is not None:
+            self._recency.committed()
         if self._cache is not None:
             self._cache.drop_clean(CLEAN_CACHE_BYTES)
 
@@ -146,10 +151,20 @@ class KeyValueStateStore:
 
     def restore(self, records: Iterable[ChangelogRecord]) -> Puts:
         """Changelog records as the backend wants them."""
-        convert = self._codec.from_changelog
-        return {self.name: {record.key: convert(record) for record in records}}
+        convert, recency = self._codec.from_changelog, self._recency
+        if recency is None:
+            return {self.name: {record.key: convert(record) for record in records}}
+        restored: dict[bytes, bytes | None] = {}
+        for record in records:
+            restored[record.key] = data = convert(record)
+            restored.update(dict.fromkeys(recency.written(record.key, data)))
+        puts = {self.name: restored, **recency.puts()}
+        recency.committed()
+        return puts
 
     def _stored(self, store_key: bytes) -> bytes | None:
+        if self._recency is not None:
+            self._recency.used(store_key)
         if store_key in self._pending:
             return self._pending[store_key]
         return self._table.get(store_key)
@@ -157,6 +172,16 @@ class KeyValueStateStore:
     def _write(self, store_key: bytes, data: bytes | None, timestamp: int) -> None:
         self._pending[store_key] = data
         self._times[store_key] = timestamp
+        if self._recency is not None:
+            for eldest in self._recency.written(store_key, data):
+                self._evict(eldest, timestamp)
+
+    def _evict(self, store_key: bytes, timestamp: int) -> None:
+        """Delete what was not used for longest; only the changelog is told (`ChangeLoggingKeyValueBytesStore`)."""
+        self._pending[store_key] = None
+        self._times[store_key] = timestamp
+        if self._cache is not None and store_key not in self._cache.dirty:
+            self._cache.values.pop(store_key, None)
 
     def _bounds(self, from_key: Any, to_key: Any) -> tuple[bytes | None, bytes | None]:
         lower = None if from_key is None else self._key_bytes(from_key)

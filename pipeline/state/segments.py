@@ -63,18 +63,20 @@ class Segments:
         upper: bytes | None,
         time_from: int,
         time_to: int = MAX_TIME_MS,
+        *,
+        reverse: bool = False,
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Entries with `changed` laid over them, `lower <= key < upper`: by segment, then by key.
+        """Entries with `changed` laid over them, `lower <= key < upper`: by segment, then by key; or the other way round.
 
         Whole segments outside `[time_from, time_to]` are left out; single entries are not.
         """
         by_segment: dict[int, dict[bytes, bytes | None]] = {start: {} for start in self._tables}
         for key, data in changed.items():
             by_segment.setdefault(self._segment_of(key), {})[key] = data
-        for start in sorted(by_segment):
+        for start in sorted(by_segment, reverse=reverse):
             if start + self._segment_ms > time_from and start <= time_to:
                 table = self._tables.get(start) or self._backend.table(self._table_name(start))
-                yield from merged_scan(by_segment[start], table, lower, upper)
+                yield from merged_scan(by_segment[start], table, lower, upper, reverse=reverse)
 
     def between(self, time_from: int, time_to: int) -> list[Table]:
         """The tables with anything from `time_from` to `time_to` (ms, both inclusive); the oldest first."""

@@ -92,29 +92,45 @@ class SessionStateStore:
 
     def find_sessions(self, key: Any, earliest_end: int, latest_start: int) -> Iterator[tuple[Windowed[Any], Any]]:
         """The key's sessions that end at `earliest_end` or later and start at `latest_start` or earlier, by end."""
-        raw = self._key_bytes(key)
-        first = max(0, earliest_end, self._find_first_kept())
-        lower, upper = raw + _SUFFIX.pack(first, 0), raw + _SUFFIX.pack(MAX_TIME_MS, MAX_TIME_MS) + b"\0"
-        changed = self._laid_over(self._changed.get(raw, ()))
-        for store_key, data in self._segments.scan(changed, lower, upper, first):
-            if len(store_key) == len(raw) + _SUFFIX.size and store_key.startswith(raw):
-                end, start = _SUFFIX.unpack_from(store_key, len(raw))
-                if start <= latest_start:
-                    yield Windowed(key, Window(start, end)), self._value(store_key, data)
+        return self._of_key(key, earliest_end, latest_start, reverse=False)
+
+    def backward_find_sessions(
+        self, key: Any, earliest_end: int, latest_start: int
+    ) -> Iterator[tuple[Windowed[Any], Any]]:
+        """The same, backwards."""
+        return self._of_key(key, earliest_end, latest_start, reverse=True)
+
+    def find_sessions_of_keys(
+        self, key_from: Any, key_to: Any, earliest_end: int, latest_start: int
+    ) -> Iterator[tuple[Windowed[Any], Any]]:
+        """The same for a range of keys, both inclusive; None is an open end. Older segments first."""
+        return self._of_keys(key_from, key_to, earliest_end, latest_start, reverse=False)
+
+    def backward_find_sessions_of_keys(
+        self, key_from: Any, key_to: Any, earliest_end: int, latest_start: int
+    ) -> Iterator[tuple[Windowed[Any], Any]]:
+        """The same, backwards."""
+        return self._of_keys(key_from, key_to, earliest_end, latest_start, reverse=True)
 
     def fetch(self, key: Any) -> Iterator[tuple[Windowed[Any], Any]]:
         """All sessions of a key, by end."""
-        return self.find_sessions(key, 0, MAX_TIME_MS)
+        return self._of_key(key, 0, MAX_TIME_MS, reverse=False)
+
+    def backward_fetch(self, key: Any) -> Iterator[tuple[Windowed[Any], Any]]:
+        """The same, backwards."""
+        return self._of_key(key, 0, MAX_TIME_MS, reverse=True)
+
+    def fetch_keys(self, key_from: Any, key_to: Any) -> Iterator[tuple[Windowed[Any], Any]]:
+        """All sessions of a range of keys, both inclusive; None is an open end. Older segments first."""
+        return self._of_keys(key_from, key_to, 0, MAX_TIME_MS, reverse=False)
+
+    def backward_fetch_keys(self, key_from: Any, key_to: Any) -> Iterator[tuple[Windowed[Any], Any]]:
+        """The same, backwards."""
+        return self._of_keys(key_from, key_to, 0, MAX_TIME_MS, reverse=True)
 
     def all(self) -> Iterator[tuple[Windowed[Any], Any]]:
         """Everything that has not expired; older segments first."""
-        first = self._find_first_kept()
-        changed = self._laid_over(store_key for keys in self._changed.values() for store_key in keys)
-        for store_key, data in self._segments.scan(changed, None, None, first):
-            end, start = _SUFFIX.unpack_from(store_key, len(store_key) - _SUFFIX.size)
-            if end >= first:
-                key = self._key_of(store_key[: -_SUFFIX.size])
-                yield Windowed(key, Window(start, end)), self._value(store_key, data)
+        return self.fetch_keys(None, None)
 
     def set_flush_listener(self, listener: Callable[[CachedUpdate], None], *, send_old_values: bool) -> bool:
         """Forward held-back updates to `listener`; False without a cache."""
@@ -159,6 +175,33 @@ class SessionStateStore:
         entries = {record.key: self._codec.from_changelog(record) for record in records}
         self._first_kept = None
         return self._segments.puts(entries.items())
+
+    def _of_key(
+        self, key: Any, earliest_end: int, latest_start: int, *, reverse: bool
+    ) -> Iterator[tuple[Windowed[Any], Any]]:
+        raw = self._key_bytes(key)
+        first = max(0, earliest_end, self._find_first_kept())
+        lower, upper = raw + _SUFFIX.pack(first, 0), raw + _SUFFIX.pack(MAX_TIME_MS, MAX_TIME_MS) + b"\0"
+        changed = self._laid_over(self._changed.get(raw, ()))
+        for store_key, data in self._segments.scan(changed, lower, upper, first, reverse=reverse):
+            if len(store_key) == len(raw) + _SUFFIX.size and store_key.startswith(raw):
+                end, start = _SUFFIX.unpack_from(store_key, len(raw))
+                if start <= latest_start:
+                    yield Windowed(key, Window(start, end)), self._value(store_key, data)
+
+    def _of_keys(
+        self, key_from: Any, key_to: Any, earliest_end: int, latest_start: int, *, reverse: bool
+    ) -> Iterator[tuple[Windowed[Any], Any]]:
+        lowest = None if key_from is None else self._key_bytes(key_from)
+        highest = None if key_to is None else self._key_bytes(key_to)
+        first = max(0, earliest_end, self._find_first_kept())
+        changed = self._laid_over(store_key for keys in self._changed.values() for store_key in keys)
+        for store_key, data in self._segments.scan(changed, lowest, None, first, reverse=reverse):
+            raw = store_key[: -_SUFFIX.size]
+            end, start = _SUFFIX.unpack_from(store_key, len(raw))
+            in_keys = (lowest is None or raw >= lowest) and (highest is None or raw <= highest)
+            if in_keys and end >= first and start <= latest_start:
+                yield Windowed(self._key_of(raw), Window(start, end)), self._value(store_key, data)
 
     def _find_first_kept(self) -> int:
         """The first end that has not expired; asked of the backend after it was opened or restored."""

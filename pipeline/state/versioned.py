@@ -127,6 +127,11 @@ class VersionedStateStore:
             self._trim(raw, self._history(raw))
             self._pending_ends[end_key] = None
 
+    def forget_reads(self, limit_bytes: int = 0) -> None:  # noqa: ARG002 - as other stores have it
+        """Forget the versions that were read, unless some were written since: restoring goes past them."""
+        if not self._log:
+            self._histories.clear()
+
     def restore(self, records: Iterable[ChangelogRecord]) -> Puts:
         """Changelog records as the backend wants them; also recovers the store's highest time."""
         for record in records:

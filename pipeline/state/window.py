@@ -93,37 +93,37 @@ class WindowStateStore:
 
     def fetch_range(self, key: Any, time_from: int, time_to: int) -> Iterator[tuple[int, Any]]:
         """`(start, value)` of the key's windows that start in `[time_from, time_to]`, ascending; values are copies."""
-        raw = self._key_bytes(key)
-        first = max(0, time_from, self._find_first_kept())
-        if first > time_to:
-            return
-        lower, upper = raw + _SUFFIX.pack(first, 0), raw + _SUFFIX.pack(time_to, 0) + b"\0"
-        changed = self._laid_over(self._changed_by_key().get(raw, ()))
-        for store_key, data in self._segments.scan(changed, lower, upper, first, time_to):
-            if len(store_key) == len(raw) + _SUFFIX.size and store_key.startswith(raw):
-                yield _start_of(store_key), self._codec.decode(data)
+        return self._of_key(key, time_from, time_to, reverse=False)
 
-    def fetch_keys(
-        self,
-        key_from: Any,
-        key_to: Any,
-        time_from: int,
-        time_to: int,
-    ) -> Iterator[tuple[Any, int, Any]]:
+    def backward_fetch_range(self, key: Any, time_from: int, time_to: int) -> Iterator[tuple[int, Any]]:
+        """The same, descending."""
+        return self._of_key(key, time_from, time_to, reverse=True)
+
+    def fetch_keys(self, key_from: Any, key_to: Any, time_from: int, time_to: int) -> Iterator[tuple[Any, int, Any]]:
         """`(key, start, value)` of a range of keys and of times, all inclusive; older segments first."""
-        lowest = None if key_from is None else self._key_bytes(key_from)
-        highest = None if key_to is None else self._key_bytes(key_to)
-        first = max(0, time_from, self._find_first_kept())
-        changed = self._laid_over(store_key for keys in self._changed_by_key().values() for store_key in keys)
-        for store_key, data in self._segments.scan(changed, lowest, None, first, time_to):
-            raw, start = store_key[: -_SUFFIX.size], _start_of(store_key)
-            in_keys = (lowest is None or raw >= lowest) and (highest is None or raw <= highest)
-            if in_keys and first <= start <= time_to:
-                yield self._key_of(raw), start, self._codec.decode(data)
+        return self._of_keys(key_from, key_to, time_from, time_to, reverse=False)
+
+    def backward_fetch_keys(
+        self, key_from: Any, key_to: Any, time_from: int, time_to: int
+    ) -> Iterator[tuple[Any, int, Any]]:
+        """The same, backwards."""
+        return self._of_keys(key_from, key_to, time_from, time_to, reverse=True)
+
+    def fetch_all(self, time_from: int, time_to: int) -> Iterator[tuple[Any, int, Any]]:
+        """`(key, start, value)` of the windows that start in `[time_from, time_to]`; older segments first."""
+        return self._of_keys(None, None, time_from, time_to, reverse=False)
+
+    def backward_fetch_all(self, time_from: int, time_to: int) -> Iterator[tuple[Any, int, Any]]:
+        """The same, backwards."""
+        return self._of_keys(None, None, time_from, time_to, reverse=True)
 
     def all(self) -> Iterator[tuple[Any, int, Any]]:
         """`(key, start, value)` of everything that has not expired; older segments first."""
-        return self.fetch_keys(None, None, 0, MAX_TIME_MS)
+        return self._of_keys(None, None, 0, MAX_TIME_MS, reverse=False)
+
+    def backward_all(self) -> Iterator[tuple[Any, int, Any]]:
+        """The same, backwards."""
+        return self._of_keys(None, None, 0, MAX_TIME_MS, reverse=True)
 
     def set_flush_listener(self, listener: Callable[[CachedUpdate], None], *, send_old_values: bool) -> bool:
         """Forward held-back updates to `listener`; False without a cache."""
@@ -170,6 +170,30 @@ class WindowStateStore:
         entries = {record.key: self._codec.from_changelog(record) for record in records}
         self._first_kept = None
         return self._segments.puts(entries.items())
+
+    def _of_key(self, key: Any, time_from: int, time_to: int, *, reverse: bool) -> Iterator[tuple[int, Any]]:
+        raw = self._key_bytes(key)
+        first = max(0, time_from, self._find_first_kept())
+        if first > time_to:
+            return
+        lower, upper = raw + _SUFFIX.pack(first, 0), raw + _SUFFIX.pack(time_to, 0) + b"\0"
+        changed = self._laid_over(self._changed_by_key().get(raw, ()))
+        for store_key, data in self._segments.scan(changed, lower, upper, first, time_to, reverse=reverse):
+            if len(store_key) == len(raw) + _SUFFIX.size and store_key.startswith(raw):
+                yield _start_of(store_key), self._codec.decode(data)
+
+    def _of_keys(
+        self, key_from: Any, key_to: Any, time_from: int, time_to: int, *, reverse: bool
+    ) -> Iterator[tuple[Any, int, Any]]:
+        lowest = None if key_from is None else self._key_bytes(key_from)
+        highest = None if key_to is None else self._key_bytes(key_to)
+        first = max(0, time_from, self._find_first_kept())
+        changed = self._laid_over(store_key for keys in self._changed_by_key().values() for store_key in keys)
+        for store_key, data in self._segments.scan(changed, lowest, None, first, time_to, reverse=reverse):
+            raw, start = store_key[: -_SUFFIX.size], _start_of(store_key)
+            in_keys = (lowest is None or raw >= lowest) and (highest is None or raw <= highest)
+            if in_keys and first <= start <= time_to:
+                yield self._key_of(raw), start, self._codec.decode(data)
 
     def _store_key(self, key: Any, start: int) -> bytes:
         """The bytes of a window's key. An aggregation puts what it has just fetched: the last ones are remembered."""

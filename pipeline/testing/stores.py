@@ -96,14 +96,39 @@ class PlainWindowStore:
         """`(start, value)` of the key's windows that start in `[time_from, time_to]`, ascending."""
         return _pairs(self._inner.fetch_range(key, time_from, time_to))
 
+    def backward_fetch_range(self, key: Any, time_from: int, time_to: int) -> Iterator[tuple[int, Any]]:
+        """The same, descending."""
+        return _pairs(self._inner.backward_fetch_range(key, time_from, time_to))
+
     def fetch_keys(self, key_from: Any, key_to: Any, time_from: int, time_to: int) -> Iterator[tuple[Any, int, Any]]:
         """`(key, start, value)` of a range of keys and of times, all inclusive."""
-        found = self._inner.fetch_keys(key_from, key_to, time_from, time_to)
-        return ((key, start, stored.value) for key, start, stored in found)
+        return _triples(self._inner.fetch_keys(key_from, key_to, time_from, time_to))
+
+    def backward_fetch_keys(
+        self, key_from: Any, key_to: Any, time_from: int, time_to: int
+    ) -> Iterator[tuple[Any, int, Any]]:
+        """The same, backwards."""
+        return _triples(self._inner.backward_fetch_keys(key_from, key_to, time_from, time_to))
+
+    def fetch_all(self, time_from: int, time_to: int) -> Iterator[tuple[Any, int, Any]]:
+        """`(key, start, value)` of all keys within a range of times."""
+        return _triples(self._inner.fetch_all(time_from, time_to))
+
+    def backward_fetch_all(self, time_from: int, time_to: int) -> Iterator[tuple[Any, int, Any]]:
+        """The same, backwards."""
+        return _triples(self._inner.backward_fetch_all(time_from, time_to))
 
     def all(self) -> Iterator[tuple[Any, int, Any]]:
         """`(key, start, value)` of everything that has not expired."""
-        return ((key, start, stored.value) for key, start, stored in self._inner.all())
+        return _triples(self._inner.all())
+
+    def backward_all(self) -> Iterator[tuple[Any, int, Any]]:
+        """The same, backwards."""
+        return _triples(self._inner.backward_all())
+
+
+def _triples(entries: Iterator[tuple[Any, int, ValueAndTimestamp[Any]]]) -> Iterator[tuple[Any, int, Any]]:
+    return ((key, start, stored.value) for key, start, stored in entries)
 
 
 def _pairs(entries: Iterator[tuple[Any, ValueAndTimestamp[Any]]]) -> Iterator[tuple[Any, Any]]:

@@ -49,7 +49,8 @@ def _node(node: Node, stores: tuple[str, ...]) -> str:
 
 def _store(builder: StoreBuilder) -> str:
     serdes = builder.key_serde.name, builder.value_serde.name
-    return _digest(builder.kind.value, *serdes, builder.logging, builder.retention_ms, builder.window_size_ms)
+    limit = () if builder.max_entries is None else (builder.max_entries,)
+    return _digest(builder.kind.value, *serdes, builder.logging, builder.retention_ms, builder.window_size_ms, *limit)
 
 
 def _digest(*parts: object) -> str:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Callable
 
+    from pipeline.partitioning import StreamPartitioner
     from pipeline.processor.api import Processor
     from pipeline.processor.operator import Operator
     from pipeline.records import ConsumerRecord
@@ -80,7 +81,7 @@ class SinkNode:
         topic: A topic, or `(key, value, timestamp_ms) -> topic` for a choice per record.
         key_serde: How keys are written.
         value_serde: How values are written.
-        partitioner: `(topic, key, value, number_of_partitions) -> partition or None`; None means Kafka's default.
+        partitioner: `(topic, key, value, number_of_partitions) -> partition`, or several; None means Kafka's default.
     """
 
     name: str
@@ -88,7 +89,7 @@ class SinkNode:
     topic: str | Callable[[Any, Any, int], str]
     key_serde: Serde[Any]
     value_serde: Serde[Any]
-    partitioner: Callable[[str, Any, Any, int], int | None] | None = None
+    partitioner: StreamPartitioner | None = None
 
 
 Node = SourceNode | ProcessorNode | SinkNode

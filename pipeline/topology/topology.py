@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import TopologyError
+from pipeline.processor.suppliers import check_supplier, connected_stores
 from pipeline.topology.describe import describe
 from pipeline.topology.fingerprint import fingerprint, node_fingerprints
 from pipeline.topology.grouping import levels, sub_topologies
@@ -25,6 +26,7 @@ from pipeline.topology.nodes import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from pipeline.partitioning import StreamPartitioner
     from pipeline.processor.api import Processor
     from pipeline.processor.operator import Operator
     from pipeline.records import ConsumerRecord
@@ -132,18 +134,22 @@ class Topology:
 
         Args:
             name: Unique within the topology.
-            supplier: Called once per task; must give a new instance each time. A class will do.
+            supplier: Called once per task; must give a new instance each time. A class will do. The stores that its
+                `stores()` gives, if it has that (of a class: a static method), are added and connected.
             parents: The nodes to receive records from.
             functions: What the fingerprint covers; the supplier itself if left out.
 
         Raises:
-            TopologyError: If the name is taken, or a parent is missing or a sink.
+            TopologyError: If the name is taken, or a parent is missing or a sink; if the supplier gives an instance twice.
         """
         self._check_new_name(name)
         self._check_parents(name, parents)
-        covered = (supplier,) if functions is None else functions
+        if functions is None:
+            check_supplier(supplier)
         self._order.append(name)
-        self._nodes[name] = ProcessorNode(name, parents, supplier, covered)
+        self._nodes[name] = ProcessorNode(name, parents, supplier, (supplier,) if functions is None else functions)
+        for store in connected_stores(supplier):
+            self.add_state_store(store, name)
         return self
 
     def add_sink(
@@ -153,7 +159,7 @@ class Topology:
         *parents: str,
         key_serde: Serde[Any],
         value_serde: Serde[Any],
-        partitioner: Callable[[str, Any, Any, int], int | None] | None = None,
+        partitioner: StreamPartitioner | None = None,
     ) -> Topology:
         """Write what the parents forward to a topic, or to the topic a function chooses per record.
 
@@ -305,6 +311,11 @@ class Topology:
     def internal_topics(self) -> Mapping[str, InternalTopic]:
         """Repartition topics by their names without the application's prefix."""
         return self._internal
+
+    @property
+    def copartitioned_sources(self) -> tuple[frozenset[str], ...]:
+        """Groups of sources whose topics need the same number of partitions."""
+        return tuple(self._copartitioned)
 
     @property
     def source_topics(self) -> tuple[str, ...]:

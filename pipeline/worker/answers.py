@@ -31,9 +31,9 @@ MAX_ROWS = 1_000
 MAX_SECONDS = 0.02
 """A page ends early after this: processing waits meanwhile."""
 
-_TIMESTAMPED = frozenset({StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.TIMESTAMPED_WINDOW})
+_TIMESTAMPED = frozenset({StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.TIMESTAMPED_WINDOW, StoreKind.VERSIONED})
 _KINDS: dict[type, frozenset[StoreKind]] = {
-    KeyQuery: frozenset({StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE}),
+    KeyQuery: frozenset({StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.VERSIONED}),
     RangeQuery: frozenset({StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE}),
     WindowQuery: frozenset({StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW}),
     SessionQuery: frozenset({StoreKind.SESSION}),
@@ -55,6 +55,9 @@ def look_up(store: Any, builder: StoreBuilder, query: Query, limit: int, after: 
     if builder.kind not in _KINDS[type(query)]:
         message = f"Store {builder.name} ({builder.kind.value}) cannot be asked a {type(query).__name__}"
         return Refusal(Reason.UNKNOWN_QUERY, message)
+    if isinstance(query, KeyQuery) and query.as_of is not None and builder.kind is not StoreKind.VERSIONED:
+        message = f"Store {builder.name} ({builder.kind.value}) does not know what was: as_of needs a versioned store"
+        return Refusal(Reason.UNKNOWN_QUERY, message)
     deadline = time.monotonic() + MAX_SECONDS
     rows: list[Row] = []
     last: Place | None = None
@@ -68,9 +71,10 @@ def look_up(store: Any, builder: StoreBuilder, query: Query, limit: int, after: 
 
 def _found(store: Any, builder: StoreBuilder, query: Query, after: Place | None) -> Iterator[Found]:
     match query:
-        case KeyQuery(key):
-            value = store.get(builder.key_serde.deserialize(key))
-            return iter([] if value is None else [(Place(0, key), _row(builder)(key, value))])
+        case KeyQuery(raw, as_of):
+            key, times = builder.key_serde.deserialize(raw), () if as_of is None else (as_of,)
+            value = store.get(key, *times)
+            return iter([] if value is None else [(Place(0, raw), _row(builder)(raw, value))])
         case RangeQuery():
             return _entries(store, builder, query, after)
         case WindowQuery():

@@ -20,9 +20,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KeyQuery:
-    """The value of a key; key-value stores (`KeyQuery`, `TimestampedKeyQuery`)."""
+    """The value of a key; key-value and versioned stores (`KeyQuery`, `TimestampedKeyQuery`, `VersionedKeyQuery`).
+
+    Args:
+        key: The key.
+        as_of: Versioned stores: what it was at this time, ms; None is now.
+    """
 
     key: bytes
+    as_of: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ def main(only: list[str]) -> None:
     for name in dict.fromkeys(scenario["topology"] for scenario in chosen):
         pairs = [(s, r) for s, r in zip(chosen, results, strict=True) if s["topology"] == name]
         _write(_GOLDEN / f"{name}.json.gz", _golden(pairs))
+    _write(_GOLDEN / "unnamed.json.gz", _unnamed(chosen, results))
     print(f"{len(chosen)} scenarios, {sum(path.stat().st_size for path in _GOLDEN.iterdir()) // 1024} KiB")
 
 
@@ -65,6 +66,14 @@ def _golden(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> dict[str, Any
             for s, r in pairs
         ],
     }
+
+
+def _unnamed(chosen: list[dict[str, Any]], results: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """What `ensure.explicit.internal.resource.naming` says of each topology; those not chosen stay."""
+    path = _GOLDEN / "unnamed.json.gz"
+    known = json.loads(gzip.decompress(path.read_bytes())) if path.exists() else {}
+    found = {scenario["topology"]: result["unnamed"] for scenario, result in zip(chosen, results, strict=True)}
+    return dict(sorted({**known, **found}.items()))
 
 
 def _write(path: Path, golden: dict[str, Any]) -> None:

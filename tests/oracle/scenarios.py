@@ -174,6 +174,40 @@ TOPICS: dict[str, dict[str, tuple[str, ...]]] = {
         "negative_times_are_skipped": ("in",),
         "negative_times_become_partition_time": ("in",),
     },
+    "sources": {
+        "versioned_table": ("in",),
+        "versioned_table_joins": ("in", "other", "table"),
+        "versioned_join_with_grace": ("in", "table"),
+        "versioned_left_join_with_grace": ("in", "table"),
+        "versioned_group_by_count": ("in",),
+        "versioned_tables_joined": ("in", "other"),
+        "transform_values": ("in",),
+        "transform_values_stored": ("in", "table"),
+        "pattern_source": ("in", "other"),
+        "global_store": ("in", "table"),
+        "read_only_store": ("in", "table"),
+        "punctuate_wall_clock": ("in", "~clock"),
+        "least_recently_used": ("in",),
+    },
+    "optimized": {
+        "optimized_aggregations": ("in",),
+        "optimized_aggregations_named": ("in",),
+        "optimized_with_values_changed": ("in",),
+        "optimized_merge": ("in", "other"),
+        "optimized_table_joins": ("in", "table"),
+        "optimized_stream_join": ("in", "other"),
+        "optimized_cogroup": ("in", "other"),
+        "optimized_two_changes": ("in",),
+        "optimized_explicit_repartition": ("in",),
+        "optimized_self_join": ("in",),
+        "optimized_self_join_same_topic": ("in",),
+        "optimized_self_left_join": ("in",),
+        "optimized_self_join_repartition": ("in",),
+        "optimized_no_self_join": ("in",),
+        "optimized_table": ("in",),
+        "optimized_tables_joined": ("in", "other"),
+        "optimized_table_grouped": ("in",),
+    },
 }
 """The topics that each topology reads, by group."""
 
@@ -182,6 +216,12 @@ NO_GIANT_STEPS = frozenset({"cogroup_windowed", *(name for name in TOPICS["windo
 
 NO_CACHE = frozenset({"session_count", "session_count_with_serdes", "session_reduce", "suppress_sessions"})
 """Topologies that are only run without caches: Kafka Streams' session cache still shows expired sessions."""
+
+CLOCK = "~clock"
+"""A record of this topic moves the wall clock, by its timestamp modulo 150 ms."""
+
+OPTIMIZED = frozenset(TOPICS["optimized"])
+"""Topologies that are built with `topology.optimization=all`."""
 
 SCENARIOS = 20
 _SEED = 4301
@@ -198,7 +238,12 @@ def scenarios() -> Iterator[dict[str, Any]]:
             for number in range(SCENARIOS):
                 source = random.Random(f"{_SEED} {name} {number}")
                 records = list(_records(source, topics, number, giant_steps=name not in NO_GIANT_STEPS))
-                yield {"topology": name, "cache": number % 2 == 0 and name not in NO_CACHE, "records": records}
+                yield {
+                    "topology": name,
+                    "optimization": "all" if name in OPTIMIZED else "none",
+                    "cache": number % 2 == 0 and name not in NO_CACHE,
+                    "records": records,
+                }
 
 
 def _records(source: random.Random, topics: tuple[str, ...], number: int, *, giant_steps: bool) -> Iterator[Record]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.config import ProjectConfig, load_attribute
+from pipeline.config import Optimization, ProjectConfig, TopologyConfig, load_attribute
 from pipeline.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,6 +38,29 @@ def load(tmp_path: Path, text: str) -> ProjectConfig:
     path = tmp_path / "streams.toml"
     path.write_text(text)
     return ProjectConfig.load(path, {"SECRET": "hidden"})
+
+
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        ('"topology.optimization" = "faster"', "'faster' is no topology.optimization"),
+        ('"topology.optimization" = true', "topology.optimization is True, not a str"),
+        ('"default.dsl.store" = "disk"', "default.dsl.store is 'disk'"),
+        ('"ensure.explicit.internal.resource.naming" = 1', "naming is 1, not a bool"),
+    ],
+)
+def test_settings_of_the_topology_are_checked(tmp_path: Path, setting: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(complaint)):
+        load(tmp_path, GOOD + setting)
+
+
+def test_settings_of_the_topology_reach_its_builder(tmp_path: Path) -> None:
+    settings = '"topology.optimization" = "all"\n"ensure.explicit.internal.resource.naming" = true\n'
+    settings += '"default.dsl.store" = "in_memory"\n'
+    config = load(tmp_path, GOOD + settings).app("delays").streams.topology_config
+    everything = frozenset(Optimization)
+    assert config == TopologyConfig(everything, ensure_explicit_internal_resource_naming=True, is_persistent=False)
+    assert load(tmp_path, GOOD).app("delays").streams.topology_config == TopologyConfig()
 
 
 def test_a_project_is_read_with_kafka_streams_names_and_defaults(tmp_path: Path) -> None:

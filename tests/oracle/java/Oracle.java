@@ -8,6 +8,8 @@ import java.lang.reflect.Field;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
+import java.time.Instant;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashMap;
@@ -28,6 +30,7 @@ import org.apache.kafka.streams.TestInputTopic;
 import org.apache.kafka.streams.TestOutputTopic;
 import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.TopologyTestDriver;
+import org.apache.kafka.streams.errors.TopologyException;
 import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.processor.internals.InternalTopicConfig;
@@ -52,6 +55,8 @@ public final class Oracle {
     }
 
     private static final String APPLICATION = "oracle";
+    /** A record of this topic moves the wall clock. */
+    private static final String CLOCK = "~clock";
     private static final ObjectMapper JSON = new ObjectMapper();
 
     public static void main(String[] arguments) throws Exception {
@@ -61,6 +66,8 @@ public final class Oracle {
         twins.putAll(Joins.twins());
         twins.putAll(Tables.twins());
         twins.putAll(Failures.twins());
+        twins.putAll(Optimized.twins());
+        twins.putAll(Sources.twins());
         Path state = Files.createTempDirectory("oracle");
         try (BufferedReader in = Files.newBufferedReader(Path.of(arguments[0]));
                 PrintWriter out = new PrintWriter(Files.newBufferedWriter(Path.of(arguments[1])))) {
@@ -83,17 +90,20 @@ public final class Oracle {
         List<String> said = new ArrayList<>();
         StreamsBuilder builder = new StreamsBuilder();
         twin.build(builder, said);
-        Topology topology = builder.build();
+        Topology topology = builder.build(config(scenario, state));
+        Sources.AFTERWARDS.getOrDefault(scenario.get("topology").asText(), unchanged -> { }).accept(topology);
         ObjectNode result = JSON.createObjectNode();
         result.put("describe", topology.describe().toString());
         ObjectNode topics = result.putObject("topics");
-        try (TopologyTestDriver driver = new TopologyTestDriver(topology, config(scenario, state))) {
+        try (TopologyTestDriver driver = new TopologyTestDriver(topology, config(scenario, state), Instant.EPOCH)) {
             Map<String, TestInputTopic<String, String>> inputs = new HashMap<>();
             Map<String, TestOutputTopic<byte[], byte[]>> outputs = new TreeMap<>();
             int index = 0;
             for (JsonNode record : scenario.get("records")) {
                 String topic = record.get(0).asText();
-                inputs.computeIfAbsent(topic, t -> driver.createInputTopic(t, new StringSerializer(), new StringSerializer()))
+                if (topic.equals(CLOCK)) {
+                    driver.advanceWallClockTime(Duration.ofMillis(record.get(3).asLong() % 150));
+                } else inputs.computeIfAbsent(topic, t -> driver.createInputTopic(t, new StringSerializer(), new StringSerializer()))
                         .pipeInput(record(record));
                 for (String written : new TreeSet<>(driver.producedTopicNames())) {
                     TestOutputTopic<byte[], byte[]> output = outputs.computeIfAbsent(written,
@@ -119,6 +129,7 @@ public final class Oracle {
                     .filter(metric -> "dropped-records-total".equals(metric.metricName().name()))
                     .mapToLong(metric -> ((Double) metric.metricValue()).longValue()).sum());
             result.set("internal_topics", internalTopics(topology));
+            result.set("unnamed", JSON.valueToTree(unnamed(topology)));
         }
         return result;
     }
@@ -128,6 +139,7 @@ public final class Oracle {
         config.put(StreamsConfig.APPLICATION_ID_CONFIG, APPLICATION);
         config.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, "none:1");
         config.put(StreamsConfig.STATE_DIR_CONFIG, state.toString());
+        config.put(StreamsConfig.TOPOLOGY_OPTIMIZATION_CONFIG, scenario.get("optimization").asText());
         config.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         config.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         if (Failures.twins().containsKey(scenario.get("topology").asText())) {
@@ -202,11 +214,28 @@ public final class Oracle {
         return entries;
     }
 
-    /** Repartition and changelog topics with the settings that Kafka Streams gives them. */
-    private static ObjectNode internalTopics(Topology topology) throws Exception {
+    private static InternalTopologyBuilder internal(Topology topology) throws Exception {
         Field field = Topology.class.getDeclaredField("internalTopologyBuilder");
         field.setAccessible(true);
-        InternalTopologyBuilder internal = (InternalTopologyBuilder) field.get(topology);
+        return (InternalTopologyBuilder) field.get(topology);
+    }
+
+    /** What ensure.explicit.internal.resource.naming would complain about, line by line. */
+    private static String[] unnamed(Topology topology) throws Exception {
+        Field explicit = InternalTopologyBuilder.class.getDeclaredField("ensureExplicitInternalResourceNaming");
+        explicit.setAccessible(true);
+        explicit.set(internal(topology), true);
+        try {
+            internal(topology).checkUnprovidedNames();
+            return new String[0];
+        } catch (TopologyException e) {
+            return e.getMessage().replace("Invalid topology: ", "").strip().split("\\R");
+        }
+    }
+
+    /** Repartition and changelog topics with the settings that Kafka Streams gives them. */
+    private static ObjectNode internalTopics(Topology topology) throws Exception {
+        InternalTopologyBuilder internal = internal(topology);
         Map<String, InternalTopicConfig> all = new TreeMap<>();
         for (InternalTopologyBuilder.TopicsInfo info : internal.subtopologyToTopicsInfo().values()) {
             all.putAll(info.repartitionSourceTopics);

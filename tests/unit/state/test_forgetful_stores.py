@@ -14,12 +14,10 @@ from pipeline.serde.primitives import LONG, STRING
 from pipeline.state.api import ChangelogRecord, StoreBuilder, StoreKind
 from pipeline.state.buffer import BufferedChange
 from pipeline.state.memory import MemoryBackend
-from pipeline.state.rocksdb import RocksDbBackend
 from pipeline.state.stores import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
 
     from pipeline.state.api import CachedUpdate
 
@@ -32,26 +30,6 @@ class Context:
     timestamp: int = 7
     headers: tuple[tuple[str, bytes | None], ...] = ()
     record_metadata: RecordMetadata | None = None
-
-
-@pytest.fixture(params=["memory", "rocksdb"])
-def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Any]]:
-    """Gives the same backend again, as after a restart."""
-    opened: list[Any] = [MemoryBackend() if request.param == "memory" else RocksDbBackend(tmp_path / "0_0")]
-
-    def again() -> Any:
-        if request.param == "rocksdb":
-            opened[0].close()
-            opened[0] = RocksDbBackend(tmp_path / "0_0")
-        return opened[0]
-
-    yield again
-    opened[0].close()
-
-
-@pytest.fixture(params=[True, False], ids=["cached", "uncached"])
-def caching(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
 
 
 def sessions(backend: Any, *, caching: bool, retention_ms: int = 10 * MINUTE) -> Any:

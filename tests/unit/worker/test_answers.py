@@ -157,6 +157,24 @@ def test_sessions_of_one_key_and_of_all(caching: bool, limit: int) -> None:
     assert sorted((row.key, row.start) for row in rows) == [(k, n * 1000) for k in (b"a", b"b") for n in range(3)]
 
 
+def test_a_versioned_store_says_what_a_key_is_and_what_it_was() -> None:
+    builder = StoreBuilder("s", StoreKind.VERSIONED, STRING, LONG, retention_ms=MINUTE)
+    store, _ = opened(builder)
+    store.put("a", 1, 100)
+    store.put("a", 2, 200)
+
+    def values(query: KeyQuery) -> list[tuple[int, int | None]]:
+        return [
+            (LONG.deserialize(row.value), row.timestamp) for page in pages(store, builder, query, 1) for row in page
+        ]
+
+    assert values(KeyQuery(b"a")) == [(2, 200)]
+    assert values(KeyQuery(b"a", 150)) == [(1, 100)]
+    assert values(KeyQuery(b"a", 99)) == []
+    other, plain = entries(caching=False)
+    assert isinstance(look_up(other, plain, KeyQuery(b"a", 5), 1, None), Refusal)
+
+
 def test_a_store_that_cannot_be_asked_that_says_so() -> None:
     store, builder = entries(caching=False)
     refusal = look_up(store, builder, WindowQuery(), 10, None)

@@ -1,0 +1,169 @@
+"""`topology.optimization`: what Kafka Streams changes in a topology before it is built (`InternalStreamsBuilder`).
+
+Restoring a table from its source topic is decided where the table is written (`StreamsBuilder.table`); the other two rules
+change the topology as it was written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pipeline.errors import TopologyError
+from pipeline.topology.draft import Draft
+from pipeline.topology.nodes import InternalTopic, ProcessorNode, SinkNode, SourceNode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.dsl.plan import Changes, Repartition, SelfJoin
+    from pipeline.topology.topology import Topology
+
+
+def merge_repartitions(
+    topology: Topology, changes: Changes, new: Callable[[str, Repartition], tuple[Repartition, ProcessorNode]]
+) -> Topology:
+    """Give all streams below a change of keys one repartition topic, as far as values do not change in between.
+
+    The topic lies directly below the change and has the name of the first one that it replaces
+    (`InternalStreamsBuilder.mergeRepartitionTopics`).
+
+    Args:
+        topology: As it was written.
+        changes: Which of its nodes change what, and its repartitions.
+        new: Gives the repartition that replaces others and its filter, from the parent and the first one replaced.
+    """
+    graph = _Graph.of(topology, changes)
+    draft = Draft.of(topology)
+    names: dict[str, str] = {}
+    for parent, replaced in graph.below_changes(changes).items():
+        merged, null_key_filter = new(parent, replaced[0])
+        mark = f"{merged.source} below {parent}"  # its name may be that of one it replaces
+        names[mark], graph.parents[mark] = merged.source, {}
+        for repartition in replaced:
+            graph.replace(repartition.source, parent, mark)
+            draft.remove(repartition.filter, repartition.sink, repartition.source)
+            draft.internal.pop(repartition.topic, None)
+            draft.rename_source(repartition.source, merged.source)
+        graph.parents[mark] = {parent: None}
+        _insert(draft, parent, merged, null_key_filter)
+    for name in graph.parents.keys() - names.keys():
+        above = graph.parents[name]
+        inner = changes.repartitions[name].filter if name in changes.repartitions else name
+        draft.move(inner, tuple(names.get(parent, parent) for parent in above))
+    return draft.topology()
+
+
+def rewrite_self_joins(topology: Topology, joins: tuple[SelfJoin, ...]) -> Topology:
+    """Let joins of a stream with itself keep it in one store (`InternalStreamsBuilder.rewriteSingleStoreSelfJoin`)."""
+    draft = Draft.of(topology)
+    for join in joins:
+        this, other = draft.nodes[join.this_windowed], draft.nodes[join.other_windowed]
+        if this.parents != other.parents:
+            continue
+        draft.remove(join.other_windowed, join.this_join, join.other_join)
+        draft.remove_stores(*join.other_stores)
+        draft.nodes[join.merge] = ProcessorNode(join.merge, (join.this_windowed,), join.supplier, join.functions)
+        draft.users[join.this_store].add(join.merge)
+    return draft.topology()
+
+
+def _insert(draft: Draft, parent: str, merged: Repartition, null_key_filter: ProcessorNode) -> None:
+    keys, values = merged.key_serde, merged.value_serde
+    draft.internal[merged.topic] = InternalTopic(merged.topic)
+    draft.insert(null_key_filter, parent)
+    draft.insert(SinkNode(merged.sink, (merged.filter,), merged.topic, keys, values), merged.filter)
+    draft.insert(SourceNode(merged.source, (merged.topic,), keys, values), merged.sink)
+
+
+@dataclass(slots=True)
+class _Graph:
+    """Which node is below which, as Kafka Streams' graph nodes are: a repartition is one node, named as its source."""
+
+    parents: dict[str, dict[str, None]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, topology: Topology, changes: Changes) -> _Graph:
+        inner = {name for r in changes.repartitions.values() for name in (r.filter, r.sink)}
+        writers: dict[str, list[str]] = {}
+        for node in topology.nodes.values():
+            if isinstance(node, SinkNode) and isinstance(node.topic, str):
+                writers.setdefault(node.topic, []).append(node.name)
+        graph = cls()
+        for node in topology.nodes.values():
+            if node.name in changes.repartitions:
+                above = topology.nodes[changes.repartitions[node.name].filter].parents
+            elif isinstance(node, SourceNode):
+                internal = [topic for topic in node.topics if topic in topology.internal_topics]
+                above = tuple(sink for topic in internal for sink in writers.get(topic, ()))
+            else:
+                above = node.parents
+            if node.name not in inner:
+                graph.parents[node.name] = dict.fromkeys(above)
+        return graph
+
+    def below_changes(self, changes: Changes) -> dict[str, list[Repartition]]:
+        """The repartitions that can be merged, by the node directly above the topic that replaces them."""
+        below: dict[str, list[Repartition]] = {name: [] for name in changes.of_keys}
+        for source, repartition in changes.repartitions.items():
+            if repartition.is_optimizable:
+                above = self._key_change_above(source, changes)
+                if above is not None:
+                    below[above].append(repartition)
+        self._raise_to_merges(below, changes.merges)
+        return {name: repartitions for name, repartitions in below.items() if repartitions}
+
+    def _key_change_above(self, source: str, changes: Changes) -> str | None:
+        any_change = self._find(source, lambda name: name in changes.of_keys or name in changes.of_values)
+        key_change = self._find(source, lambda name: name in changes.of_keys)
+        return key_change if key_change == any_change else None
+
+    def _raise_to_merges(self, below: dict[str, list[Repartition]], merges: list[str]) -> None:
+        """Repartition behind a merge of streams whose keys change above it (`maybeUpdateKeyChangingRepartitionNodeMap`)."""
+        above: dict[str, list[str]] = {}
+        for merge in merges:
+            above[merge] = [
+                change
+                for change, repartitions in below.items()
+                if all(self._has_parent_above(r.source, merge) for r in repartitions)
+                and self._has_parent_above(merge, change)
+            ]
+        for merge, key_changes in above.items():
+            found = (r for change in key_changes for r in below[change])
+            below[merge] = list({r.source: r for r in found}.values())
+        for change in {change for key_changes in above.values() for change in key_changes}:
+            del below[change]
+
+    def _has_parent_above(self, start: str, parent: str) -> bool:
+        return self._child_of(parent, start) is not None
+
+    def _child_of(self, parent: str, start: str) -> str | None:
+        return self._find(start, lambda name: parent in self.parents[name])
+
+    def _find(self, start: str, accept: Callable[[str], bool], seen: set[str] | None = None) -> str | None:
+        """The first node from `start` upwards that is accepted, depth first (`findParentNodeMatching`)."""
+        if accept(start):
+            return start
+        seen = set() if seen is None else seen
+        for parent in self.parents[start]:
+            if parent not in seen:
+                seen.add(parent)
+                found = self._find(parent, accept, seen)
+                if found is not None:
+                    return found
+        return None
+
+    def replace(self, source: str, parent: str, merged: str) -> None:
+        """Take a repartition out; what led from `parent` to it is below the merged one from now on."""
+        child = self._child_of(parent, source)
+        if child is not None:  # else it was moved together with another repartition
+            del self.parents[child][parent]
+            self.parents[child][merged] = None
+        elif self._find(source, lambda name: merged in self.parents[name]) is None:
+            message = f"Repartition {source} cannot be merged with others below {parent}"
+            raise TopologyError(message)
+        above = self.parents.pop(source)
+        for parents in self.parents.values():
+            if source in parents:
+                del parents[source]
+                parents.update(above)

@@ -1,0 +1,132 @@
+"""`topology.optimization`; what Kafka Streams makes of whole topologies is compared in tests/oracle."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipeline import (
+    LONG,
+    STRING,
+    ConfigError,
+    Consumed,
+    Grouped,
+    Materialized,
+    Produced,
+    Stores,
+    StreamsBuilder,
+    TopicPartition,
+)
+from pipeline.config import Optimization, StreamsConfig
+from pipeline.processor.api import Processor
+from pipeline.records import RawRecord, Record, TaskId
+from pipeline.runtime.layout import plan_layout
+from pipeline.runtime.ports import Ports
+from pipeline.runtime.task import Task, TaskSpec
+from pipeline.state.memory import MemoryBackend
+from pipeline.testing import TopologyTestDriver
+from pipeline.testing.driver import MemoryTopics, MockClock
+
+if TYPE_CHECKING:
+    from pipeline import KStream, Topology
+
+TEXTS: Consumed[str, str] = Consumed(STRING, STRING)
+COUNTS: Produced[str, int] = Produced(STRING, LONG)
+BY_TEXT: Grouped[str, str] = Grouped(STRING, STRING)
+
+
+def by_first_letter(builder: StreamsBuilder) -> KStream[str, str]:
+    return builder.stream("in", TEXTS).select_key(lambda _k, v: v[0]).filter(lambda _k, v: len(v) > 1)
+
+
+def two_counts(optimization: str) -> Topology:
+    builder = StreamsBuilder()
+    filtered = by_first_letter(builder)
+    filtered.peek(lambda _k, _v: None).group_by_key(BY_TEXT).count(Materialized("one", STRING)).to_stream().to(
+        "ones", COUNTS
+    )
+    filtered.group_by_key(BY_TEXT).count(Materialized("two", STRING)).to_stream().to("twos", COUNTS)
+    return builder.build(optimization=optimization)
+
+
+def results(topology: Topology) -> dict[str, list[tuple[str, int]]]:
+    with TopologyTestDriver(topology) as driver:
+        for value in ("apple", "a", "axe", "bee"):
+            driver.input_topic("in", STRING, STRING).pipe_input("k", value)
+        return {
+            topic: [(r.key, r.value) for r in driver.output_topic(topic, STRING, LONG).read_records_to_list()]
+            for topic in ("ones", "twos")
+        }
+
+
+def test_nothing_is_optimised_unless_it_is_asked_for() -> None:
+    builder = StreamsBuilder()
+    builder.table("in", TEXTS, Materialized("kept"))
+    assert builder.build().stores["kept"].logging
+    assert len(two_counts("none").internal_topics) == 2
+
+
+def test_streams_below_one_filter_share_a_repartition_topic_where_kafka_streams_fails() -> None:
+    topology = two_counts("all")
+    assert list(topology.internal_topics) == ["one-repartition"]
+    assert results(topology) == results(two_counts("none"))
+
+
+def test_a_repartition_is_not_moved_above_a_processor_that_may_change_keys() -> None:
+    class Upper(Processor[str, str]):
+        def process(self, record: Record[str, str]) -> None: ...
+
+    builder = StreamsBuilder()
+    rekeyed = by_first_letter(builder)
+    rekeyed.group_by_key(BY_TEXT).count(Materialized("one", STRING))
+    for stream in (rekeyed.process(Upper), rekeyed.map_values(str)):
+        stream.to_table(Materialized(None, STRING, STRING))
+    assert len(builder.build(optimization="merge.repartition.topics").internal_topics) == 3
+
+
+def test_a_builder_can_be_built_more_than_once() -> None:
+    builder = StreamsBuilder()
+    by_first_letter(builder).group_by_key(BY_TEXT).count(Materialized(None, STRING)).to_stream().to("out", COUNTS)
+    builder.table("table", TEXTS, Materialized("kept"))
+    plain, optimised = builder.build(), builder.build(optimization="all")
+    assert builder.build().describe() == plain.describe() != optimised.describe()
+    assert builder.build(optimization="all").describe() == optimised.describe()
+    assert plain.stores["kept"].logging
+    assert not optimised.stores["kept"].logging
+
+
+def test_a_table_comes_back_from_its_topic_as_far_as_that_is_committed() -> None:
+    builder = StreamsBuilder()
+    builder.table("in", TEXTS, Materialized("kept")).to_stream().to("out", Produced(STRING, STRING))
+    topology = builder.build(optimization="reuse.ktable.source.topics")
+    assert plan_layout(topology, "app", {"in": 1}).changelog_topics == ()
+    source = TopicPartition("in", 0)
+    spec = TaskSpec(TaskId(0, 0), topology.sub_topologies()[0], "app", (source,))
+    topics = MemoryTopics()
+    task = Task(spec, Ports(topics, MemoryBackend(), MockClock()))
+    assert task.restore_starts() == {source: 0}
+    task.restore(source, [RawRecord(b"a", b"x", 1, 0), RawRecord(None, b"y", 2, 1), RawRecord(b"b", b"z", 3, 2)], 3)
+    task.start({source: (3, "")})
+    assert [(key, *value) for key, value in task.store("kept").all()] == [("a", "x", 1), ("b", "z", 3)]
+    assert topics.logs == {}
+
+
+def test_the_rules_are_those_of_kafka_streams() -> None:
+    for text, rules in [
+        ("none", set()),
+        ("all", set(Optimization)),
+        ("reuse.ktable.source.topics", {Optimization.REUSE_KTABLE_SOURCE_TOPICS}),
+        (
+            "merge.repartition.topics,single.store.self.join",
+            {Optimization.MERGE_REPARTITION_TOPICS, Optimization.SINGLE_STORE_SELF_JOIN},
+        ),
+    ]:
+        assert StreamsConfig(topology_optimization=text).topology_config.optimization == rules
+
+
+@pytest.mark.parametrize("text", ["", "none,all", "all,single.store.self.join", "faster"])
+def test_other_rules_are_refused(text: str) -> None:
+    builder = StreamsBuilder().add_state_store(Stores.key_value_store("s", STRING, STRING))
+    with pytest.raises(ConfigError, match=r"is no topology\.optimization"):
+        builder.build(optimization=text)

@@ -36,7 +36,7 @@ _NAMES = {
 }
 """librdkafka's properties that matter for a connection, by their names in kafka-python."""
 
-logging.getLogger("kafka").setLevel(logging.ERROR)  # its chatter at every rebalance says nothing a plan does not
+logging.getLogger("kafka").setLevel(logging.CRITICAL)  # tracebacks of lost connections, which it opens again by itself
 
 
 class _PlanAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-python asks for its own class

@@ -35,9 +35,12 @@ unit: setup
 	$(BIN)/python -m pytest tests/conformance -m driver
 	$(BIN)/python -m pytest --doctest-modules pipeline
 
+# A process for each: what native libraries leave behind in one cannot trouble the next.
+SUITES := unit oracle architecture conformance integration system airflow
+
 test: setup
 	$(BIN)/python -m pytest --doctest-modules pipeline
-	$(BIN)/python -m pytest tests
+	for suite in $(SUITES); do $(BIN)/python -m pytest tests/$$suite || exit 1; done
 
 bench: setup
 	$(BIN)/python tests/benchmarks/bench.py $(BENCH)

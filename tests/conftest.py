@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import uuid
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from pipeline.kafka.admin import Admin, TopicSpec
 from pipeline.kafka.broker import EmbeddedBroker
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pipeline.records import RawRecord
+
+settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI"):
+    settings.load_profile("ci")  # a change is judged by what it changes; new inputs are tried while developing
 
 HOME = Path("~/.cache/millrace").expanduser()
 

@@ -10,7 +10,7 @@ from pipeline.config import EXACTLY_ONCE
 from pipeline.errors import StreamsError, TaskMigratedError
 from pipeline.hosting.snapshots import open_state, publish_snapshot
 from pipeline.hosting.task_state import restore
-from pipeline.kafka.producer import IdempotentProducer, KafkaCollector, OffsetCommitter, TransactionalProducer
+from pipeline.kafka.producer import IdempotentProducer, KafkaCollector, TransactionalProducer
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task, TaskCommit, TaskState
 from pipeline.topology.nodes import AutoOffsetReset
@@ -101,8 +101,8 @@ class OwnedTask:
         self._is_exactly_once = application.config.processing_guarantee == EXACTLY_ONCE
         self._backend: StateBackend | None = None
         self._task: Task | None = None
-        self._producer: TransactionalProducer | IdempotentProducer | None = None
-        self._committer: OffsetCommitter | None = None
+        self._owner: TransactionalProducer | None = None
+        self._records: TransactionalProducer | IdempotentProducer | None = None
         self._commit = TaskCommit({}, ())
         self._changelog_ends: Mapping[TopicPartition, int] = {}
 
@@ -147,12 +147,14 @@ class OwnedTask:
             StateError: If the local state is in use by another process.
         """
         self._backend = state
-        self._producer = producer = self._new_producer()
+        self._owner = owner = self._new_owner()
+        kafka, overrides = self._application.kafka, self._application.config.streams.producer
+        self._records = records = owner if self._is_exactly_once else IdempotentProducer(kafka, overrides)
         self.committed = self._admin.committed(self._application.id, self.inputs)
         self._own_commits = [{tp: committed.offset for tp, committed in self.committed.items()}]
         backend = state or open_state(self._application, self.id, self._admin, self._clock)
         self._backend = backend
-        self._task = task = self._new_task(backend, producer)
+        self._task = task = self._new_task(backend, records)
         self.restored_records = restore(
             task, backend, self._admin, self._application.kafka, self._own_commits[-1], on_restore or _silently
         )
@@ -190,13 +192,10 @@ class OwnedTask:
             BrokerError: If it was refused: close, and open again.
         """
         commit = self._commit
-        if isinstance(self._producer, TransactionalProducer):
-            self._producer.commit(commit.offsets, self._application.id)
-        elif self._producer is not None:
-            self._producer.flush()
-            if self._committer is None:
-                self._committer = OffsetCommitter(self._application.kafka, self._application.id)
-            self._committer.commit(commit.offsets)
+        if isinstance(self._records, IdempotentProducer):
+            self._records.flush()
+        if self._owner is not None:
+            self._owner.commit(commit.offsets, self._application.id)
         self._changelog_ends = self._admin.end_offsets(commit.changelogs)
 
     def finish_commit(self) -> None:
@@ -239,21 +238,19 @@ class OwnedTask:
             abort: Whether to abort the open transaction at once, so that nobody waits for its end; pointless if brokers are out
                 of reach or it is taken over again.
         """
-        if abort and isinstance(self._producer, TransactionalProducer):
+        if abort and self._owner is not None:
             with suppress(StreamsError):  # a successor's takeover aborts it as well
-                self._producer.abort()
+                self._owner.abort()
         if self._task is not None:
             self._task.close()
             self._task = None
         if self._backend is not None:
             self._backend.close()
             self._backend = None
-        if self._committer is not None:
-            self._committer.close()
-            self._committer = None
-        if self._producer is not None:
-            self._producer.close()  # what it still holds must not be written behind a successor's back
-            self._producer = None
+        for producer in (self._records, self._owner):
+            if producer is not None:
+                producer.close()  # what it still holds must not be written behind a successor's back
+        self._records = self._owner = None
 
     def _settled_ends(self) -> Mapping[TopicPartition, int]:
         """Where the changelogs end with the last commit: its markers may have come after it was acknowledged.
@@ -261,22 +258,23 @@ class OwnedTask:
         What a successor wrote must not count. Committing the same offsets once more proves that there was none.
         """
         ends = self._admin.settled_end_offsets(self._commit.changelogs)
-        if isinstance(self._producer, TransactionalProducer):
-            self._producer.commit(self._commit.offsets, self._application.id)
+        if self._owner is not None:
+            self._owner.commit(self._commit.offsets, self._application.id)
         return ends
 
-    def _new_producer(self) -> TransactionalProducer | IdempotentProducer:
-        kafka, overrides = self._application.kafka, self._application.config.streams.producer
-        if not self._is_exactly_once:
-            return IdempotentProducer(kafka, overrides)
-        producer = TransactionalProducer(
-            kafka,
+    def _new_owner(self) -> TransactionalProducer:
+        """Commits the task's offsets, and with exactly once its records: whoever has it owns the task.
+
+        At least once needs it as well: brokers take plain commits for a group with members from its members only.
+        """
+        owner = TransactionalProducer(
+            self._application.kafka,
             transactional_id(self._application.id, self.id),
             transaction_timeout_ms=self._transaction_timeout_ms,
-            overrides=overrides,
+            overrides=self._application.config.streams.producer,
         )
-        producer.init()
-        return producer
+        owner.init()
+        return owner
 
     def _new_task(self, backend: StateBackend, producer: TransactionalProducer | IdempotentProducer) -> Task:
         spec = self._application.task_spec(self.id, self.inputs)

@@ -7,7 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from pipeline.errors import BrokerError, RefusedRecordError, UnknownOutcomeError
@@ -316,41 +316,6 @@ class IdempotentProducer:
     def close(self) -> None:
         """Send nothing more, not even what is waiting to be sent, and release connections. Idempotent."""
         self._client.close()
-
-
-class OffsetCommitter:
-    """Commits a group's offsets outside of transactions, again and again.
-
-    Args:
-        kafka: Client properties.
-        group_id: The group.
-    """
-
-    def __init__(self, kafka: Mapping[str, str], group_id: str) -> None:
-        """Nothing is asked before `commit`."""
-        self._group_id = group_id
-        with mapped_errors("create a consumer"):
-            self._consumer = Consumer(
-                {**RECONNECT, **kafka, "group.id": group_id, "enable.auto.commit": False}, logger=quiet
-            )
-
-    def commit(self, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
-        """Commit offsets and their metadata.
-
-        Raises:
-            BrokerError: If they were refused.
-        """
-        partitions = [
-            ClientTopicPartition(tp.topic, tp.partition, offset, metadata) for tp, (offset, metadata) in offsets.items()
-        ]
-        with mapped_errors(f"commit offsets of {self._group_id}"):
-            for answer in self._consumer.commit(offsets=partitions, asynchronous=False):
-                if answer.error is not None:
-                    raise KafkaException(answer.error)
-
-    def close(self) -> None:
-        """Release connections."""
-        self._consumer.close()
 
 
 class KafkaCollector:

@@ -11,7 +11,7 @@ from pipeline.errors import BrokerError, ConfigError, RangeError, TaskMigratedEr
 from pipeline.kafka import admin as admin_module
 from pipeline.kafka.admin import Admin, CommittedOffset, TopicSpec
 from pipeline.kafka.consumer import RecordConsumer
-from pipeline.kafka.producer import IdempotentProducer, OffsetCommitter, TransactionalProducer, group_metadata
+from pipeline.kafka.producer import IdempotentProducer, TransactionalProducer, group_metadata
 from pipeline.kafka.ranges import read_range
 from pipeline.partitioning import partition_for
 from pipeline.records import OffsetRange, RawRecord, TopicPartition
@@ -210,15 +210,6 @@ def test_without_transactions_a_refused_record_is_reported_by_the_flush(broker: 
     with pytest.raises(BrokerError, match=f"write to {unique}: .*Message size too large"):
         producer.flush()
     producer.close()
-
-
-def test_offsets_are_committed_outside_of_transactions_with_their_metadata(broker: Any, unique: str) -> None:
-    tp = new_topic(broker, unique)
-    committer = OffsetCommitter(broker.kafka, unique)
-    committer.commit({tp: (1, "one")})
-    committer.commit({tp: (2, "two")})
-    committer.close()
-    assert broker.admin().committed(unique, [tp]) == {tp: CommittedOffset(2, "two")}
 
 
 def test_a_pause_loses_and_repeats_nothing(broker: Any, unique: str) -> None:

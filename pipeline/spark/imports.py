@@ -107,7 +107,7 @@ def run_import(spec: ImportSpec, kafka: Mapping[str, str], spark: Any) -> Import
         spark: A Spark session.
 
     Raises:
-        ConfigError: If the source cannot be read, or has no such column.
+        ConfigError: If the source cannot be read, has no such column, or a batch that was cut off was begun in another way.
         TopicError: If there is no such topic.
         TaskMigratedError: If the same import runs elsewhere.
         BrokerError: If brokers do not answer.
@@ -120,6 +120,11 @@ def run_import(spec: ImportSpec, kafka: Mapping[str, str], spark: Any) -> Import
         batch = last if not last.is_done else _next_batch(spec, last, progress, spark)
         if batch is None:
             return ImportSummary(written, batches)
+        if (batch.upto is None) != (spec.incremental is None):
+            message = f"Import {spec.id} was cut off in batch {batch.number}, which was told apart in another way"
+            raise ConfigError(
+                message, hint="Complete it as it was begun, with or without --incremental; then change it."
+            )
         if last.is_done:
             progress.begin(batch)
         written += _write(spec, batch, dict(kafka), spark)

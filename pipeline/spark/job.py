@@ -80,7 +80,7 @@ def plan_run(
     """
     admin = Admin(application.kafka)
     topology = application.topology.resolved({tp.topic for tp in run_range.ranges})
-    layout = plan_layout(topology, application.id, admin.partitions(topology.source_topics))
+    layout = plan_layout(topology, application.id, admin.partitions(_read_topics(topology)))
     slices = tuple(cut(admin, application.kafka, run_range, max_records_per_slice))
     levels = []
     for level in topology.levels():
@@ -163,8 +163,6 @@ def _run_levels(
 
 def job_of(application: Application, admin: Admin) -> Job:
     """What all tasks of a run have in common, as things are now."""
-    sources = {*application.topology.source_topics}
-    sources |= {t for g in application.topology.global_stores for t in g.source.topics}
     return Job(
         application.config,
         application.version,
@@ -172,9 +170,14 @@ def job_of(application: Application, admin: Admin) -> Job:
         application.state_directory,
         application.topology.fingerprint(),
         application.published,
-        admin.partitions(sources),
+        admin.partitions(_read_topics(application.topology)),
         admin.end_offsets(global_partitions(application, admin)),
     )
+
+
+def _read_topics(topology: Topology) -> set[str]:
+    """The external topics of sources and global tables."""
+    return {*topology.source_topics, *(t for g in topology.global_stores for t in g.source.topics)}
 
 
 def _works(

@@ -89,7 +89,9 @@ class StreamSlidingWindowAggregate:
             return
         if timestamp > self._observed:
             self._observed = timestamp
-            if self._closing is None:  # what is late must not depend on restarts; the store keeps more than what is open
+            if (
+                self._closing is None
+            ):  # what is late must not depend on restarts; the store keeps more than what is open
                 self._context.set_processor_metadata(self._store_name, timestamp)
         close_ms = self._observed - self._grace_ms
         if self._closing is not None:

@@ -75,6 +75,8 @@ class StreamSlidingWindowAggregate:
                 context, self._store, send_old_values=self._send_old_values, key_of=self._windowed
             )
             self._forwards_updates = not updates.holds_back
+            known = context.processor_metadata(self._store_name)
+            self._observed = -1 if known is None else known
             return
         self._forwards_updates = False
         self._closing.init(context, ((self._closes(start), start, key) for key, start, _ in self._store.all()))
@@ -86,7 +88,12 @@ class StreamSlidingWindowAggregate:
         if key is None or value is None:
             self._context.drop(DropReason.NULL_KEY_OR_VALUE)
             return
-        self._observed = max(self._observed, timestamp)
+        if timestamp > self._observed:
+            self._observed = timestamp
+            if (
+                self._closing is None
+            ):  # what is late must not depend on restarts; the store keeps more than what is open
+                self._context.set_processor_metadata(self._store_name, timestamp)
         close_ms = self._observed - self._grace_ms
         if self._closing is not None:
             self._forward_closed(self._closing, close_ms, headers)

@@ -26,6 +26,7 @@ from pipeline.dsl.branching import BranchedKStream
 from pipeline.dsl.builder import StreamsBuilder
 from pipeline.dsl.cogroup import CogroupedKStream, SessionWindowedCogroupedKStream, TimeWindowedCogroupedKStream
 from pipeline.dsl.emit_strategy import EmitStrategy
+from pipeline.dsl.grouped_streams import KGroupedStream, SessionWindowedKStream, TimeWindowedKStream
 from pipeline.dsl.grouped_tables import KGroupedTable
 from pipeline.dsl.options import (
     Branched,
@@ -40,14 +41,7 @@ from pipeline.dsl.options import (
     StreamJoined,
     TableJoined,
 )
-from pipeline.dsl.streams import (
-    GlobalKTable,
-    KGroupedStream,
-    KStream,
-    KTable,
-    SessionWindowedKStream,
-    TimeWindowedKStream,
-)
+from pipeline.dsl.streams import GlobalKTable, KStream, KTable
 from pipeline.dsl.suppressed import BufferConfig, Suppressed
 from pipeline.errors import (
     BrokerError,

@@ -19,8 +19,9 @@ from pipeline.windows import SessionWindows
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pipeline.dsl.grouped_streams import KGroupedStream
     from pipeline.dsl.options import Named
-    from pipeline.dsl.streams import KGroupedStream, KTable
+    from pipeline.dsl.streams import KTable
     from pipeline.dsl.windowed import Windows
     from pipeline.processor.operator import Operator
     from pipeline.state.api import StoreBuilder

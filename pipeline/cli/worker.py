@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import signal
 from contextlib import ExitStack
 from dataclasses import replace
@@ -55,10 +54,10 @@ def worker(
 
 
 def _alone(application: Application) -> WorkerSummary:
-    from pipeline.worker.stream_process import COLLECTED_AFTER  # noqa: PLC0415 - engines load where they are used
+    from pipeline.hosting.garbage import collect_rarely  # noqa: PLC0415 - engines load where they are used
     from pipeline.worker.worker import Worker  # noqa: PLC0415 - as above
 
-    gc.set_threshold(COLLECTED_AFTER)
+    collect_rarely()
     running = Worker(application, on_state=_show_state, on_restore=_show_restore)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: running.stop())

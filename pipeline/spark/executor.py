@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from pipeline.errors import BrokerError, RangeError, SnapshotError, TaskError, TopologyError, UnsupportedByHostError
 from pipeline.hosting.application import Application
 from pipeline.hosting.clock import SystemClock
+from pipeline.hosting.garbage import collect_rarely
 from pipeline.hosting.global_tables import open_global_state
 from pipeline.hosting.owned_task import OwnedTask
 from pipeline.hosting.snapshots import has_snapshots
@@ -104,6 +105,7 @@ def run_task(work: TaskWork, build: Callable[[Job], Topology]) -> TaskResult:
         UnsupportedByHostError: If a processor schedules by the wall clock, and nothing says what to do about it.
         BrokerError: If brokers do not answer.
     """
+    collect_rarely()
     application = application_of(work.job, build(work.job).resolved(work.job.partitions))
     admin, clock = Admin(work.job.kafka), SystemClock()
     layout = plan_layout(application.topology, application.id, work.job.partitions)

@@ -6,7 +6,6 @@ pipe between the two breaks, and the process lets go of its tasks and ends.
 
 from __future__ import annotations
 
-import gc
 import logging
 import signal
 import time
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import RecordError, StreamsError
 from pipeline.hosting.application import Application
+from pipeline.hosting.garbage import collect_rarely
 from pipeline.hosting.logs import LogStyle, start_logging
 from pipeline.worker.attendance import Attendance
 from pipeline.worker.protocol import Command, Failed, Pause, Report, Stop, StreamJob, Take
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-COLLECTED_AFTER = 50_000
-"""Python looks for cycles after so many new objects. Records make none; its default of 700 costs a quarter of reading them."""
 REPORT_SECONDS = 1.0
 """How often it reports when nothing changes."""
 
@@ -46,7 +44,7 @@ def run_stream_process(
         logs: How it logs, to the standard error output.
     """
     start_logging(logs)
-    gc.set_threshold(COLLECTED_AFTER)
+    collect_rarely()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # they reach the whole process group; the supervisor says what follows
     try:

@@ -102,8 +102,8 @@ class TransactionalProducer:
     A producer that raised an error is spent: close it and make a new one. (After a refused record the library goes on with
     sequence numbers that the brokers take for a gap.)
 
-    It has no delivery callbacks: where the library calls one while it raises an error of its own, the interpreter's memory is
-    damaged. What was refused, and why, is in the error of the transaction.
+    It has no delivery callbacks: the library may call one while it raises an error of its own, which Python does not allow, and
+    each takes the interpreter's lock once per record. What was refused, and why, is in the error of the transaction.
 
     Args:
         kafka: Client properties; security properties pass through.

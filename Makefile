@@ -36,11 +36,12 @@ unit: setup
 	$(BIN)/python -m pytest --doctest-modules pipeline
 
 # A process for each: what native libraries leave behind in one cannot trouble the next.
-SUITES := unit oracle architecture conformance integration system airflow
+PARTS := tests/unit tests/oracle tests/architecture \
+	$(sort $(wildcard tests/conformance/test_*.py tests/integration/test_*.py tests/system/test_*.py tests/airflow/test_*.py))
 
 test: setup
 	$(BIN)/python -m pytest --doctest-modules pipeline
-	for suite in $(SUITES); do $(BIN)/python -m pytest tests/$$suite || exit 1; done
+	for part in $(PARTS); do $(BIN)/python -m pytest $$part || exit 1; done
 
 bench: setup
 	$(BIN)/python tests/benchmarks/bench.py $(BENCH)

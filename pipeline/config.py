@@ -27,7 +27,6 @@ BOUNDED_WALL_CLOCK = ("refuse", "once", "never")
 """What a bounded run may do about punctuations that follow the wall clock."""
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_SECRET = re.compile(r"password|secret|token|jaas|private|\.pem", re.IGNORECASE)
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _PREFIXES = ("client.tag.", "consumer.", "producer.", "topic.")
 _EOS_COMMIT_INTERVAL_MS = 100
@@ -309,15 +308,6 @@ def _expanded(path: Path, where: str, value: str, environ: Mapping[str, str]) ->
         return environ[match[1]]
 
     return _VARIABLE.sub(look_up, value)
-
-
-def is_secret(key: str) -> bool:
-    """Whether a property must never be shown.
-
-    >>> is_secret("sasl.password"), is_secret("bootstrap.servers")
-    (True, False)
-    """
-    return bool(_SECRET.search(key))
 
 
 def _app(path: Path, name: str, table: Any, environ: Mapping[str, str]) -> AppConfig:

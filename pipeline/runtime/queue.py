@@ -210,7 +210,3 @@ class RecordQueues:
         _, name = heappop(self._heap)
         self._in_heap.discard(name)
         return self._queues[name]
-
-    def buffered(self) -> int:
-        """Number of records that wait."""
-        return sum(map(len, self._queues.values()))

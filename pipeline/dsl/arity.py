@@ -8,6 +8,8 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from pipeline.operators.stateless import OfValue
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -27,7 +29,7 @@ def with_key(mapper: Callable[..., Any]) -> Callable[[Any, Any], Any]:
     """A mapper of key and value, made of a mapper of one or of two."""
     if required_arguments(mapper) == 2:  # noqa: PLR2004 - key and value
         return mapper
-    return lambda _key, value: mapper(value)
+    return OfValue(mapper)
 
 
 def joiner_with_key(joiner: Callable[..., Any]) -> Callable[[Any, Any, Any], Any]:

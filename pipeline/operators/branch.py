@@ -21,16 +21,16 @@ class Branch:
 
     def __init__(self, predicates: Sequence[Callable[[Any, Any], bool]], children: Sequence[str]) -> None:
         """Nothing is bound before `init`."""
-        self._predicates = predicates
-        self._children = children
+        self.predicates = predicates
+        self.children = children
         self._ways: list[tuple[Callable[[Any, Any], bool], Callable[[Any, Any, int, Headers], None]]] = []
         self._default: Callable[[Any, Any, int, Headers], None] | None = None
 
     def init(self, context: OperatorContext) -> None:
         """Bind the children."""
-        ways = [context.forward_to(child) for child in self._children]
-        self._ways = list(zip(self._predicates, ways, strict=False))
-        self._default = ways[-1] if len(ways) > len(self._predicates) else None
+        ways = [context.forward_to(child) for child in self.children]
+        self._ways = list(zip(self.predicates, ways, strict=False))
+        self._default = ways[-1] if len(ways) > len(self.predicates) else None
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Forward to one child, or drop."""

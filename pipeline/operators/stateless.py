@@ -12,6 +12,17 @@ if TYPE_CHECKING:
     from pipeline.records import Headers
 
 
+@dataclass(frozen=True, slots=True)
+class OfValue:
+    """A mapper of the value alone, called with the key as well."""
+
+    mapper: Callable[[Any], Any]
+
+    def __call__(self, _key: Any, value: Any) -> Any:
+        """Map the value."""
+        return self.mapper(value)
+
+
 @dataclass(slots=True)
 class Filter:
     """Forwards records for which the predicate holds (`KStreamFilter`)."""

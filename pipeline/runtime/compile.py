@@ -11,6 +11,7 @@ from pipeline.operators.process import UserFixedKeyProcessor, UserProcessor
 from pipeline.partitioning import partition_for
 from pipeline.processor.handlers import ProducerRecord
 from pipeline.runtime.context import NodeContext
+from pipeline.runtime.fusion import Fusion
 from pipeline.runtime.layout import full_name
 from pipeline.topology.nodes import ProcessorNode, SinkNode, SourceNode
 
@@ -40,11 +41,13 @@ class CompiledNodes:
         operators: By node name, in the order in which they must be initialised.
         contexts: The context of each.
         entries: Where records of each source node enter.
+        fusion: Makes the loops that take many records from there.
     """
 
     operators: Mapping[str, Operator]
     contexts: Mapping[str, NodeContext]
     entries: Mapping[str, Callable[[Any, Any, int, Headers], None]]
+    fusion: Fusion
 
     def init(self) -> None:
         """Initialise all operators."""
@@ -108,11 +111,9 @@ def compile_nodes(
                 )
                 process: Forward = failures.guarded(operators[node.name].process, node.name)
                 inlets[node.name] = entering(process, context) if accessible and node.name in retimed else process
-    return CompiledNodes(
-        operators,
-        contexts,
-        {source.name: inlets[source.name] for source in sub.sources},
-    )
+    entries = {source.name: inlets[source.name] for source in sub.sources}
+    fusion = Fusion(sub, operators, inlets, plain_sinks(sub, application_id), context, collector)
+    return CompiledNodes(operators, contexts, entries, fusion)
 
 
 def instantiate(node: ProcessorNode) -> Operator:
@@ -162,6 +163,16 @@ def fan_out(targets: Sequence[Forward]) -> Forward:
             target(key, value, timestamp, headers)
 
     return forward
+
+
+def plain_sinks(sub: SubTopology, application_id: str) -> Mapping[str, str]:
+    """The topics of the sinks that choose neither topics nor partitions, by node name."""
+    sinks = (node for node in sub.nodes if isinstance(node, SinkNode))
+    return {
+        sink.name: full_name(sub, application_id, sink.topic)
+        for sink in sinks
+        if isinstance(sink.topic, str) and sink.partitioner is None and sink.key_serde.partition_key is None
+    }
 
 
 def full_name_of(sub: SubTopology, application_id: str, node: SinkNode) -> str | Callable[[Any, Any, int], str]:

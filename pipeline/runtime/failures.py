@@ -52,9 +52,8 @@ class Failures:
 
     @property
     def needs_sources(self) -> bool:
-        """Whether anybody may want input records as they were read."""
-        chosen = self._handlers
-        return any(handler is not None for handler in (chosen.deserialization, chosen.processing, chosen.production))
+        """Whether anybody may want the input record, as it was read, of something that fails later."""
+        return self._handlers.processing is not None or self._handlers.production is not None
 
     def guarded(self, process: Forward, node: str) -> Forward:
         """The same, but its failures are the handler's to decide; without a handler, the same function."""

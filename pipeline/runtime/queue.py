@@ -11,6 +11,7 @@ from pipeline.errors import DeserializationError, RecordError
 from pipeline.processor.drops import DropReason
 from pipeline.processor.timestamps import NEGATIVE, USE_ANOTHER, WallclockTimestampExtractor
 from pipeline.records import ConsumerRecord
+from pipeline.windows import MAX_TIME_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pipeline.records import Headers, RawRecord, TaskId, TopicPartition
     from pipeline.runtime.context import TaskContext
     from pipeline.runtime.failures import Failures
+    from pipeline.runtime.fusion import Loop
     from pipeline.topology.nodes import SourceNode
 
     Forward = Callable[[Any, Any, int, Headers], None]
@@ -41,6 +43,7 @@ class RecordQueue:
         task_id: Named in errors.
         failures: What becomes of records that cannot be decoded.
         extractor: Finds the event time where the source does not say how; None takes the record's own timestamp.
+        loop: Takes waiting records through the operators in one go, if the task may.
     """
 
     tp: TopicPartition
@@ -50,15 +53,16 @@ class RecordQueue:
     task_id: TaskId
     failures: Failures
     extractor: TimestampExtractor | None = None
+    loop: Loop | None = None
     partition_time: int = -1
     next_offset: int = -1
     is_caught_up: bool = False
-    _records: deque[RawRecord] = field(default_factory=deque)
+    waiting: deque[RawRecord] = field(default_factory=deque)
     _head: Decoded | None = None
     _end: int = -1
     _key_of: Callable[[bytes], Any] = field(init=False)
     _value_of: Callable[[bytes], Any] = field(init=False)
-    _decoded: Callable[[RawRecord], Decoded | None] = field(init=False)
+    decode: Callable[[RawRecord], Decoded | None] = field(init=False)
     _source: RawRecord | None = None
 
     def __post_init__(self) -> None:
@@ -68,18 +72,18 @@ class RecordQueue:
         self.extractor = self.node.timestamp_extractor or self.extractor
         if isinstance(self.extractor, WallclockTimestampExtractor):
             self.extractor = replace(self.extractor, now_ms=self.context.clock.now_ms)
-        self._decoded = self._decode
+        self.decode = self._decode
         if self.failures.needs_sources:
-            self._decoded = self._decode_and_keep
+            self.decode = self._decode_and_keep
             self.enter = self._entering(self.enter)
 
     def __len__(self) -> int:
         """Number of records waiting."""
-        return len(self._records) + (self._head is not None)
+        return len(self.waiting) + (self._head is not None)
 
     def add(self, records: Iterable[RawRecord]) -> None:
         """Append records; they must follow those already there."""
-        self._records.extend(records)
+        self.waiting.extend(records)
         self.is_caught_up = False
 
     def reached_end(self, offset: int) -> None:
@@ -89,9 +93,9 @@ class RecordQueue:
 
     def head(self) -> Decoded | None:
         """The next record, decoded; records that cannot be are skipped on the way, if so configured."""
-        while self._head is None and self._records:
-            raw = self._records.popleft()
-            self._head = self._decoded(raw)
+        while self._head is None and self.waiting:
+            raw = self.waiting.popleft()
+            self._head = self.decode(raw)
             if self._head is None:
                 self.next_offset = raw.offset + 1
                 self.context.has_skipped = True
@@ -107,12 +111,17 @@ class RecordQueue:
                 self.partition_time = record[_TIMESTAMP]
         return record
 
+    @property
+    def has_head(self) -> bool:
+        """Whether the next record has been decoded already."""
+        return self._head is not None
+
     def committable_offset(self) -> int:
         """The offset to go on from: that of the head, or of what follows the last record; -1 if unknown."""
         if self._head is not None:
             return self._head[_OFFSET]
-        if self._records:
-            return self._records[0].offset
+        if self.waiting:
+            return self.waiting[0].offset
         return max(self.next_offset, self._end)  # behind the last record there may be markers and gaps
 
     def _decode(self, raw: RawRecord) -> Decoded | None:
@@ -126,7 +135,7 @@ class RecordQueue:
             self.failures.undecodable(self.node.name, self.tp, raw, error, message)
             return None
         if self.extractor is not None:
-            timestamp = self._extracted_time(self.extractor, raw, key, value)
+            timestamp = self.event_time(raw, key, value)
         if timestamp < 0:
             if self.extractor is None:
                 raise self._error(NEGATIVE.format(timestamp), raw, USE_ANOTHER)
@@ -147,7 +156,15 @@ class RecordQueue:
 
         return entered
 
-    def _extracted_time(self, extract: TimestampExtractor, raw: RawRecord, key: Any, value: Any) -> int:
+    def event_time(self, raw: RawRecord, key: Any, value: Any) -> int:
+        """What the extractor gives for a record, ms.
+
+        Raises:
+            DeserializationError: If it fails.
+        """
+        extract = self.extractor
+        if extract is None:
+            return raw.timestamp
         record = ConsumerRecord(key, value, raw.timestamp, raw.headers, *self.tp, raw.offset)
         try:
             return extract(record, self.partition_time)
@@ -199,8 +216,11 @@ class RecordQueues:
         """The input, if there is just one: then there is nothing to choose."""
         return next(iter(self._queues.values())) if len(self._queues) == 1 else None
 
-    def next_queue(self) -> RecordQueue | None:
-        """The input whose head comes next; None if nothing waits."""
+    def next_queue(self) -> tuple[RecordQueue, int] | None:
+        """The input whose head comes next, and the highest time (ms) up to which its records are before those of the others.
+
+        None if nothing waits.
+        """
         for name, queue in self._queues.items():
             if name not in self._in_heap and (head := queue.head()) is not None:
                 heappush(self._heap, (head[_TIMESTAMP], name))
@@ -209,4 +229,7 @@ class RecordQueues:
             return None
         _, name = heappop(self._heap)
         self._in_heap.discard(name)
-        return self._queues[name]
+        if not self._heap:
+            return self._queues[name], MAX_TIME_MS
+        others_time, other = self._heap[0]
+        return self._queues[name], others_time if name < other else others_time - 1

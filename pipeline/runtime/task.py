@@ -32,6 +32,7 @@ from pipeline.runtime.offset_metadata import OffsetMetadata
 from pipeline.runtime.queue import RecordQueue, RecordQueues
 from pipeline.state.api import ChangelogRecord
 from pipeline.state.stores import open_store
+from pipeline.windows import MAX_TIME_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -253,8 +254,7 @@ class Task:
         `max.task.idle.ms`: otherwise their order would depend on which fetch comes first.
         """
         queues = self._queues.all()
-        waiting = [queue for queue in queues if len(queue)]
-        if not waiting:
+        if all(queue.head() is None for queue in queues):  # what cannot be decoded is no record
             return False
         if self.spec.max_task_idle_ms < 0:
             return True
@@ -279,7 +279,7 @@ class Task:
             ProcessingError: If user code raises, and the record is not to be skipped.
         """
         only = self._queues.only()
-        done = self._process_chosen(limit) if only is None else self._process_records(only, limit)
+        done = self._process_chosen(limit) if only is None else self._process_run(only, limit)
         self._has_progress |= done > 0
         return done
 
@@ -288,10 +288,11 @@ class Task:
         done = 0
         only = self._queues.only()
         if only is not None:
-            done = self._process_records(only, len(only))
+            done = self._process_run(only, len(only))
         else:
-            while (queue := self._queues.next_queue()) is not None:
-                done += self._process_records(queue, 1)
+            while (found := self._queues.next_queue()) is not None:
+                queue, last_time = found
+                done += self._process_run(queue, len(queue), last_time)
         self._has_progress |= done > 0
         return done
 
@@ -410,7 +411,9 @@ class Task:
         own = {full_name(sub, self.spec.application_id, topic) for topic in sub.repartition_topics}
         extractor = None if tp.topic in own else self.spec.timestamp_extractor
         enter = self._nodes.entries[node.name]
-        return RecordQueue(tp, node, enter, self._context, self.spec.id, self._failures, extractor)
+        has_extractor = (node.timestamp_extractor or extractor) is not None
+        loop = None if self._failures.needs_sources else self._nodes.fusion.loop(node, has_extractor=has_extractor)
+        return RecordQueue(tp, node, enter, self._context, self.spec.id, self._failures, extractor, loop)
 
     def _matching_source(self, topic: str) -> SourceNode:
         """The source whose pattern matches a topic that nobody knew when the task was made (the test driver's)."""
@@ -418,19 +421,45 @@ class Task:
         return next(s for s in sources if s.pattern is not None and s.pattern.fullmatch(topic))
 
     def _process_chosen(self, limit: int) -> int:
-        """Process up to `limit` records of several inputs, each the one that comes next."""
+        """Process up to `limit` records of several inputs, always the one that comes next."""
         done = 0
         may_choose = self.is_ready()
         while may_choose and done < limit:
-            queue = self._queues.next_queue()
-            if queue is None:
+            found = self._queues.next_queue()
+            if found is None:
                 break
-            done += self._process_records(queue, 1)
-            may_choose = len(queue) > 0 or self.is_ready()
+            queue, last_time = found
+            done += self._process_run(queue, limit - done, last_time)
+            may_choose = queue.head() is not None or self.is_ready()
+        return done
+
+    def _process_run(self, queue: RecordQueue, limit: int, last_time: int | None = None) -> int:
+        """Process up to `limit` records of one input.
+
+        Args:
+            queue: The input.
+            limit: How many at most.
+            last_time: The highest time (ms) up to which its records come before those of other inputs, its first one's or
+                later; None if there are no others.
+        """
+        if queue.loop is None or (last_time is not None and queue.extractor is not None):
+            return self._process_records(queue, limit if last_time is None else min(limit, 1))
+        done = self._process_records(queue, 1) if queue.has_head and limit else 0
+        until = MAX_TIME_MS if last_time is None else last_time
+        try:
+            while done < limit and queue.waiting and queue.waiting[0].timestamp <= until:
+                done += queue.loop(queue, limit - done, until)  # less than could be if there are undecodable ones
+        except RecordError as error:
+            raise error.at(**self._coordinates(queue.tp, queue.next_offset - 1)) from error
+        except StreamsError:
+            raise
+        except Exception as error:
+            failed = processing_error("Processing", error)
+            raise failed.at(**self._coordinates(queue.tp, queue.next_offset - 1)) from error
         return done
 
     def _process_records(self, queue: RecordQueue, limit: int) -> int:
-        """Process up to `limit` records of one input: what is the same for all of them is looked up once."""
+        """The same, record by record: what is the same for all of them is looked up once."""
         context, punctuations = self._context, self._context.stream_punctuations
         pop, enter, (topic, partition) = queue.pop, queue.enter, queue.tp
         for done in range(limit):

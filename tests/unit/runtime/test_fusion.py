@@ -1,0 +1,206 @@
+"""Loops generated for the operators without state give what taking record by record gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline import (
+    STRING,
+    Branched,
+    Consumed,
+    Grouped,
+    Materialized,
+    Processor,
+    Produced,
+    PunctuationType,
+    Record,
+    StreamsBuilder,
+    StreamsError,
+    TopicPartition,
+)
+from pipeline.processor.handlers import ErrorHandlers, Response
+from pipeline.records import RawRecord, TaskId
+from pipeline.runtime.ports import Ports
+from pipeline.runtime.task import Task, TaskSpec
+from pipeline.state.memory import MemoryBackend
+from pipeline.testing.driver import MockClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pipeline import ConsumerRecord, KStream, ProcessorContext
+
+STRINGS = Produced(STRING, STRING)
+
+
+class Tick(Processor[str, str]):
+    """Forwards what it gets, and now and then how far stream time is."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+        context.schedule(timedelta(milliseconds=40), PunctuationType.STREAM_TIME, self._tick)
+
+    def process(self, record: Record[str, str]) -> None:
+        place = self.context.record_metadata
+        self.context.forward(record.with_value(f"{record.value} at {place}"))
+
+    def _tick(self, now_ms: int) -> None:
+        self.context.forward(Record("tick", f"{now_ms} {self.context.record_metadata}", now_ms))
+
+
+def every_operator(stream: KStream[str, str]) -> None:
+    seen: list[str] = []
+    mapped = (
+        stream.filter(lambda key, _value: key != "no")
+        .filter_not(lambda _key, value: value == "never")
+        .map(lambda key, value: (key, value + "!"))
+        .map_values(lambda value: value and value.upper())
+        .map_values(lambda key, value: f"{key}={value}")
+        .peek(lambda key, _value: seen.append(key))
+        .flat_map(lambda key, value: [(key, value), (value, key)])
+        .flat_map_values(lambda value: [value] * (len(value or "") % 3))
+        .select_key(lambda key, _value: key)
+    )
+    mapped.to("out", STRINGS)
+    mapped.merge(stream.map_values(lambda _value: f"{len(seen)} seen")).to("out", STRINGS)
+
+
+def branches(stream: KStream[str, str]) -> None:
+    ways = (
+        stream.split()
+        .branch(lambda key, _value: key == "a", Branched("a"))
+        .branch(lambda _key, value: value is not None and len(value) > 2, Branched("long"))
+        .default_branch(Branched("rest"))
+    )
+    for name, way in ways.items():
+        way.to(f"out-{name[-1]}", STRINGS)
+    stream.split().branch(lambda key, _value: key == "b", Branched(consumer=lambda s: s.to("out", STRINGS)))
+
+
+def choosing_sinks(stream: KStream[str, str]) -> None:
+    stream.to(lambda key, _value, _context: f"to-{key}", STRINGS)
+    stream.to("out", Produced(STRING, STRING, lambda _topic, _key, value, n: len(value or "") % n))
+
+
+def deep(stream: KStream[str, str]) -> None:
+    for _ in range(25):
+        stream = stream.flat_map_values(lambda value: [value]).filter(lambda _key, _value: True)
+    stream.to("out", STRINGS)
+
+
+def stateful(stream: KStream[str, str]) -> None:
+    stream.map_values(lambda value: value and value[:1]).process(Tick).to("out", STRINGS)
+    counts = stream.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
+    counts.to_stream().map_values(str).to("out", STRINGS)
+
+
+def unwritable(stream: KStream[str, str]) -> None:
+    stream.map_values(lambda value: 5 if value == "five" else value).to("out", STRINGS)
+
+
+def failing(stream: KStream[str, str]) -> None:
+    stream.map_values(lambda value: value.upper()).to("out", STRINGS)
+
+
+TOPOLOGIES = [every_operator, branches, choosing_sinks, deep, stateful, unwritable, failing]
+
+
+def time_in_value(record: ConsumerRecord[str, str], partition_time: int) -> int:
+    """The length of the value; unknown for some."""
+    return len(record.value) if record.value else partition_time
+
+
+def skipping(*_failure: Any) -> Response:
+    """A handler that goes on."""
+    return Response.resume()
+
+
+def failing_too(*_failure: Any) -> Response:
+    """A handler that does not."""
+    return Response.fail()
+
+
+@dataclass
+class Sent:
+    """Keeps what a task sends, in order."""
+
+    records: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def send(self, *record: Any) -> None:
+        self.records.append(record)
+
+    def partitions(self, _topic: str) -> int:
+        return 3
+
+
+@dataclass(frozen=True)
+class Given:
+    """One run: the records of both inputs, and how they are cut."""
+
+    inputs: Mapping[str, list[RawRecord]]
+    limit: int
+    batch: int
+    extractor: bool
+    skips: bool
+
+
+def outcome(build: Callable[[KStream[str, str]], None], given: Given, *, fused: bool) -> list[Any]:
+    """What a task sends, commits, drops and raises."""
+    builder = StreamsBuilder()
+    consumed = Consumed(STRING, STRING, time_in_value if given.extractor else None)
+    build(builder.stream(sorted(given.inputs), consumed))
+    (sub,) = builder.build().sub_topologies()
+    skip = skipping if given.skips else None
+    plain = None if fused else failing_too  # to ask a handler, a task takes record by record
+    sent = Sent()
+    tps = tuple(TopicPartition(topic, 0) for topic in sorted(given.inputs))
+    spec = TaskSpec(TaskId(0, 0), sub, "app", tps, ErrorHandlers(deserialization=skip, processing=plain))
+    task = Task(spec, Ports(sent, MemoryBackend(), MockClock()))
+    task.start({})
+    found: list[Any] = [sent.records]
+    try:
+        for begin in range(0, 40, given.batch):
+            for tp in tps:
+                task.add_records(tp, given.inputs[tp.topic][begin : begin + given.batch])
+            while task.process(given.limit):
+                pass
+            found.append(dict(task.prepare_commit().offsets))
+            task.post_commit({})
+    except StreamsError as error:
+        found.append((type(error), str(error)))
+    return [*found, task.dropped, task.stream_time]
+
+
+texts = st.sampled_from([None, b"a", b"b", b"no", b"never", b"five", b"long enough", b"\xff"])
+records = st.lists(st.tuples(texts, texts, st.integers(-1, 300) | st.integers(0, 50)), max_size=40)
+
+
+@pytest.mark.parametrize("build", TOPOLOGIES)
+@settings(max_examples=50)
+@given(
+    inputs=st.lists(records, min_size=1, max_size=2),
+    limit=st.integers(1, 30),
+    batch=st.integers(1, 40),
+    extractor=st.booleans(),
+    skips=st.booleans(),
+)
+def test_a_fused_task_does_what_record_by_record_does(
+    build: Callable[[KStream[str, str]], None],
+    inputs: list[list[tuple[bytes | None, bytes | None, int]]],
+    limit: int,
+    batch: int,
+    extractor: bool,
+    skips: bool,
+) -> None:
+    named = {
+        f"in-{number}": [RawRecord(key, value, time, 2 * at) for at, (key, value, time) in enumerate(part)]
+        for number, part in enumerate(inputs)
+    }
+    run = Given(named, limit, batch, extractor, skips)
+    assert outcome(build, run, fused=True) == outcome(build, run, fused=False)

@@ -63,19 +63,25 @@ class StreamAggregate:
         self._tells_old_values: bool
         self._get: Callable[[Any], ValueAndTimestamp[Any] | None]
         self._put: Callable[[Any, Any], object]
+        self._fold: Callable[[Any, Any, int], None] | None
 
     def init(self, context: OperatorContext) -> None:
         """Open the store and bind the children."""
         self._context = context
         table = TableStore(context, self._store_name, send_old_values=self._send_old_values)
-        self._table, self._get, self._put = table, table.get, context.get_state_store(self._store_name).put
+        store = context.get_state_store(self._store_name)
+        self._table, self._get, self._put = table, table.get, store.put
         self._holds_back, self._is_versioned = table.holds_back, table.is_versioned
+        self._fold = store.folding(self._aggregator) if table.holds_back else None
         self._tells_old_values = self._send_old_values and not table.holds_back
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Aggregate one value."""
         if key is None or value is None:
             self._context.drop(DropReason.NULL_KEY_OR_VALUE)
+            return
+        if self._fold is not None:
+            self._fold(key, value, timestamp)
             return
         stored = self._get(key)
         if stored is None:
@@ -144,6 +150,7 @@ class StreamWindowAggregate:
         self._context: OperatorContext
         self._forwards_updates: bool
         self._tells_old_values = False
+        self._fold: Callable[[Any, Any, int, int], None] | None = None
 
     def init(self, context: OperatorContext) -> None:
         """Open the store and bind the children."""
@@ -155,6 +162,9 @@ class StreamWindowAggregate:
             )
             self._forwards_updates = not updates.holds_back
             self._tells_old_values = self._send_old_values and self._forwards_updates
+            self._fold = (
+                None if self._forwards_updates else context.get_state_store(self._store_name).folding(self._aggregator)
+            )
             return
         self._forwards_updates = False
         size_ms = self._size_ms
@@ -172,12 +182,14 @@ class StreamWindowAggregate:
         if self._closing is not None:
             self._forward_closed(self._closing, self._observed - self._grace_ms, headers)
         last_closed_start = self._observed - self._kept_ms
-        size_ms = self._tumbling_ms
+        size_ms, fold = self._tumbling_ms, self._fold
         for start in self._starts_for(timestamp) if size_ms is None else (timestamp - timestamp % size_ms,):
-            if start > last_closed_start:
-                self._update(key, value, timestamp, headers, start)
-            else:
+            if start <= last_closed_start:
                 self._context.drop(DropReason.LATE)
+            elif fold is not None:
+                fold(key, value, timestamp, start)
+            else:
+                self._update(key, value, timestamp, headers, start)
 
     def advance_stream_time(self, time_ms: int) -> None:
         """Forward the windows that a record of this time would close."""

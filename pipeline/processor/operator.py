@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pipeline.processor.api import Cancellable, PunctuationType
     from pipeline.processor.drops import DropReason
     from pipeline.records import Headers, RecordMetadata, TaskId
+    from pipeline.state.api import Place
 
 T = TypeVar("T")
 
@@ -76,7 +77,7 @@ class OperatorContext(Protocol):
 
     def forward_as(
         self,
-        metadata: RecordMetadata | None,
+        metadata: Place | None,
         key: Any,
         value: Any,
         timestamp: int,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pipeline.records import Headers, RawRecord, TaskId
     from pipeline.runtime.failures import Failures
     from pipeline.runtime.ports import Clock
+    from pipeline.state.api import Place
 
 T = TypeVar("T")
 
@@ -59,6 +60,11 @@ class TaskContext:
         if self.sources is not None:
             self.sources[metadata] = self.source
         return metadata
+
+    @property
+    def keeps_sources(self) -> bool:
+        """Whether `sources` is kept."""
+        return self.sources is not None
 
     def enter(self, metadata: RecordMetadata | None, timestamp: int, headers: Headers) -> None:
         """Make another record the current one, or none: a punctuation, or an update that a cache held back."""
@@ -109,7 +115,7 @@ class NodeContext:
 
     def forward_as(
         self,
-        metadata: RecordMetadata | None,
+        metadata: Place | None,
         key: Any,
         value: Any,
         timestamp: int,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -151,6 +151,10 @@ class StoreBuilder:
     max_entries: int | None = None
 
 
+Place: TypeAlias = "tuple[str | None, int, int]"
+"""Topic, partition and offset that an update came from, as in `RecordMetadata`; the topic is None within a punctuation."""
+
+
 class CachedUpdate(NamedTuple):
     """What a caching store forwards for one key when it is flushed.
 
@@ -164,11 +168,31 @@ class CachedUpdate(NamedTuple):
     old: Any
     timestamp: int
     headers: Headers
-    metadata: RecordMetadata | None
+    metadata: Place | None
 
 
 class UpdateContext(Protocol):
     """The record being processed, as far as a store needs it."""
+
+    @property
+    def topic(self) -> str | None:
+        """Where it came from; None within a punctuation."""
+        ...
+
+    @property
+    def partition(self) -> int:
+        """Partition of its topic."""
+        ...
+
+    @property
+    def offset(self) -> int:
+        """Its offset there."""
+        ...
+
+    @property
+    def keeps_sources(self) -> bool:
+        """Whether somebody may ask for the input records of updates that are held back."""
+        ...
 
     @property
     def timestamp(self) -> int:

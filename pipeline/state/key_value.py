@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         StoreBuilder,
         UpdateContext,
     )
+    from pipeline.state.cache import Fold
 
 CLEAN_CACHE_BYTES = 4 * 1024 * 1024
 """Above this, decoded values that a commit has left clean are forgotten."""
@@ -115,6 +116,20 @@ class KeyValueStateStore:
             return False
         self._cache.listen(listener, send_old_values=send_old_values)
         return True
+
+    def folding(self, fold: Fold) -> Callable[[Any, Any, int], None] | None:
+        """A function of key, value and timestamp (ms) that aggregates a record into its key's value.
+
+        None without a cache, or where input records are kept: then get and put do the same.
+        """
+        if self._cache is None or self._context.keeps_sources:
+            return None
+        aggregate, key_bytes = self._cache.folding(self._context, fold), self._key_bytes
+
+        def put(key: Any, value: Any, timestamp: int) -> None:
+            aggregate(key_bytes(key), key, key, value, timestamp)
+
+        return put
 
     def flush(self) -> None:
         """Give held-back updates to the listener."""

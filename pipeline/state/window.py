@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         UpdateContext,
         WindowStore,
     )
+    from pipeline.state.cache import Fold
 
 _SUFFIX = struct.Struct(">qi")
 """Window start and sequence number behind the key (`WindowKeySchema`); the number is 0 without duplicates."""
@@ -59,12 +60,8 @@ class WindowStateStore:
 
     def put(self, key: Any, value: Any, window_start: int) -> None:
         """Set the value of a window; None deletes. Ignored and counted if the window has expired."""
-        first = self._first_kept if self._first_kept is not None else self._find_first_kept()
-        if window_start < first:
-            self.expired_puts += 1
+        if not self._keeps(window_start):
             return
-        if window_start - self._retention_ms >= first:
-            self._first_kept = window_start - self._retention_ms + 1
         store_key = self._store_key(key, window_start)
         if self._changed is not None:
             self._changed.setdefault(store_key[: -_SUFFIX.size], set()).add(store_key)
@@ -131,6 +128,26 @@ class WindowStateStore:
             return False
         self._cache.listen(listener, send_old_values=send_old_values)
         return True
+
+    def folding(self, fold: Fold) -> Callable[[Any, Any, int, int], None] | None:
+        """A function of key, value, timestamp and window start (ms) that aggregates a record into the value of a window.
+
+        None without a cache, or where input records are kept: then fetch and put do the same.
+        """
+        if self._cache is None or self._context.keeps_sources:
+            return None
+        aggregate, key_bytes, suffix = self._cache.folding(self._context, fold), self._key_bytes, _SUFFIX.pack
+        retention_ms = self._retention_ms
+
+        def put(key: Any, value: Any, timestamp: int, start: int) -> None:
+            first_kept = self._first_kept
+            if (first_kept is not None and first_kept <= start < first_kept + retention_ms) or self._keeps(start):
+                store_key = key_bytes(key) + suffix(start, 0)
+                if self._changed is not None:
+                    self._changed.setdefault(store_key[: -_SUFFIX.size], set()).add(store_key)
+                aggregate(store_key, (key, start), key, value, timestamp)
+
+        return put
 
     def flush(self) -> None:
         """Give held-back updates to the listener."""
@@ -203,6 +220,16 @@ class WindowStateStore:
         if type(key) in _IMMUTABLE:  # what can be changed in place is encoded anew
             self._last_key, self._last_start, self._last_store_key = key, start, store_key
         return store_key
+
+    def _keeps(self, start: int) -> bool:
+        """Whether a window that starts there may be written; if not, that is counted."""
+        first = self._first_kept if self._first_kept is not None else self._find_first_kept()
+        if start < first:
+            self.expired_puts += 1
+            return False
+        if start - self._retention_ms >= first:
+            self._first_kept = start - self._retention_ms + 1
+        return True
 
     def _find_first_kept(self) -> int:
         """The first start that has not expired; asked of the backend after it was opened or restored."""

@@ -22,6 +22,7 @@ from pipeline import (
     Record,
     StreamsBuilder,
     StreamsError,
+    TimeWindows,
     TopicPartition,
 )
 from pipeline.processor.handlers import ErrorHandlers, Response
@@ -98,6 +99,9 @@ def stateful(stream: KStream[str, str]) -> None:
     stream.map_values(lambda value: value and value[:1]).process(Tick).to("out", STRINGS)
     counts = stream.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
     counts.to_stream().map_values(str).to("out", STRINGS)
+    windows = TimeWindows.of_size_and_grace(timedelta(milliseconds=20), timedelta(milliseconds=30))
+    longest = stream.group_by_key(Grouped(STRING, STRING)).windowed_by(windows).reduce(max, Materialized("longest"))
+    longest.to_stream(lambda windowed, _value: f"{windowed.key}@{windowed.window.start}").to("out", STRINGS)
 
 
 def unwritable(stream: KStream[str, str]) -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config import EXACTLY_ONCE
 from pipeline.errors import StreamsError, TaskMigratedError
+from pipeline.hosting.restoring import Missing, find_missing, restore, silently
 from pipeline.hosting.snapshots import open_state, publish_snapshot
-from pipeline.hosting.task_state import restore
 from pipeline.kafka.producer import IdempotentProducer, KafkaCollector, TransactionalProducer
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task, TaskCommit, TaskState
@@ -100,6 +100,7 @@ class OwnedTask:
         self._decorate = decorate
         self._is_exactly_once = application.config.processing_guarantee == EXACTLY_ONCE
         self._backend: StateBackend | None = None
+        self._missing: Missing | None = None
         self._task: Task | None = None
         self._owner: TransactionalProducer | None = None
         self._records: TransactionalProducer | IdempotentProducer | None = None
@@ -146,19 +147,45 @@ class OwnedTask:
             BrokerError: If the brokers do not answer.
             StateError: If the local state is in use by another process.
         """
+        self.take_over(state)
+        task, missing = self.prepare()
+        self.restored_records = restore(task, missing, self._admin, self._application.kafka, on_restore or silently)
+        self.start()
+
+    def take_over(self, state: StateBackend | None = None) -> None:
+        """The first step of `open`: fence the predecessor, find out what is committed, open the state, see what it lacks.
+
+        Waits for brokers, and may do so in a thread of its own. Arguments and errors are those of `open`.
+        """
         self._backend = state
         self._owner = owner = self._new_owner()
         kafka, overrides = self._application.kafka, self._application.config.streams.producer
-        self._records = records = owner if self._is_exactly_once else IdempotentProducer(kafka, overrides)
+        self._records = owner if self._is_exactly_once else IdempotentProducer(kafka, overrides)
         self.committed = self._admin.committed(self._application.id, self.inputs)
         self._own_commits = [{tp: committed.offset for tp, committed in self.committed.items()}]
-        backend = state or open_state(self._application, self.id, self._admin, self._clock)
-        self._backend = backend
-        self._task = task = self._new_task(backend, records)
-        self.restored_records = restore(
-            task, backend, self._admin, self._application.kafka, self._own_commits[-1], on_restore or _silently
-        )
-        self._task.start({tp: (c.offset, c.metadata) for tp, c in self.committed.items()})
+        if state is None:
+            self._backend = open_state(self._application, self.id, self._admin, self._clock)
+        self.find_missing()
+
+    def find_missing(self) -> None:
+        """See what the state lacks of the changelogs as they are now.
+
+        Raises:
+            BrokerError: If the brokers do not answer.
+        """
+        spec = self._application.task_spec(self.id, self.inputs)
+        self._missing = find_missing(self._admin, self._opened, spec, self._own_commits[-1])
+
+    def prepare(self) -> tuple[Task, Missing]:
+        """The second step: make the task, which is to be restored then; gives it, and what its state lacks."""
+        assert self._missing is not None, f"task {self.id} is not taken over"  # noqa: S101 - a host's own mistake
+        self._task = self._new_task()
+        self._task.restore_starts()
+        return self._task, self._missing
+
+    def start(self) -> None:
+        """The last step: the state is complete, go on from the committed offsets."""
+        self.task.start({tp: (c.offset, c.metadata) for tp, c in self.committed.items()})
 
     def starts(self) -> dict[TopicPartition, int]:
         """Where to read each input from: the committed offset, else where its source says."""
@@ -225,11 +252,10 @@ class OwnedTask:
             TaskMigratedError: If another owner has taken over.
             BrokerError: If brokers do not answer.
         """
-        assert self._backend is not None, f"task {self.id} is not open"  # noqa: S101 - a host's own mistake
         if self._commit.changelogs:
-            self._backend.write({}, self._settled_ends())
+            self._opened.write({}, self._settled_ends())
         inputs = self._own_commits[-1]
-        return publish_snapshot(self._application, self.id, self._admin, self._clock, self._backend, inputs)
+        return publish_snapshot(self._application, self.id, self._admin, self._clock, self._opened, inputs)
 
     def close(self, *, abort: bool = True) -> None:
         """Let go of the task. What was not committed is aborted and forgotten. Idempotent.
@@ -276,13 +302,15 @@ class OwnedTask:
         owner.init()
         return owner
 
-    def _new_task(self, backend: StateBackend, producer: TransactionalProducer | IdempotentProducer) -> Task:
+    @property
+    def _opened(self) -> StateBackend:
+        assert self._backend is not None, f"task {self.id} is not open"  # noqa: S101 - a host's own mistake
+        return self._backend
+
+    def _new_task(self) -> Task:
+        assert self._records is not None, f"task {self.id} is not taken over"  # noqa: S101 - a host's own mistake
         spec = self._application.task_spec(self.id, self.inputs)
-        collector: Collector = self._decorate(KafkaCollector(producer, self._admin))
+        collector: Collector = self._decorate(KafkaCollector(self._records, self._admin))
         if self._application.published:
             collector = PublishedCollector(collector, self._application.published)
-        return Task(spec, Ports(collector, backend, self._clock, self._global_stores))
-
-
-def _silently(_changelog: TopicPartition, _done: int, _expected: int) -> None:
-    """No progress is shown."""
+        return Task(spec, Ports(collector, self._opened, self._clock, self._global_stores))

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.errors import CorruptStateError, SnapshotError
-from pipeline.hosting.task_state import open_backend, restore
+from pipeline.hosting.restoring import find_missing, restore
+from pipeline.hosting.task_state import open_backend
 from pipeline.records import TopicPartition
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
@@ -165,10 +166,13 @@ def _publish_from_log(
 ) -> Manifest:
     state = open_state(application, task_id, admin, clock)
     try:
-        task = Task(application.task_spec(task_id, layout.tasks[task_id]), Ports(Nowhere(), state, clock))
+        spec = application.task_spec(task_id, layout.tasks[task_id])
         committed = admin.committed(application.id, layout.tasks[task_id])
         offsets = {tp: found.offset for tp, found in committed.items()}
-        restore(task, state, admin, application.kafka, offsets, lambda _changelog, _done, _expected: None)
+        missing = find_missing(admin, state, spec, offsets)
+        task = Task(spec, Ports(Nowhere(), state, clock))
+        task.restore_starts()
+        restore(task, missing, admin, application.kafka)
         task.close()
         return publish_snapshot(application, task_id, admin, clock, state, offsets)
     finally:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from pipeline.state.api import (
         CachedUpdate,
+        ChangelogBatch,
         ChangelogRecord,
         KeyValueStore,
         Puts,
@@ -149,15 +150,15 @@ class KeyValueStateStore:
         if self._cache is not None:
             self._cache.drop_clean(limit_bytes)
 
-    def restore(self, records: Iterable[ChangelogRecord]) -> Puts:
+    def restore(self, batch: ChangelogBatch) -> Puts:
         """Changelog records as the backend wants them."""
-        convert, recency = self._codec.from_changelog, self._recency
+        entries, recency = zip(batch.keys(), self._codec.from_changelog(batch), strict=True), self._recency
         if recency is None:
-            return {self.name: {record.key: convert(record) for record in records}}
+            return {self.name: dict(entries)}
         restored: dict[bytes, bytes | None] = {}
-        for record in records:
-            restored[record.key] = data = convert(record)
-            restored.update(dict.fromkeys(recency.written(record.key, data)))
+        for key, data in entries:
+            restored[key] = data
+            restored.update(dict.fromkeys(recency.written(key, data)))
         puts = {self.name: restored, **recency.puts()}
         recency.committed()
         return puts

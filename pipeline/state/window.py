@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from pipeline.state.api import (
         CachedUpdate,
+        ChangelogBatch,
         ChangelogRecord,
         Puts,
         StateBackend,
@@ -165,9 +166,9 @@ class WindowStateStore:
         if self._cache is not None:
             self._cache.drop_clean(limit_bytes)
 
-    def restore(self, records: Iterable[ChangelogRecord]) -> Puts:
+    def restore(self, batch: ChangelogBatch) -> Puts:
         """Changelog records as the backend wants them; the first commit drops what has expired."""
-        entries = {record.key: self._codec.from_changelog(record) for record in records}
+        entries = dict(zip(batch.keys(), self._codec.from_changelog(batch), strict=True))
         self._first_kept = None
         return self._segments.puts(entries.items())
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.config import EXACTLY_ONCE
 from pipeline.errors import StreamsError, TaskMigratedError
 from pipeline.hosting.restoring import Missing, find_missing, restore, silently
-from pipeline.hosting.snapshots import open_state, publish_snapshot
+from pipeline.hosting.snapshots import TaskCheckpoint, open_state, publish_checkpoint, take_checkpoint
 from pipeline.kafka.producer import IdempotentProducer, KafkaCollector, TransactionalProducer
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task, TaskCommit, TaskState
@@ -239,6 +239,8 @@ class OwnedTask:
             TaskMigratedError: If what is committed is from somebody else.
             BrokerError: If the brokers do not answer.
         """
+        if not self._own_commits:  # it was never taken over
+            return
         committed = self._admin.committed(self._application.id, self.inputs)
         if {tp: found.offset for tp, found in committed.items()} not in self._own_commits:
             message = f"Task {self.id} of {self._application.id}: another owner has committed meanwhile"
@@ -252,21 +254,49 @@ class OwnedTask:
             TaskMigratedError: If another owner has taken over.
             BrokerError: If brokers do not answer.
         """
+        self.settle()
+        return publish_checkpoint(self.checkpoint(), self._admin)
+
+    def settle(self) -> None:
+        """Make sure that the state is what was committed, and nobody else has committed since; before a `checkpoint`.
+
+        Right after a commit only: what was sent since then would be committed without the offsets it came from.
+
+        Raises:
+            TaskMigratedError: If another owner has taken over.
+            BrokerError: If brokers do not answer.
+        """
         if self._commit.changelogs:
             self._opened.write({}, self._settled_ends())
-        inputs = self._own_commits[-1]
-        return publish_snapshot(self._application, self.id, self._admin, self._clock, self._opened, inputs)
+
+    def checkpoint(self) -> TaskCheckpoint:
+        """A copy of the state as it was committed last.
+
+        Raises:
+            SnapshotError: If it cannot be copied.
+        """
+        return take_checkpoint(self._application, self.id, self._clock, self._opened, self._own_commits[-1])
+
+    def applied(self) -> Mapping[TopicPartition, int]:
+        """Per changelog the next offset that is not in the local state."""
+        return self._opened.positions()
 
     def close(self, *, abort: bool = True) -> None:
         """Let go of the task. What was not committed is aborted and forgotten. Idempotent.
 
+        Without transactions what was sent is written to its end, dead letters of the failure that ends the task among it, as
+        `KafkaProducer.close` does for `RecordCollectorImpl`.
+
         Args:
-            abort: Whether to abort the open transaction at once, so that nobody waits for its end; pointless if brokers are out
-                of reach or it is taken over again.
+            abort: Whether to end what is open at once, so that nobody waits for it; pointless if brokers are out of reach, and
+                wrong if somebody else has the task.
         """
-        if abort and self._owner is not None:
-            with suppress(StreamsError):  # a successor's takeover aborts it as well
-                self._owner.abort()
+        if abort:
+            with suppress(StreamsError):  # a successor's takeover aborts a transaction as well
+                if isinstance(self._records, IdempotentProducer):
+                    self._records.flush()
+                if self._owner is not None:
+                    self._owner.abort()
         if self._task is not None:
             self._task.close()
             self._task = None

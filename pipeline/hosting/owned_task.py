@@ -13,6 +13,7 @@ from pipeline.hosting.snapshots import TaskCheckpoint, open_state, publish_check
 from pipeline.kafka.producer import IdempotentProducer, KafkaCollector, TransactionalProducer
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task, TaskCommit, TaskState
+from pipeline.state.cache import idle
 from pipeline.topology.nodes import AutoOffsetReset
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class OwnedTask:
         global_stores: The global stores by name, filled by the host.
         transaction_timeout_ms: How long a transaction may stay open.
         decorate: Wraps the collector; for hosts that add to what is sent.
+        pause: Called now and then while a commit is prepared, for hosts that answer questions meanwhile (`Ports`).
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class OwnedTask:
         *,
         transaction_timeout_ms: int = 60_000,
         decorate: Callable[[Collector], Collector] = lambda collector: collector,
+        pause: Callable[[], None] = idle,
     ) -> None:
         """Nothing is taken over before `open`."""
         self.id = task_id
@@ -98,6 +101,7 @@ class OwnedTask:
         self._global_stores = global_stores
         self._transaction_timeout_ms = transaction_timeout_ms
         self._decorate = decorate
+        self._pause = pause
         self._is_exactly_once = application.config.processing_guarantee == EXACTLY_ONCE
         self._backend: StateBackend | None = None
         self._missing: Missing | None = None
@@ -343,4 +347,4 @@ class OwnedTask:
         collector: Collector = self._decorate(KafkaCollector(self._records, self._admin))
         if self._application.published:
             collector = PublishedCollector(collector, self._application.published)
-        return Task(spec, Ports(collector, self._opened, self._clock, self._global_stores))
+        return Task(spec, Ports(collector, self._opened, self._clock, self._global_stores, self._pause))

@@ -30,6 +30,7 @@ from pipeline.runtime.failures import Failures, processing_error
 from pipeline.runtime.layout import changelog_name, full_name
 from pipeline.runtime.offset_metadata import OffsetMetadata
 from pipeline.runtime.queue import RecordQueue, RecordQueues
+from pipeline.state.cache import PAUSED_AFTER
 from pipeline.state.stores import open_store
 
 if TYPE_CHECKING:
@@ -126,7 +127,8 @@ class Task:
         if self._failures.needs_sources:
             self._context.sources = {}
         self._stores: dict[str, StateStore] = {
-            builder.name: open_store(builder, ports.backend, self._context) for builder in spec.sub_topology.stores
+            builder.name: open_store(builder, ports.backend, self._context, ports.pause)
+            for builder in spec.sub_topology.stores
         }
         self._changelogs, self._source_changelogs = spec.own_changelogs, spec.source_changelogs
         self._nodes = compile_nodes(
@@ -364,11 +366,13 @@ class Task:
         with self._locating_failures():
             for store in self._stores.values():
                 store.flush()
-        send = self._ports.collector.send
+        send, pause = self._ports.collector.send, self._ports.pause
         written = []
         for name, tp in self._changelogs.items():
             records = list(self._stores[name].changelog())
-            for record in records:
+            for number, record in enumerate(records):
+                if number % PAUSED_AFTER == 0:
+                    pause()
                 send(tp.topic, record.key, record.value, record.timestamp, record.headers, tp.partition)
             if records:
                 written.append(tp)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from pipeline.state.cache import ENTRY_OVERHEAD_BYTES, Dirty, UpdateCache
+from pipeline.state.cache import ENTRY_OVERHEAD_BYTES, Dirty, UpdateCache, idle
 from pipeline.state.codec import codec_of
 from pipeline.state.key_value import CLEAN_CACHE_BYTES
 from pipeline.state.segments import Segments
@@ -41,7 +41,13 @@ class SessionStateStore:
     record.
     """
 
-    def __init__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> None:
+    def __init__(
+        self,
+        builder: StoreBuilder,
+        backend: StateBackend,
+        context: UpdateContext,
+        pause: Callable[[], None] = idle,
+    ) -> None:
         """Open the store as the backend holds it."""
         self.name = builder.name
         self.expired_puts = 0
@@ -55,7 +61,7 @@ class SessionStateStore:
         self._times: dict[bytes, int] = {}
         self._changed: dict[bytes, set[bytes]] = {}
         self._cache = (
-            UpdateCache(self._codec, self._stored, self._write, time_of=_session_end) if builder.caching else None
+            UpdateCache(self._codec, self._stored, self._write, _session_end, pause) if builder.caching else None
         )
         self._first_kept: int | None = None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from pipeline.state.cache import ENTRY_OVERHEAD_BYTES, UpdateCache
+from pipeline.state.cache import ENTRY_OVERHEAD_BYTES, UpdateCache, idle
 from pipeline.state.codec import codec_of
 from pipeline.state.key_value import CLEAN_CACHE_BYTES
 from pipeline.state.segments import Segments
@@ -39,7 +39,13 @@ class WindowStateStore:
     exact bound to reads and writes.
     """
 
-    def __init__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> None:
+    def __init__(
+        self,
+        builder: StoreBuilder,
+        backend: StateBackend,
+        context: UpdateContext,
+        pause: Callable[[], None] = idle,
+    ) -> None:
         """Open the store as the backend holds it."""
         self.name = builder.name
         self.expired_puts = 0
@@ -52,7 +58,7 @@ class WindowStateStore:
         self._pending: dict[bytes, bytes | None] = {}
         self._times: dict[bytes, int] = {}
         self._changed: dict[bytes, set[bytes]] | None = None
-        self._cache = UpdateCache(self._codec, self._stored, self._write) if builder.caching else None
+        self._cache = UpdateCache(self._codec, self._stored, self._write, pause=pause) if builder.caching else None
         self._first_kept: int | None = None
         self._last_key: Any = None
         self._last_start = -1

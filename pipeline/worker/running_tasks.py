@@ -36,11 +36,18 @@ if TYPE_CHECKING:
     from pipeline.records import TaskId, TopicPartition
     from pipeline.runtime.global_state import GlobalState
     from pipeline.runtime.layout import Layout
+    from pipeline.runtime.task import Task
     from pipeline.state.api import StateBackend, StoreBuilder
 
 log = logging.getLogger(__name__)
 
-_RECORDS_PER_POLL = 10_000
+_RECORDS_PER_POLL = 2_000
+_WAITING = 10_000
+"""With so many records at hand nothing is fetched."""
+_PAUSED_ABOVE = 50_000
+"""With so many records of one input at hand it is not fetched any further, so that memory stays bounded."""
+_STRETCH_SECONDS = 0.0005
+"""So long does a task process without anybody being answered; the number of records is found out."""
 _RECORDS_PER_TURN = 1_000
 """How many records a task processes before the next one has its turn."""
 _RETRY_SECONDS = 0.5
@@ -58,7 +65,11 @@ class Interruptions(Protocol):
     """What may happen beside processing."""
 
     def attend(self) -> None:
-        """Called between the turns of two tasks, when stores are at rest."""
+        """Called between two records, several times per millisecond, when stores are at rest."""
+        ...
+
+    def pause(self) -> None:
+        """Called within a commit, when stores may be read by key, but not scanned."""
         ...
 
     def away(self) -> AbstractContextManager[None]:
@@ -70,6 +81,9 @@ class Undisturbed:
     """Nothing happens beside processing."""
 
     def attend(self) -> None:
+        """Nothing."""
+
+    def pause(self) -> None:
         """Nothing."""
 
     def away(self) -> AbstractContextManager[None]:
@@ -125,6 +139,7 @@ class RunningTasks:
         self._dropped: Counter[str] = Counter()
         self._last_commit_ms = 0
         self._is_stalled = False
+        self._stretch = 16
         self._has_brokers = True
         self._stopping = False
 
@@ -183,7 +198,15 @@ class RunningTasks:
             else:
                 state.close()
         for task_id in sorted(active - self.active):
-            owned = OwnedTask(self._application, self.layout, task_id, self._admin, self._clock, self._global.stores)
+            owned = OwnedTask(
+                self._application,
+                self.layout,
+                task_id,
+                self._admin,
+                self._clock,
+                self._global.stores,
+                pause=self._interruptions.pause,
+            )
             self._arrivals.add(owned, states.get(task_id))
         for task_id in sorted(standby - self.standby):
             self._standbys.follow(task_id)
@@ -192,8 +215,8 @@ class RunningTasks:
         """Fetch, process a few records of each task, and commit if it is time."""
         waiting = sum(owned.task.buffered(tp) for tp, owned in self._owner_of.items())
         is_idle = waiting == 0 or self._is_stalled
-        if waiting < _RECORDS_PER_POLL or self._is_stalled:
-            self._hand_out(self._poll(self._streams.poll_ms / 1000 if is_idle and not self._arrivals.coming else 0))
+        if waiting < _WAITING or self._is_stalled:
+            self._fetch(self._streams.poll_ms / 1000 if is_idle and not self._arrivals.coming else 0)
         if self._arrivals.coming or self._arrivals.leaving:
             self._bring_in(is_idle=is_idle)
         else:  # standbys wait, as for `StoreChangelogReader`
@@ -203,7 +226,7 @@ class RunningTasks:
         processed = 0
         for owned in list(self._tasks.values()):
             try:
-                done = owned.task.process(_RECORDS_PER_TURN)
+                done = self._take_turn(owned.task)
                 owned.task.punctuate_wall_clock()
                 processed += done
                 self._processed_by[owned.id] += done
@@ -211,7 +234,6 @@ class RunningTasks:
                 self._recover(owned, error)
             except TaskMigratedError as error:
                 self._lose(owned, error)
-            self._interruptions.attend()
         self._processed += processed
         self._is_stalled = processed == 0
         self._balance_fetching()
@@ -322,9 +344,33 @@ class RunningTasks:
             return self._standbys.task(task_id).store(question.store), self._standbys.applied(task_id), True
         return Refusal(Reason.NOT_HERE, f"Task {task_id} does not run here")
 
-    def _poll(self, timeout_s: float) -> Polled:
-        with self._interruptions.away():
-            return self._consumer.poll(_RECORDS_PER_POLL, timeout_s)
+    def _fetch(self, timeout_s: float) -> None:
+        """Hand out what there is, up to what may wait, in parts: nobody is answered while a part is made."""
+        fetched = 0
+        while fetched < _WAITING:
+            with self._interruptions.away():
+                polled = self._consumer.poll(_RECORDS_PER_POLL, timeout_s)
+            self._hand_out(polled)
+            records = sum(map(len, polled.records.values()))
+            fetched, timeout_s = fetched + records, 0
+            if records + len(polled.ends) < _RECORDS_PER_POLL:
+                return
+
+    def _take_turn(self, task: Task) -> int:
+        """Let a task process, in stretches between which questions are answered; gives how many records it were."""
+        done = 0
+        while done < _RECORDS_PER_TURN:
+            began, asked = time.perf_counter(), self._stretch
+            part = task.process(asked)
+            done += part
+            self._interruptions.attend()
+            if part < asked:
+                break
+            took_s = time.perf_counter() - began
+            self._stretch = min(
+                max(int(asked * _STRETCH_SECONDS / took_s), asked // 2, 1), 2 * asked, _RECORDS_PER_TURN
+            )
+        return done
 
     def _bring_in(self, *, is_idle: bool) -> None:
         """Go on with the tasks that are taken over: for long if there is nothing else to do, else for a slice."""
@@ -405,7 +451,7 @@ class RunningTasks:
 
     def _balance_fetching(self) -> None:
         """Stop fetching inputs that run ahead of the others of their task, so that memory stays bounded."""
-        limit = max(self._streams.buffered_records_per_partition, 5 * _RECORDS_PER_POLL)
+        limit = max(self._streams.buffered_records_per_partition, _PAUSED_ABOVE)
         full = {tp for tp, owned in self._owner_of.items() if owned.task.buffered(tp) > limit}
         if full - self._paused:
             self._consumer.pause(full - self._paused)

@@ -108,6 +108,7 @@ class StreamsConfig:
         client_tag: What this instance is called by those tags (`client.tag.` prefix).
         snapshot_url: Where snapshots of state are kept: any URL of fsspec, or a path relative to `streams.toml`; none if empty.
         snapshot_keep: How many snapshots of a task are kept.
+        snapshot_interval_ms: How often workers publish the state of each task that has changed; 0 for never.
         bounded_wall_clock_punctuation: What a bounded run does if a processor schedules by the wall clock: `refuse`, call each
             `once` at the end of every slice of its task, or `never`.
         max_poll_interval_ms: A stream process that is silent for longer is replaced.
@@ -150,6 +151,7 @@ class StreamsConfig:
     bounded_wall_clock_punctuation: str = "refuse"
     snapshot_url: str = ""
     snapshot_keep: int = 3
+    snapshot_interval_ms: int = 600_000
     max_poll_interval_ms: int = 300_000
     repartition_purge_interval_ms: int = 30_000
     log_summary_interval_ms: int = 120_000
@@ -389,6 +391,7 @@ _LOWEST = {
     "max.task.idle.ms": -1,
     "num.standby.replicas": 0,
     "replication.factor": -1,
+    "snapshot.interval.ms": 0,
     "statestore.cache.max.bytes": 0,
 }
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config import EXACTLY_ONCE
 from pipeline.errors import StreamsError, TaskMigratedError
-from pipeline.hosting.snapshots import open_state, publish_snapshot
-from pipeline.hosting.task_state import restore
+from pipeline.hosting.restoring import Missing, find_missing, restore, silently
+from pipeline.hosting.snapshots import TaskCheckpoint, open_state, publish_checkpoint, take_checkpoint
 from pipeline.kafka.producer import IdempotentProducer, KafkaCollector, TransactionalProducer
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task, TaskCommit, TaskState
+from pipeline.state.cache import idle
 from pipeline.topology.nodes import AutoOffsetReset
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class OwnedTask:
         global_stores: The global stores by name, filled by the host.
         transaction_timeout_ms: How long a transaction may stay open.
         decorate: Wraps the collector; for hosts that add to what is sent.
+        pause: Called now and then while a commit is prepared, for hosts that answer questions meanwhile (`Ports`).
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class OwnedTask:
         *,
         transaction_timeout_ms: int = 60_000,
         decorate: Callable[[Collector], Collector] = lambda collector: collector,
+        pause: Callable[[], None] = idle,
     ) -> None:
         """Nothing is taken over before `open`."""
         self.id = task_id
@@ -98,8 +101,10 @@ class OwnedTask:
         self._global_stores = global_stores
         self._transaction_timeout_ms = transaction_timeout_ms
         self._decorate = decorate
+        self._pause = pause
         self._is_exactly_once = application.config.processing_guarantee == EXACTLY_ONCE
         self._backend: StateBackend | None = None
+        self._missing: Missing | None = None
         self._task: Task | None = None
         self._owner: TransactionalProducer | None = None
         self._records: TransactionalProducer | IdempotentProducer | None = None
@@ -146,19 +151,45 @@ class OwnedTask:
             BrokerError: If the brokers do not answer.
             StateError: If the local state is in use by another process.
         """
+        self.take_over(state)
+        task, missing = self.prepare()
+        self.restored_records = restore(task, missing, self._admin, self._application.kafka, on_restore or silently)
+        self.start()
+
+    def take_over(self, state: StateBackend | None = None) -> None:
+        """The first step of `open`: fence the predecessor, find out what is committed, open the state, see what it lacks.
+
+        Waits for brokers, and may do so in a thread of its own. Arguments and errors are those of `open`.
+        """
         self._backend = state
         self._owner = owner = self._new_owner()
         kafka, overrides = self._application.kafka, self._application.config.streams.producer
-        self._records = records = owner if self._is_exactly_once else IdempotentProducer(kafka, overrides)
+        self._records = owner if self._is_exactly_once else IdempotentProducer(kafka, overrides)
         self.committed = self._admin.committed(self._application.id, self.inputs)
         self._own_commits = [{tp: committed.offset for tp, committed in self.committed.items()}]
-        backend = state or open_state(self._application, self.id, self._admin, self._clock)
-        self._backend = backend
-        self._task = task = self._new_task(backend, records)
-        self.restored_records = restore(
-            task, backend, self._admin, self._application.kafka, self._own_commits[-1], on_restore or _silently
-        )
-        self._task.start({tp: (c.offset, c.metadata) for tp, c in self.committed.items()})
+        if state is None:
+            self._backend = open_state(self._application, self.id, self._admin, self._clock)
+        self.find_missing()
+
+    def find_missing(self) -> None:
+        """See what the state lacks of the changelogs as they are now.
+
+        Raises:
+            BrokerError: If the brokers do not answer.
+        """
+        spec = self._application.task_spec(self.id, self.inputs)
+        self._missing = find_missing(self._admin, self._opened, spec, self._own_commits[-1])
+
+    def prepare(self) -> tuple[Task, Missing]:
+        """The second step: make the task, which is to be restored then; gives it, and what its state lacks."""
+        assert self._missing is not None, f"task {self.id} is not taken over"  # noqa: S101 - a host's own mistake
+        self._task = self._new_task()
+        self._task.restore_starts()
+        return self._task, self._missing
+
+    def start(self) -> None:
+        """The last step: the state is complete, go on from the committed offsets."""
+        self.task.start({tp: (c.offset, c.metadata) for tp, c in self.committed.items()})
 
     def starts(self) -> dict[TopicPartition, int]:
         """Where to read each input from: the committed offset, else where its source says."""
@@ -212,6 +243,8 @@ class OwnedTask:
             TaskMigratedError: If what is committed is from somebody else.
             BrokerError: If the brokers do not answer.
         """
+        if not self._own_commits:  # it was never taken over
+            return
         committed = self._admin.committed(self._application.id, self.inputs)
         if {tp: found.offset for tp, found in committed.items()} not in self._own_commits:
             message = f"Task {self.id} of {self._application.id}: another owner has committed meanwhile"
@@ -225,22 +258,49 @@ class OwnedTask:
             TaskMigratedError: If another owner has taken over.
             BrokerError: If brokers do not answer.
         """
-        assert self._backend is not None, f"task {self.id} is not open"  # noqa: S101 - a host's own mistake
+        self.settle()
+        return publish_checkpoint(self.checkpoint(), self._admin)
+
+    def settle(self) -> None:
+        """Make sure that the state is what was committed, and nobody else has committed since; before a `checkpoint`.
+
+        Right after a commit only: what was sent since then would be committed without the offsets it came from.
+
+        Raises:
+            TaskMigratedError: If another owner has taken over.
+            BrokerError: If brokers do not answer.
+        """
         if self._commit.changelogs:
-            self._backend.write({}, self._settled_ends())
-        inputs = self._own_commits[-1]
-        return publish_snapshot(self._application, self.id, self._admin, self._clock, self._backend, inputs)
+            self._opened.write({}, self._settled_ends())
+
+    def checkpoint(self) -> TaskCheckpoint:
+        """A copy of the state as it was committed last.
+
+        Raises:
+            SnapshotError: If it cannot be copied.
+        """
+        return take_checkpoint(self._application, self.id, self._clock, self._opened, self._own_commits[-1])
+
+    def applied(self) -> Mapping[TopicPartition, int]:
+        """Per changelog the next offset that is not in the local state."""
+        return self._opened.positions()
 
     def close(self, *, abort: bool = True) -> None:
         """Let go of the task. What was not committed is aborted and forgotten. Idempotent.
 
+        Without transactions what was sent is written to its end, dead letters of the failure that ends the task among it, as
+        `KafkaProducer.close` does for `RecordCollectorImpl`.
+
         Args:
-            abort: Whether to abort the open transaction at once, so that nobody waits for its end; pointless if brokers are out
-                of reach or it is taken over again.
+            abort: Whether to end what is open at once, so that nobody waits for it; pointless if brokers are out of reach, and
+                wrong if somebody else has the task.
         """
-        if abort and self._owner is not None:
-            with suppress(StreamsError):  # a successor's takeover aborts it as well
-                self._owner.abort()
+        if abort:
+            with suppress(StreamsError):  # a successor's takeover aborts a transaction as well
+                if isinstance(self._records, IdempotentProducer):
+                    self._records.flush()
+                if self._owner is not None:
+                    self._owner.abort()
         if self._task is not None:
             self._task.close()
             self._task = None
@@ -276,13 +336,15 @@ class OwnedTask:
         owner.init()
         return owner
 
-    def _new_task(self, backend: StateBackend, producer: TransactionalProducer | IdempotentProducer) -> Task:
+    @property
+    def _opened(self) -> StateBackend:
+        assert self._backend is not None, f"task {self.id} is not open"  # noqa: S101 - a host's own mistake
+        return self._backend
+
+    def _new_task(self) -> Task:
+        assert self._records is not None, f"task {self.id} is not taken over"  # noqa: S101 - a host's own mistake
         spec = self._application.task_spec(self.id, self.inputs)
-        collector: Collector = self._decorate(KafkaCollector(producer, self._admin))
+        collector: Collector = self._decorate(KafkaCollector(self._records, self._admin))
         if self._application.published:
             collector = PublishedCollector(collector, self._application.published)
-        return Task(spec, Ports(collector, backend, self._clock, self._global_stores))
-
-
-def _silently(_changelog: TopicPartition, _done: int, _expected: int) -> None:
-    """No progress is shown."""
+        return Task(spec, Ports(collector, self._opened, self._clock, self._global_stores, self._pause))

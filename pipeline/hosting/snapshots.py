@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.errors import CorruptStateError, SnapshotError
-from pipeline.hosting.task_state import open_backend, restore
+from pipeline.hosting.restoring import find_missing, restore
+from pipeline.hosting.task_state import open_backend
 from pipeline.records import TopicPartition
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from pipeline.runtime.layout import Layout
     from pipeline.runtime.ports import Clock
     from pipeline.state.api import StateBackend
+    from pipeline.state.snapshots import Digests
 
 log = logging.getLogger(__name__)
 
@@ -89,48 +92,87 @@ def open_state(application: Application, task_id: TaskId, admin: Admin, clock: C
         return open_backend(sub_topology, directory)
 
 
-def publish_snapshot(
-    application: Application,
-    task_id: TaskId,
-    admin: Admin,
-    clock: Clock,
-    state: StateBackend,
-    inputs: Mapping[TopicPartition, int],
-) -> Manifest:
-    """Publish a task's state; if it has not changed since the newest snapshot, give that one.
+@dataclass(frozen=True, slots=True)
+class TaskCheckpoint:
+    """A copy of a task's state that nobody writes to.
 
     Args:
         application: Whose task.
         task_id: Which task.
-        admin: Asks the brokers.
+        directory: Where it is; removed when it has been published.
+        positions: Per changelog the next offset that is not in it.
+        inputs: Committed offsets of the task's inputs.
+        created_ms: When it was made.
+    """
+
+    application: Application
+    task_id: TaskId
+    directory: Path
+    positions: Mapping[TopicPartition, int]
+    inputs: Mapping[TopicPartition, int]
+    created_ms: int
+
+
+def take_checkpoint(
+    application: Application,
+    task_id: TaskId,
+    clock: Clock,
+    state: StateBackend,
+    inputs: Mapping[TopicPartition, int],
+) -> TaskCheckpoint:
+    """Copy a task's state, within its file system: files are linked.
+
+    Args:
+        application: Whose task.
+        task_id: Which task.
         clock: What time it is.
         state: The task's state, at a committed point; in the directory that this application has for the task.
         inputs: Committed offsets of its inputs.
 
     Raises:
+        SnapshotError: If it cannot be copied.
+    """
+    directory = application.directory / f".checkpoint-{task_id}"
+    shutil.rmtree(directory, ignore_errors=True)  # of a process that died
+    try:
+        state.checkpoint(directory)
+    except Exception as error:  # whatever the store says
+        message = f"The state of task {task_id} cannot be copied to {directory}: {error}"
+        raise SnapshotError(message, hint="Is the disk full?") from error
+    return TaskCheckpoint(application, task_id, directory, state.positions(), dict(inputs), clock.now_ms())
+
+
+def publish_checkpoint(checkpoint: TaskCheckpoint, admin: Admin, digests: Digests | None = None) -> Manifest:
+    """Publish a copy of a task's state and remove it; if nothing has changed since the newest snapshot, give that one.
+
+    Args:
+        checkpoint: The copy.
+        admin: Asks the brokers.
+        digests: Sums of files known from the last time; brought up to date.
+
+    Raises:
         SnapshotError: If it cannot be published.
         BrokerError: If brokers do not answer.
     """
-    store = snapshot_store(application, task_id)
-    changelogs = {str(tp): offset for tp, offset in state.positions().items()}
-    ids = admin.topic_ids({tp.topic for tp in state.positions()})
-    fingerprint = application.topology.fingerprint()
-    newest = next(store.manifests(), None)
-    if newest is not None and (newest.fingerprint, newest.changelogs, newest.topic_ids) == (
-        fingerprint,
-        changelogs,
-        ids,
-    ):
-        return newest
-    named_inputs = {str(tp): offset for tp, offset in inputs.items()}
-    draft = Manifest(application.id, str(task_id), fingerprint, clock.now_ms(), changelogs, ids, named_inputs)
-    checkpoint = application.directory / f".checkpoint-{task_id}"
-    shutil.rmtree(checkpoint, ignore_errors=True)  # of a process that died
+    application, task_id = checkpoint.application, checkpoint.task_id
     try:
-        state.checkpoint(checkpoint)
-        return store.publish(checkpoint, draft)
+        store = snapshot_store(application, task_id)
+        changelogs = {str(tp): offset for tp, offset in checkpoint.positions.items()}
+        ids = admin.topic_ids({tp.topic for tp in checkpoint.positions})
+        fingerprint = application.topology.fingerprint()
+        inputs = {str(tp): offset for tp, offset in checkpoint.inputs.items()}
+        draft = Manifest(application.id, str(task_id), fingerprint, checkpoint.created_ms, changelogs, ids, inputs)
+        newest = next(store.manifests(), None)
+        if newest is not None and _says_the_same(newest, draft):
+            return newest
+        return store.publish(checkpoint.directory, draft, digests)
     finally:
-        shutil.rmtree(checkpoint, ignore_errors=True)
+        shutil.rmtree(checkpoint.directory, ignore_errors=True)
+
+
+def _says_the_same(one: Manifest, other: Manifest) -> bool:
+    """Whether two snapshots are of the same state."""
+    return (one.fingerprint, one.changelogs, one.topic_ids) == (other.fingerprint, other.changelogs, other.topic_ids)
 
 
 def publish_snapshots(
@@ -165,12 +207,15 @@ def _publish_from_log(
 ) -> Manifest:
     state = open_state(application, task_id, admin, clock)
     try:
-        task = Task(application.task_spec(task_id, layout.tasks[task_id]), Ports(Nowhere(), state, clock))
+        spec = application.task_spec(task_id, layout.tasks[task_id])
         committed = admin.committed(application.id, layout.tasks[task_id])
         offsets = {tp: found.offset for tp, found in committed.items()}
-        restore(task, state, admin, application.kafka, offsets, lambda _changelog, _done, _expected: None)
+        missing = find_missing(admin, state, spec, offsets)
+        task = Task(spec, Ports(Nowhere(), state, clock))
+        task.restore_starts()
+        restore(task, missing, admin, application.kafka)
         task.close()
-        return publish_snapshot(application, task_id, admin, clock, state, offsets)
+        return publish_checkpoint(take_checkpoint(application, task_id, clock, state, offsets), admin)
     finally:
         state.close()
 

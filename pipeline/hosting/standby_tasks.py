@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pipeline.errors import RangeError
+from pipeline.hosting.restoring import find_missing
 from pipeline.hosting.snapshots import Nowhere, open_state
-from pipeline.kafka.consumer import RecordConsumer
+from pipeline.kafka.consumer import MessageBatch, RecordConsumer
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
 
@@ -17,20 +18,46 @@ if TYPE_CHECKING:
     from pipeline.records import TaskId, TopicPartition
     from pipeline.runtime.layout import Layout
     from pipeline.runtime.ports import Clock
+    from pipeline.runtime.task import TaskSpec
     from pipeline.state.api import StateBackend
 
 _RECORDS_PER_POLL = 10_000
+_NO_RECORDS = MessageBatch(())
 
 
 @dataclass(slots=True)
 class _Standby:
+    """A task that is followed.
+
+    Args:
+        task: The task.
+        backend: Its state.
+        positions: Per changelog the next offset to apply.
+        limits: Inputs that serve as changelogs are followed up to their committed offsets: what the task has not processed
+            yet is not part of its state.
+        held: What was read beyond these.
+    """
+
     task: Task
     backend: StateBackend
-    positions: dict[TopicPartition, int]
+    positions: dict[TopicPartition, int] = field(default_factory=dict)
+    limits: dict[TopicPartition, int] = field(default_factory=dict)
+    held: dict[TopicPartition, MessageBatch] = field(default_factory=dict)
+
+    def apply(self, tp: TopicPartition, batch: MessageBatch, reached: int) -> int:
+        """Apply records up to the limit and keep the others; gives the number of those that were applied."""
+        limit = self.limits.get(tp, reached)
+        kept, rest = batch.split(limit)
+        self.positions[tp] = max(self.positions[tp], min(reached, limit))
+        if kept:
+            self.task.restore(tp, kept, self.positions[tp])
+        if rest:
+            self.held[tp] = rest
+        return len(kept)
 
 
 class StandbyTasks:
-    """Follows the changelogs of tasks that run elsewhere (`StandbyTask`).
+    """Follows the changelogs of tasks that run elsewhere (`StandbyTask`, `StoreChangelogReader`).
 
     Args:
         application: Whose tasks.
@@ -47,6 +74,7 @@ class StandbyTasks:
         self._clock = clock
         self._standbys: dict[TaskId, _Standby] = {}
         self._reader: dict[TopicPartition, _Standby] = {}
+        self._limits_at_ms = 0
         self._consumer = RecordConsumer(application.kafka, application.config.streams.consumer)
 
     @property
@@ -63,10 +91,11 @@ class StandbyTasks:
         """
         backend = open_state(self._application, task_id, self._admin, self._clock)
         spec = self._application.task_spec(task_id, self._layout.tasks[task_id])
+        starts, limits = self._starts(spec, backend)
         task = Task(spec, Ports(Nowhere(), backend, self._clock))
         task.restore_starts()
-        self._standbys[task_id] = _Standby(task, backend, {})
-        self._read(self._standbys[task_id])
+        self._standbys[task_id] = standby = _Standby(task, backend, starts, limits)
+        self._read(standby)
 
     def release(self, task_id: TaskId) -> StateBackend:
         """Stop following a task, and give its state to whoever is to run it, or to close it."""
@@ -86,20 +115,17 @@ class StandbyTasks:
         if not self._standbys:
             return 0
         try:
-            polled = self._consumer.poll(_RECORDS_PER_POLL, timeout_s)
+            polled = self._consumer.poll_batches(_RECORDS_PER_POLL, timeout_s)
         except RangeError:  # a changelog was cut off below the local position: what is left of it is the truth
             self._start_over()
             return 0
-        applied = 0
-        for tp, records in polled.records.items():
-            if tp in self._reader:
-                standby = self._reader[tp]
-                standby.positions[tp] = records[-1].offset + 1
-                standby.task.restore(tp, records, standby.positions[tp])
-                applied += len(records)
-        for tp, end in polled.ends.items():
-            if tp in self._reader:
-                self._reader[tp].positions[tp] = max(self._reader[tp].positions[tp], end)
+        applied = self._apply_held()
+        for tp, reached in polled.reached.items():
+            standby = self._reader.get(tp)
+            if standby is not None and tp not in standby.held:
+                applied += standby.apply(tp, polled.batches.get(tp, _NO_RECORDS), reached)
+                if tp in standby.held:
+                    self._consumer.pause([tp])
         return applied
 
     def task(self, task_id: TaskId) -> Task:
@@ -120,9 +146,10 @@ class StandbyTasks:
         Raises:
             BrokerError: If brokers do not answer.
         """
+        self._raise_limits()
         ends = self._admin.end_offsets(self._reader)
         return {
-            task_id: sum(max(ends[tp] - position, 0) for tp, position in standby.positions.items())
+            task_id: sum(max(standby.limits.get(tp, ends[tp]) - at, 0) for tp, at in standby.positions.items())
             for task_id, standby in self._standbys.items()
         }
 
@@ -132,19 +159,49 @@ class StandbyTasks:
             self.release(task_id).close()
         self._consumer.close()
 
+    def _apply_held(self) -> int:
+        """Go on with what was read too early, as far as it is committed by now; gives the number of records.
+
+        Committed offsets are asked for once per `commit.interval.ms`, and only while something waits for them.
+        """
+        held = [(tp, standby) for standby in self._standbys.values() for tp in standby.held]
+        now_ms = self._clock.now_ms()
+        if not held or now_ms - self._limits_at_ms < self._application.config.streams.commit_interval_ms:
+            return 0
+        self._raise_limits()
+        applied = 0
+        for tp, standby in held:
+            batch = standby.held.pop(tp)
+            applied += standby.apply(tp, batch, batch.end)
+            if tp not in standby.held:
+                self._consumer.resume([tp])
+        return applied
+
+    def _raise_limits(self) -> None:
+        """Ask how far the inputs that serve as changelogs are committed (`updateLimitOffsetsForStandbyChangelogs`)."""
+        self._limits_at_ms = self._clock.now_ms()
+        limited = [tp for standby in self._standbys.values() for tp in standby.limits]
+        for tp, found in self._admin.committed(self._application.id, limited).items() if limited else ():
+            limits = self._reader[tp].limits
+            limits[tp] = max(limits[tp], found.offset)
+
+    def _starts(
+        self, spec: TaskSpec, backend: StateBackend
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """Where to go on: after what the local state has, or at the beginning if it is of another history; and the limits."""
+        inputs = list(spec.source_changelogs.values())
+        found = self._admin.committed(self._application.id, inputs) if inputs else {}
+        committed = {tp: found[tp].offset for tp in found}
+        ranges = find_missing(self._admin, backend, spec, committed).ranges
+        return {tp: r.start for tp, r in ranges.items()}, {tp: ranges[tp].end for tp in inputs}
+
     def _read(self, standby: _Standby) -> None:
-        """Go on after what the local state has, or from the beginning if it is of another history than the changelog."""
-        known = standby.backend.positions()
-        starts = {tp: known.get(tp, 0) for tp in standby.task.changelogs.values()}
-        first, last = self._admin.beginning_offsets(starts), self._admin.end_offsets(starts)
-        if any(start > last[tp] or 0 < start < first[tp] for tp, start in starts.items()):
-            standby.backend.wipe()
-            starts = dict.fromkeys(starts, 0)
-        standby.positions = {tp: max(start, first[tp]) for tp, start in starts.items()}
         self._reader |= dict.fromkeys(standby.positions, standby)
         self._consumer.assign(standby.positions)
 
     def _start_over(self) -> None:
         for standby in self._standbys.values():
             self._consumer.unassign(standby.positions)
+            standby.positions, standby.limits = self._starts(standby.task.spec, standby.backend)
+            standby.held.clear()
             self._read(standby)

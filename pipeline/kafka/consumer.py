@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from pipeline.errors import RangeError
@@ -15,9 +17,9 @@ from pipeline.kafka.errors import BUSY, UNREACHABLE, mapped_errors, streams_erro
 from pipeline.records import RawRecord, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from confluent_kafka import Message
+    from pipeline.records import Headers
 
 _SETTINGS = {
     **RECONNECT,
@@ -47,6 +49,64 @@ class Polled:
 
     records: Mapping[TopicPartition, list[RawRecord]]
     ends: Mapping[TopicPartition, int]
+
+
+class MessageBatch:
+    """Records of one partition that have keys, by columns: each is made when it is asked for, without an object per record.
+
+    Args:
+        messages: As the library gives them, in order of offsets.
+    """
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        """None of them is an error."""
+        self._messages = messages
+
+    def __len__(self) -> int:
+        """Number of records."""
+        return len(self._messages)
+
+    @property
+    def end(self) -> int:
+        """The offset after the last record; there must be one."""
+        offset: int = self._messages[-1].offset()
+        return offset + 1
+
+    def split(self, offset: int) -> tuple[MessageBatch, MessageBatch]:
+        """Those before an offset, and the rest."""
+        if not self._messages or self._messages[-1].offset() < offset:
+            return self, MessageBatch(())
+        at = bisect_left(self._messages, offset, key=Message.offset)
+        return MessageBatch(self._messages[:at]), MessageBatch(self._messages[at:])
+
+    def keys(self) -> list[bytes]:
+        """Keys."""
+        return list(map(Message.key, self._messages))
+
+    def values(self) -> list[bytes | None]:
+        """Values."""
+        return list(map(Message.value, self._messages))
+
+    def timestamps(self) -> list[int]:
+        """Times, ms."""
+        return [timestamp for _, timestamp in map(Message.timestamp, self._messages)]
+
+    def headers(self) -> list[Headers]:
+        """Headers."""
+        return [tuple(headers) if headers else () for headers in map(Message.headers, self._messages)]
+
+
+@dataclass(frozen=True, slots=True)
+class PolledBatches:
+    """What one poll gave, by columns.
+
+    Args:
+        batches: Records by partition, in order of offsets.
+        reached: How far each partition has been read: every record before this offset was given.
+    """
+
+    batches: Mapping[TopicPartition, MessageBatch]
+    reached: Mapping[TopicPartition, int]
 
 
 class RecordConsumer:
@@ -120,11 +180,33 @@ class RecordConsumer:
             RangeError: If an assigned offset does not exist (any more).
             BrokerError: If the brokers refuse. That they cannot be reached is no error here: the library reconnects.
         """
-        with mapped_errors("read records"):
-            messages = self._consumer.consume(1, timeout_s)
-            if messages and max_records > 1:
-                messages += self._consumer.consume(max_records - 1, 0)
-        return self._sorted(messages)
+        return self._sorted(self._messages(max_records, timeout_s))
+
+    def poll_batches(self, max_records: int, timeout_s: float) -> PolledBatches:
+        """The same by columns, without records that have no key.
+
+        Raises:
+            RangeError: If an assigned offset does not exist (any more).
+            BrokerError: If the brokers refuse.
+        """
+        messages = self._messages(max_records, timeout_s)
+        ends: dict[TopicPartition, int] = {}
+        if any(map(Message.error, messages)):
+            for message in messages:
+                if (error := message.error()) is not None:
+                    self._note(TopicPartition(message.topic(), message.partition()), error, message.offset(), ends)
+            messages = [message for message in messages if message.error() is None]
+        found: dict[TopicPartition, list[Message]] = defaultdict(list)
+        start = 0
+        places = zip(map(Message.topic, messages), map(Message.partition, messages), strict=True)
+        for (topic, partition), run in groupby(places):
+            end = start + sum(1 for _ in run)
+            found[TopicPartition(topic, partition)] += messages[start:end]
+            start = end
+        last = {tp: part[-1].offset() + 1 for tp, part in found.items()}
+        self._assigned |= {tp: offset for tp, offset in last.items() if tp in self._assigned}
+        batches = {tp: MessageBatch(_with_keys(part)) for tp, part in found.items()}
+        return PolledBatches(batches, last | {tp: max(end, last.get(tp, 0)) for tp, end in ends.items()})
 
     def has_lost_brokers(self) -> bool:
         """Whether the last connection to a broker was lost since this was asked last; they may be back already."""
@@ -135,6 +217,13 @@ class RecordConsumer:
     def close(self) -> None:
         """Release connections. Idempotent."""
         self._consumer.close()
+
+    def _messages(self, max_records: int, timeout_s: float) -> list[Message]:
+        with mapped_errors("read records"):
+            messages: list[Message] = self._consumer.consume(1, timeout_s)
+            if messages and max_records > 1:
+                messages += self._consumer.consume(max_records - 1, 0)
+        return messages
 
     def _sorted(self, messages: Iterable[Message]) -> Polled:
         records: dict[TopicPartition, list[RawRecord]] = defaultdict(list)
@@ -179,3 +268,10 @@ class RecordConsumer:
                 message, hint="The records may have been deleted by retention, or the topic was created anew."
             )
         raise streams_error(error, f"read {tp}")
+
+
+def _with_keys(messages: list[Message]) -> list[Message]:
+    """Changelogs have no records without keys; topics of others that serve as such may."""
+    if all(map(Message.key, messages)):  # neither missing nor empty
+        return messages
+    return [message for message in messages if message.key() is not None]

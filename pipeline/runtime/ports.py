@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pipeline.state.cache import idle
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pipeline.records import Headers
     from pipeline.state.api import StateBackend
@@ -62,9 +64,11 @@ class Ports:
         backend: Where state is kept.
         clock: What time it is.
         global_stores: The global stores by name, opened and filled by the host.
+        pause: Called now and then while a commit is prepared: stores may be read by key meanwhile, but not scanned.
     """
 
     collector: Collector
     backend: StateBackend
     clock: Clock
     global_stores: Mapping[str, Any] = field(default_factory=dict)
+    pause: Callable[[], None] = idle

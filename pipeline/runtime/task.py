@@ -30,17 +30,17 @@ from pipeline.runtime.failures import Failures, processing_error
 from pipeline.runtime.layout import changelog_name, full_name
 from pipeline.runtime.offset_metadata import OffsetMetadata
 from pipeline.runtime.queue import RecordQueue, RecordQueues
-from pipeline.state.api import ChangelogRecord
+from pipeline.state.cache import PAUSED_AFTER
 from pipeline.state.stores import open_store
 from pipeline.windows import MAX_TIME_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pipeline.processor.timestamps import TimestampExtractor
     from pipeline.records import RawRecord, TaskId
     from pipeline.runtime.ports import Ports
-    from pipeline.state.api import StateStore
+    from pipeline.state.api import ChangelogBatch, StateStore
     from pipeline.topology.nodes import SourceNode, SubTopology
 
 
@@ -86,6 +86,21 @@ class TaskSpec:
     timestamp_extractor: TimestampExtractor | None = None
     max_task_idle_ms: int = 0
 
+    @property
+    def own_changelogs(self) -> dict[str, TopicPartition]:
+        """Changelog partitions that the task writes, by store name."""
+        return {
+            builder.name: TopicPartition(changelog_name(self.application_id, builder.name), self.id.partition)
+            for builder in self.sub_topology.stores
+            if builder.logging
+        }
+
+    @property
+    def source_changelogs(self) -> dict[str, TopicPartition]:
+        """Inputs that read-only stores are restored from, by store name."""
+        sources = {b.name: TopicPartition(b.source_topic or "", self.id.partition) for b in self.sub_topology.stores}
+        return {store: tp for store, tp in sources.items() if tp in self.inputs}
+
 
 @dataclass(frozen=True, slots=True)
 class TaskCommit:
@@ -113,15 +128,10 @@ class Task:
         if self._failures.needs_sources:
             self._context.sources = {}
         self._stores: dict[str, StateStore] = {
-            builder.name: open_store(builder, ports.backend, self._context) for builder in spec.sub_topology.stores
-        }
-        self._changelogs = {
-            builder.name: TopicPartition(changelog_name(spec.application_id, builder.name), spec.id.partition)
+            builder.name: open_store(builder, ports.backend, self._context, ports.pause)
             for builder in spec.sub_topology.stores
-            if builder.logging
         }
-        sources = {b.name: TopicPartition(b.source_topic or "", spec.id.partition) for b in spec.sub_topology.stores}
-        self._source_changelogs = {store: tp for store, tp in sources.items() if tp in spec.inputs}
+        self._changelogs, self._source_changelogs = spec.own_changelogs, spec.source_changelogs
         self._nodes = compile_nodes(
             spec.sub_topology,
             spec.application_id,
@@ -180,10 +190,10 @@ class Task:
         known = self._ports.backend.positions()
         return {tp: known.get(tp, 0) for tp in self.changelogs.values()}
 
-    def restore(self, changelog: TopicPartition, records: Sequence[RawRecord], next_offset: int) -> None:
-        """Apply changelog records to the store they belong to; they are before `next_offset`."""
+    def restore(self, changelog: TopicPartition, batch: ChangelogBatch, next_offset: int) -> None:
+        """Apply changelog records to the store they belong to; they have keys, and are before `next_offset`."""
         name = next(store for store, tp in self.changelogs.items() if tp == changelog)
-        puts = self._stores[name].restore(_changelog_records(records))
+        puts = self._stores[name].restore(batch)
         self._ports.backend.write(puts, {changelog: next_offset})
 
     def start(self, committed: Mapping[TopicPartition, tuple[int, str]]) -> None:
@@ -357,11 +367,13 @@ class Task:
         with self._locating_failures():
             for store in self._stores.values():
                 store.flush()
-        send = self._ports.collector.send
+        send, pause = self._ports.collector.send, self._ports.pause
         written = []
         for name, tp in self._changelogs.items():
             records = list(self._stores[name].changelog())
-            for record in records:
+            for number, record in enumerate(records):
+                if number % PAUSED_AFTER == 0:
+                    pause()
                 send(tp.topic, record.key, record.value, record.timestamp, record.headers, tp.partition)
             if records:
                 written.append(tp)
@@ -504,7 +516,3 @@ class Task:
             message = f"Task {self.spec.id} cannot go from {self.state.value} to {state.value}"
             raise StreamsError(message)
         self.state = state
-
-
-def _changelog_records(records: Iterable[RawRecord]) -> Iterable[ChangelogRecord]:
-    return (ChangelogRecord(r.key, r.value, r.timestamp, r.headers) for r in records if r.key is not None)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from pipeline.errors import RangeError
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.global_tables import open_global_state
-from pipeline.hosting.task_state import open_backend, restore
+from pipeline.hosting.restoring import find_missing, restore
+from pipeline.hosting.task_state import open_backend
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.ranges import read_range
 from pipeline.partitioning import partition_for
@@ -123,11 +124,13 @@ def rehearse_task(
     with tempfile.TemporaryDirectory(prefix="millrace-dry-run-") as directory:
         backend = open_backend(application.sub_topology(work.task_id.sub_topology), Path(directory) / "state")
         spec = application.task_spec(work.task_id, layout.tasks[work.task_id])
+        starts = {tp: wanted.start for tp, wanted in work.ranges.items()}
+        missing = find_missing(admin, backend, spec, starts) if restores else None
         task = Task(spec, Ports(collector, backend, clock, global_state.stores))
         try:
-            if restores:
-                starts = {tp: wanted.start for tp, wanted in work.ranges.items()}
-                restore(task, backend, admin, work.job.kafka, starts, lambda _changelog, _done, _expected: None)
+            if missing is not None:
+                task.restore_starts()
+                restore(task, missing, admin, work.job.kafka)
             _start(task, work, application, admin, restores=restores)
             check_wall_clock(application, task)
             _feed(task, work, layout, admin, handed_over)

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pipeline.records import Change, Headers, RecordMetadata, TopicPartition, VersionedRecord
@@ -87,6 +87,26 @@ class ChangelogRecord(NamedTuple):
     value: bytes | None
     timestamp: int
     headers: Headers = ()
+
+
+class ChangelogBatch(Protocol):
+    """Records of a changelog partition that follow each other, by columns: most stores need few of them, and none by record."""
+
+    def keys(self) -> Sequence[bytes]:
+        """Keys, in the order of the log."""
+        ...
+
+    def values(self) -> Sequence[bytes | None]:
+        """Values; None is a deletion."""
+        ...
+
+    def timestamps(self) -> Sequence[int]:
+        """Times, ms."""
+        ...
+
+    def headers(self) -> Sequence[Headers]:
+        """Headers."""
+        ...
 
 
 PUT_RETURN_CODE_VALID_TO_UNDEFINED = -1
@@ -250,7 +270,7 @@ class StateStore(Protocol):
         """The pending writes are in the backend now: forget them, drop expired segments."""
         ...
 
-    def restore(self, records: Iterable[ChangelogRecord]) -> Puts:
+    def restore(self, batch: ChangelogBatch) -> Puts:
         """Changelog records as the backend wants them; also recovers the store's highest time."""
         ...
 

@@ -12,12 +12,13 @@ from pipeline.state.api import ChangelogRecord
 from pipeline.state.cache import ENTRY_OVERHEAD_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from pipeline.records import Headers
     from pipeline.state.api import (
         CachedUpdate,
         ChangeBuffer,
+        ChangelogBatch,
         Puts,
         StateBackend,
         StateStore,
@@ -188,18 +189,18 @@ class SuppressionBuffer:
         """The pending writes are in the backend."""
         self._changed = {}
 
-    def restore(self, records: Iterable[ChangelogRecord]) -> Puts:
+    def restore(self, batch: ChangelogBatch) -> Puts:
         """Changelog records as the backend wants them.
 
         Raises:
             CorruptStateError: If a record has another layout than this one.
         """
         puts = {}
-        for record in records:
-            if record.value is not None and CHANGELOG_HEADERS[0] not in record.headers:
+        for key, value, headers in zip(batch.keys(), batch.values(), batch.headers(), strict=True):
+            if value is not None and CHANGELOG_HEADERS[0] not in headers:
                 message = f"A record in the changelog of {self.name} does not have layout version 3"
                 raise CorruptStateError(message, hint="Reset the application: the topic is not this application's own.")
-            puts[record.key] = record.value
+            puts[key] = value
         return {self.name: puts}
 
     def _entries(self) -> dict[bytes, BufferedChange]:

@@ -45,6 +45,14 @@ def stored_time(value: Any, dirty: Dirty) -> int:
     return time
 
 
+PAUSED_AFTER = 64
+"""After so many entries that are flushed somebody may look."""
+
+
+def idle() -> None:
+    """Nobody wants to look."""
+
+
 @dataclass(slots=True)
 class UpdateCache:
     """Decoded values by store key; the dirty ones in the order in which they became dirty.
@@ -56,12 +64,14 @@ class UpdateCache:
         stored: What the store holds without this cache, as bytes.
         put: How a flushed value gets into the store: `(store_key, data, timestamp_ms)`.
         time_of: The time (ms) to forward an update with: `(value, dirty) -> time_ms`.
+        pause: Called now and then while entries are flushed: values may be read by their keys meanwhile, but not scanned.
     """
 
     codec: ValueCodec
     stored: Callable[[bytes], bytes | None]
     put: Callable[[bytes, bytes | None, int], None]
     time_of: Callable[[Any, Dirty], int] = stored_time
+    pause: Callable[[], None] = idle
     values: dict[bytes, Any] = field(default_factory=dict)
     dirty: dict[bytes, Dirty] = field(default_factory=dict)
     _listener: Callable[[CachedUpdate], None] | None = None
@@ -107,7 +117,9 @@ class UpdateCache:
     def flush(self) -> None:
         """Write the dirty values to the store, and tell the listener about each."""
         dirty, self.dirty = self.dirty, {}
-        for store_key, last in dirty.items():
+        for number, (store_key, last) in enumerate(dirty.items()):
+            if number % PAUSED_AFTER == 0:
+                self.pause()
             key, updated, headers, metadata = last
             value = self.values[store_key]
             old_data = self.stored(store_key) if value is None or self._send_old_values else None

@@ -10,7 +10,9 @@ from pipeline.records import ValueAndTimestamp
 from pipeline.state.api import ChangelogRecord, StoreBuilder, StoreKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
+    from pipeline.state.api import ChangelogBatch
 
 _TIME = struct.Struct(">q")
 
@@ -30,8 +32,8 @@ class ValueCodec(Protocol):
         """Stored bytes as a changelog record; `timestamp` (ms) is that of the update."""
         ...
 
-    def from_changelog(self, record: ChangelogRecord) -> bytes | None:
-        """A changelog record as stored bytes."""
+    def from_changelog(self, batch: ChangelogBatch) -> Iterable[bytes | None]:
+        """The values of changelog records as stored bytes."""
         ...
 
 
@@ -46,9 +48,9 @@ class PlainCodec:
         """The same bytes."""
         return ChangelogRecord(key, data, timestamp)
 
-    def from_changelog(self, record: ChangelogRecord) -> bytes | None:
+    def from_changelog(self, batch: ChangelogBatch) -> Iterable[bytes | None]:
         """The same bytes."""
-        return record.value
+        return batch.values()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +74,10 @@ class TimestampedCodec:
             return ChangelogRecord(key, None, timestamp)
         return ChangelogRecord(key, data[8:], _TIME.unpack_from(data)[0])
 
-    def from_changelog(self, record: ChangelogRecord) -> bytes | None:
-        """The record's timestamp before its value."""
-        return None if record.value is None else _TIME.pack(record.timestamp) + record.value
+    def from_changelog(self, batch: ChangelogBatch) -> Iterable[bytes | None]:
+        """Each record's timestamp before its value."""
+        pack, rows = _TIME.pack, zip(batch.values(), batch.timestamps(), strict=True)
+        return [None if value is None else pack(timestamp) + value for value, timestamp in rows]
 
 
 def codec_of(builder: StoreBuilder) -> ValueCodec:

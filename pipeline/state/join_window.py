@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from pipeline.state.api import (
         CachedUpdate,
+        ChangelogBatch,
         Puts,
         StateBackend,
         StateStore,
@@ -129,9 +130,9 @@ class JoinWindowStateStore:
         self._pending, self._pending_of_key = {}, {}
         self._segments.drop_before(self._first_kept())
 
-    def restore(self, records: Iterable[ChangelogRecord]) -> Puts:
+    def restore(self, batch: ChangelogBatch) -> Puts:
         """Changelog records as the backend wants them; what has expired is left out."""
-        entries = [(record.key, record.value) for record in records if record.value is not None]
+        entries = [(key, value) for key, value in zip(batch.keys(), batch.values(), strict=True) if value is not None]
         if not entries:
             return {}
         self._observed = max(self._observed, *(_time_of(key) for key, _ in entries))

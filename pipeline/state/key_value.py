@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pipeline.state.cache import ENTRY_OVERHEAD_BYTES, UpdateCache
+from pipeline.state.cache import ENTRY_OVERHEAD_BYTES, UpdateCache, idle
 from pipeline.state.codec import codec_of
 from pipeline.state.pending import merged_scan, prefix_end
 from pipeline.state.recency import Recency
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from pipeline.state.api import (
         CachedUpdate,
+        ChangelogBatch,
         ChangelogRecord,
         KeyValueStore,
         Puts,
@@ -31,7 +32,13 @@ CLEAN_CACHE_BYTES = 4 * 1024 * 1024
 class KeyValueStateStore:
     """A store of one task: `KeyValueStore` for processors, `StateStore` for the task."""
 
-    def __init__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> None:
+    def __init__(
+        self,
+        builder: StoreBuilder,
+        backend: StateBackend,
+        context: UpdateContext,
+        pause: Callable[[], None] = idle,
+    ) -> None:
         """Open the store as the backend holds it."""
         self.name = builder.name
         self.expired_puts = 0  # it forgets nothing
@@ -42,7 +49,7 @@ class KeyValueStateStore:
         self._table = backend.table(builder.name)
         self._pending: dict[bytes, bytes | None] = {}
         self._times: dict[bytes, int] = {}
-        self._cache = UpdateCache(self._codec, self._stored, self._write) if builder.caching else None
+        self._cache = UpdateCache(self._codec, self._stored, self._write, pause=pause) if builder.caching else None
         self._recency = None if builder.max_entries is None else Recency(builder.name, builder.max_entries, backend)
 
     def get(self, key: Any) -> Any:
@@ -164,15 +171,15 @@ class KeyValueStateStore:
         if self._cache is not None:
             self._cache.drop_clean(limit_bytes)
 
-    def restore(self, records: Iterable[ChangelogRecord]) -> Puts:
+    def restore(self, batch: ChangelogBatch) -> Puts:
         """Changelog records as the backend wants them."""
-        convert, recency = self._codec.from_changelog, self._recency
+        entries, recency = zip(batch.keys(), self._codec.from_changelog(batch), strict=True), self._recency
         if recency is None:
-            return {self.name: {record.key: convert(record) for record in records}}
+            return {self.name: dict(entries)}
         restored: dict[bytes, bytes | None] = {}
-        for record in records:
-            restored[record.key] = data = convert(record)
-            restored.update(dict.fromkeys(recency.written(record.key, data)))
+        for key, data in entries:
+            restored[key] = data
+            restored.update(dict.fromkeys(recency.written(key, data)))
         puts = {self.name: restored, **recency.puts()}
         recency.committed()
         return puts

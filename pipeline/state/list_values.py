@@ -10,10 +10,11 @@ from pipeline.state.api import ChangelogRecord
 from pipeline.state.cache import ENTRY_OVERHEAD_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from pipeline.state.api import (
         CachedUpdate,
+        ChangelogBatch,
         Puts,
         StateBackend,
         StateStore,
@@ -100,10 +101,10 @@ class ListValueStateStore:
         """The pending writes are in the backend."""
         self._pending, self._times, self._live = {}, {}, []
 
-    def restore(self, records: Iterable[ChangelogRecord]) -> Puts:
+    def restore(self, batch: ChangelogBatch) -> Puts:
         """Changelog records as the backend wants them."""
         self._floor = b""
-        return {self.name: {record.key: record.value for record in records}}
+        return {self.name: dict(zip(batch.keys(), batch.values(), strict=True))}
 
     def _get(self, store_key: bytes) -> bytes | None:
         return self._pending[store_key] if store_key in self._pending else self._table.get(store_key)

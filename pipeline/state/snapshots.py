@@ -12,7 +12,7 @@ import logging
 import shutil
 import uuid
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import fsspec
 import msgspec
@@ -29,6 +29,9 @@ FORMAT_VERSION = 1
 """Of manifests and the places of files. Another version is passed over."""
 
 _MANIFESTS, _FILES = "manifests", "files"
+
+Digests: TypeAlias = dict[tuple[int, int, int], str]
+"""SHA-256 sums of files that do not change any more, by inode, time of the last change (ns) and size (bytes)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,17 +134,21 @@ class SnapshotStore:
             except SnapshotError as error:
                 log.warning("snapshot %s/%s is passed over: %s", self._url, name, error.message)
 
-    def publish(self, state: Path, draft: Manifest) -> Manifest:
+    def publish(self, state: Path, draft: Manifest, digests: Digests | None = None) -> Manifest:
         """Upload what is not there yet of a state's files, then its manifest; remove snapshots that are too many.
 
         Args:
             state: A directory nobody writes to: a checkpoint.
             draft: The manifest, without files.
+            digests: Sums of files that are known from the last time, and need not be read again; brought up to date.
 
         Raises:
             SnapshotError: If the file store refuses. A snapshot is there wholly or not at all.
         """
-        files = tuple(sorted(map(_described, filter(_is_state, state.iterdir())), key=lambda file: file.name))
+        known = {} if digests is None else digests
+        before = dict(known)
+        known.clear()
+        files = tuple(_described_once(path, before, known) for path in sorted(filter(_is_state, state.iterdir())))
         name = f"{draft.created_ms:015d}-{uuid.uuid4().hex[:8]}.json"
         manifest = replace(draft, files=files, name=name)
         unfinished = self._place(f"{name}.unfinished")
@@ -244,6 +251,16 @@ class SnapshotStore:
 def _is_state(path: Path) -> bool:
     """Whether a file belongs to the state, rather than to the process that has it open."""
     return path.is_file() and path.name not in {"LOCK", "LOG"}
+
+
+def _described_once(path: Path, before: Digests, known: Digests) -> StateFile:
+    """The same for a file that may be known: tables are never changed once they are written."""
+    if path.suffix != ".sst":
+        return _described(path)
+    stat = path.stat()
+    identity = stat.st_ino, stat.st_mtime_ns, stat.st_size
+    known[identity] = before.get(identity) or _described(path).sha256
+    return StateFile(path.name, known[identity], stat.st_size)
 
 
 def _described(path: Path) -> StateFile:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.state.api import StoreKind
 from pipeline.state.buffer import SuppressionBuffer
+from pipeline.state.cache import idle
 from pipeline.state.join_window import JoinWindowStateStore
 from pipeline.state.key_value import KeyValueStateStore
 from pipeline.state.list_values import ListValueStateStore
@@ -14,22 +15,27 @@ from pipeline.state.versioned import VersionedStateStore
 from pipeline.state.window import WindowStateStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pipeline.state.api import OpenStore, StateBackend, StateStore, StoreBuilder, UpdateContext
 
 
-def open_store(builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> StateStore:
+def open_store(
+    builder: StoreBuilder, backend: StateBackend, context: UpdateContext, pause: Callable[[], None] = idle
+) -> StateStore:
     """Open the store that `builder` describes, above `backend`.
 
     Args:
         builder: What to open.
         backend: Where its bytes are kept; the task's own.
         context: The record being processed; the store reads it at each update.
+        pause: Called now and then while the store is flushed: it may be read by key meanwhile.
     """
     match builder.kind:
         case StoreKind.WINDOW | StoreKind.TIMESTAMPED_WINDOW:
-            return WindowStateStore(builder, backend, context)
+            return WindowStateStore(builder, backend, context, pause)
         case StoreKind.SESSION:
-            return SessionStateStore(builder, backend, context)
+            return SessionStateStore(builder, backend, context, pause)
         case StoreKind.BUFFER:
             return SuppressionBuffer(builder, backend, context)
         case StoreKind.JOIN_WINDOW:
@@ -39,7 +45,7 @@ def open_store(builder: StoreBuilder, backend: StateBackend, context: UpdateCont
         case StoreKind.VERSIONED:
             return VersionedStateStore(builder, backend, context)
         case _:
-            return KeyValueStateStore(builder, backend, context)
+            return KeyValueStateStore(builder, backend, context, pause)
 
 
 if TYPE_CHECKING:

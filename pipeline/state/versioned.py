@@ -12,10 +12,11 @@ from pipeline.state.cache import ENTRY_OVERHEAD_BYTES
 from pipeline.state.pending import prefix_end
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from pipeline.state.api import (
         CachedUpdate,
+        ChangelogBatch,
         Puts,
         StateBackend,
         StateStore,
@@ -132,10 +133,10 @@ class VersionedStateStore:
         if not self._log:
             self._histories.clear()
 
-    def restore(self, records: Iterable[ChangelogRecord]) -> Puts:
+    def restore(self, batch: ChangelogBatch) -> Puts:
         """Changelog records as the backend wants them; also recovers the store's highest time."""
-        for record in records:
-            self._put(record.key, record.value, record.timestamp)
+        for key, value, timestamp in zip(batch.keys(), batch.values(), batch.timestamps(), strict=True):
+            self._put(key, value, timestamp)
         puts = self.pending()
         self._pending, self._pending_ends, self._histories = {}, {}, {}
         return puts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from pipeline.state.cache import ENTRY_OVERHEAD_BYTES, UpdateCache
+from pipeline.state.cache import ENTRY_OVERHEAD_BYTES, UpdateCache, idle
 from pipeline.state.codec import codec_of
 from pipeline.state.key_value import CLEAN_CACHE_BYTES
 from pipeline.state.segments import Segments
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from pipeline.state.api import (
         CachedUpdate,
+        ChangelogBatch,
         ChangelogRecord,
         Puts,
         StateBackend,
@@ -39,7 +40,13 @@ class WindowStateStore:
     exact bound to reads and writes.
     """
 
-    def __init__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> None:
+    def __init__(
+        self,
+        builder: StoreBuilder,
+        backend: StateBackend,
+        context: UpdateContext,
+        pause: Callable[[], None] = idle,
+    ) -> None:
         """Open the store as the backend holds it."""
         self.name = builder.name
         self.expired_puts = 0
@@ -52,7 +59,7 @@ class WindowStateStore:
         self._pending: dict[bytes, bytes | None] = {}
         self._times: dict[bytes, int] = {}
         self._changed: dict[bytes, set[bytes]] | None = None
-        self._cache = UpdateCache(self._codec, self._stored, self._write) if builder.caching else None
+        self._cache = UpdateCache(self._codec, self._stored, self._write, pause=pause) if builder.caching else None
         self._first_kept: int | None = None
         self._last_key: Any = None
         self._last_start = -1
@@ -182,9 +189,9 @@ class WindowStateStore:
         if self._cache is not None:
             self._cache.drop_clean(limit_bytes)
 
-    def restore(self, records: Iterable[ChangelogRecord]) -> Puts:
+    def restore(self, batch: ChangelogBatch) -> Puts:
         """Changelog records as the backend wants them; the first commit drops what has expired."""
-        entries = {record.key: self._codec.from_changelog(record) for record in records}
+        entries = dict(zip(batch.keys(), self._codec.from_changelog(batch), strict=True))
         self._first_kept = None
         return self._segments.puts(entries.items())
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import select
 import threading
 from collections import deque
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from pipeline.worker.protocol import Answered, Ask
+from pipeline.worker.queries import KeyQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,7 +23,7 @@ class Attendance:
     """Two threads of a stream process, of which one at a time has the floor, and with it the pipe and the stores.
 
     That is the thread that processes or, while it waits for brokers and touches no store, one that does nothing but answer.
-    So a question is answered between the turns of two tasks, or at once. Commands are kept for the thread that processes.
+    So a question is answered between two records, or at once. Commands are kept for the thread that processes.
 
     Args:
         pipe: To the supervisor.
@@ -33,14 +35,25 @@ class Attendance:
         self._pipe = pipe
         self._answer = answer
         self._commands: deque[Command] = deque()
+        self._postponed: deque[Ask] = deque()
+        poller = select.poll()
+        poller.register(pipe.fileno(), select.POLLIN)
+        self._is_spoken_to = poller.poll
         self._floor = threading.Lock()
         self._floor.acquire()
         self._is_gone = False
         threading.Thread(target=self._answer_alone, name="answers", daemon=True).start()
 
     def attend(self) -> None:
-        """Answer what was asked meanwhile."""
-        self._take_in(0)
+        """Answer what was asked meanwhile. That nothing was costs a microsecond."""
+        if self._postponed or self._is_spoken_to(0):
+            self._take_in(0)
+
+    def pause(self) -> None:
+        """Answer those questions that look up a key; others wait until stores are at rest. Raises nothing: `attend` does."""
+        if self._is_spoken_to(0):
+            with suppress(EOFError, OSError):
+                self._take_in(0, is_at_rest=False)
 
     def next_command(self, timeout_s: float = 0) -> Command | None:
         """The next command, if there is one or comes in time.
@@ -71,15 +84,22 @@ class Attendance:
             except (EOFError, OSError):
                 self._is_gone = True
 
-    def _take_in(self, timeout_s: float) -> None:
+    def _take_in(self, timeout_s: float, *, is_at_rest: bool = True) -> None:
         if self._is_gone:
             message = "the supervisor is gone"
             raise EOFError(message)
+        while is_at_rest and self._postponed:
+            self._reply(self._postponed.popleft())
         is_said = self._pipe.poll(timeout_s)
         while is_said:
             message = self._pipe.recv()
-            if isinstance(message, Ask):
-                self._pipe.send(Answered(message.number, self._answer(message.question)))
-            else:
+            if not isinstance(message, Ask):
                 self._commands.append(message)
+            elif is_at_rest or isinstance(message.question.query, KeyQuery):
+                self._reply(message)
+            else:
+                self._postponed.append(message)
             is_said = self._pipe.poll(0)
+
+    def _reply(self, ask: Ask) -> None:
+        self._pipe.send(Answered(ask.number, self._answer(ask.question)))

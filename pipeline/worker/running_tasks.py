@@ -9,22 +9,26 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pipeline.errors import BrokerError, TaskCorruptedError, TaskMigratedError, UnknownOutcomeError
+from pipeline.errors import BrokerError, TaskMigratedError
 from pipeline.hosting.application import prepare, with_topics
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.global_tables import open_global_state
 from pipeline.hosting.owned_task import OwnedTask
 from pipeline.hosting.purge import RepartitionPurge
+from pipeline.hosting.restoring import WHOLE_SLICE, silently
 from pipeline.hosting.standby_tasks import StandbyTasks
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.consumer import RecordConsumer
 from pipeline.worker.answers import look_up
+from pipeline.worker.arrivals import RECOVERABLE, Arrivals
 from pipeline.worker.protocol import TaskFigures
 from pipeline.worker.queries import Page, Question, Reason, Refusal
+from pipeline.worker.regular_snapshots import RegularSnapshots
 from pipeline.worker.states import WorkerSummary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Set as AbstractSet
 
     from pipeline.errors import StreamsError
     from pipeline.hosting.application import Application
@@ -32,20 +36,27 @@ if TYPE_CHECKING:
     from pipeline.records import TaskId, TopicPartition
     from pipeline.runtime.global_state import GlobalState
     from pipeline.runtime.layout import Layout
+    from pipeline.runtime.task import Task
     from pipeline.state.api import StateBackend, StoreBuilder
 
 log = logging.getLogger(__name__)
 
-_RECORDS_PER_POLL = 10_000
+_RECORDS_PER_POLL = 2_000
+_WAITING = 10_000
+"""With so many records at hand nothing is fetched."""
+_PAUSED_ABOVE = 50_000
+"""With so many records of one input at hand it is not fetched any further, so that memory stays bounded."""
+_STRETCH_SECONDS = 0.0005
+"""So long does a task process without anybody being answered; the number of records is found out."""
 _RECORDS_PER_TURN = 1_000
 """How many records a task processes before the next one has its turn."""
 _RETRY_SECONDS = 0.5
 _COMMITTERS = 16
 """How many tasks commit at the same time."""
-_RECOVERABLE = (UnknownOutcomeError, TaskCorruptedError, BrokerError)
-"""After these a task is taken over anew; broker errors count only if waiting helps."""
-
-
+_RESTORED_PER_TURN = 4_000
+"""How many records are restored per turn while other tasks have something to do."""
+_ARRIVAL_SECONDS = 0.01
+"""How long a turn waits for tasks that are taken over, if there is nothing else to do."""
 _TIDY_AFTER = 1_000
 """After so many answers, what they left in the stores' caches is looked at."""
 
@@ -54,7 +65,11 @@ class Interruptions(Protocol):
     """What may happen beside processing."""
 
     def attend(self) -> None:
-        """Called between the turns of two tasks, when stores are at rest."""
+        """Called between two records, several times per millisecond, when stores are at rest."""
+        ...
+
+    def pause(self) -> None:
+        """Called within a commit, when stores may be read by key, but not scanned."""
         ...
 
     def away(self) -> AbstractContextManager[None]:
@@ -66,6 +81,9 @@ class Undisturbed:
     """Nothing happens beside processing."""
 
     def attend(self) -> None:
+        """Nothing."""
+
+    def pause(self) -> None:
         """Nothing."""
 
     def away(self) -> AbstractContextManager[None]:
@@ -97,13 +115,14 @@ class RunningTasks:
         self._streams = application.config.streams
         self._gives_up = gives_up
         self._interruptions = interruptions or Undisturbed()
-        self._on_restore = on_restore
         self._builders = _builders(application)
         self._global_names = frozenset(declared.store.name for declared in application.topology.global_stores)
         self._admin = Admin(application.kafka)
         self._clock = SystemClock()
         self._purge = RepartitionPurge(self._admin, self._streams.repartition_purge_interval_ms)
+        self._snapshots: RegularSnapshots
         self._tasks: dict[TaskId, OwnedTask] = {}
+        self._arrivals = Arrivals(self._admin, application.kafka, self._streams.task_timeout_ms, on_restore or silently)
         self._owner_of: dict[TopicPartition, OwnedTask] = {}
         self._standbys: StandbyTasks
         self._paused: set[TopicPartition] = set()
@@ -113,22 +132,26 @@ class RunningTasks:
         self._committers = ThreadPoolExecutor(_COMMITTERS, "commit")
         self._global: GlobalState
         self._processed = 0
-        self._restored = 0
         self._commits = 0
         self._commit_seconds = (0.0, 0.0)
         self._processed_by: Counter[TaskId] = Counter()
-        self._restoring: dict[TaskId, int | None] = {}
         self._answers = 0
         self._dropped: Counter[str] = Counter()
         self._last_commit_ms = 0
         self._is_stalled = False
+        self._stretch = 16
         self._has_brokers = True
         self._stopping = False
 
     @property
     def active(self) -> frozenset[TaskId]:
-        """The tasks that are processed."""
-        return frozenset(self._tasks)
+        """The tasks that are processed, or about to be; also those that are not let go of yet."""
+        return self._arrivals.coming.union(self._tasks, self._arrivals.leaving)
+
+    @property
+    def is_letting_go(self) -> bool:
+        """Whether tasks that are not wanted any more are still open."""
+        return bool(self._arrivals.leaving)
 
     @property
     def standby(self) -> frozenset[TaskId]:
@@ -146,6 +169,7 @@ class RunningTasks:
         self.layout = prepare(self._application, self._admin)
         self._global = open_global_state(self._application, self._admin, self._clock)
         self._internal_topics = {topic.name for topic in self.layout.repartition_topics}
+        self._snapshots = RegularSnapshots(self._application, self._admin, self._streams.snapshot_interval_ms)
         self._standbys = StandbyTasks(self._application, self.layout, self._admin, self._clock)
         self._consumer.assign(self._global.positions())
 
@@ -156,11 +180,16 @@ class RunningTasks:
     def take(self, active: frozenset[TaskId], standby: frozenset[TaskId]) -> None:
         """Run these tasks and follow those; commit and let go of all others. Tasks that stay are not disturbed.
 
+        Tasks that are new are taken over and restored while `run_once` goes on with the others (`restoring`).
+
         Raises:
             StateError: If another process has the state of a task open.
             BrokerError: If brokers do not answer for longer than `task.timeout.ms`.
         """
-        self._release(self.active - active)
+        self._release(self._tasks.keys() - active)
+        self._arrivals.send_away(self._arrivals.coming - active)
+        self._arrivals.recall(active)
+        self._arrivals.wait_until_gone(standby)
         states: dict[TaskId, StateBackend] = {}
         for task_id in self.standby - standby:
             state = self._standbys.release(task_id)
@@ -169,31 +198,42 @@ class RunningTasks:
             else:
                 state.close()
         for task_id in sorted(active - self.active):
-            self._add(task_id, states.get(task_id))
+            owned = OwnedTask(
+                self._application,
+                self.layout,
+                task_id,
+                self._admin,
+                self._clock,
+                self._global.stores,
+                pause=self._interruptions.pause,
+            )
+            self._arrivals.add(owned, states.get(task_id))
         for task_id in sorted(standby - self.standby):
             self._standbys.follow(task_id)
 
     def run_once(self) -> None:
         """Fetch, process a few records of each task, and commit if it is time."""
         waiting = sum(owned.task.buffered(tp) for tp, owned in self._owner_of.items())
-        if waiting < _RECORDS_PER_POLL or self._is_stalled:
-            timeout_s = self._streams.poll_ms / 1000 if waiting == 0 or self._is_stalled else 0
-            self._hand_out(self._poll(timeout_s))
-        self._standbys.run_once(0)
+        is_idle = waiting == 0 or self._is_stalled
+        if waiting < _WAITING or self._is_stalled:
+            self._fetch(self._streams.poll_ms / 1000 if is_idle and not self._arrivals.coming else 0)
+        if self._arrivals.coming or self._arrivals.leaving:
+            self._bring_in(is_idle=is_idle)
+        else:  # standbys wait, as for `StoreChangelogReader`
+            self._standbys.run_once(0)
         if self._consumer.has_lost_brokers():
             self._wait_for_brokers(self._deadline())
         processed = 0
         for owned in list(self._tasks.values()):
             try:
-                done = owned.task.process(_RECORDS_PER_TURN)
+                done = self._take_turn(owned.task)
                 owned.task.punctuate_wall_clock()
                 processed += done
                 self._processed_by[owned.id] += done
-            except _RECOVERABLE as error:
+            except RECOVERABLE as error:
                 self._recover(owned, error)
             except TaskMigratedError as error:
                 self._lose(owned, error)
-            self._interruptions.attend()
         self._processed += processed
         self._is_stalled = processed == 0
         self._balance_fetching()
@@ -202,6 +242,7 @@ class RunningTasks:
         if is_due or self._cache_is_full():
             self.commit_all()
             self._last_commit_ms = now_ms
+            self._take_snapshot(now_ms)
         else:
             self._commit(owned for owned in self._tasks.values() if owned.task.commit_requested)
         self._purge.run_if_due(now_ms, self._processed_repartitions)
@@ -223,11 +264,12 @@ class RunningTasks:
     def summary(self) -> WorkerSummary:
         """What has been done so far."""
         dropped = self._dropped + sum((owned.dropped for owned in self._tasks.values()), Counter[str]())
-        return WorkerSummary(self._processed, self._restored, self._commits, dict(dropped))
+        return WorkerSummary(self._processed, self._arrivals.restored, self._commits, dict(dropped))
 
     def positions(self) -> Mapping[TaskId, int]:
         """Changelog offsets applied, summed up, per task."""
-        return {task_id: owned.position() for task_id, owned in self._tasks.items()} | self._standbys.positions()
+        running = {task_id: owned.position() for task_id, owned in self._tasks.items()}
+        return running | self._arrivals.positions() | self._standbys.positions()
 
     def lags(self) -> Mapping[TaskId, int]:
         """Records that are missing, per standby."""
@@ -236,7 +278,7 @@ class RunningTasks:
     @property
     def restoring(self) -> Mapping[TaskId, int | None]:
         """Tasks that are being taken over, with the number of changelog records that are missing, if it is known already."""
-        return dict(self._restoring)
+        return self._arrivals.missing
 
     @property
     def commit_seconds(self) -> tuple[float, float]:
@@ -280,6 +322,7 @@ class RunningTasks:
         """Let go of all tasks. What was not committed is forgotten."""
         for owned in self._tasks.values():
             owned.close(abort=self._has_brokers)
+        self._arrivals.close()
         if hasattr(self, "_standbys"):
             self._standbys.close()
         self._committers.shutdown()
@@ -290,42 +333,83 @@ class RunningTasks:
         task_id = question.task
         if question.store in self._global_names:
             return self._global.stores[question.store], self._global.positions(), False
-        if task_id in self._tasks and self._tasks[task_id].is_running and task_id not in self._restoring:
+        if task_id in self._tasks:
             owned = self._tasks[task_id]
             reached = {tp: owned.task.position(tp) for tp in owned.inputs}
             return owned.task.store(question.store), {tp: n for tp, n in reached.items() if n >= 0}, False
-        if task_id in self._tasks:
-            missing = self._restoring.get(task_id)
-            return Refusal(Reason.RESTORING, f"Task {task_id} is being restored", missing=missing)
+        restoring = self._arrivals.missing
+        if task_id is not None and task_id in restoring:
+            return Refusal(Reason.RESTORING, f"Task {task_id} is being restored", missing=restoring[task_id])
         if task_id in self.standby and question.allows_standby:
             return self._standbys.task(task_id).store(question.store), self._standbys.applied(task_id), True
         return Refusal(Reason.NOT_HERE, f"Task {task_id} does not run here")
 
-    def _poll(self, timeout_s: float) -> Polled:
+    def _fetch(self, timeout_s: float) -> None:
+        """Hand out what there is, up to what may wait, in parts: nobody is answered while a part is made."""
+        fetched = 0
+        while fetched < _WAITING:
+            with self._interruptions.away():
+                polled = self._consumer.poll(_RECORDS_PER_POLL, timeout_s)
+            self._hand_out(polled)
+            records = sum(map(len, polled.records.values()))
+            fetched, timeout_s = fetched + records, 0
+            if records + len(polled.ends) < _RECORDS_PER_POLL:
+                return
+
+    def _take_turn(self, task: Task) -> int:
+        """Let a task process, in stretches between which questions are answered; gives how many records it were."""
+        done = 0
+        while done < _RECORDS_PER_TURN:
+            began, asked = time.perf_counter(), self._stretch
+            part = task.process(asked)
+            done += part
+            self._interruptions.attend()
+            if part < asked:
+                break
+            took_s = time.perf_counter() - began
+            self._stretch = min(
+                max(int(asked * _STRETCH_SECONDS / took_s), asked // 2, 1), 2 * asked, _RECORDS_PER_TURN
+            )
+        return done
+
+    def _bring_in(self, *, is_idle: bool) -> None:
+        """Go on with the tasks that are taken over: for long if there is nothing else to do, else for a slice."""
+        share = (WHOLE_SLICE, _ARRIVAL_SECONDS) if is_idle else (_RESTORED_PER_TURN, 0)
         with self._interruptions.away():
-            return self._consumer.poll(_RECORDS_PER_POLL, timeout_s)
+            arrived = self._arrivals.run_once(*share, gives_up=self._stopping)
+        for owned, error in arrived:
+            if error is None:
+                self._welcome(owned)
+            elif isinstance(error, TaskMigratedError) and self._gives_up:
+                log.warning("task %s is given up: %s", owned.id, error, extra={"task": str(owned.id)})
+                self._processed_by.pop(owned.id, None)
+            else:
+                raise error
 
-    def _add(self, task_id: TaskId, state: StateBackend | None) -> None:
-        owned = OwnedTask(self._application, self.layout, task_id, self._admin, self._clock, self._global.stores)
-        self._tasks[task_id] = owned
+    def _welcome(self, owned: OwnedTask) -> None:
+        """Fetch for a task whose state is complete."""
+        self._tasks[owned.id] = owned
         self._owner_of |= dict.fromkeys(owned.inputs, owned)
-        try:
-            self._take_over(owned, state)
-        except _RECOVERABLE as error:
-            self._recover(owned, error)
+        self._ends_seen -= set(owned.inputs)
+        self._paused -= set(owned.inputs)
+        self._consumer.assign(owned.starts())
+        known = {"task": str(owned.id), "offsets": {str(tp): offset for tp, offset in owned.committed_offsets.items()}}
+        log.info("task %s taken over, %d records restored", owned.id, owned.restored_records, extra=known)
 
-    def _release(self, leaving: frozenset[TaskId]) -> None:
+    def _release(self, leaving: AbstractSet[TaskId]) -> None:
         self._commit(owned for task_id, owned in self._tasks.items() if task_id in leaving and owned.task.needs_commit)
         for task_id in leaving & self._tasks.keys():
             self._drop(self._tasks[task_id])
 
-    def _drop(self, owned: OwnedTask) -> None:
-        self._dropped += owned.task.dropped
-        self._consumer.unassign(owned.inputs)
-        owned.close(abort=self._has_brokers)
-        del self._tasks[owned.id]
-        self._restoring.pop(owned.id, None)
+    def _drop(self, owned: OwnedTask, *, is_ours: bool = True) -> None:
+        self._stop_running(owned)
         self._processed_by.pop(owned.id, None)
+        owned.close(abort=is_ours and self._has_brokers)
+
+    def _stop_running(self, owned: OwnedTask) -> None:
+        self._dropped += owned.dropped
+        self._consumer.unassign(owned.inputs)
+        del self._tasks[owned.id]
         for tp in owned.inputs:
             del self._owner_of[tp]
 
@@ -333,24 +417,7 @@ class RunningTasks:
         if not self._gives_up:
             raise error
         log.warning("task %s is given up: %s", owned.id, error, extra={"task": str(owned.id)})
-        self._drop(owned)
-
-    def _take_over(self, owned: OwnedTask, state: StateBackend | None = None) -> None:
-        self._restoring[owned.id] = None
-        owned.open(lambda *progress: self._show_restore(owned.id, *progress), state)
-        del self._restoring[owned.id]
-        self._restored += owned.restored_records
-        self._ends_seen -= set(owned.inputs)
-        self._paused -= set(owned.inputs)
-        self._consumer.assign(owned.starts())
-        known = {"task": str(owned.id), "offsets": {str(tp): offset for tp, offset in owned.committed_offsets.items()}}
-        log.info("task %s taken over, %d records restored", owned.id, owned.restored_records, extra=known)
-
-    def _show_restore(self, task_id: TaskId, changelog: TopicPartition, done: int, expected: int) -> None:
-        self._restoring[task_id] = max(expected - done, 0)
-        if self._on_restore is not None:
-            self._on_restore(changelog, done, expected)
-        self._interruptions.attend()
+        self._drop(owned, is_ours=False)
 
     def _hand_out(self, polled: Polled) -> None:
         for tp, records in polled.records.items():
@@ -365,6 +432,8 @@ class RunningTasks:
                 self._owner_of[tp].task.reached_end(tp, end)
 
     def _has_nothing_left(self) -> bool:
+        if self._arrivals.coming:
+            return False
         is_idle = not any(owned.task.buffered(tp) for tp, owned in self._owner_of.items())
         if not is_idle or not self._ends_seen.issuperset(self._owner_of):
             return False
@@ -382,7 +451,7 @@ class RunningTasks:
 
     def _balance_fetching(self) -> None:
         """Stop fetching inputs that run ahead of the others of their task, so that memory stays bounded."""
-        limit = max(self._streams.buffered_records_per_partition, 5 * _RECORDS_PER_POLL)
+        limit = max(self._streams.buffered_records_per_partition, _PAUSED_ABOVE)
         full = {tp for tp, owned in self._owner_of.items() if owned.task.buffered(tp) > limit}
         if full - self._paused:
             self._consumer.pause(full - self._paused)
@@ -410,12 +479,25 @@ class RunningTasks:
         seconds = time.monotonic() - began
         self._commit_seconds = self._commit_seconds[0] + seconds, max(self._commit_seconds[1], seconds)
 
+    def _take_snapshot(self, now_ms: int) -> None:
+        """Right after a commit: publish the state of a task for which it is time."""
+        owned = self._snapshots.due(self._tasks, now_ms)
+        if owned is None or owned.task.needs_commit:
+            return
+
+        def settle() -> None:
+            with self._interruptions.away():
+                owned.settle()
+
+        if self._succeeds(owned, settle):
+            self._snapshots.publish(owned)
+
     def _succeeds(self, owned: OwnedTask, step: Callable[[], None]) -> bool:
         """Take a step of a task's commit; if it fails in a way that passes, the task starts over."""
         self._interruptions.attend()
         try:
             step()
-        except _RECOVERABLE as error:
+        except RECOVERABLE as error:
             self._recover(owned, error)
             return False
         except TaskMigratedError as error:
@@ -428,26 +510,10 @@ class RunningTasks:
         if isinstance(error, BrokerError) and not error.retriable:
             raise error
         log.warning("task %s starts over from its last commit: %s", owned.id, error, extra={"task": str(owned.id)})
-        self._dropped += owned.dropped
-        deadline = self._deadline()
-        while True:
-            owned.close(abort=False)
-            self._consumer.unassign(owned.inputs)
-            self._wait_for_brokers(deadline)
-            try:
-                owned.check_owner()
-                self._take_over(owned)
-            except TaskMigratedError as migrated:
-                self._lose(owned, migrated)
-                return
-            except _RECOVERABLE as again:
-                may_come_back = not isinstance(again, BrokerError) or again.retriable
-                if not may_come_back or time.monotonic() > deadline or self._stopping:
-                    raise
-                log.warning("task %s: %s", owned.id, again, extra={"task": str(owned.id)})
-                time.sleep(_RETRY_SECONDS)
-            else:
-                return
+        self._stop_running(owned)
+        owned.close(abort=False)
+        self._wait_for_brokers(self._deadline())
+        self._arrivals.add(owned, again=True)
 
     def _wait_for_brokers(self, deadline: float) -> None:
         """Try nothing while brokers do not answer: each try would run into its own time limit.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_SWITCH_SECONDS = 0.0002
+"""How long the thread that answers waits for the interpreter; it costs nothing while nobody asks."""
 REPORT_SECONDS = 1.0
 """How often it reports when nothing changes."""
 
@@ -45,6 +48,7 @@ def run_stream_process(
     """
     start_logging(logs)
     collect_rarely()
+    sys.setswitchinterval(_SWITCH_SECONDS)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # they reach the whole process group; the supervisor says what follows
     try:
@@ -62,19 +66,14 @@ class _Obedience:
 
     def __init__(self, application: Application, pipe: Connection) -> None:
         self._attendance = Attendance(pipe, self._answer)
-        self._tasks = RunningTasks(
-            application,
-            gives_up=True,
-            interruptions=self._attendance,
-            on_restore=lambda _changelog, _done, _expected: self._report(),
-        )
+        self._tasks = RunningTasks(application, gives_up=True, interruptions=self._attendance)
         self._poll_seconds = application.config.streams.poll_ms / 1000
         self._pipe = pipe
         self._is_stopping = False
         self._is_paused = False
         self._reported: tuple[object, object] = (None, None)
         self._next_report = 0.0
-        self._obeyed = 0
+        self._ordered = self._obeyed = 0
 
     def run(self) -> None:
         self._tasks.start()
@@ -100,7 +99,7 @@ class _Obedience:
         match command:
             case Take(active, standby, number):
                 self._tasks.take(active, standby)
-                self._obeyed = number
+                self._ordered = number
                 self._next_report = 0.0
             case Pause(paused):
                 self._is_paused = paused
@@ -109,6 +108,8 @@ class _Obedience:
 
     def _report(self, *, always: bool = False) -> None:
         holds = self._tasks.active, self._tasks.standby
+        if not self._tasks.is_letting_go:
+            self._obeyed = self._ordered
         now = time.monotonic()
         if not always and holds == self._reported and now < self._next_report:
             return

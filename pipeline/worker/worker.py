@@ -62,9 +62,10 @@ class Worker:
             self._move_to(WorkerState.REBALANCING)
             self._tasks.start()
             self._tasks.take(frozenset(self._tasks.layout.tasks), frozenset())
-            self._move_to(WorkerState.RUNNING)
             while not self._stopping and not (until_caught_up and self._tasks.has_finished()):
                 self._tasks.run_once()
+                if self.state is WorkerState.REBALANCING and not self._tasks.restoring:
+                    self._move_to(WorkerState.RUNNING)
             self._move_to(WorkerState.PENDING_SHUTDOWN)
             self._tasks.commit_all()
             summary = self.summary()

@@ -16,6 +16,7 @@ from pipeline.runtime.task import Task, TaskSpec
 from pipeline.spark.executor import WriterTagging, split_writers
 from pipeline.state.memory import MemoryBackend
 from pipeline.testing.driver import MockClock
+from tests.changelogs import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -122,7 +123,7 @@ class LevelledHost:
         task = Task(spec, Ports(collector, backend, MockClock()))
         for tp, start in task.restore_starts().items():
             end = self.committed.get(tp, (0, ""))[0] if tp in inputs else len(self.logs.get(tp, ()))
-            task.restore(tp, self.logs.get(tp, [])[start:end], end)
+            task.restore(tp, Batch(self.logs.get(tp, [])[start:end]), end)
         task.start({tp: self.committed[tp] for tp in inputs if tp in self.committed})
         for tp in inputs:
             unread = self.logs.get(tp, [])[self.committed.get(tp, (0, ""))[0] :]

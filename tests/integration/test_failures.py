@@ -105,13 +105,14 @@ def test_a_record_that_the_brokers_refuse_stops_the_worker_whatever_the_handler(
     assert handlers.asked == []
 
 
-def test_a_letter_of_a_task_that_stops_is_aborted_with_its_transaction(
-    broker: Any, unique: str, tmp_path: Path
+def test_a_letter_of_a_task_that_stops_is_aborted_with_its_transaction_or_else_written(
+    broker: Any, unique: str, tmp_path: Path, guarantee: str
 ) -> None:
     broker.create(1, f"{unique}.in", f"{unique}.out", f"{unique}.letters")
     broker.write(f"{unique}.in", [(b"k", b"x", 1)])
     letters = f"{unique}.letters"
-    chosen = application(broker, unique, tmp_path, int, errors_dead_letter_queue_topic_name=letters)
+    chosen = application(broker, unique, tmp_path, int, guarantee, errors_dead_letter_queue_topic_name=letters)
     with pytest.raises(ProcessingError, match="ValueError"):
         Worker(chosen).run(until_caught_up=True)
-    assert broker.read(letters) == []
+    expected = [] if guarantee == EXACTLY_ONCE else [(b"k", b"x", 1)]
+    assert [(r.key, r.value, r.timestamp) for r in broker.read(letters)] == expected

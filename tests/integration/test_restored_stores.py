@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pipeline import STRING, Consumed, JoinWindows, Processor, Produced, Record, Stores, StreamsBuilder, Topology
 from pipeline.config import AppConfig, StreamsConfig
-from pipeline.hosting.application import Application
+from pipeline.hosting.application import Application, prepare
+from pipeline.hosting.clock import SystemClock
+from pipeline.hosting.standby_tasks import StandbyTasks
+from pipeline.records import TaskId, TopicPartition
 from pipeline.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -49,7 +53,7 @@ class LookUp(Processor[str, str]):
         self.context.forward(Record(record.key, self.store.get(record.key), record.timestamp))
 
 
-def test_a_read_only_store_comes_back_from_its_topic(broker: Any, unique: str, tmp_path: Path) -> None:
+def looking_up(unique: str) -> Topology:
     topology = Topology().add_read_only_state_store(
         Stores.key_value_store("kept", STRING, STRING),
         f"{unique}.changes",
@@ -62,7 +66,11 @@ def test_a_read_only_store_comes_back_from_its_topic(broker: Any, unique: str, t
     topology.add_source("source", f"{unique}.in", key_serde=STRING, value_serde=STRING)
     topology.add_processor("look-up", LookUp, "source")
     topology.connect_processor_and_state_stores("look-up", "kept")
-    topology.add_sink("sink", f"{unique}.out", "look-up", key_serde=STRING, value_serde=STRING)
+    return topology.add_sink("sink", f"{unique}.out", "look-up", key_serde=STRING, value_serde=STRING)
+
+
+def test_a_read_only_store_comes_back_from_its_topic(broker: Any, unique: str, tmp_path: Path) -> None:
+    topology = looking_up(unique)
     broker.create(1, f"{unique}.changes", f"{unique}.in", f"{unique}.out")
     broker.write(f"{unique}.changes", [(b"a", b"x", 1), (b"b", b"y", 2)])
     run(broker, unique, tmp_path / "one", topology)
@@ -71,6 +79,37 @@ def test_a_read_only_store_comes_back_from_its_topic(broker: Any, unique: str, t
     run(broker, unique, tmp_path / "two", topology)
     assert texts(broker, f"{unique}.out") == [(b"a", b"x", 4), (b"b", b"z", 5)]
     assert not [topic for topic in broker.admin().list_topics(unique) if topic.endswith("-changelog")]
+
+
+def test_a_standby_of_a_read_only_store_has_what_is_committed_and_no_more(
+    broker: Any, unique: str, tmp_path: Path
+) -> None:
+    topology, task, changes = looking_up(unique), TaskId(0, 0), TopicPartition(f"{unique}.changes", 0)
+    broker.create(1, changes.topic, f"{unique}.in", f"{unique}.out")
+    broker.write(changes.topic, [(b"a", b"x", 1), (b"b", b"y", 2)])
+    run(broker, unique, tmp_path / "one", topology)
+    broker.write(changes.topic, [(b"b", b"z", 3)])
+    config = AppConfig(unique, "none:none", streams=StreamsConfig(commit_interval_ms=10))
+    application = Application(config, "v1", topology, broker.kafka, tmp_path / "other")
+    admin = broker.admin()
+    standbys = StandbyTasks(application, prepare(application, admin), admin, SystemClock())
+
+    def follow_until(**expected: str) -> None:
+        deadline = time.monotonic() + 60
+        while dict(standbys.task(task).store("kept").all()) != expected:
+            assert time.monotonic() < deadline
+            standbys.run_once(0.1)
+
+    try:
+        standbys.follow(task)
+        follow_until(a="x", b="y")
+        assert standbys.run_once(0.1) == 0
+        assert (standbys.applied(task), standbys.lags()) == ({changes: 2}, {task: 0})
+        run(broker, unique, tmp_path / "one", topology)
+        follow_until(a="x", b="z")
+        assert (standbys.applied(task), standbys.lags()) == ({changes: 3}, {task: 0})
+    finally:
+        standbys.close()
 
 
 @pytest.mark.parametrize("keeps_state", [True, False], ids=["local state kept", "local state lost"])

@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import threading
+import time
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -72,7 +76,25 @@ class Case:
         return {r.key: LONG.deserialize(r.value) for r in self.broker.read(f"{self.name}.out")}
 
     def manifests(self) -> list[Path]:
-        return sorted((self.tmp_path / "snapshots" / self.app.id / "0_0" / "manifests").iterdir())
+        return sorted((self.tmp_path / "snapshots" / self.app.id / "0_0" / "manifests").glob("*"))
+
+    @property
+    def regularly(self) -> Application:
+        """The application with workers that publish whenever something has changed."""
+        streams = replace(self.app.config.streams, snapshot_interval_ms=1)
+        return replace(self.app, config=replace(self.app.config, streams=streams))
+
+    def until_published(self, holds: Callable[[dict[str, int]], bool]) -> Any:
+        """The newest snapshot as soon as something holds for its inputs."""
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
+            for path in self.manifests()[-1:]:
+                with suppress(FileNotFoundError):  # too old meanwhile
+                    manifest = json.loads(path.read_text())
+                    if holds(manifest["inputs"]):
+                        return manifest
+            time.sleep(0.02)
+        pytest.fail("no snapshot was published in time")
 
 
 @pytest.fixture
@@ -105,6 +127,25 @@ def test_publishing_disturbs_nobody_and_publishes_nothing_twice(case: Case) -> N
         .offset
     }
     assert manifest["fingerprint"] == case.app.topology.fingerprint()
+
+
+def test_a_worker_publishes_what_has_changed_now_and_then(case: Case) -> None:
+    case.write(0, 50)
+    worker = Worker(case.regularly)
+    running = threading.Thread(target=worker.run)
+    running.start()
+    try:
+        first = case.until_published(lambda inputs: sum(inputs.values()) >= 50)
+        case.write(50, 52)
+        second = case.until_published(lambda inputs: sum(inputs.values()) >= 52)
+    finally:
+        worker.stop()
+        running.join()
+    assert sum(first["changelogs"].values()) < sum(second["changelogs"].values())
+    case.lose_state()
+    case.write(52, 60)
+    assert case.work() <= 1  # the marker of a transaction is no record
+    assert case.counts() == {b"w%d" % n: 12 for n in range(WORDS)}
 
 
 @pytest.mark.spark

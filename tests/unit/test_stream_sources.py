@@ -32,6 +32,7 @@ from pipeline.runtime.task import Task, TaskSpec
 from pipeline.state.memory import MemoryBackend
 from pipeline.testing import TopologyTestDriver
 from pipeline.testing.driver import MemoryTopics, MockClock
+from tests.changelogs import Batch
 
 STRINGS: Consumed[str, str] = Consumed(STRING, STRING)
 TEXT: Produced[str, str] = Produced(STRING, STRING)
@@ -241,7 +242,7 @@ def test_a_read_only_store_is_restored_from_its_topic() -> None:
 
     first = task()
     assert first.restore_starts() == {changes: 0}
-    first.restore(changes, [RawRecord(b"a", b"x", 1, 0), RawRecord(b"b", b"y", 2, 1)], 2)
+    first.restore(changes, Batch([RawRecord(b"a", b"x", 1, 0), RawRecord(b"b", b"y", 2, 1)]), 2)
     first.start({changes: (2, "")})
     assert dict(first.store("kept").all()) == {"a": "x", "b": "y"}
     first.add_records(changes, [RawRecord(b"a", b"z", 3, 2)])

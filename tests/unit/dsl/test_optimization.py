@@ -27,6 +27,7 @@ from pipeline.runtime.task import Task, TaskSpec
 from pipeline.state.memory import MemoryBackend
 from pipeline.testing import TopologyTestDriver
 from pipeline.testing.driver import MemoryTopics, MockClock
+from tests.changelogs import Batch
 
 if TYPE_CHECKING:
     from pipeline import KStream, Topology
@@ -106,7 +107,8 @@ def test_a_table_comes_back_from_its_topic_as_far_as_that_is_committed() -> None
     topics = MemoryTopics()
     task = Task(spec, Ports(topics, MemoryBackend(), MockClock()))
     assert task.restore_starts() == {source: 0}
-    task.restore(source, [RawRecord(b"a", b"x", 1, 0), RawRecord(None, b"y", 2, 1), RawRecord(b"b", b"z", 3, 2)], 3)
+    log = [RawRecord(b"a", b"x", 1, 0), RawRecord(None, b"y", 2, 1), RawRecord(b"b", b"z", 3, 2)]
+    task.restore(source, Batch(log), 3)
     task.start({source: (3, "")})
     assert [(key, *value) for key, value in task.store("kept").all()] == [("a", "x", 1), ("b", "z", 3)]
     assert topics.logs == {}

@@ -12,6 +12,7 @@ from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task, TaskSpec
 from pipeline.state.memory import MemoryBackend
 from pipeline.testing.driver import MemoryTopics, MockClock
+from tests.changelogs import Batch
 
 if TYPE_CHECKING:
     from pipeline.topology.topology import Topology
@@ -36,7 +37,7 @@ class Restartable:
         task = Task(spec, Ports(self.topics, self.backend, MockClock(), {}))
         for tp, start in task.restore_starts().items():
             log = self.topics.logs.get(tp.topic, [])[start:]
-            task.restore(tp, log, start + len(log))
+            task.restore(tp, Batch(log), start + len(log))
         task.start(self.committed)
         for key, timestamp, *value in rows:
             task.add_records(INPUT, [RawRecord(key.encode(), value[0] if value else b"v", timestamp, self.offset)])

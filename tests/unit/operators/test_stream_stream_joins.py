@@ -28,6 +28,7 @@ from pipeline.runtime.task import Task
 from pipeline.state.changelog import changelog_config
 from pipeline.state.memory import MemoryBackend
 from pipeline.testing import TopologyTestDriver
+from tests.changelogs import Batch
 
 STRINGS: Consumed[str, str] = Consumed(STRING, STRING)
 TEXT: Produced[str, str] = Produced(STRING, STRING)
@@ -489,7 +490,7 @@ def restore(joining: Joining, source: Joining) -> None:
     for tp in task.restore_starts():
         records = source.driver.read_raw(tp.topic)
         driver._topics.logs[tp.topic] = list(records)
-        task.restore(tp, records, len(records))
+        task.restore(tp, Batch(records), len(records))
     task.start({})
     driver._tasks[task_id] = task
     driver._readers = {topic: [task] for topic in driver._readers}

@@ -15,6 +15,7 @@ from pipeline.state.api import ChangelogRecord, StoreBuilder, StoreKind
 from pipeline.state.buffer import BufferedChange
 from pipeline.state.memory import MemoryBackend
 from pipeline.state.stores import open_store
+from tests.changelogs import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,7 +121,7 @@ def test_a_changelog_restores_the_same_sessions(reopen: Callable[[], Any], cachi
     backend = reopen()
     copy = sessions(backend, caching=caching)
     for start in range(0, len(log), 7):
-        backend.write(copy.restore(log[start : start + 7]), {})
+        backend.write(copy.restore(Batch(log[start : start + 7])), {})
     assert [n for _, n in copy.all()] == [n for _, n in store.all()] == [27, 28, 29]
 
 
@@ -185,7 +186,7 @@ def test_what_was_taken_out_of_a_buffer_is_a_tombstone_in_its_changelog(reopen: 
     assert [(r.key, r.value is None) for r in log] == [(b"a", False), (b"b", False), (b"a", True)]
     copy_backend = MemoryBackend()
     copy = buffer(copy_backend)
-    copy_backend.write(copy.restore(log), {})
+    copy_backend.write(copy.restore(Batch(log)), {})
     assert (len(copy), copy.first_time) == (1, 2)
 
 
@@ -201,7 +202,7 @@ def test_what_is_buffered_for_long_does_not_ask_for_commits() -> None:
 def test_a_changelog_of_another_layout_is_refused() -> None:
     store = buffer(MemoryBackend())
     with pytest.raises(CorruptStateError, match="layout version 3"):
-        store.restore([ChangelogRecord(b"a", b"value", 1, (("v", b"\2"),))])
+        store.restore(Batch([ChangelogRecord(b"a", b"value", 1, (("v", b"\2"),))]))
 
 
 def test_bytes_that_are_no_buffered_change_are_refused() -> None:

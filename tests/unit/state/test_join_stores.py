@@ -16,6 +16,7 @@ from pipeline.state.api import StoreBuilder, StoreKind
 from pipeline.state.memory import MemoryBackend
 from pipeline.state.rocksdb import RocksDbBackend
 from pipeline.state.stores import open_store
+from tests.changelogs import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -108,8 +109,8 @@ def test_a_window_store_is_restored_with_its_time_and_its_sequence(reopen: Any) 
     ]
     backend = reopen()
     store = window_store(backend)
-    backend.write(store.restore(records[:1]), {CHANGELOG: 1})
-    backend.write(store.restore(records[1:]), {CHANGELOG: 2})
+    backend.write(store.restore(Batch(records[:1])), {CHANGELOG: 1})
+    backend.write(store.restore(Batch(records[1:])), {CHANGELOG: 2})
     store.put("k", "c", 5)
     assert [v for _, v in store.fetch_range("k", 5, 5)] == ["a", "b", "c"]
     assert store.observed_time == 5

@@ -12,6 +12,7 @@ from pipeline.records import RecordMetadata, TopicPartition
 from pipeline.state.memory import MemoryBackend
 from pipeline.state.stores import open_store
 from pipeline.testing import TopologyTestDriver
+from tests.changelogs import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +68,7 @@ def test_the_changelog_says_what_has_gone_and_restores_the_rest(reopen: Callable
     assert store.get("a") is None
     backend = reopen()
     copy = opened(backend)
-    backend.write(copy.restore(log), {})
+    backend.write(copy.restore(Batch(log)), {})
     assert dict(copy.all()) == {"c": 2, "d": 3, "e": 4}
     copy.put("f", 5)
     assert dict(copy.all()) == {"d": 3, "e": 4, "f": 5}

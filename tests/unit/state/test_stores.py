@@ -16,6 +16,7 @@ from pipeline.state.api import ChangelogRecord, StoreBuilder, StoreKind
 from pipeline.state.memory import MemoryBackend
 from pipeline.state.rocksdb import RocksDbBackend
 from pipeline.state.stores import open_store
+from tests.changelogs import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -191,7 +192,7 @@ def test_a_changelog_restores_the_same_content(reopen: Callable[[], Any], cachin
         log += commit(store, origin)
     backend = reopen()
     copy: Any = open_store(key_value(caching=caching), backend, Context())
-    backend.write(copy.restore(log), {CHANGELOG: len(log)})
+    backend.write(copy.restore(Batch(log)), {CHANGELOG: len(log)})
     assert list(copy.all()) == list(store.all())
 
 
@@ -240,7 +241,7 @@ def test_a_window_changelog_restores_what_has_not_expired(reopen: Callable[[], A
         log += commit(store, origin)
     backend = reopen()
     copy: Any = open_store(window(caching=caching), backend, Context())
-    backend.write(copy.restore(log), {})
+    backend.write(copy.restore(Batch(log)), {})
     assert list(copy.all()) == list(store.all())
     assert len(list(copy.all())) == 10
 

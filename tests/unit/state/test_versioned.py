@@ -16,6 +16,7 @@ from pipeline.state.api import PUT_RETURN_CODE_NOT_PUT, PUT_RETURN_CODE_VALID_TO
 from pipeline.state.changelog import changelog_config
 from pipeline.state.memory import MemoryBackend
 from pipeline.state.stores import open_store
+from tests.changelogs import Batch
 
 LATEST, NOT_PUT = PUT_RETURN_CODE_VALID_TO_UNDEFINED, PUT_RETURN_CODE_NOT_PUT
 HISTORY_MS = 100
@@ -55,7 +56,7 @@ class Opened:
         self.commit()
         other = Opened(log=list(self.log))
         for at in range(0, len(self.log), 3):
-            other.backend.write(other.store.restore(self.log[at : at + 3]), {})
+            other.backend.write(other.store.restore(Batch(self.log[at : at + 3])), {})
         return other
 
 

@@ -10,7 +10,7 @@ import pytest
 from pipeline.records import TaskId
 from pipeline.worker.attendance import Attendance
 from pipeline.worker.protocol import Answered, Ask, Pause
-from pipeline.worker.queries import KeyQuery, Page, Question
+from pipeline.worker.queries import KeyQuery, Page, Question, RangeQuery
 
 QUESTION = Question("store", TaskId(0, 0), KeyQuery(b"k"))
 
@@ -41,6 +41,19 @@ def test_a_question_is_answered_at_once_while_brokers_are_waited_for() -> None:
         ours.send(Ask(1, QUESTION))
         assert ours.poll(30)
         assert ours.recv() == Answered(1, Page(()))
+
+
+def test_within_a_commit_only_keys_are_looked_up_and_the_rest_waits() -> None:
+    ours, theirs = multiprocessing.Pipe()
+    attendance = Attendance(theirs, nothing)
+    attendance.pause()  # nobody has asked
+    ours.send(Ask(1, Question("store", TaskId(0, 0), RangeQuery())))
+    ours.send(Ask(2, QUESTION))
+    attendance.pause()
+    assert ours.recv() == Answered(2, Page(()))
+    assert not ours.poll(0)
+    attendance.attend()
+    assert ours.recv() == Answered(1, Page(()))
 
 
 def test_commands_wait_for_the_thread_that_processes_and_keep_their_order() -> None:

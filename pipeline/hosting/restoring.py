@@ -1,0 +1,244 @@
+"""Brings tasks' state to the committed point out of their changelogs, a slice at a time (`StoreChangelogReader`).
+
+In slices, and not in a thread of its own as Kafka Streams' `StateUpdater`: both the client and the store hold the
+interpreter's lock while they make and take records, so that a thread would take as much from the tasks that run, at moments
+that nobody chooses.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pipeline.errors import BrokerError
+from pipeline.kafka.consumer import RecordConsumer
+from pipeline.kafka.ranges import check_ranges
+from pipeline.records import OffsetRange, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from pipeline.kafka.admin import Admin
+    from pipeline.kafka.consumer import MessageBatch
+    from pipeline.runtime.task import Task, TaskSpec
+    from pipeline.state.api import StateBackend
+
+    OnRestore = Callable[[TopicPartition, int, int], None]
+
+WHOLE_SLICE = 10_000
+"""Records of a slice when nothing else is to be done: fewer cost more each."""
+_POLL_SECONDS = 1.0
+_SILENT_SECONDS = 10.0
+"""Without any record or end for so long, the brokers are asked whether they are there, and the records as well."""
+_LOST_SECONDS = 120.0
+"""After so long nothing is expected to come any more, whatever the brokers say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """What a task's local state lacks of its changelogs.
+
+    Args:
+        backend: The state.
+        ranges: What is missing of each changelog; empty where nothing is.
+    """
+
+    backend: StateBackend
+    ranges: Mapping[TopicPartition, OffsetRange]
+
+
+def find_missing(
+    admin: Admin, backend: StateBackend, spec: TaskSpec, committed: Mapping[TopicPartition, int]
+) -> Missing:
+    """What a task's local state lacks; state of another history than the changelogs' is thrown away, and all is missing.
+
+    Args:
+        admin: Asks the brokers.
+        backend: The state.
+        spec: The task.
+        committed: Committed offsets of its inputs. Read-only stores are restored from inputs, up to these.
+
+    Raises:
+        BrokerError: If the brokers do not answer.
+    """
+    sources = set(spec.source_changelogs.values())
+    tps = sources.union(spec.own_changelogs.values())
+    first, last = admin.beginning_offsets(tps), dict(admin.end_offsets(tps))
+    last |= {tp: max(first[tp], committed.get(tp, 0)) for tp in sources}
+    known = backend.positions()
+    starts = {tp: known.get(tp, 0) for tp in tps}
+    if any(start > last[tp] or 0 < start < first[tp] for tp, start in starts.items()):
+        backend.wipe()
+        starts = dict.fromkeys(tps, 0)
+    return Missing(backend, {tp: OffsetRange(max(start, first[tp]), last[tp]) for tp, start in starts.items()})
+
+
+@dataclass(slots=True)
+class _Restore:
+    """A restore that is going on; `open` is what is still to be read."""
+
+    task: Task
+    missing: Missing
+    open: dict[TopicPartition, OffsetRange]
+    on_restore: OnRestore
+    expected: int
+    restored: int = 0
+
+    def apply(self, tp: TopicPartition, batch: MessageBatch, reached: int) -> int:
+        """Apply records, and note how far they are; gives the number of those that were to be applied."""
+        end = self.open[tp].end
+        kept, _ = batch.split(end)
+        self.task.restore(tp, kept, min(reached, end))
+        self.restored += len(kept)
+        self.on_restore(tp, self.restored, self.expected)
+        return len(kept)
+
+
+class Restorer:
+    """Restores several tasks at once, with one consumer.
+
+    What was applied is kept with its position, so that whoever restores the task next goes on from there.
+
+    Args:
+        admin: Asks the brokers.
+        kafka: Client properties.
+    """
+
+    def __init__(self, admin: Admin, kafka: Mapping[str, str]) -> None:
+        """Connects when there is something to restore."""
+        self.restored = 0
+        self._admin = admin
+        self._kafka = kafka
+        self._consumer: RecordConsumer | None = None
+        self._restores: dict[Task, _Restore] = {}
+        self._reader: dict[TopicPartition, _Restore] = {}
+        self._heard_at = self._asked_at = 0.0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there is anything to restore."""
+        return bool(self._restores)
+
+    def add(self, task: Task, missing: Missing, on_restore: OnRestore) -> None:
+        """Restore a task that is in the state `restoring`.
+
+        Args:
+            task: The task.
+            missing: What its state lacks.
+            on_restore: Called with changelog, records so far and records expected.
+
+        Raises:
+            BrokerError: If the brokers cannot be reached.
+        """
+        wanted = {tp: r for tp, r in missing.ranges.items() if r.size}
+        restore = _Restore(task, missing, wanted, on_restore, sum(r.size for r in wanted.values()))
+        self._restores[task] = restore
+        self._reader |= dict.fromkeys(wanted, restore)
+        if wanted:
+            check_ranges(self._admin, wanted)
+            self._reading.assign({tp: r.start for tp, r in wanted.items()})
+            self._heard_at = self._asked_at = time.monotonic()
+
+    def remove(self, task: Task) -> None:
+        """Restore a task no further."""
+        restore = self._restores.pop(task, None)
+        if restore is not None:
+            self._stop_reading(restore.open)
+
+    def run_once(self, max_records: int, timeout_s: float) -> list[Task]:
+        """Apply a slice; gives the tasks that are complete.
+
+        Args:
+            max_records: At most so many records.
+            timeout_s: How long to wait for the first one.
+
+        Raises:
+            RangeError: If records have been deleted meanwhile: restore anew.
+            BrokerError: If the brokers do not answer any more.
+        """
+        if self._reader:
+            self._read(max_records, timeout_s)
+        complete = [restore for restore in self._restores.values() if not restore.open]
+        for restore in complete:
+            restore.missing.backend.write({}, {tp: r.end for tp, r in restore.missing.ranges.items()})
+            del self._restores[restore.task]
+        if not self._restores:
+            self.close()
+        return [restore.task for restore in complete]
+
+    def close(self) -> None:
+        """Release connections, and restore nothing more. Idempotent."""
+        self._restores.clear()
+        self._reader.clear()
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    def _read(self, max_records: int, timeout_s: float) -> None:
+        polled = self._reading.poll_batches(max_records, timeout_s)
+        self._watch(heard=bool(polled.reached))
+        for tp, reached in polled.reached.items():
+            restore = self._reader.get(tp)
+            if restore is None:
+                continue
+            if tp in polled.batches:
+                self.restored += restore.apply(tp, polled.batches[tp], reached)
+            if reached >= restore.open[tp].end:
+                self._stop_reading([tp])
+                del restore.open[tp]
+
+    def _stop_reading(self, tps: Iterable[TopicPartition]) -> None:
+        for tp in tps:
+            del self._reader[tp]
+        if self._consumer is not None:
+            self._consumer.unassign(tps)
+
+    def _watch(self, *, heard: bool) -> None:
+        """Find out why nothing comes."""
+        now = time.monotonic()
+        if heard:
+            self._heard_at = self._asked_at = now
+        elif now - self._heard_at > _LOST_SECONDS:
+            waiting = ", ".join(map(str, sorted(self._reader)))
+            message = f"No records of {waiting} for {_LOST_SECONDS:.0f} s"
+            raise BrokerError(message, retriable=True)
+        elif now - self._asked_at > _SILENT_SECONDS:
+            self._asked_at = now
+            tails = {tp: restore.open[tp] for tp, restore in self._reader.items()}
+            check_ranges(self._admin, {tp: OffsetRange(r.end - 1, r.end) for tp, r in tails.items()})
+
+    @property
+    def _reading(self) -> RecordConsumer:
+        if self._consumer is None:
+            self._consumer = RecordConsumer(self._kafka)
+        return self._consumer
+
+
+def silently(_changelog: TopicPartition, _done: int, _expected: int) -> None:
+    """No progress is shown."""
+
+
+def restore(
+    task: Task, missing: Missing, admin: Admin, kafka: Mapping[str, str], on_restore: OnRestore = silently
+) -> int:
+    """Apply all that a task's state lacks; gives the number of records.
+
+    Args:
+        task: The task; not started yet.
+        missing: What its state lacks.
+        admin: Asks the brokers.
+        kafka: Client properties.
+        on_restore: Called with changelog, records so far and records expected.
+
+    Raises:
+        BrokerError: If the brokers do not answer.
+    """
+    restorer = Restorer(admin, kafka)
+    try:
+        restorer.add(task, missing, on_restore)
+        while restorer.is_busy:
+            restorer.run_once(WHOLE_SLICE, _POLL_SECONDS)
+        return restorer.restored
+    finally:
+        restorer.close()

@@ -1,0 +1,80 @@
+"""Snapshots that a worker publishes of the tasks it runs, beside processing."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from pipeline.errors import BrokerError, SnapshotError
+from pipeline.hosting.snapshots import has_snapshots, publish_checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pipeline.hosting.application import Application
+    from pipeline.hosting.owned_task import OwnedTask
+    from pipeline.hosting.snapshots import TaskCheckpoint
+    from pipeline.kafka.admin import Admin
+    from pipeline.records import TaskId, TopicPartition
+    from pipeline.state.snapshots import Digests
+
+log = logging.getLogger(__name__)
+
+
+class RegularSnapshots:
+    """Which task's snapshot is due, and a thread that uploads one at a time. That it fails is no more than logged.
+
+    Args:
+        application: Whose tasks.
+        admin: Asks the brokers.
+        interval_ms: How often each task's state is published (`snapshot.interval.ms`); 0 for never.
+    """
+
+    def __init__(self, application: Application, admin: Admin, interval_ms: int) -> None:
+        """Nothing is due before the first interval has passed."""
+        self._application = application
+        self._admin = admin
+        self._interval_ms = interval_ms
+        self._last_ms: dict[TaskId, int] = {}
+        self._published: dict[TaskId, Mapping[TopicPartition, int]] = {}
+        self._digests: dict[TaskId, Digests] = {}
+        self._uploading: threading.Thread | None = None
+
+    def due(self, tasks: Mapping[TaskId, OwnedTask], now_ms: int) -> OwnedTask | None:
+        """The task whose snapshot is to be taken now, if there is one and the last upload has come to an end."""
+        if not self._interval_ms or not self._application.config.streams.snapshot_url:
+            return None
+        self._last_ms = {task_id: self._last_ms.get(task_id, now_ms) for task_id in tasks}
+        if self._uploading is not None and self._uploading.is_alive():
+            return None
+        for task_id, last_ms in sorted(self._last_ms.items(), key=lambda entry: entry[1]):
+            if now_ms - last_ms < self._interval_ms:
+                return None
+            self._last_ms[task_id] = now_ms
+            if has_snapshots(self._application, task_id) and self._has_changed(tasks[task_id]):
+                return tasks[task_id]
+        return None
+
+    def publish(self, owned: OwnedTask) -> None:
+        """Take a copy of a task's state as it was committed last, and upload it in the background."""
+        self._published[owned.id] = owned.applied()
+        try:
+            checkpoint = owned.checkpoint()
+        except SnapshotError as error:
+            log.warning("no snapshot of task %s: %s", owned.id, error.message)
+            return
+        self._uploading = threading.Thread(target=self._upload, args=(checkpoint,), name="snapshot", daemon=True)
+        self._uploading.start()
+
+    def _has_changed(self, owned: OwnedTask) -> bool:
+        return self._published.get(owned.id) != owned.applied()
+
+    def _upload(self, checkpoint: TaskCheckpoint) -> None:
+        digests = self._digests.setdefault(checkpoint.task_id, {})
+        try:
+            manifest = publish_checkpoint(checkpoint, self._admin, digests)
+        except (SnapshotError, BrokerError) as error:
+            log.warning("no snapshot of task %s: %s", checkpoint.task_id, error.message)
+        else:
+            log.info("task %s: snapshot %s published", checkpoint.task_id, manifest.name)

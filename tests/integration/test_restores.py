@@ -1,0 +1,130 @@
+"""Restores that stand in nobody's way: beside tasks that run, in parts, and no further than what is committed."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
+from pipeline.config import AppConfig, StreamsConfig
+from pipeline.hosting.application import Application
+from pipeline.records import TaskId
+from pipeline.worker.queries import KeyQuery, Page, Question, Reason, Refusal
+from pipeline.worker.running_tasks import RunningTasks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.broker
+
+RUNNING, RESTORED = TaskId(0, 0), TaskId(0, 1)
+LOGGED = 60_000
+"""Records in the changelog: several slices of a restore."""
+
+
+class Case:
+    """Counts of words in two partitions; the second has a long changelog."""
+
+    def __init__(self, broker: Any, name: str, tmp_path: Path) -> None:
+        self.broker, self.name = broker, name
+        builder = StreamsBuilder()
+        words = builder.stream(f"{name}.in", Consumed(STRING, STRING))
+        counts = words.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
+        counts.to_stream().to(f"{name}.out", Produced(STRING, LONG))
+        config = AppConfig(name, "none:none", streams=StreamsConfig(commit_interval_ms=10))
+        self.shown: list[tuple[int, int]] = []
+        broker.create(2, f"{name}.in", f"{name}.out")
+        self.tasks = RunningTasks(
+            Application(config, "v1", builder.build(), broker.kafka, tmp_path / "state"),
+            on_restore=lambda _changelog, done, expected: self.shown.append((done, expected)),
+        )
+        self.tasks.start()
+        log = ((b"w%d" % n, (n + 1).to_bytes(8, "big"), n + 1) for n in range(LOGGED))
+        broker.write(f"{name}-v1-counts-changelog", log, partition=1)
+
+    def write(self, count: int) -> None:
+        """Words for the task that runs."""
+        self.broker.write(f"{self.name}.in", [(b"word", b"x", 1)] * count, partition=0)
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 120
+        while not holds():
+            assert time.monotonic() < deadline, "it did not come to that"
+            self.tasks.run_once()
+
+    def is_restored(self) -> bool:
+        return RESTORED in self.tasks.active and RESTORED not in self.tasks.restoring
+
+    def ask(self, word: bytes, task: TaskId) -> Page | Refusal:
+        return self.tasks.answer(Question("counts", task, KeyQuery(word)))
+
+
+@pytest.fixture
+def case(broker: Any, unique: str, tmp_path: Path) -> Iterator[Case]:
+    made = Case(broker, unique, tmp_path)
+    yield made
+    made.tasks.close()
+
+
+def test_a_task_goes_on_while_another_one_is_restored(case: Case) -> None:
+    case.tasks.take(frozenset({RUNNING}), frozenset())
+    case.write(1)
+    case.until(lambda: case.tasks.summary().processed == 1)
+    case.write(50_000)
+    case.tasks.take(frozenset({RUNNING, RESTORED}), frozenset())
+    processed, answers = [], []
+
+    def is_restored() -> bool:
+        missing = case.tasks.restoring.get(RESTORED)
+        if missing:
+            processed.append(case.tasks.summary())
+            answers.append((missing, case.ask(b"w1", RESTORED)))
+        return case.is_restored()
+
+    case.until(is_restored)
+    assert processed[-1].processed > processed[0].processed
+    assert processed[-1].commits > processed[0].commits
+    for missing, answer in answers:
+        assert isinstance(answer, Refusal)
+        assert (answer.reason, answer.missing) == (Reason.RESTORING, missing)
+    assert case.shown[-1] == (LOGGED, LOGGED)
+    assert len(case.shown) > 1
+    (row,) = case.ask(b"w1", RESTORED).rows
+    assert (row.value, row.timestamp) == ((2).to_bytes(8, "big"), 2)
+
+
+def test_a_restore_that_is_called_off_goes_on_where_it_was(case: Case) -> None:
+    case.tasks.take(frozenset({RESTORED}), frozenset())
+    case.until(lambda: bool(case.shown))
+    case.tasks.take(frozenset(), frozenset())
+    assert case.tasks.active == frozenset()
+    done = case.tasks.summary().restored
+    assert 0 < done < LOGGED
+    case.tasks.take(frozenset({RESTORED}), frozenset())
+    case.until(case.is_restored)
+    assert case.tasks.summary().restored == LOGGED
+    assert case.shown[-1] == (LOGGED - done, LOGGED - done)
+
+
+def test_a_task_that_is_wanted_again_before_it_was_let_go_of_is_taken_over_once(case: Case) -> None:
+    case.tasks.take(frozenset({RESTORED}), frozenset())
+    case.tasks.take(frozenset(), frozenset())
+    assert case.tasks.active == {RESTORED}
+    assert case.tasks.is_letting_go
+    case.tasks.take(frozenset({RESTORED}), frozenset())
+    assert not case.tasks.is_letting_go
+    case.until(case.is_restored)
+    assert case.tasks.summary().restored == LOGGED
+
+
+def test_a_task_that_is_sent_away_may_be_followed_at_once(case: Case) -> None:
+    case.tasks.take(frozenset({RESTORED}), frozenset())
+    case.tasks.take(frozenset(), frozenset({RESTORED}))
+    assert (case.tasks.active, case.tasks.standby) == (frozenset(), {RESTORED})
+    case.until(lambda: case.tasks.lags() == {RESTORED: 0})
+    case.tasks.take(frozenset({RESTORED}), frozenset())
+    case.until(case.is_restored)
+    assert case.tasks.summary().restored == 0

@@ -124,8 +124,8 @@ class OwnedTask:
 
     @property
     def committed_offsets(self) -> Mapping[TopicPartition, int]:
-        """Per input the offset that was committed last; asked between commits."""
-        return self._own_commits[-1] if self._own_commits else {}
+        """Per input the offset that was committed last."""
+        return self._own_commits[0] if self._own_commits else {}
 
     @property
     def dropped(self) -> Counter[str]:
@@ -212,7 +212,7 @@ class OwnedTask:
         """Flush the stores, which may process records, and send their changelog records."""
         self._commit = self.task.prepare_commit()
         offsets = {tp: offset for tp, (offset, _metadata) in self._commit.offsets.items()}
-        self._own_commits = [*self._own_commits[-1:], self._own_commits[-1] | offsets]
+        self._own_commits = [self._own_commits[0], self._own_commits[0] | offsets]
 
     def send_commit(self) -> None:
         """Make what was prepared durable in Kafka. Waits for brokers, and may do so in a thread of its own.
@@ -232,6 +232,7 @@ class OwnedTask:
     def finish_commit(self) -> None:
         """Bring the local state to what is durable now."""
         self.task.post_commit(self._changelog_ends)
+        self._own_commits = self._own_commits[-1:]
 
     def check_owner(self) -> None:
         """Find out, before taking the task over once more, whether somebody else has gone on with it.

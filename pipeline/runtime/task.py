@@ -151,6 +151,7 @@ class Task:
         for tp in spec.inputs:
             self._queues.register(self._new_queue(tp))
         self._has_progress = False
+        self._prepared = TaskCommit({}, ())
         self._idle_since: dict[TopicPartition, int] = {}
 
     def stores(self) -> Mapping[str, Any]:
@@ -377,10 +378,16 @@ class Task:
                 send(tp.topic, record.key, record.value, record.timestamp, record.headers, tp.partition)
             if records:
                 written.append(tp)
-        return TaskCommit(dict(self._committable()), tuple(written))
+        self._prepared = TaskCommit(dict(self._committable()), tuple(written))
+        self._has_progress = self._context.has_skipped = self._context.commit_requested = False
+        if self._context.sources is not None:
+            self._context.sources.clear()
+        return self._prepared
 
     def post_commit(self, positions: Mapping[TopicPartition, int]) -> None:
         """The commit is durable: bring the local store to the same point.
+
+        Records may have been added since it was prepared, but none processed.
 
         Args:
             positions: Per changelog partition that was written, the offset after its last record.
@@ -389,16 +396,12 @@ class Task:
         for store in self._stores.values():
             for table, entries in store.pending().items():
                 puts.setdefault(table, {}).update(entries)
-        inputs = dict(self._committable()) if self._source_changelogs else {}
+        inputs = self._prepared.offsets
         read = {tp: inputs[tp][0] for tp in self._source_changelogs.values() if tp in inputs}
         if puts or positions or read:
             self._ports.backend.write(puts, {**positions, **read})
         for store in self._stores.values():
             store.committed()
-        self._has_progress = self._context.has_skipped = False
-        self._context.commit_requested = False
-        if self._context.sources is not None:
-            self._context.sources.clear()
 
     def close(self) -> None:
         """Stop. What was not committed is forgotten; the backend is the host's to close. Idempotent."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,6 +20,7 @@ from pipeline.kafka.admin import Admin
 from pipeline.kafka.consumer import RecordConsumer
 from pipeline.worker.answers import look_up
 from pipeline.worker.arrivals import RECOVERABLE, Arrivals
+from pipeline.worker.open_commits import OpenCommits
 from pipeline.worker.protocol import TaskFigures
 from pipeline.worker.queries import Page, Question, Reason, Refusal
 from pipeline.worker.regular_snapshots import RegularSnapshots
@@ -51,8 +51,10 @@ _STRETCH_SECONDS = 0.0005
 _RECORDS_PER_TURN = 1_000
 """How many records a task processes before the next one has its turn."""
 _RETRY_SECONDS = 0.5
-_COMMITTERS = 16
-"""How many tasks commit at the same time."""
+_COMMIT_PARTS = 4
+"""The commits that are due begin in so many turns, so that not all tasks wait for brokers at the same time."""
+_COMMIT_SECONDS = 0.01
+"""How long a turn waits for commits, if there is nothing else to do."""
 _RESTORED_PER_TURN = 4_000
 """How many records are restored per turn while other tasks have something to do."""
 _ARRIVAL_SECONDS = 0.01
@@ -129,15 +131,14 @@ class RunningTasks:
         self._internal_topics: set[str] = set()
         self._ends_seen: set[TopicPartition] = set()
         self._consumer = RecordConsumer(application.kafka, self._streams.consumer)
-        self._committers = ThreadPoolExecutor(_COMMITTERS, "commit")
+        self._commits_under_way = OpenCommits()
         self._global: GlobalState
         self._processed = 0
         self._commits = 0
-        self._commit_seconds = (0.0, 0.0)
         self._processed_by: Counter[TaskId] = Counter()
         self._answers = 0
         self._dropped: Counter[str] = Counter()
-        self._last_commit_ms = 0
+        self._committed_at: dict[TaskId, int] = {}
         self._is_stalled = False
         self._stretch = 16
         self._has_brokers = True
@@ -216,7 +217,7 @@ class RunningTasks:
         waiting = sum(owned.task.buffered(tp) for tp, owned in self._owner_of.items())
         is_idle = waiting == 0 or self._is_stalled
         if waiting < _WAITING or self._is_stalled:
-            self._fetch(self._streams.poll_ms / 1000 if is_idle and not self._arrivals.coming else 0)
+            self._fetch(self._streams.poll_ms / 1000 if is_idle and not self._is_busy_elsewhere else 0)
         if self._arrivals.coming or self._arrivals.leaving:
             self._bring_in(is_idle=is_idle)
         else:  # standbys wait, as for `StoreChangelogReader`
@@ -224,7 +225,10 @@ class RunningTasks:
         if self._consumer.has_lost_brokers():
             self._wait_for_brokers(self._deadline())
         processed = 0
+        self._finish_commits()
         for owned in list(self._tasks.values()):
+            if owned.id in self._commits_under_way:
+                continue
             try:
                 done = self._take_turn(owned.task)
                 owned.task.punctuate_wall_clock()
@@ -238,18 +242,16 @@ class RunningTasks:
         self._is_stalled = processed == 0
         self._balance_fetching()
         now_ms = self._clock.now_ms()
-        is_due = now_ms - self._last_commit_ms >= self._streams.commit_interval_ms
-        if is_due or self._cache_is_full():
-            self.commit_all()
-            self._last_commit_ms = now_ms
-            self._take_snapshot(now_ms)
-        else:
-            self._commit(owned for owned in self._tasks.values() if owned.task.commit_requested)
+        self._commit_due(now_ms)
+        if self._commits_under_way and not processed:
+            with self._interruptions.away():
+                self._commits_under_way.wait_for_any(_COMMIT_SECONDS)
+        self._take_snapshot(now_ms)
         self._purge.run_if_due(now_ms, self._processed_repartitions)
 
     def commit_all(self) -> None:
-        """Commit every task that has made progress."""
-        self._commit(owned for owned in self._tasks.values() if owned.task.needs_commit)
+        """Commit every task that has made progress, and wait for it."""
+        self._commit(list(self._tasks.values()))
 
     def has_finished(self) -> bool:
         """Whether every input has been read to its end, processed and committed: then nothing can follow any more."""
@@ -283,7 +285,7 @@ class RunningTasks:
     @property
     def commit_seconds(self) -> tuple[float, float]:
         """How long commits took: all together, and the longest."""
-        return self._commit_seconds
+        return self._commits_under_way.seconds
 
     def figures(self) -> Mapping[TaskId, TaskFigures]:
         """What each task that runs has done since it was taken over."""
@@ -320,12 +322,12 @@ class RunningTasks:
 
     def close(self) -> None:
         """Let go of all tasks. What was not committed is forgotten."""
+        self._commits_under_way.close()
         for owned in self._tasks.values():
             owned.close(abort=self._has_brokers)
         self._arrivals.close()
         if hasattr(self, "_standbys"):
             self._standbys.close()
-        self._committers.shutdown()
         self._consumer.close()
 
     def _find(self, question: Question) -> tuple[Any, Mapping[TopicPartition, int], bool] | Refusal:
@@ -343,6 +345,11 @@ class RunningTasks:
         if task_id in self.standby and question.allows_standby:
             return self._standbys.task(task_id).store(question.store), self._standbys.applied(task_id), True
         return Refusal(Reason.NOT_HERE, f"Task {task_id} does not run here")
+
+    @property
+    def _is_busy_elsewhere(self) -> bool:
+        """Whether something other than a record may come next."""
+        return bool(self._arrivals.coming or self._commits_under_way)
 
     def _fetch(self, timeout_s: float) -> None:
         """Hand out what there is, up to what may wait, in parts: nobody is answered while a part is made."""
@@ -389,6 +396,7 @@ class RunningTasks:
     def _welcome(self, owned: OwnedTask) -> None:
         """Fetch for a task whose state is complete."""
         self._tasks[owned.id] = owned
+        self._committed_at[owned.id] = self._clock.now_ms()
         self._owner_of |= dict.fromkeys(owned.inputs, owned)
         self._ends_seen -= set(owned.inputs)
         self._paused -= set(owned.inputs)
@@ -397,7 +405,7 @@ class RunningTasks:
         log.info("task %s taken over, %d records restored", owned.id, owned.restored_records, extra=known)
 
     def _release(self, leaving: AbstractSet[TaskId]) -> None:
-        self._commit(owned for task_id, owned in self._tasks.items() if task_id in leaving and owned.task.needs_commit)
+        self._commit(owned for task_id, owned in self._tasks.items() if task_id in leaving)
         for task_id in leaving & self._tasks.keys():
             self._drop(self._tasks[task_id])
 
@@ -409,7 +417,7 @@ class RunningTasks:
     def _stop_running(self, owned: OwnedTask) -> None:
         self._dropped += owned.dropped
         self._consumer.unassign(owned.inputs)
-        del self._tasks[owned.id]
+        del self._tasks[owned.id], self._committed_at[owned.id]
         for tp in owned.inputs:
             del self._owner_of[tp]
 
@@ -437,7 +445,7 @@ class RunningTasks:
         is_idle = not any(owned.task.buffered(tp) for tp, owned in self._owner_of.items())
         if not is_idle or not self._ends_seen.issuperset(self._owner_of):
             return False
-        if any(owned.task.needs_commit for owned in self._tasks.values()):
+        if self._commits_under_way or any(owned.task.needs_commit for owned in self._tasks.values()):
             self.commit_all()  # may write to repartition topics, whose ends then have to be reached again
             return False
         positions = {tp: owned.task.position(tp) for tp, owned in self._owner_of.items()}
@@ -463,26 +471,51 @@ class RunningTasks:
         held_back = sum(owned.task.held_back_bytes() for owned in self._tasks.values())
         return held_back > self._streams.statestore_cache_max_bytes
 
-    def _commit(self, tasks: Iterable[OwnedTask]) -> None:
-        """Commit tasks at the same time: each has a transaction of its own, and waits for brokers most of the time."""
-        began = time.monotonic()
-        prepared = [owned for owned in list(tasks) if self._succeeds(owned, owned.prepare_commit)]
-        if not prepared:
-            return
-        sent = [(owned, self._committers.submit(owned.send_commit)) for owned in prepared]
-        with self._interruptions.away():
-            wait(future for _, future in sent)  # all, before any is closed or started over
-        for owned, future in sent:
-            if self._succeeds(owned, future.result):
+    def _commit_due(self, now_ms: int) -> None:
+        """Begin the commits for which it is time, a part of the tasks per turn: others process while these wait for brokers."""
+        resting = [owned for owned in self._tasks.values() if owned.id not in self._commits_under_way]
+        if self._cache_is_full():
+            due = resting
+        else:
+            latest = now_ms - self._streams.commit_interval_ms
+            late = sorted((at, task_id) for task_id, at in self._committed_at.items() if at <= latest)
+            chosen = {task_id for _, task_id in late[: -(-len(self._tasks) // _COMMIT_PARTS)]}
+            due = [owned for owned in resting if owned.id in chosen or owned.task.commit_requested]
+        for owned in due:
+            self._committed_at[owned.id] = now_ms
+            self._begin_commit(owned)
+
+    def _begin_commit(self, owned: OwnedTask) -> None:
+        if owned.task.needs_commit and self._succeeds(owned, owned.prepare_commit):
+            self._commits_under_way.send(owned)
+
+    def _finish_commits(self) -> None:
+        """Look after the commits that have an outcome."""
+        for owned, outcome in self._commits_under_way.take_done():
+            if self._succeeds(owned, outcome.result):
                 owned.finish_commit()
                 self._commits += 1
-        seconds = time.monotonic() - began
-        self._commit_seconds = self._commit_seconds[0] + seconds, max(self._commit_seconds[1], seconds)
+
+    def _commit(self, tasks: Iterable[OwnedTask]) -> None:
+        """Commit tasks and wait for it; what is under way already has to come to its end before."""
+        wanted = {owned.id for owned in tasks}
+        self._finish_commits_of(wanted)
+        for task_id in wanted & self._tasks.keys():
+            self._begin_commit(self._tasks[task_id])
+        self._finish_commits_of(wanted)
+
+    def _finish_commits_of(self, task_ids: AbstractSet[TaskId]) -> None:
+        with self._interruptions.away():
+            self._commits_under_way.wait_for(task_ids)
+        self._finish_commits()
 
     def _take_snapshot(self, now_ms: int) -> None:
-        """Right after a commit: publish the state of a task for which it is time."""
+        """Publish the state of a task for which it is time, right after a commit."""
         owned = self._snapshots.due(self._tasks, now_ms)
-        if owned is None or owned.task.needs_commit:
+        if owned is None:
+            return
+        self._commit([owned])
+        if owned.id not in self._tasks:
             return
 
         def settle() -> None:

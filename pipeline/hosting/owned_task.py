@@ -13,7 +13,7 @@ from pipeline.hosting.snapshots import TaskCheckpoint, open_state, publish_check
 from pipeline.kafka.producer import IdempotentProducer, KafkaCollector, TransactionalProducer
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task, TaskCommit, TaskState
-from pipeline.state.cache import idle
+from pipeline.state.api import idle
 from pipeline.topology.nodes import AutoOffsetReset
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pipeline.hosting.snapshots import TaskCheckpoint, open_state, publish_check
 from pipeline.kafka.producer import IdempotentProducer, KafkaCollector, TransactionalProducer
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task, TaskCommit, TaskState
-from pipeline.state.cache import idle
+from pipeline.state.api import idle
 from pipeline.topology.nodes import AutoOffsetReset
 
 if TYPE_CHECKING:
@@ -162,6 +162,7 @@ class OwnedTask:
         Waits for brokers, and may do so in a thread of its own. Arguments and errors are those of `open`.
         """
         self._backend = state
+        self._commit = TaskCommit({}, ())  # what an earlier attempt prepared must not be committed by this one
         self._owner = owner = self._new_owner()
         kafka, overrides = self._application.kafka, self._application.config.streams.producer
         self._records = owner if self._is_exactly_once else IdempotentProducer(kafka, overrides)

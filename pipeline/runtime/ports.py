@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pipeline.state.cache import idle
+from pipeline.state.api import idle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

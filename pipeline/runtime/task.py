@@ -30,7 +30,7 @@ from pipeline.runtime.failures import Failures, processing_error
 from pipeline.runtime.layout import changelog_name, full_name
 from pipeline.runtime.offset_metadata import OffsetMetadata
 from pipeline.runtime.queue import RecordQueue, RecordQueues
-from pipeline.state.cache import PAUSED_AFTER
+from pipeline.state.api import PAUSED_AFTER
 from pipeline.state.stores import open_store
 from pipeline.windows import MAX_TIME_MS
 
@@ -371,12 +371,12 @@ class Task:
         send, pause = self._ports.collector.send, self._ports.pause
         written = []
         for name, tp in self._changelogs.items():
-            records = list(self._stores[name].changelog())
-            for number, record in enumerate(records):
+            number = -1
+            for number, record in enumerate(self._stores[name].changelog()):
                 if number % PAUSED_AFTER == 0:
                     pause()
                 send(tp.topic, record.key, record.value, record.timestamp, record.headers, tp.partition)
-            if records:
+            if number >= 0:
                 written.append(tp)
         self._prepared = TaskCommit(dict(self._committable()), tuple(written))
         self._has_progress = self._context.has_skipped = self._context.commit_requested = False
@@ -399,7 +399,7 @@ class Task:
         inputs = self._prepared.offsets
         read = {tp: inputs[tp][0] for tp in self._source_changelogs.values() if tp in inputs}
         if puts or positions or read:
-            self._ports.backend.write(puts, {**positions, **read})
+            self._ports.backend.write(puts, {**positions, **read}, self._ports.pause)
         for store in self._stores.values():
             store.committed()
 

@@ -28,6 +28,14 @@ Puts = dict[str, dict[bytes, bytes | None]]
 """Writes per table name; None deletes."""
 
 
+PAUSED_AFTER = 64
+"""After so many entries of something long somebody may look."""
+
+
+def idle() -> None:
+    """Nobody wants to look."""
+
+
 class Table(Protocol):
     """An ordered map of bytes to bytes; keys compare as unsigned bytes."""
 
@@ -55,8 +63,14 @@ class StateBackend(Protocol):
         """Remove a table and its entries; nothing happens if there is none."""
         ...
 
-    def write(self, puts: Puts, positions: Mapping[TopicPartition, int]) -> None:
-        """Apply writes and the changelog positions they correspond to, all or nothing."""
+    def write(self, puts: Puts, positions: Mapping[TopicPartition, int], pause: Callable[[], None] = idle) -> None:
+        """Apply writes and the changelog positions they correspond to, all or nothing.
+
+        Args:
+            puts: The writes.
+            positions: The positions.
+            pause: Called now and then before any of them can be seen.
+        """
         ...
 
     def positions(self) -> dict[TopicPartition, int]:

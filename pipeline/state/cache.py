@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from pipeline.records import ValueAndTimestamp
-from pipeline.state.api import CachedUpdate
+from pipeline.state.api import PAUSED_AFTER, CachedUpdate, idle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,14 +43,6 @@ def stored_time(value: Any, dirty: Dirty) -> int:
     """The value's own timestamp; a deletion has that of the record that caused it (`TimestampedCacheFlushListener`)."""
     time: int = dirty[1] if value is None else value.timestamp
     return time
-
-
-PAUSED_AFTER = 64
-"""After so many entries that are flushed somebody may look."""
-
-
-def idle() -> None:
-    """Nobody wants to look."""
 
 
 @dataclass(slots=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pipeline.state.cache import ENTRY_OVERHEAD_BYTES, UpdateCache, idle
+from pipeline.state.api import idle
+from pipeline.state.cache import ENTRY_OVERHEAD_BYTES, UpdateCache
 from pipeline.state.codec import codec_of
 from pipeline.state.pending import merged_scan, prefix_end
 from pipeline.state.recency import Recency

@@ -6,9 +6,10 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from pipeline.errors import UnsupportedByHostError
+from pipeline.state.api import idle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from pipeline.records import TopicPartition
@@ -78,8 +79,9 @@ class MemoryBackend:
         if name in self._tables:
             self._tables.pop(name).clear()
 
-    def write(self, puts: Puts, positions: Mapping[TopicPartition, int]) -> None:
-        """Apply writes and positions."""
+    def write(self, puts: Puts, positions: Mapping[TopicPartition, int], pause: Callable[[], None] = idle) -> None:
+        """Apply writes and positions; there is nothing long about it."""
+        pause()
         for name, entries in puts.items():
             self.table(name).update(entries)
         self._positions.update(positions)

@@ -23,9 +23,10 @@ from rocksdict import (
 
 from pipeline.errors import CorruptStateError, StateError
 from pipeline.records import TopicPartition
+from pipeline.state.api import PAUSED_AFTER, idle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from pipeline.state.api import Puts, StateBackend, Table
@@ -116,8 +117,13 @@ class RocksDbBackend:
         if self._families.pop(name, None) is not None:
             self._opened.drop_column_family(_TABLE_PREFIX + name)
 
-    def write(self, puts: Puts, positions: Mapping[TopicPartition, int]) -> None:
+    def write(self, puts: Puts, positions: Mapping[TopicPartition, int], pause: Callable[[], None] = idle) -> None:
         """Apply writes and positions in one batch.
+
+        Args:
+            puts: The writes.
+            positions: The positions.
+            pause: Called now and then while the batch is made.
 
         Raises:
             StateError: If they cannot be written: the disk is full, or the directory read-only.
@@ -125,7 +131,9 @@ class RocksDbBackend:
         batch = WriteBatch(raw_mode=True)
         for name, entries in puts.items():
             handle = self._handle(name)
-            for key in sorted(entries):  # neighbours in the log of writes are neighbours in memory: twice as fast
+            for number, key in enumerate(sorted(entries)):  # each next to the last one in memory: twice as fast
+                if number % PAUSED_AFTER == 0:
+                    pause()
                 value = entries[key]
                 if value is None:
                     batch.delete(key, handle)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.state.api import StoreKind
+from pipeline.state.api import StoreKind, idle
 from pipeline.state.buffer import SuppressionBuffer
-from pipeline.state.cache import idle
 from pipeline.state.join_window import JoinWindowStateStore
 from pipeline.state.key_value import KeyValueStateStore
 from pipeline.state.list_values import ListValueStateStore

@@ -5,7 +5,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from pipeline.state.cache import ENTRY_OVERHEAD_BYTES, UpdateCache, idle
+from pipeline.state.api import idle
+from pipeline.state.cache import ENTRY_OVERHEAD_BYTES, UpdateCache
 from pipeline.state.codec import codec_of
 from pipeline.state.key_value import CLEAN_CACHE_BYTES
 from pipeline.state.segments import Segments

@@ -70,6 +70,7 @@ from pipeline.processor.handlers import (
     ProducerRecord,
     ProductionExceptionHandler,
     Response,
+    SerializationExceptionOrigin,
     dead_letter_queue_record,
 )
 from pipeline.processor.timestamps import (
@@ -164,6 +165,7 @@ __all__ = [
     "Response",
     "Serde",
     "SerializationError",
+    "SerializationExceptionOrigin",
     "SessionStore",
     "SessionWindowedCogroupedKStream",
     "SessionWindowedKStream",

@@ -34,6 +34,13 @@ ERRORS_PARTITION = "__streams.errors.partition"
 ERRORS_OFFSET = "__streams.errors.offset"
 
 
+class SerializationExceptionOrigin(Enum):
+    """What of a record cannot be serialised (`ProductionExceptionHandler.SerializationExceptionOrigin`)."""
+
+    KEY = "key"
+    VALUE = "value"
+
+
 @dataclass(frozen=True, slots=True)
 class ErrorHandlerContext:
     """Where something failed (`org.apache.kafka.streams.errors.ErrorHandlerContext`).
@@ -48,6 +55,8 @@ class ErrorHandlerContext:
         timestamp: Event time of the record that was being processed, or the time of the punctuation, ms.
         source_raw_key: The input record's key as it was read.
         source_raw_value: Its value as it was read.
+        serialization_origin: What a sink could not serialise; None wherever something else failed. Kafka Streams gives it to
+            `ProductionExceptionHandler.handleSerializationError`, and calls `handleError` for all else.
     """
 
     topic: str | None
@@ -59,6 +68,7 @@ class ErrorHandlerContext:
     timestamp: int
     source_raw_key: bytes | None = None
     source_raw_value: bytes | None = None
+    serialization_origin: SerializationExceptionOrigin | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +154,10 @@ class ProcessingExceptionHandler(Protocol):
 class ProductionExceptionHandler(Protocol):
     """Called at a sink (`org.apache.kafka.streams.errors.ProductionExceptionHandler`).
 
-    For what cannot be serialised the record has key and value as they reached the sink; for what the client refuses before
-    it is sent (too large), it has bytes. Nothing of either is in the transaction, so exactly that record can be skipped. What
-    brokers refuse after it was sent always stops the task: they refuse a batch, not a record, and the transaction is lost.
+    For what cannot be serialised the record has key and value as they reached the sink, and the context says which of them
+    it is (`serialization_origin`); for what the client refuses before it is sent (too large), it has bytes. Nothing of either
+    is in the transaction, so exactly that record can be skipped. What brokers refuse after it was sent always stops the task:
+    they refuse a batch, not a record, and the transaction is lost.
     """
 
     def __call__(self, context: ErrorHandlerContext, record: ProducerRecord, exception: Exception, /) -> Response:

@@ -27,7 +27,7 @@ from pipeline import (
     TopicPartition,
 )
 from pipeline.errors import RefusedRecordError, TaskMigratedError
-from pipeline.processor.handlers import ErrorHandlers, LogAndContinue, ProducerRecord
+from pipeline.processor.handlers import ErrorHandlers, LogAndContinue, ProducerRecord, SerializationExceptionOrigin
 from pipeline.records import RawRecord, TaskId
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task, TaskSpec
@@ -270,6 +270,7 @@ def test_what_a_sink_cannot_serialise_is_the_production_handlers() -> None:
         1,
         b"bad",
     )
+    assert context.serialization_origin is SerializationExceptionOrigin.VALUE
     assert record == ProducerRecord("out", "k", 1j, 11, (("h", b"1"),))
     assert values_of(driver) == [b'"1"', b'"2"']
     assert driver.dropped() == {"production-failed": 1}

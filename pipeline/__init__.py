@@ -80,6 +80,7 @@ from pipeline.processor.timestamps import (
     WallclockTimestampExtractor,
 )
 from pipeline.records import (
+    AutoOffsetReset,
     ConsumerRecord,
     Headers,
     OffsetVector,
@@ -94,7 +95,6 @@ from pipeline.serde.primitives import BOOLEAN, BYTES, DOUBLE, FLOAT, INTEGER, LO
 from pipeline.serde.windowed import session_windowed, windowed
 from pipeline.state.api import KeyValueStore, SessionStore, StoreBuilder, VersionedKeyValueStore, WindowStore
 from pipeline.state.builders import Stores
-from pipeline.topology.nodes import AutoOffsetReset
 from pipeline.topology.topology import Topology
 from pipeline.windows import (
     JoinWindows,

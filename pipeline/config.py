@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import ConfigError
+from pipeline.records import AutoOffsetReset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -94,8 +95,11 @@ class StreamsConfig:
         deserialization_exception_handler: What becomes of records that cannot be read: `fail`, `continue`, or a handler of the
             user's as `module:attribute` (`pipeline.processor.handlers`).
         processing_exception_handler: The same for records on which user code fails.
+        processing_exception_handler_global_enabled: Whether that handler is asked about global tables and stores as well.
         production_exception_handler: The same for records that cannot be written.
         errors_dead_letter_queue_topic_name: Where `fail` and `continue` keep the input records of failures; None: nowhere.
+        auto_offset_reset: Where sources start without committed offsets that do not say so themselves: `earliest`, `latest`,
+            `none` (then the application does not start) or `by_duration:` and a duration, as `by_duration:PT1H`.
         default_timestamp_extractor: How sources find event times that do not say so themselves: a class of
             `pipeline.processor.timestamps`, or `module:attribute`.
         uncaught_exception_handler: What a worker does when a stream process fails: `shutdown_client` ends this instance,
@@ -137,8 +141,10 @@ class StreamsConfig:
     replication_factor: int = -1
     deserialization_exception_handler: str = "fail"
     processing_exception_handler: str = "fail"
+    processing_exception_handler_global_enabled: bool = False
     production_exception_handler: str = "fail"
     errors_dead_letter_queue_topic_name: str | None = None
+    auto_offset_reset: str = "earliest"
     default_timestamp_extractor: str = "FailOnInvalidTimestamp"
     uncaught_exception_handler: str = "shutdown_client"
     num_stream_threads: int = 1
@@ -355,6 +361,9 @@ def streams_config(path: Path | str, where: str, table: Mapping[str, Any], guara
     for key, value in table.items():
         prefix = next((p for p in _PREFIXES if key.startswith(p)), None)
         if prefix is not None:
+            if key == "consumer.auto.offset.reset":
+                message = f"{path}: {where}.{key} is not a consumer's"
+                raise ConfigError(message, hint="Write auto.offset.reset.")
             given.setdefault(_underscored(prefix[:-1]), {})[key[len(prefix) :]] = str(value)
             continue
         if key not in known:
@@ -409,6 +418,10 @@ _CHOICES: Mapping[str, Mapping[str, str]] = {
 _TAKES_CODE = frozenset(key for key, allowed in _CHOICES.items() if allowed is _HANDLERS) | {
     "default.timestamp.extractor"
 }
+_PARSERS: Mapping[str, Callable[[str], object]] = {
+    "auto.offset.reset": AutoOffsetReset.parse,
+    "topology.optimization": parse_optimization,
+}
 _TEXTS = frozenset({"state.dir", "errors.dead.letter.queue.topic.name", "server.token"})
 
 
@@ -431,7 +444,7 @@ def _checked(path: Path | str, where: str, key: str, value: Any) -> Any:
     match key:
         case "application.server":
             return _server(path, where, value)
-        case "ensure.explicit.internal.resource.naming":
+        case "ensure.explicit.internal.resource.naming" | "processing.exception.handler.global.enabled":
             _check_type(path, where, value, bool)
             return value
         case "rack.aware.assignment.tags":
@@ -439,8 +452,8 @@ def _checked(path: Path | str, where: str, key: str, value: Any) -> Any:
             return tuple(map(str, value))
         case "snapshot.url":
             return _absolute(path, _text(path, where, value))
-        case "topology.optimization":
-            parse_optimization(_text(path, where, value))
+        case "auto.offset.reset" | "topology.optimization":
+            _PARSERS[key](_text(path, where, value))
             return value
         case _:
             return _number(path, where, key, value)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pipeline.errors import TopologyError
-from pipeline.topology.nodes import AutoOffsetReset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
     from pipeline.dsl.streams import KStream
     from pipeline.partitioning import Partitions
-    from pipeline.records import ConsumerRecord
+    from pipeline.records import AutoOffsetReset, ConsumerRecord
     from pipeline.serde.api import Serde
 
 K = TypeVar("K")
@@ -42,8 +41,8 @@ def validate_name(name: str | None) -> None:
 class Consumed(Generic[K, V]):
     """How a topic is read (`org.apache.kafka.streams.kstream.Consumed`).
 
-    >>> from pipeline import JSON, LONG, STRING
-    >>> Consumed(STRING, LONG, offset_reset_policy=AutoOffsetReset.LATEST).key_serde.name
+    >>> from pipeline import JSON, LONG, STRING, AutoOffsetReset
+    >>> Consumed(STRING, LONG, offset_reset_policy=AutoOffsetReset.latest()).key_serde.name
     'string'
     >>> by_own_time = Consumed(STRING, JSON, timestamp_extractor=lambda record, _partition_time_ms: record.value["at_ms"])
 
@@ -53,7 +52,7 @@ class Consumed(Generic[K, V]):
         timestamp_extractor: `(record, partition_time_ms) -> event_time_ms`, ready-made or the user's; a record whose time is
             negative is dropped. Left out, `default.timestamp.extractor` decides: as a rule the record's own timestamp, and a
             negative one stops the task.
-        offset_reset_policy: Where to start without committed offsets.
+        offset_reset_policy: Where to start without committed offsets; left out, `auto.offset.reset` decides.
         name: Name of the source node.
 
     Raises:
@@ -63,7 +62,7 @@ class Consumed(Generic[K, V]):
     key_serde: Serde[K]
     value_serde: Serde[V]
     timestamp_extractor: Callable[[ConsumerRecord[K, V], int], int] | None = None
-    offset_reset_policy: AutoOffsetReset = AutoOffsetReset.EARLIEST
+    offset_reset_policy: AutoOffsetReset | None = None
     name: str | None = None
 
     def __post_init__(self) -> None:

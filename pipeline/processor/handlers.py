@@ -223,6 +223,19 @@ def error_handlers(streams: StreamsConfig) -> ErrorHandlers:
     )
 
 
+def global_error_handlers(streams: StreamsConfig) -> ErrorHandlers:
+    """The handlers of global tables and stores: that of failures in processors only if it is to be asked there, too.
+
+    That is `processing.exception.handler.global.enabled`, as in Kafka Streams (`GlobalStateManagerImpl`).
+
+    Raises:
+        ConfigError: If one cannot be imported, or cannot be called.
+    """
+    handlers = error_handlers(streams)
+    processing = handlers.processing if streams.processing_exception_handler_global_enabled else None
+    return ErrorHandlers(handlers.deserialization, processing)
+
+
 def _handler(chosen: str, topic: str | None) -> Any:
     if chosen == "continue":
         return LogAndContinue(topic)

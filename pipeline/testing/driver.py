@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pipeline.config import AT_LEAST_ONCE, StreamsConfig, streams_config
 from pipeline.errors import InvalidStateStoreError, StreamsError
-from pipeline.processor.handlers import error_handlers
+from pipeline.processor.handlers import error_handlers, global_error_handlers
 from pipeline.processor.timestamps import timestamp_extractor
 from pipeline.records import RawRecord, TaskId, TopicPartition
 from pipeline.runtime.global_state import GlobalState
@@ -129,7 +129,7 @@ class TopologyTestDriver:
     ) -> None:
         """Open the stores and start the tasks."""
         settings = _settings(config)
-        handlers = error_handlers(settings)
+        handlers, global_handlers = error_handlers(settings), global_error_handlers(settings)
         extractor = timestamp_extractor(settings.default_timestamp_extractor)
         self._kinds = {name: builder.kind for name, builder in topology.stores.items()}
         self._kinds |= {declared.store.name: declared.store.kind for declared in topology.global_stores}
@@ -137,7 +137,7 @@ class TopologyTestDriver:
         self._is_closed = False
         self._clock = MockClock(initial_wall_clock_time_ms)
         self._topics = MemoryTopics()
-        self._global = GlobalState(topology, application_id, MemoryBackend(), self._clock, handlers.deserialization)
+        self._global = GlobalState(topology, application_id, MemoryBackend(), self._clock, global_handlers)
         external = (*topology.source_topics, *self._global.topics)
         layout = plan_layout(topology, application_id, dict.fromkeys(external, 1))
         subs = {sub.id: sub for sub in topology.sub_topologies()}

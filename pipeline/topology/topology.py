@@ -13,7 +13,6 @@ from pipeline.topology.describe import describe
 from pipeline.topology.fingerprint import fingerprint, node_fingerprints
 from pipeline.topology.grouping import levels, sub_topologies
 from pipeline.topology.nodes import (
-    AutoOffsetReset,
     GlobalStore,
     InternalTopic,
     Node,
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from pipeline.partitioning import StreamPartitioner
     from pipeline.processor.api import Processor
     from pipeline.processor.operator import Operator
-    from pipeline.records import ConsumerRecord
+    from pipeline.records import AutoOffsetReset, ConsumerRecord
     from pipeline.serde.api import Serde
     from pipeline.state.api import StoreBuilder
 
@@ -73,7 +72,7 @@ class Topology:
         key_serde: Serde[Any],
         value_serde: Serde[Any],
         timestamp_extractor: Callable[[ConsumerRecord[Any, Any], int], int] | None = None,
-        reset: AutoOffsetReset = AutoOffsetReset.EARLIEST,
+        reset: AutoOffsetReset | None = None,
     ) -> Topology:
         """Read topics, or all topics that match one pattern as a whole.
 

@@ -18,6 +18,7 @@ from pipeline import (
     Grouped,
     Materialized,
     ProcessingError,
+    Processor,
     Produced,
     PunctuationType,
     Record,
@@ -253,6 +254,46 @@ def test_an_undecodable_record_of_a_global_table_is_the_handlers_but_sends_no_le
     assert driver.dropped() == {"undecodable": 1}
     assert driver.get_key_value_store("rows").get("k") == 1
     assert driver.produced_topic_names() == set()
+
+
+class Failing(Processor[str, str]):
+    """Fills a store, and fails on "bad"."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self.rows = context.get_state_store("rows")
+
+    def process(self, record: Record[str, str]) -> None:
+        self.rows.put(record.key, fail_on_bad(record.value))
+
+
+def filling_a_global_store() -> Topology:
+    builder = StreamsBuilder()
+    builder.add_global_store(Stores.key_value_store("rows", STRING, STRING), "in", STRINGS, Failing)
+    return builder.build()
+
+
+def test_a_failure_in_a_global_processor_is_the_handlers_if_it_is_enabled_there() -> None:
+    settings: dict[str, Any] = {
+        "processing.exception.handler": "tests.handlers:SkipAndKeep",
+        "processing.exception.handler.global.enabled": True,
+    }
+    with TopologyTestDriver(filling_a_global_store(), settings) as driver:
+        driver.input_topic("in", STRING, STRING).pipe_key_value_list([("k", "good"), ("k", "bad")])
+        assert driver.get_key_value_store("rows").get("k") == "good"
+        assert driver.dropped() == {"processing-failed": 1}
+        assert driver.produced_topic_names() == set()
+    ((context, record, _error),) = handlers.asked
+    assert (context.topic, context.offset, context.source_raw_value) == ("in", 1, b"bad")
+    assert (context.processor_node_id, str(context.task_id)) == ("KTABLE-SOURCE-0000000001", "-1_-1")
+    assert record.value == "bad"
+
+
+def test_a_failure_in_a_global_processor_stops_the_instance_unless_that_is_enabled() -> None:
+    driver = run(filling_a_global_store(), processing_exception_handler="continue")
+    with pytest.raises(
+        ProcessingError, match=r"global store rows failed: ValueError: .* topic in, partition 0, offset 0"
+    ):
+        driver.input_topic("in", STRING, STRING).pipe_input("k", "bad")
 
 
 def writing() -> Topology:

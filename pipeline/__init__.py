@@ -95,6 +95,7 @@ from pipeline.serde.primitives import BOOLEAN, BYTES, DOUBLE, FLOAT, INTEGER, LO
 from pipeline.serde.windowed import session_windowed, windowed
 from pipeline.state.api import KeyValueStore, SessionStore, StoreBuilder, VersionedKeyValueStore, WindowStore
 from pipeline.state.builders import Stores
+from pipeline.state.suppliers import StoreSupplier
 from pipeline.topology.topology import Topology
 from pipeline.windows import (
     JoinWindows,
@@ -173,6 +174,7 @@ __all__ = [
     "SlidingWindows",
     "StateError",
     "StoreBuilder",
+    "StoreSupplier",
     "Stores",
     "StreamJoined",
     "StreamsBuilder",

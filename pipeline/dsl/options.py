@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pipeline.errors import TopologyError
+from pipeline.state.api import StoreKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from datetime import timedelta
     from pathlib import Path
 
     from pipeline.dsl.streams import KStream
     from pipeline.partitioning import Partitions
     from pipeline.records import AutoOffsetReset, ConsumerRecord
     from pipeline.serde.api import Serde
+    from pipeline.state.suppliers import StoreSupplier
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -138,9 +140,11 @@ class Materialized(Generic[K, V]):
             forgotten, not deleted: nothing downstream is told.
         history_retention: Makes the store versioned: how far back the values of a key can be looked up, and how late an update
             may come. Versioned stores are not cached, and need a name.
+        supplier: Instead of a name, where it is kept, its retention and its size: all of it as `Stores` supplies it
+            (`Materialized.as(supplier)`). The store of a table has the times of its rows, whatever the supplier.
 
     Raises:
-        TopologyError: If the name is illegal, or a versioned store has none.
+        TopologyError: If the name is illegal, a versioned store has none, or the supplier says otherwise.
     """
 
     name: str | None = None
@@ -153,9 +157,12 @@ class Materialized(Generic[K, V]):
     persistent: bool | None = None
     history_retention: timedelta | None = None
     max_entries: int | None = None
+    supplier: StoreSupplier | None = None
 
     def __post_init__(self) -> None:
         """Check the name, and what cannot be had together."""
+        if self.supplier is not None:
+            self._take_over(self.supplier)
         validate_name(self.name)
         if self.history_retention is not None and self.name is None:
             message = "A versioned store needs a name"
@@ -163,6 +170,22 @@ class Materialized(Generic[K, V]):
         if self.max_entries is not None and (self.max_entries < 0 or self.history_retention is not None):
             message = "max_entries cannot be negative, nor set for a versioned store"
             raise TopologyError(message)
+
+    def _take_over(self, supplier: StoreSupplier) -> None:
+        """Let the options say what the supplier says."""
+        retention = timedelta(milliseconds=supplier.retention_ms)
+        supplied = {
+            "name": supplier.name,
+            "persistent": supplier.persistent,
+            "max_entries": supplier.max_entries,
+            "history_retention": retention if supplier.kind is StoreKind.VERSIONED else None,
+            "retention": retention if supplier.kind in {StoreKind.WINDOW, StoreKind.SESSION} else None,
+        }
+        for option, value in supplied.items():
+            if getattr(self, option) not in {None, value}:
+                message = f"Cannot set {option} when store supplier is pre-configured."
+                raise TopologyError(message, hint=f"The supplier of {supplier.name} says what it is.")
+            object.__setattr__(self, option, value)
 
     @property
     def is_versioned(self) -> bool:
@@ -231,9 +254,11 @@ class StreamJoined(Generic[K, V, VO]):
         logging: Whether changes of the stores go to changelog topics; without them the state cannot be restored.
         log_config: Topic settings of the changelogs.
         persistent: RocksDB if true, memory if false; left out, as the application is configured (`default.dsl.store`).
+        this_store_supplier: Store of the left stream, by its name and with the size and retention it is supplied with.
+        other_store_supplier: The same for the right stream.
 
     Raises:
-        TopologyError: If a name is illegal.
+        TopologyError: If a name is illegal, or both stores have the same one.
     """
 
     key_serde: Serde[K] | None = None
@@ -244,11 +269,17 @@ class StreamJoined(Generic[K, V, VO]):
     logging: bool = True
     log_config: Mapping[str, str] = field(default_factory=dict)
     persistent: bool | None = None
+    this_store_supplier: StoreSupplier | None = None
+    other_store_supplier: StoreSupplier | None = None
 
     def __post_init__(self) -> None:
         """Check the names."""
         validate_name(self.name)
         validate_name(self.store_name)
+        this, other = self.this_store_supplier, self.other_store_supplier
+        if this is not None and other is not None and this.name == other.name:
+            message = "Both StoreSuppliers have the same name.  StoreSuppliers must provide unique names"
+            raise TopologyError(message)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ BOUNDED_WALL_CLOCK = ("refuse", "once", "never")
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
-_PREFIXES = ("client.tag.", "consumer.", "producer.", "topic.")
+_PREFIXES = ("client.tag.", "consumer.", "producer.", "topic.", "user.")
 _EOS_COMMIT_INTERVAL_MS = 100
 
 
@@ -125,6 +125,7 @@ class StreamsConfig:
             `group.instance.id` are those of the membership.
         producer: Client properties of producers (`producer.` prefix).
         topic: Settings of internal topics (`topic.` prefix).
+        user: Settings of the application's own (`user.` prefix), for its processors to read.
         default_dsl_store: Where the DSL keeps stores unless their options say otherwise: `rocksDB` or `in_memory`.
         ensure_explicit_internal_resource_naming: Refuse topologies whose stores or internal topics are not all named: see
             `StreamsBuilder.build`.
@@ -164,9 +165,21 @@ class StreamsConfig:
     consumer: Mapping[str, str] = field(default_factory=dict)
     producer: Mapping[str, str] = field(default_factory=dict)
     topic: Mapping[str, str] = field(default_factory=dict)
+    user: Mapping[str, Any] = field(default_factory=dict)
     default_dsl_store: str = "rocksDB"
     ensure_explicit_internal_resource_naming: bool = False
     topology_optimization: str = "none"
+
+    def settings(self) -> dict[str, Any]:
+        """All of it by dotted names, for processors to read (`AbstractProcessorContext.appConfigs`); without the token."""
+        found: dict[str, Any] = {}
+        for setting in fields(self):
+            key, value = _dotted(setting.name), getattr(self, setting.name)
+            if f"{key}." in _PREFIXES:
+                found |= {f"{key}.{name}": given for name, given in value.items()}
+            elif key != "server.token":
+                found[key] = value
+        return found
 
     @property
     def topology_config(self) -> TopologyConfig:
@@ -364,7 +377,9 @@ def streams_config(path: Path | str, where: str, table: Mapping[str, Any], guara
             if key == "consumer.auto.offset.reset":
                 message = f"{path}: {where}.{key} is not a consumer's"
                 raise ConfigError(message, hint="Write auto.offset.reset.")
-            given.setdefault(_underscored(prefix[:-1]), {})[key[len(prefix) :]] = str(value)
+            given.setdefault(_underscored(prefix[:-1]), {})[key[len(prefix) :]] = (
+                value if prefix == "user." else str(value)
+            )
             continue
         if key not in known:
             message = f"{path}: unknown setting {where}.{key}"

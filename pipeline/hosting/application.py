@@ -11,6 +11,7 @@ from pipeline.errors import ConfigError, TopologyError
 from pipeline.kafka.admin import Admin, TopicSpec
 from pipeline.processor.handlers import error_handlers
 from pipeline.processor.timestamps import timestamp_extractor
+from pipeline.runtime.context import Environment
 from pipeline.runtime.layout import Layout, plan_layout, without_caches
 from pipeline.runtime.task import TaskSpec
 from pipeline.topology.topology import Topology
@@ -100,7 +101,13 @@ class Application:
             handlers=self.handlers,
             timestamp_extractor=timestamp_extractor(streams.default_timestamp_extractor),
             max_task_idle_ms=streams.max_task_idle_ms,
+            environment=self.environment(str(task_id)),
         )
+
+    def environment(self, task: str) -> Environment:
+        """What the processors of a task may know of this application."""
+        own = {"application.id": self.id, "processing.guarantee": self.config.processing_guarantee}
+        return Environment({**self.config.streams.settings(), **own}, self.directory / task)
 
 
 def load_application(

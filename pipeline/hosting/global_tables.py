@@ -38,7 +38,9 @@ def open_global_state(
         BrokerError: If the brokers do not answer.
     """
     handlers = global_error_handlers(application.config.streams)
-    state = GlobalState(application.topology, application.id, MemoryBackend(), clock, handlers)
+    state = GlobalState(
+        application.topology, application.id, MemoryBackend(), clock, handlers, application.environment("global")
+    )
     wanted = ends if ends is not None else admin.end_offsets(global_partitions(application, admin))
     first = admin.beginning_offsets(wanted)
     ranges = {tp: OffsetRange(min(first[tp], end), end) for tp, end in wanted.items()}

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import RecordError, StreamsError
 from pipeline.processor.handlers import ErrorHandlers
-from pipeline.records import TaskId
 from pipeline.runtime.compile import instantiate
-from pipeline.runtime.context import NodeContext, TaskContext
+from pipeline.runtime.context import GLOBAL_TASK, Environment, NodeContext, TaskContext
 from pipeline.runtime.failures import Failures, processing_error
 from pipeline.runtime.queue import RecordQueue
 from pipeline.state.stores import open_store
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
     from pipeline.topology.topology import Topology
 
 log = logging.getLogger(__name__)
-
-GLOBAL_TASK = TaskId(-1, -1)
-"""Named in errors and contexts of global processors (`GlobalStateUpdateTask`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +45,10 @@ class GlobalState:
         backend: StateBackend,
         clock: Clock,
         handlers: ErrorHandlers | None = None,
+        environment: Environment | None = None,
     ) -> None:
         """Open the stores as they were left; the handlers are asked about records that cannot be decoded or processed."""
-        self._context = TaskContext(clock)
+        self._context = TaskContext(clock, environment=environment or Environment())
         self._failures = Failures(handlers or ErrorHandlers(), self._context, GLOBAL_TASK, _not_sent)
         self._backend = backend
         self._opened = {

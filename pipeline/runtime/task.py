@@ -25,7 +25,7 @@ from pipeline.processor.handlers import ErrorHandlers
 from pipeline.processor.operator import FollowsStreamTime
 from pipeline.records import TopicPartition
 from pipeline.runtime.compile import compile_nodes
-from pipeline.runtime.context import TaskContext
+from pipeline.runtime.context import Environment, TaskContext
 from pipeline.runtime.failures import Failures, processing_error
 from pipeline.runtime.layout import changelog_name, full_name
 from pipeline.runtime.offset_metadata import OffsetMetadata
@@ -75,6 +75,7 @@ class TaskSpec:
             Repartition topics have theirs from the task that wrote them.
         max_task_idle_ms: How long to wait for an input without records before records of other inputs go ahead;
             0 waits only for what the broker already has, -1 not at all.
+        environment: What its processors may know of the application.
     """
 
     id: TaskId
@@ -84,6 +85,7 @@ class TaskSpec:
     handlers: ErrorHandlers = field(default_factory=ErrorHandlers)
     timestamp_extractor: TimestampExtractor | None = None
     max_task_idle_ms: int = 0
+    environment: Environment = field(default_factory=Environment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ class Task:
         self.spec = spec
         self.state = TaskState.CREATED
         self._ports = ports
-        self._context = TaskContext(ports.clock)
+        self._context = TaskContext(ports.clock, environment=spec.environment)
         self._failures = Failures(spec.handlers, self._context, spec.id, ports.collector.send)
         if self._failures.needs_sources:
             self._context.sources = {}

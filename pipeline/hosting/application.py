@@ -37,6 +37,7 @@ class Application:
         kafka: Client properties.
         state_directory: Where local state of all applications is kept.
         published: Public output topics by the name the topology uses, where records go elsewhere for now (staging).
+        dead_letters: Where all dead letters go for now (staging); None leaves it to the handlers.
     """
 
     config: AppConfig
@@ -45,6 +46,7 @@ class Application:
     kafka: Mapping[str, str] = field(repr=False)
     state_directory: Path
     published: Mapping[str, str] = field(default_factory=dict)
+    dead_letters: str | None = None
 
     @property
     def id(self) -> str:
@@ -102,6 +104,7 @@ class Application:
             timestamp_extractor=timestamp_extractor(streams.default_timestamp_extractor),
             max_task_idle_ms=streams.max_task_idle_ms,
             environment=self.environment(str(task_id)),
+            dead_letters=self.dead_letters,
         )
 
     def environment(self, task: str) -> Environment:
@@ -169,8 +172,9 @@ def prepare(application: Application, admin: Admin) -> Layout:
     sinks = [application.published.get(topic, topic) for topic in topology.sink_topics]
     admin.require(sinks, f"application {application.id} writes to")
     streams = application.config.streams
-    if streams.errors_dead_letter_queue_topic_name is not None:
-        admin.require([streams.errors_dead_letter_queue_topic_name], f"application {application.id} keeps failures in")
+    letters = application.dead_letters or streams.errors_dead_letter_queue_topic_name
+    if letters is not None:
+        admin.require([letters], f"application {application.id} keeps failures in")
     admin.create_topics(
         TopicSpec(t.name, t.partitions, {**streams.topic, **t.config}, streams.replication_factor)
         for t in layout.internal_topics

@@ -236,6 +236,16 @@ def global_error_handlers(streams: StreamsConfig) -> ErrorHandlers:
     return ErrorHandlers(handlers.deserialization, processing)
 
 
+def may_keep_letters(streams: StreamsConfig) -> bool:
+    """Whether dead letters may be written: there is a topic for them, or a handler of the user's may choose one."""
+    chosen = (
+        streams.deserialization_exception_handler,
+        streams.processing_exception_handler,
+        streams.production_exception_handler,
+    )
+    return streams.errors_dead_letter_queue_topic_name is not None or any(":" in handler for handler in chosen)
+
+
 def _handler(chosen: str, topic: str | None) -> Any:
     if chosen == "continue":
         return LogAndContinue(topic)

@@ -218,3 +218,19 @@ def processing_error(what: str, error: Exception) -> ProcessingError:
     """User code's error as one of ours."""
     message = f"{what} failed: {type(error).__name__}: {error}"
     return ProcessingError(message, hint="Set processing.exception.handler = continue to skip such records.")
+
+
+def to_topic(send: Send, topic: str) -> Send:
+    """The same, but to this topic whatever is asked for, and to whichever partition the key belongs in."""
+
+    def send_there(
+        _topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers,
+        _partition: int | None,
+    ) -> None:
+        send(topic, key, value, timestamp, headers, None)
+
+    return send_there

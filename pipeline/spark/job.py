@@ -182,6 +182,7 @@ def job_of(application: Application, admin: Admin) -> Job:
         application.published,
         admin.partitions(_read_topics(application.topology)),
         admin.end_offsets(global_partitions(application, admin)),
+        application.dead_letters,
     )
 
 

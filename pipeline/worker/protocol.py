@@ -94,6 +94,7 @@ class StreamJob:
         kafka: Client properties.
         state_directory: Where local state of all applications is kept.
         published: Public output topics that go elsewhere for now.
+        dead_letters: Where dead letters go for now; None leaves it to the handlers.
     """
 
     config: AppConfig
@@ -101,6 +102,7 @@ class StreamJob:
     kafka: Mapping[str, str] = field(repr=False)
     state_directory: Path
     published: Mapping[str, str]
+    dead_letters: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

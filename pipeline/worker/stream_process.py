@@ -48,7 +48,9 @@ def run_stream_process(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # they reach the whole process group; the supervisor says what follows
     try:
-        application = Application(job.config, job.version, build(job), job.kafka, job.state_directory, job.published)
+        application = Application(
+            job.config, job.version, build(job), job.kafka, job.state_directory, job.published, job.dead_letters
+        )
         _Obedience(application, pipe).run()
     except StreamsError as error:
         coordinates = error.coordinates if isinstance(error, RecordError) else {}

@@ -486,7 +486,12 @@ def left_positions(application: Application) -> dict[TaskId, int]:
 
 def _job(application: Application) -> StreamJob:
     return StreamJob(
-        application.config, application.version, application.kafka, application.state_directory, application.published
+        application.config,
+        application.version,
+        application.kafka,
+        application.state_directory,
+        application.published,
+        application.dead_letters,
     )
 
 

@@ -431,6 +431,24 @@ def test_a_users_handler_sends_what_letters_it_likes() -> None:
     assert values_of(driver, "kept") == [b"bad"]
 
 
+def test_letters_of_a_version_that_is_not_live_go_where_the_host_says() -> None:
+    topics = MemoryTopics()
+    (sub,) = mapped().sub_topologies()
+    chosen = ErrorHandlers(processing=handlers.SkipAndKeep())
+    tp = TopicPartition("in", 0)
+    task = Task(
+        TaskSpec(TaskId(0, 0), sub, "app", (tp,), handlers=chosen, dead_letters="staging"),
+        Ports(topics, MemoryBackend(), MockClock()),
+    )
+    task.start({})
+    task.add_records(tp, [RawRecord(b"k", b"good", 1, 0), RawRecord(b"k", b"bad", 2, 1)])
+    task.process_all()
+    assert {topic: [record.value for record in log] for topic, log in topics.logs.items()} == {
+        "out": [b"good"],
+        "staging": [b"bad"],
+    }
+
+
 def test_an_input_of_nothing_but_undecodable_records_is_committed() -> None:
     (sub,) = decoding().sub_topologies()
     tp = TopicPartition("in", 0)

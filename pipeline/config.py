@@ -114,6 +114,7 @@ class StreamsConfig:
         snapshot_keep: How many snapshots of a task are kept.
         bounded_wall_clock_punctuation: What a bounded run does if a processor schedules by the wall clock: `refuse`, call each
             `once` at the end of every slice of its task, or `never`.
+        metadata_max_age_ms: How often a worker looks for topics that have come to match a source's pattern.
         max_poll_interval_ms: A stream process that is silent for longer is replaced.
         repartition_purge_interval_ms: How often records of repartition topics are deleted that have been processed.
         log_summary_interval_ms: How often a worker logs what it has done.
@@ -157,6 +158,7 @@ class StreamsConfig:
     bounded_wall_clock_punctuation: str = "refuse"
     snapshot_url: str = ""
     snapshot_keep: int = 3
+    metadata_max_age_ms: int = 300_000
     max_poll_interval_ms: int = 300_000
     repartition_purge_interval_ms: int = 30_000
     log_summary_interval_ms: int = 120_000

@@ -157,6 +157,30 @@ def with_topics(application: Application, admin: Admin) -> Application:
     return replace(application, topology=application.topology.resolved(topics))
 
 
+def source_partitions(application: Application, admin: Admin) -> dict[str, int]:
+    """Number of partitions of each topic of others that it reads, with those that its patterns match now.
+
+    Raises:
+        BrokerError: If the brokers do not answer.
+    """
+    topology = with_topics(application, admin).topology
+    return admin.partitions({*topology.source_topics, *(t for g in topology.global_stores for t in g.source.topics)})
+
+
+def with_partitions(application: Application, partitions: Mapping[str, int]) -> tuple[Application, Layout]:
+    """The application with its patterns resolved to those of the given topics that match, and its tasks.
+
+    Args:
+        application: The application.
+        partitions: As `source_partitions` gives them, here or on another instance.
+
+    Raises:
+        TopicError: If topics that are joined differ in partitions.
+    """
+    resolved = replace(application, topology=application.topology.resolved(partitions))
+    return resolved, plan_layout(resolved.topology, resolved.id, partitions)
+
+
 def prepare(application: Application, admin: Admin) -> Layout:
     """Check the handlers of an application and the topics it reads and writes, and create its own.
 

@@ -158,6 +158,7 @@ class StoreReader:
         self._host = host
         self._peers = peers
         self._places: dict[str, StorePlace] = {}
+        self._placed: Layout | None = None
 
     def places(self) -> Mapping[str, StorePlace]:
         """All stores by name.
@@ -165,11 +166,12 @@ class StoreReader:
         Raises:
             RefusedError: If the instance is just starting.
         """
-        if not self._places:
-            layout, application = self._host.layout, self._host.application
-            if layout is None:
-                raise RefusedError(Refusal(Reason.FAILED, f"{application.id} is just starting"))
+        layout, application = self._host.layout, self._host.application
+        if layout is None:
+            raise RefusedError(Refusal(Reason.FAILED, f"{application.id} is just starting"))
+        if layout is not self._placed:
             self._places = store_places(application.topology, layout, application.id)
+            self._placed = layout
         return self._places
 
     def place(self, store: str) -> StorePlace:

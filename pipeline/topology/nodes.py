@@ -30,7 +30,7 @@ class SourceNode:
             `default.timestamp.extractor`. A record with a negative result is dropped.
         reset: Where to start without committed offsets; None leaves it to `auto.offset.reset`. Repartition topics are read from
             their beginning.
-        pattern: Reads all topics whose whole name it matches, as hosts find them when they start.
+        pattern: Reads all topics whose whole name it matches, as hosts find them.
     """
 
     name: str

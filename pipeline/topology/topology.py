@@ -76,7 +76,7 @@ class Topology:
     ) -> Topology:
         """Read topics, or all topics that match one pattern as a whole.
 
-        Topics that match are looked up when a host starts; those made later are read after its next start.
+        Topics that match are looked up when a host starts; workers find those made later as well (`metadata.max.age.ms`).
 
         Raises:
             TopologyError: If the name is taken, no topic is named, or a topic has, or may have, another source.
@@ -354,8 +354,11 @@ class Topology:
         return describe(self)
 
     def fingerprint(self) -> str:
-        """A digest of the structure and of the user's functions; equal means the same results."""
-        return fingerprint(self)
+        """A digest of the structure and of the user's functions; equal means the same results from the same topics.
+
+        Which topics a pattern matches at present is no part of it.
+        """
+        return fingerprint(self.resolved(()))
 
     def node_fingerprints(self) -> dict[str, str]:
         """The digest of each node and store by name: what a release compares to say what changed."""

@@ -100,7 +100,9 @@ class _Obedience:
 
     def _obey(self, command: Command) -> None:
         match command:
-            case Take(active, standby, number):
+            case Take(active, standby, number, topics):
+                if topics:
+                    self._tasks.read_topics(topics)
                 self._tasks.take(active, standby)
                 self._obeyed = number
                 self._next_report = 0.0

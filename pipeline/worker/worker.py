@@ -61,10 +61,11 @@ class Worker:
         try:
             self._move_to(WorkerState.REBALANCING)
             self._tasks.start()
-            self._tasks.take(frozenset(self._tasks.layout.tasks), frozenset())
+            self._tasks.take_all()
             self._move_to(WorkerState.RUNNING)
             while not self._stopping and not (until_caught_up and self._tasks.has_finished()):
                 self._tasks.run_once()
+                self._tasks.follow_patterns()
             self._move_to(WorkerState.PENDING_SHUTDOWN)
             self._tasks.commit_all()
             summary = self.summary()

@@ -101,6 +101,7 @@ class Supervisor:
         self._on_state = on_state
         self._id = instance_id(application)
         self._found: dict[str, int] = {}
+        self._looked_at = time.monotonic()
         self._processes = StreamProcesses(_job(application), build)
         self._wanted_processes = self._streams.num_stream_threads
         self._orders: Orders | None = None
@@ -391,9 +392,8 @@ class Supervisor:
 
     def _attend(self, member: GroupMember, admin: Admin) -> None:
         decode = msgspec.json.Decoder(Orders).decode
-        look = self._look_for_topics(admin)
         while not self._ends.is_set():
-            next(look)
+            self._look_for_topics(admin)
             if self._rejoins.is_set():
                 self._rejoins.clear()
                 member.rejoin()
@@ -410,23 +410,20 @@ class Supervisor:
                 message = f"Another process has joined {self._application.id} as the same static member"
                 raise TaskMigratedError(message)
 
-    def _look_for_topics(self, admin: Admin) -> Iterator[None]:
-        """Each step looks, if it is time, whether other topics match the patterns now; then all instances have to hear of it."""
-        interval_s = self._streams.metadata_max_age_ms / 1000
-        looked_at = time.monotonic()
-        while True:
-            yield
-            if not self._application.topology.has_patterns or time.monotonic() - looked_at < interval_s:
-                continue
-            looked_at = time.monotonic()
-            try:
-                found = source_partitions(self._application, admin)
-            except BrokerError as error:
-                log.warning("topics are not looked for: %s", error)
-                continue
-            if found != self._found:
-                self._found = found
-                self._rejoins.set()
+    def _look_for_topics(self, admin: Admin) -> None:
+        """If it is time, look whether other topics match the patterns now; then all instances have to hear of it."""
+        now, interval_s = time.monotonic(), self._streams.metadata_max_age_ms / 1000
+        if not self._application.topology.has_patterns or now - self._looked_at < interval_s:
+            return
+        self._looked_at = now
+        try:
+            found = source_partitions(self._application, admin)
+        except BrokerError as error:
+            log.warning("topics are not looked for: %s", error)
+            return
+        if found != self._found:
+            self._found = found
+            self._rejoins.set()
 
     def _tasks_of(self, topics: Mapping[str, int]) -> Mapping[TaskId, bool]:
         """All tasks, and whether each has state; asked for in the leader, of the topics that some instance has found."""

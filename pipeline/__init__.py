@@ -70,6 +70,7 @@ from pipeline.processor.handlers import (
     ProducerRecord,
     ProductionExceptionHandler,
     Response,
+    SerializationExceptionOrigin,
     dead_letter_queue_record,
 )
 from pipeline.processor.timestamps import (
@@ -79,6 +80,7 @@ from pipeline.processor.timestamps import (
     WallclockTimestampExtractor,
 )
 from pipeline.records import (
+    AutoOffsetReset,
     ConsumerRecord,
     Headers,
     OffsetVector,
@@ -93,7 +95,7 @@ from pipeline.serde.primitives import BOOLEAN, BYTES, DOUBLE, FLOAT, INTEGER, LO
 from pipeline.serde.windowed import session_windowed, windowed
 from pipeline.state.api import KeyValueStore, SessionStore, StoreBuilder, VersionedKeyValueStore, WindowStore
 from pipeline.state.builders import Stores
-from pipeline.topology.nodes import AutoOffsetReset
+from pipeline.state.suppliers import StoreSupplier
 from pipeline.topology.topology import Topology
 from pipeline.windows import (
     JoinWindows,
@@ -164,6 +166,7 @@ __all__ = [
     "Response",
     "Serde",
     "SerializationError",
+    "SerializationExceptionOrigin",
     "SessionStore",
     "SessionWindowedCogroupedKStream",
     "SessionWindowedKStream",
@@ -171,6 +174,7 @@ __all__ = [
     "SlidingWindows",
     "StateError",
     "StoreBuilder",
+    "StoreSupplier",
     "Stores",
     "StreamJoined",
     "StreamsBuilder",

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import ConfigError
+from pipeline.records import AutoOffsetReset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -28,7 +29,7 @@ BOUNDED_WALL_CLOCK = ("refuse", "once", "never")
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
-_PREFIXES = ("client.tag.", "consumer.", "producer.", "topic.")
+_PREFIXES = ("client.tag.", "consumer.", "producer.", "topic.", "user.")
 _EOS_COMMIT_INTERVAL_MS = 100
 
 
@@ -94,8 +95,11 @@ class StreamsConfig:
         deserialization_exception_handler: What becomes of records that cannot be read: `fail`, `continue`, or a handler of the
             user's as `module:attribute` (`pipeline.processor.handlers`).
         processing_exception_handler: The same for records on which user code fails.
+        processing_exception_handler_global_enabled: Whether that handler is asked about global tables and stores as well.
         production_exception_handler: The same for records that cannot be written.
         errors_dead_letter_queue_topic_name: Where `fail` and `continue` keep the input records of failures; None: nowhere.
+        auto_offset_reset: Where sources start without committed offsets that do not say so themselves: `earliest`, `latest`,
+            `none` (then the application does not start) or `by_duration:` and a duration, as `by_duration:PT1H`.
         default_timestamp_extractor: How sources find event times that do not say so themselves: a class of
             `pipeline.processor.timestamps`, or `module:attribute`.
         uncaught_exception_handler: What a worker does when a stream process fails: `shutdown_client` ends this instance,
@@ -111,6 +115,7 @@ class StreamsConfig:
         snapshot_interval_ms: How often workers publish the state of each task that has changed; 0 for never.
         bounded_wall_clock_punctuation: What a bounded run does if a processor schedules by the wall clock: `refuse`, call each
             `once` at the end of every slice of its task, or `never`.
+        metadata_max_age_ms: How often a worker looks for topics that have come to match a source's pattern.
         max_poll_interval_ms: A stream process that is silent for longer is replaced.
         repartition_purge_interval_ms: How often records of repartition topics are deleted that have been processed.
         log_summary_interval_ms: How often a worker logs what it has done.
@@ -122,6 +127,7 @@ class StreamsConfig:
             `group.instance.id` are those of the membership.
         producer: Client properties of producers (`producer.` prefix).
         topic: Settings of internal topics (`topic.` prefix).
+        user: Settings of the application's own (`user.` prefix), for its processors to read.
         default_dsl_store: Where the DSL keeps stores unless their options say otherwise: `rocksDB` or `in_memory`.
         ensure_explicit_internal_resource_naming: Refuse topologies whose stores or internal topics are not all named: see
             `StreamsBuilder.build`.
@@ -138,8 +144,10 @@ class StreamsConfig:
     replication_factor: int = -1
     deserialization_exception_handler: str = "fail"
     processing_exception_handler: str = "fail"
+    processing_exception_handler_global_enabled: bool = False
     production_exception_handler: str = "fail"
     errors_dead_letter_queue_topic_name: str | None = None
+    auto_offset_reset: str = "earliest"
     default_timestamp_extractor: str = "FailOnInvalidTimestamp"
     uncaught_exception_handler: str = "shutdown_client"
     num_stream_threads: int = 1
@@ -152,6 +160,7 @@ class StreamsConfig:
     snapshot_url: str = ""
     snapshot_keep: int = 3
     snapshot_interval_ms: int = 600_000
+    metadata_max_age_ms: int = 300_000
     max_poll_interval_ms: int = 300_000
     repartition_purge_interval_ms: int = 30_000
     log_summary_interval_ms: int = 120_000
@@ -160,9 +169,21 @@ class StreamsConfig:
     consumer: Mapping[str, str] = field(default_factory=dict)
     producer: Mapping[str, str] = field(default_factory=dict)
     topic: Mapping[str, str] = field(default_factory=dict)
+    user: Mapping[str, Any] = field(default_factory=dict)
     default_dsl_store: str = "rocksDB"
     ensure_explicit_internal_resource_naming: bool = False
     topology_optimization: str = "none"
+
+    def settings(self) -> dict[str, Any]:
+        """All of it by dotted names, for processors to read (`AbstractProcessorContext.appConfigs`); without the token."""
+        found: dict[str, Any] = {}
+        for setting in fields(self):
+            key, value = _dotted(setting.name), getattr(self, setting.name)
+            if f"{key}." in _PREFIXES:
+                found |= {f"{key}.{name}": given for name, given in value.items()}
+            elif key != "server.token":
+                found[key] = value
+        return found
 
     @property
     def topology_config(self) -> TopologyConfig:
@@ -357,7 +378,12 @@ def streams_config(path: Path | str, where: str, table: Mapping[str, Any], guara
     for key, value in table.items():
         prefix = next((p for p in _PREFIXES if key.startswith(p)), None)
         if prefix is not None:
-            given.setdefault(_underscored(prefix[:-1]), {})[key[len(prefix) :]] = str(value)
+            if key == "consumer.auto.offset.reset":
+                message = f"{path}: {where}.{key} is not a consumer's"
+                raise ConfigError(message, hint="Write auto.offset.reset.")
+            given.setdefault(_underscored(prefix[:-1]), {})[key[len(prefix) :]] = (
+                value if prefix == "user." else str(value)
+            )
             continue
         if key not in known:
             message = f"{path}: unknown setting {where}.{key}"
@@ -412,6 +438,10 @@ _CHOICES: Mapping[str, Mapping[str, str]] = {
 _TAKES_CODE = frozenset(key for key, allowed in _CHOICES.items() if allowed is _HANDLERS) | {
     "default.timestamp.extractor"
 }
+_PARSERS: Mapping[str, Callable[[str], object]] = {
+    "auto.offset.reset": AutoOffsetReset.parse,
+    "topology.optimization": parse_optimization,
+}
 _TEXTS = frozenset({"state.dir", "errors.dead.letter.queue.topic.name", "server.token"})
 
 
@@ -434,7 +464,7 @@ def _checked(path: Path | str, where: str, key: str, value: Any) -> Any:
     match key:
         case "application.server":
             return _server(path, where, value)
-        case "ensure.explicit.internal.resource.naming":
+        case "ensure.explicit.internal.resource.naming" | "processing.exception.handler.global.enabled":
             _check_type(path, where, value, bool)
             return value
         case "rack.aware.assignment.tags":
@@ -442,8 +472,8 @@ def _checked(path: Path | str, where: str, key: str, value: Any) -> Any:
             return tuple(map(str, value))
         case "snapshot.url":
             return _absolute(path, _text(path, where, value))
-        case "topology.optimization":
-            parse_optimization(_text(path, where, value))
+        case "auto.offset.reset" | "topology.optimization":
+            _PARSERS[key](_text(path, where, value))
             return value
         case _:
             return _number(path, where, key, value)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
+from datetime import timedelta
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from pipeline.errors import ProcessingError
+from pipeline.errors import ConfigError, ProcessingError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -234,3 +237,87 @@ class OffsetVector:
                 raise ValueError(message)
             offsets[tp] = int(offset)
         return cls(offsets)
+
+
+class ResetStrategy(Enum):
+    """Kinds of `AutoOffsetReset` (`AutoOffsetResetStrategy.StrategyType`)."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    NONE = "none"
+    BY_DURATION = "by_duration"
+
+
+_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,9})?)S)?)?")
+
+
+@dataclass(frozen=True, slots=True)
+class AutoOffsetReset:
+    """Where a source starts that has no committed offset (`org.apache.kafka.streams.AutoOffsetReset`, KIP-1106).
+
+    >>> print(AutoOffsetReset.latest(), AutoOffsetReset.by_duration(timedelta(minutes=90)))
+    latest by_duration:PT5400S
+
+    Args:
+        strategy: Which kind it is.
+        duration: How far back from now, where that is what it says.
+    """
+
+    strategy: ResetStrategy
+    duration: timedelta | None = None
+
+    @classmethod
+    def earliest(cls) -> AutoOffsetReset:
+        """At the first record there is."""
+        return cls(ResetStrategy.EARLIEST)
+
+    @classmethod
+    def latest(cls) -> AutoOffsetReset:
+        """Behind the last record there is."""
+        return cls(ResetStrategy.LATEST)
+
+    @classmethod
+    def none(cls) -> AutoOffsetReset:
+        """Nowhere: without a committed offset the application does not start."""
+        return cls(ResetStrategy.NONE)
+
+    @classmethod
+    def by_duration(cls, duration: timedelta) -> AutoOffsetReset:
+        """At the first record that is not older than this, as the clock stands when it starts; behind the last if all are.
+
+        Raises:
+            ConfigError: If the duration is negative.
+        """
+        if duration < timedelta(0):
+            message = "Duration cannot be negative"
+            raise ConfigError(message)
+        return cls(ResetStrategy.BY_DURATION, duration)
+
+    @classmethod
+    def parse(cls, text: str) -> AutoOffsetReset:
+        """Read a value of `auto.offset.reset`.
+
+        >>> AutoOffsetReset.parse("by_duration:P1DT2H").duration
+        datetime.timedelta(days=1, seconds=7200)
+
+        Raises:
+            ConfigError: If it is none.
+        """
+        strategy, _, duration = text.partition(":")
+        found = _DURATION.fullmatch(duration)
+        if strategy == ResetStrategy.BY_DURATION.value and found and found.lastindex:
+            days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+            return cls.by_duration(timedelta(days, seconds, hours=hours, minutes=minutes))
+        if text in {"earliest", "latest", "none"}:
+            return cls(ResetStrategy(text))
+        message = f"{text!r} is no auto.offset.reset"
+        hint = (
+            "Allowed: earliest, latest, none, or by_duration: and a duration as in by_duration:PT1H or by_duration:P7D"
+        )
+        raise ConfigError(message, hint=hint)
+
+    def __str__(self) -> str:
+        """As it is written in a configuration."""
+        if self.duration is None:
+            return self.strategy.value
+        return f"{self.strategy.value}:PT{self.duration.total_seconds():g}S"

@@ -57,7 +57,8 @@ class StreamsBuilder:
         Reading the same topics twice gives two streams of one source.
 
         Args:
-            topics: A topic, several, or a pattern: all topics that it matches as a whole when a host starts.
+            topics: A topic, several, or a pattern: all topics that it matches as a whole. Workers find those made later as well
+                (`metadata.max.age.ms`).
             consumed: How they are read.
 
         Raises:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pipeline.errors import TopologyError
-from pipeline.topology.nodes import AutoOffsetReset
+from pipeline.state.api import StoreKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from datetime import timedelta
     from pathlib import Path
 
     from pipeline.dsl.streams import KStream
     from pipeline.partitioning import Partitions
-    from pipeline.records import ConsumerRecord
+    from pipeline.records import AutoOffsetReset, ConsumerRecord
     from pipeline.serde.api import Serde
+    from pipeline.state.suppliers import StoreSupplier
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -42,8 +43,8 @@ def validate_name(name: str | None) -> None:
 class Consumed(Generic[K, V]):
     """How a topic is read (`org.apache.kafka.streams.kstream.Consumed`).
 
-    >>> from pipeline import JSON, LONG, STRING
-    >>> Consumed(STRING, LONG, offset_reset_policy=AutoOffsetReset.LATEST).key_serde.name
+    >>> from pipeline import JSON, LONG, STRING, AutoOffsetReset
+    >>> Consumed(STRING, LONG, offset_reset_policy=AutoOffsetReset.latest()).key_serde.name
     'string'
     >>> by_own_time = Consumed(STRING, JSON, timestamp_extractor=lambda record, _partition_time_ms: record.value["at_ms"])
 
@@ -53,7 +54,7 @@ class Consumed(Generic[K, V]):
         timestamp_extractor: `(record, partition_time_ms) -> event_time_ms`, ready-made or the user's; a record whose time is
             negative is dropped. Left out, `default.timestamp.extractor` decides: as a rule the record's own timestamp, and a
             negative one stops the task.
-        offset_reset_policy: Where to start without committed offsets.
+        offset_reset_policy: Where to start without committed offsets; left out, `auto.offset.reset` decides.
         name: Name of the source node.
 
     Raises:
@@ -63,7 +64,7 @@ class Consumed(Generic[K, V]):
     key_serde: Serde[K]
     value_serde: Serde[V]
     timestamp_extractor: Callable[[ConsumerRecord[K, V], int], int] | None = None
-    offset_reset_policy: AutoOffsetReset = AutoOffsetReset.EARLIEST
+    offset_reset_policy: AutoOffsetReset | None = None
     name: str | None = None
 
     def __post_init__(self) -> None:
@@ -139,9 +140,11 @@ class Materialized(Generic[K, V]):
             forgotten, not deleted: nothing downstream is told.
         history_retention: Makes the store versioned: how far back the values of a key can be looked up, and how late an update
             may come. Versioned stores are not cached, and need a name.
+        supplier: Instead of a name, where it is kept, its retention and its size: all of it as `Stores` supplies it
+            (`Materialized.as(supplier)`). The store of a table has the times of its rows, whatever the supplier.
 
     Raises:
-        TopologyError: If the name is illegal, or a versioned store has none.
+        TopologyError: If the name is illegal, a versioned store has none, or the supplier says otherwise.
     """
 
     name: str | None = None
@@ -154,9 +157,12 @@ class Materialized(Generic[K, V]):
     persistent: bool | None = None
     history_retention: timedelta | None = None
     max_entries: int | None = None
+    supplier: StoreSupplier | None = None
 
     def __post_init__(self) -> None:
         """Check the name, and what cannot be had together."""
+        if self.supplier is not None:
+            self._take_over(self.supplier)
         validate_name(self.name)
         if self.history_retention is not None and self.name is None:
             message = "A versioned store needs a name"
@@ -164,6 +170,22 @@ class Materialized(Generic[K, V]):
         if self.max_entries is not None and (self.max_entries < 0 or self.history_retention is not None):
             message = "max_entries cannot be negative, nor set for a versioned store"
             raise TopologyError(message)
+
+    def _take_over(self, supplier: StoreSupplier) -> None:
+        """Let the options say what the supplier says."""
+        retention = timedelta(milliseconds=supplier.retention_ms)
+        supplied = {
+            "name": supplier.name,
+            "persistent": supplier.persistent,
+            "max_entries": supplier.max_entries,
+            "history_retention": retention if supplier.kind is StoreKind.VERSIONED else None,
+            "retention": retention if supplier.kind in {StoreKind.WINDOW, StoreKind.SESSION} else None,
+        }
+        for option, value in supplied.items():
+            if getattr(self, option) not in {None, value}:
+                message = f"Cannot set {option} when store supplier is pre-configured."
+                raise TopologyError(message, hint=f"The supplier of {supplier.name} says what it is.")
+            object.__setattr__(self, option, value)
 
     @property
     def is_versioned(self) -> bool:
@@ -232,9 +254,11 @@ class StreamJoined(Generic[K, V, VO]):
         logging: Whether changes of the stores go to changelog topics; without them the state cannot be restored.
         log_config: Topic settings of the changelogs.
         persistent: RocksDB if true, memory if false; left out, as the application is configured (`default.dsl.store`).
+        this_store_supplier: Store of the left stream, by its name and with the size and retention it is supplied with.
+        other_store_supplier: The same for the right stream.
 
     Raises:
-        TopologyError: If a name is illegal.
+        TopologyError: If a name is illegal, or both stores have the same one.
     """
 
     key_serde: Serde[K] | None = None
@@ -245,11 +269,17 @@ class StreamJoined(Generic[K, V, VO]):
     logging: bool = True
     log_config: Mapping[str, str] = field(default_factory=dict)
     persistent: bool | None = None
+    this_store_supplier: StoreSupplier | None = None
+    other_store_supplier: StoreSupplier | None = None
 
     def __post_init__(self) -> None:
         """Check the names."""
         validate_name(self.name)
         validate_name(self.store_name)
+        this, other = self.this_store_supplier, self.other_store_supplier
+        if this is not None and other is not None and this.name == other.name:
+            message = "Both StoreSuppliers have the same name.  StoreSuppliers must provide unique names"
+            raise TopologyError(message)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pipeline.errors import TopologyError
 
 if TYPE_CHECKING:
-    from pipeline.topology.nodes import AutoOffsetReset
+    from pipeline.records import AutoOffsetReset
 
 Topics = frozenset[str] | tuple[str, int]
 """A set of topics, or the text and the flags of a pattern."""
@@ -20,9 +20,11 @@ Topics = frozenset[str] | tuple[str, int]
 class StreamSources:
     """The sources so far, by what they read."""
 
-    _known: dict[Topics, tuple[str, AutoOffsetReset]] = field(default_factory=dict)
+    _known: dict[Topics, tuple[str, AutoOffsetReset | None]] = field(default_factory=dict)
 
-    def source_of(self, name: str, topics: str | tuple[str, ...] | re.Pattern[str], reset: AutoOffsetReset) -> str:
+    def source_of(
+        self, name: str, topics: str | tuple[str, ...] | re.Pattern[str], reset: AutoOffsetReset | None
+    ) -> str:
         """The source that reads these topics: a known one, or `name`, which is known from now on.
 
         Raises:
@@ -33,7 +35,7 @@ class StreamSources:
         else:
             key = frozenset({topics} if isinstance(topics, str) else topics)
         known, known_reset = self._known.setdefault(key, (name, reset))
-        if known_reset is not reset:
+        if known_reset != reset:
             message = "Can't configure different offset reset policies on the same input topic(s)"
             raise TopologyError(message)
         return known

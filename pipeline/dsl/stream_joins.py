@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pipeline.dsl.options import Named
     from pipeline.dsl.plan import Plan
     from pipeline.serde.api import Serde
+    from pipeline.state.suppliers import StoreSupplier
     from pipeline.topology.topology import Topology
     from pipeline.windows import JoinWindows
 
@@ -136,16 +137,20 @@ def join_streams(
     Returns:
         Name of the node that forwards the results.
     """
-    names, joined = _names(plan, kind, joined), replace(joined, persistent=plan.persists(joined.persistent))
+    names, persistent = _names(plan, kind, joined), joined.persistent
+    joined = replace(joined, persistent=plan.persists(persistent))
     keys = serde_of(left.key_serde or right.key_serde, "keys", f"store {names.this_store}")
     values = serde_of(left.value_serde, "values", f"store {names.this_store}")
     other_values = serde_of(right.value_serde, "values", f"store {names.other_store}")
-    this_store = _window_store(names.this_store, keys, values, windows, joined)
-    other_store = _window_store(names.other_store, keys, other_values, windows, joined)
+    this_store = _window_store(names.this_store, keys, values, windows, joined, joined.this_store_supplier)
+    other_store = _window_store(names.other_store, keys, other_values, windows, joined, joined.other_store_supplier)
     function = joiner_with_key(joiner)
     left_outer, right_outer = kind.value
     this = JoinSide(True, left_outer, names.other_store, names.shared, windows, function)  # noqa: FBT003 - the left one
     other = JoinSide(False, right_outer, names.this_store, names.shared, windows, function)  # noqa: FBT003
+    shared_persistent = (
+        this_store.persistent if persistent is None else persistent
+    )  # `OuterStreamJoinStoreFactory.builder`
     covered = (joiner, kind.value, windows.before_ms, windows.after_ms, windows.grace_ms)
 
     def write(topology: Topology) -> None:
@@ -160,15 +165,17 @@ def join_streams(
         topology.connect_processor_and_state_stores(names.this_join, names.other_store)
         topology.connect_processor_and_state_stores(names.other_join, names.this_store)
         if names.shared is not None:
-            shared = _shared_store(names.shared, keys, join_side_value(values, other_values), joined)
+            both_values = join_side_value(values, other_values)
+            shared = _shared_store(names.shared, keys, both_values, joined, persistent=shared_persistent)
             topology.add_state_store(shared, names.this_join, names.other_join)
         topology.add_processor(names.merge, PassThrough, names.this_join, names.other_join, functions=())
         topology.copartition(left.sources | right.sources)
 
     plan.steps.append(write)
     if joined.store_name is None:
+        supplied = {s.name for s in (joined.this_store_supplier, joined.other_store_supplier) if s is not None}
         for store in (names.this_store, names.other_store, names.shared):
-            if store is not None:
+            if store is not None and store not in supplied:
                 plan.unnamed.add_store(store, logging=joined.logging)
     alone = JoinSide(True, False, names.this_store, None, windows, function)  # noqa: FBT003
     others = (names.other_store,) if names.shared is None else (names.other_store, names.shared)
@@ -203,14 +210,17 @@ def _names(plan: Plan, kind: JoinKind, joined: StreamJoined[Any, Any, Any]) -> _
     base = joined.store_name
     shared_suffix = "-outer-shared-join" if right_outer else "-left-shared-join"
     shared = f"{base}{shared_suffix}-store" if base else f"KSTREAM-OUTERSHARED-{number}-store"
+    this, other = joined.this_store_supplier, joined.other_store_supplier
+    this_store = f"{base}{this_suffix}-store" if base else f"{this_generated}-store"
+    other_store = f"{base}{other_suffix}-store" if base else f"{other_generated}-store"
     return _Names(
         this_windowed,
         other_windowed,
         f"{joined.name}{this_suffix}" if joined.name else this_generated,
         f"{joined.name}{other_suffix}" if joined.name else other_generated,
         _named(plan, joined.name, "-merge", "KSTREAM-MERGE-"),
-        f"{base}{this_suffix}-store" if base else f"{this_generated}-store",
-        f"{base}{other_suffix}-store" if base else f"{other_generated}-store",
+        this_store if this is None else this.name,
+        other_store if other is None else other.name,
         shared if left_outer else None,
     )
 
@@ -222,14 +232,21 @@ def _named(plan: Plan, name: str | None, suffix: str, prefix: str) -> str:
 
 
 def _window_store(
-    name: str, keys: Serde[Any], values: Serde[Any], windows: JoinWindows, joined: StreamJoined[Any, Any, Any]
+    name: str,
+    keys: Serde[Any],
+    values: Serde[Any],
+    windows: JoinWindows,
+    joined: StreamJoined[Any, Any, Any],
+    supplier: StoreSupplier | None,
 ) -> StoreBuilder:
+    if supplier is not None:
+        _check_supplied(supplier, windows)
     return StoreBuilder(
         name,
         StoreKind.JOIN_WINDOW,
         keys,
         values,
-        persistent=bool(joined.persistent),
+        persistent=bool(joined.persistent) if supplier is None else supplier.persistent,
         logging=joined.logging,
         log_config=joined.log_config,
         retention_ms=windows.retention_ms,
@@ -237,13 +254,34 @@ def _window_store(
     )
 
 
-def _shared_store(name: str, keys: Serde[Any], values: Serde[Any], joined: StreamJoined[Any, Any, Any]) -> StoreBuilder:
+def _check_supplied(supplier: StoreSupplier, windows: JoinWindows) -> None:
+    """What Kafka Streams asks of the suppliers of a join (`KStreamImplJoin.assertWindowSettings`)."""
+    if supplier.kind is not StoreKind.WINDOW:
+        message = f"Store {supplier.name} is supplied as a {supplier.kind.value} store, but a window store is needed"
+        raise TopologyError(message)
+    if not supplier.retain_duplicates:
+        message = "The StoreSupplier must set retainDuplicates=true, found retainDuplicates=false"
+        raise TopologyError(
+            message, hint=f"Stores.persistent_window_store({supplier.name!r}, ..., retain_duplicates=True)"
+        )
+    if (supplier.retention_ms, supplier.window_size_ms) != (windows.retention_ms, windows.size_ms):
+        message = (
+            f"Window settings mismatch. WindowBytesStoreSupplier settings {supplier} must match JoinWindows settings {windows} "
+            "for the window size and retention period"
+        )
+        hint = f"Here the window size is {windows.size_ms} ms, and the retention {windows.retention_ms} ms."
+        raise TopologyError(message, hint=hint)
+
+
+def _shared_store(
+    name: str, keys: Serde[Any], values: Serde[Any], joined: StreamJoined[Any, Any, Any], *, persistent: bool
+) -> StoreBuilder:
     return StoreBuilder(
         name,
         StoreKind.LIST_VALUE,
         join_side_key(keys),
         values,
-        persistent=bool(joined.persistent),
+        persistent=persistent,
         logging=joined.logging,
         log_config=joined.log_config,
     )

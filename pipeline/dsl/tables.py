@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.dsl.arity import with_key
 from pipeline.dsl.options import Materialized, name_of
 from pipeline.dsl.plan import Plan, TableNode, connect_stores, serde_of
+from pipeline.errors import TopologyError
 from pipeline.operators.table_aggregations import TableRepartitionMap
 from pipeline.operators.table_filters import TableFilter, TableMapValues, mapped_getter
 from pipeline.operators.table_joins import JoinSide, TableJoinMerge, TableTableJoin, joined_getter
@@ -60,8 +61,9 @@ def table_store(
     """The store of a table, with the serdes of its options or else the given ones.
 
     Raises:
-        TopologyError: If there is no serde for keys or values.
+        TopologyError: If there is no serde for keys or values, or the store is supplied as one for windows.
     """
+    check_supplied(options, StoreKind.KEY_VALUE, StoreKind.VERSIONED)
     history_ms = 0 if options.history_retention is None else millis(options.history_retention, "history retention")
     return StoreBuilder(
         name,
@@ -75,6 +77,19 @@ def table_store(
         retention_ms=history_ms,
         max_entries=options.max_entries,
     )
+
+
+def check_supplied(options: Materialized[Any, Any], *kinds: StoreKind) -> None:
+    """Make sure that a store which is supplied is of a kind that fits.
+
+    Raises:
+        TopologyError: If it is of another.
+    """
+    supplier = options.supplier
+    if supplier is not None and supplier.kind not in kinds:
+        wanted = " or ".join(kind.value for kind in kinds)
+        message = f"Store {supplier.name} is supplied as a {supplier.kind.value} store, but a {wanted} store is needed"
+        raise TopologyError(message)
 
 
 def filtered(

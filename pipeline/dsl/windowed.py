@@ -6,7 +6,7 @@ from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pipeline.dsl.emit_strategy import EmitStrategy
-from pipeline.dsl.tables import table_store
+from pipeline.dsl.tables import check_supplied, table_store
 from pipeline.errors import TopologyError
 from pipeline.operators.aggregations import Aggregator, StreamWindowAggregate
 from pipeline.operators.emit import ClosingWindows
@@ -79,8 +79,9 @@ def windowed_store(
 
     Raises:
         TopologyError: If windows are to be kept for less time than they can change, with a history, or only so many; if
-            there is no serde.
+            the store is supplied for other windows; if there is no serde.
     """
+    _check_supplied(options, windows)
     if options.is_versioned:
         message = f"Store {name} keeps windows: it cannot be versioned"
         raise TopologyError(message, hint="Leave history_retention out.")
@@ -98,13 +99,26 @@ def windowed_store(
         raise TopologyError(message)
     size_ms = None if isinstance(windows, SessionWindows) else windows.size_ms
     return replace(
-        table_store(plan, name, options, key_serde, None),
+        table_store(plan, name, replace(options, supplier=None), key_serde, None),
         kind=StoreKind.SESSION if size_ms is None else StoreKind.TIMESTAMPED_WINDOW,
         retention_ms=retention_ms,
         window_size_ms=size_ms or 0,
         slack_ms=windows.slack_ms if isinstance(windows, SlidingWindows) else 0,
         emits_final=emit is EmitStrategy.ON_WINDOW_CLOSE,
     )
+
+
+def _check_supplied(options: Materialized[Any, Any], windows: Windows) -> None:
+    check_supplied(options, StoreKind.SESSION if isinstance(windows, SessionWindows) else StoreKind.WINDOW)
+    supplier = options.supplier
+    if supplier is None or isinstance(windows, SessionWindows):
+        return
+    if supplier.retain_duplicates:
+        message = f"Store {supplier.name} keeps one value per window: it cannot be supplied with retain_duplicates"
+        raise TopologyError(message)
+    if supplier.window_size_ms != windows.size_ms:
+        message = f"Store {supplier.name} is supplied for windows of {supplier.window_size_ms} ms, not for {windows}"
+        raise TopologyError(message)
 
 
 def covered(

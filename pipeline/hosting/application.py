@@ -11,6 +11,7 @@ from pipeline.errors import ConfigError, TopologyError
 from pipeline.kafka.admin import Admin, TopicSpec
 from pipeline.processor.handlers import error_handlers
 from pipeline.processor.timestamps import timestamp_extractor
+from pipeline.runtime.context import Environment
 from pipeline.runtime.layout import Layout, plan_layout, without_caches
 from pipeline.runtime.task import TaskSpec
 from pipeline.topology.topology import Topology
@@ -36,6 +37,7 @@ class Application:
         kafka: Client properties.
         state_directory: Where local state of all applications is kept.
         published: Public output topics by the name the topology uses, where records go elsewhere for now (staging).
+        dead_letters: Where all dead letters go for now (staging); None leaves it to the handlers.
     """
 
     config: AppConfig
@@ -44,6 +46,7 @@ class Application:
     kafka: Mapping[str, str] = field(repr=False)
     state_directory: Path
     published: Mapping[str, str] = field(default_factory=dict)
+    dead_letters: str | None = None
 
     @property
     def id(self) -> str:
@@ -100,7 +103,14 @@ class Application:
             handlers=self.handlers,
             timestamp_extractor=timestamp_extractor(streams.default_timestamp_extractor),
             max_task_idle_ms=streams.max_task_idle_ms,
+            environment=self.environment(str(task_id)),
+            dead_letters=self.dead_letters,
         )
+
+    def environment(self, task: str) -> Environment:
+        """What the processors of a task may know of this application."""
+        own = {"application.id": self.id, "processing.guarantee": self.config.processing_guarantee}
+        return Environment({**self.config.streams.settings(), **own}, self.directory / task)
 
 
 def load_application(
@@ -147,6 +157,30 @@ def with_topics(application: Application, admin: Admin) -> Application:
     return replace(application, topology=application.topology.resolved(topics))
 
 
+def source_partitions(application: Application, admin: Admin) -> dict[str, int]:
+    """Number of partitions of each topic of others that it reads, with those that its patterns match now.
+
+    Raises:
+        BrokerError: If the brokers do not answer.
+    """
+    topology = with_topics(application, admin).topology
+    return admin.partitions({*topology.source_topics, *(t for g in topology.global_stores for t in g.source.topics)})
+
+
+def with_partitions(application: Application, partitions: Mapping[str, int]) -> tuple[Application, Layout]:
+    """The application with its patterns resolved to those of the given topics that match, and its tasks.
+
+    Args:
+        application: The application.
+        partitions: As `source_partitions` gives them, here or on another instance.
+
+    Raises:
+        TopicError: If topics that are joined differ in partitions.
+    """
+    resolved = replace(application, topology=application.topology.resolved(partitions))
+    return resolved, plan_layout(resolved.topology, resolved.id, partitions)
+
+
 def prepare(application: Application, admin: Admin) -> Layout:
     """Check the handlers of an application and the topics it reads and writes, and create its own.
 
@@ -162,8 +196,9 @@ def prepare(application: Application, admin: Admin) -> Layout:
     sinks = [application.published.get(topic, topic) for topic in topology.sink_topics]
     admin.require(sinks, f"application {application.id} writes to")
     streams = application.config.streams
-    if streams.errors_dead_letter_queue_topic_name is not None:
-        admin.require([streams.errors_dead_letter_queue_topic_name], f"application {application.id} keeps failures in")
+    letters = application.dead_letters or streams.errors_dead_letter_queue_topic_name
+    if letters is not None:
+        admin.require([letters], f"application {application.id} keeps failures in")
     admin.create_topics(
         TopicSpec(t.name, t.partitions, {**streams.topic, **t.config}, streams.replication_factor)
         for t in layout.internal_topics

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pipeline.kafka.ranges import read_range
+from pipeline.processor.handlers import global_error_handlers
 from pipeline.records import OffsetRange, TopicPartition
 from pipeline.runtime.global_state import GlobalState
 from pipeline.state.memory import MemoryBackend
@@ -36,8 +37,9 @@ def open_global_state(
         RangeError: If an end lies beyond what has been written.
         BrokerError: If the brokers do not answer.
     """
+    handlers = global_error_handlers(application.config.streams)
     state = GlobalState(
-        application.topology, application.id, MemoryBackend(), clock, application.handlers.deserialization
+        application.topology, application.id, MemoryBackend(), clock, handlers, application.environment("global")
     )
     wanted = ends if ends is not None else admin.end_offsets(global_partitions(application, admin))
     first = admin.beginning_offsets(wanted)

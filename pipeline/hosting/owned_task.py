@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config import EXACTLY_ONCE
 from pipeline.errors import StreamsError, TaskMigratedError
+from pipeline.hosting.offset_reset import reset_offsets
 from pipeline.hosting.restoring import Missing, find_missing, restore, silently
 from pipeline.hosting.snapshots import TaskCheckpoint, open_state, publish_checkpoint, take_checkpoint
 from pipeline.kafka.producer import IdempotentProducer, KafkaCollector, TransactionalProducer
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task, TaskCommit, TaskState
 from pipeline.state.api import idle
-from pipeline.topology.nodes import AutoOffsetReset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -193,11 +193,13 @@ class OwnedTask:
         self.task.start({tp: (c.offset, c.metadata) for tp, c in self.committed.items()})
 
     def starts(self) -> dict[TopicPartition, int]:
-        """Where to read each input from: the committed offset, else where its source says."""
+        """Where to read each input from: the committed offset, else where its source says.
+
+        Raises:
+            ConfigError: If nothing is committed for an input, and its source says `none`.
+        """
         missing = [tp for tp in self.inputs if tp not in self.committed]
-        sources = {t: s for s in self._application.sub_topology(self.id.sub_topology).sources for t in s.topics}
-        latest = [tp for tp in missing if (s := sources.get(tp.topic)) and s.reset is AutoOffsetReset.LATEST]
-        starts = self._admin.beginning_offsets(set(missing) - set(latest)) | self._admin.end_offsets(latest)
+        starts = reset_offsets(self._application, self._admin, missing, self._clock.now_ms())
         return starts | {tp: committed.offset for tp, committed in self.committed.items()}
 
     def commit(self) -> None:

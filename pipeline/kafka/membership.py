@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
 _PROTOCOL_VERSION = 3
+_SOME_TOPIC = "__consumer_offsets"
+"""Subscribed to where there is no other: without any, a consumer does not join. Nobody reads it."""
 _NAMES = {
     "bootstrap.servers": "bootstrap_servers",
     "security.protocol": "security_protocol",
@@ -130,7 +132,7 @@ class GroupMember:
         except KafkaError as error:
             message = f"Cannot join group {group_id} at {kafka.get('bootstrap.servers')}: {error}"
             raise BrokerError(message, retriable=True, hint="Check that the brokers run.") from error
-        self._consumer.subscribe(topics=sorted(topics))
+        self._consumer.subscribe(topics=sorted(topics) or [_SOME_TOPIC])
 
     @property
     def is_fenced(self) -> bool:

@@ -72,7 +72,9 @@ class _Client:
         named = list(headers) if headers else None
         while True:
             try:
-                self.producer.produce(topic, value, key, where, None, None, time_ms, named)  # by name it takes twice as long
+                self.producer.produce(
+                    topic, value, key, where, None, None, time_ms, named
+                )  # by name it takes twice as long
                 break
             except BufferError:
                 self.producer.poll(0.1)

@@ -8,10 +8,9 @@ from pipeline.processor.fixed_key import FixedKeyRecord
 from pipeline.records import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import timedelta
+    from pathlib import Path
 
-    from pipeline.processor.api import Cancellable, Processor, PunctuationType
+    from pipeline.processor.api import Processor
     from pipeline.processor.fixed_key import FixedKeyProcessor
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Headers, RecordMetadata, TaskId
@@ -64,7 +63,10 @@ class _Context:
 
     def __init__(self, context: OperatorContext) -> None:
         self._context = context
+        self.app_configs = context.app_configs
+        self.app_configs_with_prefix = context.app_configs_with_prefix
         self.get_state_store = context.get_state_store
+        self.schedule = context.schedule
         self.commit = context.commit
         self.current_system_time_ms = context.current_system_time_ms
         self.current_stream_time_ms = context.current_stream_time_ms
@@ -78,14 +80,13 @@ class _Context:
         return self._context.task_id
 
     @property
+    def state_dir(self) -> Path:
+        return self._context.state_dir
+
+    @property
     def record_metadata(self) -> RecordMetadata | None:
         return self._context.record_metadata
 
     def forward(self, record: Record[Any, Any] | FixedKeyRecord[Any, Any], child: str | None = None) -> None:
         send = self._context.forward if child is None else self._context.forward_to(child)
         send(record.key, record.value, record.timestamp, record.headers)
-
-    def schedule(
-        self, interval: timedelta, punctuation_type: PunctuationType, punctuator: Callable[[int], None]
-    ) -> Cancellable:
-        return self._context.schedule(interval, punctuation_type, punctuator)

@@ -10,10 +10,10 @@ from pipeline.records import Change, ValueAndTimestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import timedelta
+    from pathlib import Path
 
     from pipeline.operators.tables import ValueGetter
-    from pipeline.processor.api import Cancellable, PunctuationType, ValueTransformerWithKey
+    from pipeline.processor.api import ValueTransformerWithKey
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Headers, Record, RecordMetadata, TaskId
 
@@ -84,7 +84,10 @@ class _Context:
     def __init__(self, context: OperatorContext, *, is_lookup: bool) -> None:
         self._context = context
         self._is_lookup = is_lookup
+        self.app_configs = context.app_configs
+        self.app_configs_with_prefix = context.app_configs_with_prefix
         self.get_state_store = context.get_state_store
+        self.schedule = context.schedule
         self.commit = context.commit
         self.current_system_time_ms = context.current_system_time_ms
         self.current_stream_time_ms = context.current_stream_time_ms
@@ -98,14 +101,13 @@ class _Context:
         return self._context.task_id
 
     @property
+    def state_dir(self) -> Path:
+        return self._context.state_dir
+
+    @property
     def record_metadata(self) -> RecordMetadata | None:
         return None if self._is_lookup else self._context.record_metadata
 
     def forward(self, record: Record[Any, Any], child: str | None = None) -> None:
         message = f"A transformer of values must not forward records ({record.key!r} to {child or 'all children'})"
         raise ProcessingError(message, hint="Return the new value instead.")
-
-    def schedule(
-        self, interval: timedelta, punctuation_type: PunctuationType, punctuator: Callable[[int], None]
-    ) -> Cancellable:
-        return self._context.schedule(interval, punctuation_type, punctuator)

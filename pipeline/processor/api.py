@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
+    from pathlib import Path
 
     from pipeline.records import Record, RecordMetadata, TaskId
 
@@ -32,8 +33,8 @@ class Cancellable(Protocol):
         ...
 
 
-class ProcessorContext(Protocol):
-    """What a processor may ask of the task it runs in (`org.apache.kafka.streams.processor.api.ProcessorContext`)."""
+class ProcessingContext(Protocol):
+    """What every processor may ask of the task it runs in (`org.apache.kafka.streams.processor.api.ProcessingContext`)."""
 
     @property
     def application_id(self) -> str:
@@ -50,12 +51,17 @@ class ProcessorContext(Protocol):
         """Where the current record came from; None within a punctuation."""
         ...
 
-    def forward(self, record: Record[Any, Any], child: str | None = None) -> None:
-        """Send a record to all children, or to one of them.
+    @property
+    def state_dir(self) -> Path:
+        """Where the task's local state is kept, if it has any. Hosts wipe it, and tasks move: nothing else may rely on it."""
+        ...
 
-        Raises:
-            TopologyError: If there is no child of that name.
-        """
+    def app_configs(self) -> dict[str, Any]:
+        """The application's settings by their dotted names, defaults and those of `user.` included; no client properties."""
+        ...
+
+    def app_configs_with_prefix(self, prefix: str) -> dict[str, Any]:
+        """Those that begin with the prefix, without it."""
         ...
 
     def get_state_store(self, name: str) -> Any:
@@ -67,14 +73,26 @@ class ProcessorContext(Protocol):
         ...
 
     def schedule(
-        self, interval: timedelta, punctuation_type: PunctuationType, punctuator: Callable[[int], None]
+        self,
+        interval: timedelta,
+        punctuation_type: PunctuationType,
+        punctuator: Callable[[int], None],
+        *,
+        start_ms: int | None = None,
     ) -> Cancellable:
         """Call `punctuator(time_ms)` at every interval; missed intervals are not caught up.
 
         Stream time: first with the first record. Wall clock: first after one interval.
 
+        Args:
+            interval: From one call to the next.
+            punctuation_type: Which clock it follows.
+            punctuator: What to call.
+            start_ms: Instead, first at this time (ms since the epoch), or, if that is over, when the next interval since then
+                ends (KIP-1146).
+
         Raises:
-            TopologyError: If the interval is below 1 ms.
+            TopologyError: If the interval is below 1 ms, or the start before the epoch; in the processor of a global store.
         """
         ...
 
@@ -88,6 +106,18 @@ class ProcessorContext(Protocol):
 
     def current_stream_time_ms(self) -> int:
         """The task's stream time, ms; -1 before the first record."""
+        ...
+
+
+class ProcessorContext(ProcessingContext, Protocol):
+    """The context of a `Processor` (`org.apache.kafka.streams.processor.api.ProcessorContext`)."""
+
+    def forward(self, record: Record[Any, Any], child: str | None = None) -> None:
+        """Send a record to all children, or to one of them.
+
+        Raises:
+            TopologyError: If there is no child of that name.
+        """
         ...
 
 

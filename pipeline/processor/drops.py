@@ -14,6 +14,8 @@ class DropReason(StrEnum):
     """A timestamp extractor gave a negative time."""
     LATE = "late"
     """The window it belongs to is closed: stream time has passed its end by the grace period."""
+    NO_PARTITION = "no-partition"
+    """A sink's partitioner named no partition."""
     NULL_FOREIGN_KEY = "null-foreign-key"
     """A table's row names no row of the other table to join with."""
     NULL_KEY = "null-key"

@@ -6,13 +6,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pipeline.errors import ProcessingError
+from pipeline.processor.api import ProcessingContext
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import timedelta
-
-    from pipeline.processor.api import Cancellable, PunctuationType
-    from pipeline.records import Headers, RecordMetadata, TaskId
+    from pipeline.records import Headers
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -60,23 +57,8 @@ class FixedKeyRecord(Generic[K, V]):
         return replace(self, headers=headers)
 
 
-class FixedKeyProcessorContext(Protocol):
-    """What such a processor may ask of its task (`org.apache.kafka.streams.processor.api.FixedKeyProcessorContext`)."""
-
-    @property
-    def application_id(self) -> str:
-        """The application's id."""
-        ...
-
-    @property
-    def task_id(self) -> TaskId:
-        """The task this processor belongs to."""
-        ...
-
-    @property
-    def record_metadata(self) -> RecordMetadata | None:
-        """Where the current record came from; None within a punctuation."""
-        ...
+class FixedKeyProcessorContext(ProcessingContext, Protocol):
+    """The context of such a processor (`org.apache.kafka.streams.processor.api.FixedKeyProcessorContext`)."""
 
     def forward(self, record: FixedKeyRecord[Any, Any], child: str | None = None) -> None:
         """Send a record to all children, or to one of them.
@@ -84,38 +66,6 @@ class FixedKeyProcessorContext(Protocol):
         Raises:
             TopologyError: If there is no child of that name.
         """
-        ...
-
-    def get_state_store(self, name: str) -> Any:
-        """A store connected to this processor, or a global one (read only).
-
-        Raises:
-            InvalidStateStoreError: If the store is not connected to this processor.
-        """
-        ...
-
-    def schedule(
-        self, interval: timedelta, punctuation_type: PunctuationType, punctuator: Callable[[int], None]
-    ) -> Cancellable:
-        """Call `punctuator(time_ms)` at every interval; missed intervals are not caught up.
-
-        Stream time: first with the first record. Wall clock: first after one interval.
-
-        Raises:
-            TopologyError: If the interval is below 1 ms.
-        """
-        ...
-
-    def commit(self) -> None:
-        """Ask for a commit soon."""
-        ...
-
-    def current_system_time_ms(self) -> int:
-        """The host's clock, as cached at the start of the current record or punctuation, ms."""
-        ...
-
-    def current_stream_time_ms(self) -> int:
-        """The task's stream time, ms; -1 before the first record."""
         ...
 
 

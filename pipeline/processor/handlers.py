@@ -34,6 +34,13 @@ ERRORS_PARTITION = "__streams.errors.partition"
 ERRORS_OFFSET = "__streams.errors.offset"
 
 
+class SerializationExceptionOrigin(Enum):
+    """What of a record cannot be serialised (`ProductionExceptionHandler.SerializationExceptionOrigin`)."""
+
+    KEY = "key"
+    VALUE = "value"
+
+
 @dataclass(frozen=True, slots=True)
 class ErrorHandlerContext:
     """Where something failed (`org.apache.kafka.streams.errors.ErrorHandlerContext`).
@@ -48,6 +55,8 @@ class ErrorHandlerContext:
         timestamp: Event time of the record that was being processed, or the time of the punctuation, ms.
         source_raw_key: The input record's key as it was read.
         source_raw_value: Its value as it was read.
+        serialization_origin: What a sink could not serialise; None wherever something else failed. Kafka Streams gives it to
+            `ProductionExceptionHandler.handleSerializationError`, and calls `handleError` for all else.
     """
 
     topic: str | None
@@ -59,6 +68,7 @@ class ErrorHandlerContext:
     timestamp: int
     source_raw_key: bytes | None = None
     source_raw_value: bytes | None = None
+    serialization_origin: SerializationExceptionOrigin | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +154,10 @@ class ProcessingExceptionHandler(Protocol):
 class ProductionExceptionHandler(Protocol):
     """Called at a sink (`org.apache.kafka.streams.errors.ProductionExceptionHandler`).
 
-    For what cannot be serialised the record has key and value as they reached the sink; for what the client refuses before
-    it is sent (too large), it has bytes. Nothing of either is in the transaction, so exactly that record can be skipped. What
-    brokers refuse after it was sent always stops the task: they refuse a batch, not a record, and the transaction is lost.
+    For what cannot be serialised the record has key and value as they reached the sink, and the context says which of them
+    it is (`serialization_origin`); for what the client refuses before it is sent (too large), it has bytes. Nothing of either
+    is in the transaction, so exactly that record can be skipped. What brokers refuse after it was sent always stops the task:
+    they refuse a batch, not a record, and the transaction is lost.
     """
 
     def __call__(self, context: ErrorHandlerContext, record: ProducerRecord, exception: Exception, /) -> Response:
@@ -210,6 +221,29 @@ def error_handlers(streams: StreamsConfig) -> ErrorHandlers:
         _handler(streams.processing_exception_handler, topic),
         _handler(streams.production_exception_handler, topic),
     )
+
+
+def global_error_handlers(streams: StreamsConfig) -> ErrorHandlers:
+    """The handlers of global tables and stores: that of failures in processors only if it is to be asked there, too.
+
+    That is `processing.exception.handler.global.enabled`, as in Kafka Streams (`GlobalStateManagerImpl`).
+
+    Raises:
+        ConfigError: If one cannot be imported, or cannot be called.
+    """
+    handlers = error_handlers(streams)
+    processing = handlers.processing if streams.processing_exception_handler_global_enabled else None
+    return ErrorHandlers(handlers.deserialization, processing)
+
+
+def may_keep_letters(streams: StreamsConfig) -> bool:
+    """Whether dead letters may be written: there is a topic for them, or a handler of the user's may choose one."""
+    chosen = (
+        streams.deserialization_exception_handler,
+        streams.processing_exception_handler,
+        streams.production_exception_handler,
+    )
+    return streams.errors_dead_letter_queue_topic_name is not None or any(":" in handler for handler in chosen)
 
 
 def _handler(chosen: str, topic: str | None) -> Any:

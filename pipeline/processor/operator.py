@@ -8,30 +8,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
+from pipeline.processor.api import ProcessingContext
+
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import timedelta
 
-    from pipeline.processor.api import Cancellable, PunctuationType
     from pipeline.processor.drops import DropReason
-    from pipeline.records import Headers, RecordMetadata, TaskId
+    from pipeline.records import Headers
     from pipeline.state.api import Place
 
 T = TypeVar("T")
 
 
-class OperatorContext(Protocol):
+class OperatorContext(ProcessingContext, Protocol):
     """What an operator may ask of its task. The attributes of the current record change with every record."""
-
-    @property
-    def application_id(self) -> str:
-        """The application's id."""
-        ...
-
-    @property
-    def task_id(self) -> TaskId:
-        """The task this node belongs to."""
-        ...
 
     @property
     def forward(self) -> Callable[[Any, Any, int, Headers], None]:
@@ -48,31 +38,12 @@ class OperatorContext(Protocol):
         """Event time of the current record, or the time of the punctuation, ms."""
         ...
 
-    @property
-    def record_metadata(self) -> RecordMetadata | None:
-        """Where the current record came from; None within a punctuation."""
-        ...
-
     def forward_to(self, child: str) -> Callable[[Any, Any, int, Headers], None]:
         """The same for one child.
 
         Raises:
             TopologyError: If there is no child of that name.
         """
-        ...
-
-    def get_state_store(self, name: str) -> Any:
-        """A store connected to this node, or a global one.
-
-        Raises:
-            InvalidStateStoreError: If it is neither.
-        """
-        ...
-
-    def schedule(
-        self, interval: timedelta, punctuation_type: PunctuationType, punctuator: Callable[[int], None]
-    ) -> Cancellable:
-        """Call `punctuator(time_ms)` at every interval."""
         ...
 
     def forward_as(
@@ -100,18 +71,6 @@ class OperatorContext(Protocol):
 
     def drop(self, reason: DropReason) -> None:
         """Count a record that is not processed further."""
-        ...
-
-    def commit(self) -> None:
-        """Ask for a commit soon."""
-        ...
-
-    def current_system_time_ms(self) -> int:
-        """The host's clock, cached per record, ms."""
-        ...
-
-    def current_stream_time_ms(self) -> int:
-        """The task's stream time, ms; -1 before the first record."""
         ...
 
 

@@ -20,11 +20,20 @@ from pipeline.hosting.application import Application, load_application, prepare,
 from pipeline.hosting.owned_task import transactional_id
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.producer import TransactionalProducer
+from pipeline.processor.handlers import may_keep_letters
 from pipeline.quality.gate import CHANGE, judge
 from pipeline.records import OffsetRange, OffsetVector, TopicPartition
 from pipeline.releases.build import build_topology
 from pipeline.releases.registry import Registry, Release, Step
-from pipeline.releases.tables import Difference, create_staging, difference, publish, read_table, staging_name
+from pipeline.releases.tables import (
+    Difference,
+    create_letters,
+    create_staging,
+    difference,
+    publish,
+    read_table,
+    staging_name,
+)
 from pipeline.spark.job import run
 from pipeline.spark.ranges import EARLIEST, RunRange, resolve
 
@@ -258,10 +267,13 @@ class Releaser:
         return load_application(self._project, self._config.name, StreamsBuilder, version=version)
 
     def _staged(self, version: str) -> Application:
-        """A version that publishes to its staging topics."""
-        application = self._application(version)
+        """A version that publishes to its staging topics, its dead letters as well."""
+        application, streams = self._application(version), self._config.streams
         published = create_staging(self._admin, application.id, application.topology.sink_topics)
-        return replace(application, published=published)
+        letters = None
+        if may_keep_letters(streams):
+            letters = create_letters(self._admin, application.id, streams.errors_dead_letter_queue_topic_name)
+        return replace(application, published=published, dead_letters=letters)
 
     def _at(self, *steps: Step) -> Release:
         release = self.status()

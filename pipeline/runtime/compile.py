@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pipeline.errors import RefusedRecordError
 from pipeline.operators.process import UserFixedKeyProcessor, UserProcessor
 from pipeline.partitioning import partition_for
-from pipeline.processor.handlers import ProducerRecord
+from pipeline.processor.handlers import ProducerRecord, SerializationExceptionOrigin
 from pipeline.runtime.context import NodeContext
 from pipeline.runtime.fusion import Fusion
 from pipeline.runtime.layout import full_name
@@ -18,7 +18,7 @@ from pipeline.topology.nodes import ProcessorNode, SinkNode, SourceNode
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pipeline.partitioning import Partitions
+    from pipeline.partitioning import StreamPartitioner
     from pipeline.processor.operator import Operator
     from pipeline.records import Headers, TaskId
     from pipeline.runtime.context import TaskContext
@@ -183,54 +183,59 @@ def full_name_of(sub: SubTopology, application_id: str, node: SinkNode) -> str |
 def sink(
     node: SinkNode, topic: str | Callable[[Any, Any, int], str], collector: Collector, failures: Failures
 ) -> Forward:
-    """The function that serialises and sends what reaches a sink."""
-    key_bytes, value_bytes = node.key_serde.serialize, node.value_serde.serialize
-    choose = partition_chooser(node, collector)
-    send = collector.send if node.partitioner is None else multicasting(collector.send)
+    """The function that finds a partition for what reaches a sink, serialises and sends it (`RecordCollectorImpl.send`)."""
+    write = writer(node, collector, failures)
+    partitioner, inner, count = node.partitioner, node.key_serde.partition_key, collector.partitions
 
-    def forward(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+    def to_default(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         name = topic if isinstance(topic, str) else topic(key, value, timestamp)
-        try:
-            raw_key = None if key is None else key_bytes(key)
-            raw_value = None if value is None else value_bytes(value)
-        except Exception as error:  # noqa: BLE001 - serdes are the user's, and the handler decides
-            message = f"Sink {node.name} cannot write {error_text(error)} to {name} with {serdes_text(node)}"
-            failures.unserializable(node.name, ProducerRecord(name, key, value, timestamp, headers), error, message)
-            return
-        try:
-            send(name, raw_key, raw_value, timestamp, headers, choose(name, key, value))
-        except RefusedRecordError as error:
-            failures.refused(node.name, ProducerRecord(name, raw_key, raw_value, timestamp, headers), error)
+        write(name, None, key, value, timestamp, headers)
 
-    return forward
-
-
-def multicasting(send: Callable[..., None]) -> Callable[..., None]:
-    """The same, but to each of several partitions; to nowhere if there is none (`RecordCollectorImpl.send`)."""
-
-    def to_each(
-        topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers, where: Partitions
-    ) -> None:
+    def to_chosen(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        name = topic if isinstance(topic, str) else topic(key, value, timestamp)
+        where = cast("StreamPartitioner", partitioner)(name, key, value, count(name))
         if where is None or isinstance(where, int):
-            send(topic, key, value, timestamp, headers, where)
+            write(name, where, key, value, timestamp, headers)
             return
         for partition in where:
-            send(topic, key, value, timestamp, headers, partition)
+            write(name, partition, key, value, timestamp, headers)
+        if not where:
+            failures.without_partition(name)
 
-    return to_each
+    def by_inner_key(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        name = topic if isinstance(topic, str) else topic(key, value, timestamp)
+        where = None if key is None else partition_for(cast("Any", inner)(key), count(name))
+        write(name, where, key, value, timestamp, headers)
+
+    if partitioner is not None:
+        return to_chosen
+    return to_default if inner is None else by_inner_key
 
 
-def partition_chooser(node: SinkNode, collector: Collector) -> Callable[[str, Any, Any], Any]:
-    """How a sink finds partitions: the user's way, the inner key of windowed keys, or Kafka's default."""
-    if node.partitioner is not None:
-        custom = node.partitioner
-        return lambda topic, key, value: custom(topic, key, value, collector.partitions(topic))
-    if node.key_serde.partition_key is not None:
-        inner = node.key_serde.partition_key
-        return lambda topic, key, _value: (
-            None if key is None else partition_for(inner(key), collector.partitions(topic))
-        )
-    return lambda _topic, _key, _value: None
+def writer(
+    node: SinkNode, collector: Collector, failures: Failures
+) -> Callable[[str, int | None, Any, Any, int, Headers], None]:
+    """The function that serialises a record and sends it to a partition of a topic; None is Kafka's default."""
+    key_bytes, value_bytes, send = node.key_serde.serialize, node.value_serde.serialize, collector.send
+
+    def write(topic: str, partition: int | None, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        origin = SerializationExceptionOrigin.KEY
+        try:
+            raw_key = None if key is None else key_bytes(key)
+            origin = SerializationExceptionOrigin.VALUE
+            raw_value = None if value is None else value_bytes(value)
+        except Exception as error:  # noqa: BLE001 - serdes are the user's, and the handler decides
+            message = f"Sink {node.name} cannot write {error_text(error)} to {topic} with {serdes_text(node)}"
+            record = ProducerRecord(topic, key, value, timestamp, headers, partition)
+            failures.unserializable(node.name, record, origin, error, message)
+            return
+        try:
+            send(topic, raw_key, raw_value, timestamp, headers, partition)
+        except RefusedRecordError as error:
+            record = ProducerRecord(topic, raw_key, raw_value, timestamp, headers, partition)
+            failures.refused(node.name, record, error)
+
+    return write
 
 
 def serdes_text(node: SinkNode) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pipeline.errors import InvalidStateStoreError, TopologyError
 from pipeline.processor.api import PunctuationType
-from pipeline.records import RecordMetadata
+from pipeline.records import RecordMetadata, TaskId
 from pipeline.runtime.punctuation import Punctuations, Schedule
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from pipeline.processor.drops import DropReason
-    from pipeline.records import Headers, RawRecord, TaskId
+    from pipeline.records import Headers, RawRecord
     from pipeline.runtime.failures import Failures
     from pipeline.runtime.ports import Clock
     from pipeline.state.api import Place
@@ -24,6 +25,23 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _NO_RECORD = (None, -1, -1)
+
+
+GLOBAL_TASK = TaskId(-1, -1)
+"""Named in errors and contexts of global processors (`GlobalStateUpdateTask`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What processors may know of the application around their task.
+
+    Args:
+        configs: Its settings by their dotted names.
+        directory: Where the task's local state is kept, if it has any.
+    """
+
+    configs: Mapping[str, Any] = field(default_factory=dict)
+    directory: Path = Path()
 
 
 @dataclass(slots=True)
@@ -50,6 +68,7 @@ class TaskContext:
     stream_punctuations: Punctuations = field(default_factory=Punctuations)
     wall_clock_punctuations: Punctuations = field(default_factory=Punctuations)
     shared: dict[str, Any] = field(default_factory=dict)
+    environment: Environment = field(default_factory=Environment)
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
@@ -138,19 +157,45 @@ class NodeContext:
             )
         return self.stores[name]
 
+    @property
+    def state_dir(self) -> Path:
+        """Where the task's local state is kept."""
+        return self.task.environment.directory
+
+    def app_configs(self) -> dict[str, Any]:
+        """The application's settings."""
+        return dict(self.task.environment.configs)
+
+    def app_configs_with_prefix(self, prefix: str) -> dict[str, Any]:
+        """Those that begin with the prefix, without it."""
+        configs = self.task.environment.configs
+        return {key.removeprefix(prefix): value for key, value in configs.items() if key.startswith(prefix)}
+
     def schedule(
-        self, interval: timedelta, punctuation_type: PunctuationType, punctuator: Callable[[int], None]
+        self,
+        interval: timedelta,
+        punctuation_type: PunctuationType,
+        punctuator: Callable[[int], None],
+        *,
+        start_ms: int | None = None,
     ) -> Schedule:
-        """First call: with the first record (stream time), or after one interval (wall clock)."""
+        """First call: as said, or else with the first record (stream time), or after one interval (wall clock)."""
+        if self.task_id == GLOBAL_TASK:
+            message = f"schedule() not supported in global processor context: {self.node} fills a global store"
+            raise TopologyError(message)
 
         def punctuate(now_ms: int) -> None:
             self.task.enter(None, now_ms, ())
             self.failures.punctuate(punctuator, now_ms, self.node)
 
         if punctuation_type is PunctuationType.STREAM_TIME:
-            return self.task.stream_punctuations.schedule(0, interval, punctuate)
-        first_ms = self.task.clock.now_ms() + round(interval.total_seconds() * 1000)
-        return self.task.wall_clock_punctuations.schedule(first_ms, interval, punctuate)
+            clock, now_ms, first_ms = self.task.stream_punctuations, self.task.stream_time, 0
+        else:
+            clock, now_ms = self.task.wall_clock_punctuations, self.task.clock.now_ms()
+            first_ms = now_ms + round(interval.total_seconds() * 1000)
+        if start_ms is None:
+            return clock.schedule(first_ms, interval, punctuate)
+        return clock.schedule_from(start_ms, now_ms, interval, punctuate)
 
     def processor_metadata(self, key: str) -> int | None:
         """A time that was kept with the committed offsets."""

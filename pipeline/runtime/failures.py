@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pipeline.errors import (
@@ -19,12 +20,14 @@ from pipeline.records import ConsumerRecord, Record
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline.processor.handlers import ErrorHandlers, Handler, ProducerRecord
+    from pipeline.processor.handlers import ErrorHandlers, Handler, ProducerRecord, SerializationExceptionOrigin
     from pipeline.records import Headers, RawRecord, TaskId, TopicPartition
     from pipeline.runtime.context import TaskContext
 
     Forward = Callable[[Any, Any, int, Headers], None]
     Send = Callable[[str, bytes | None, bytes | None, int, Headers, int | None], None]
+
+log = logging.getLogger(__name__)
 
 _NOT_THE_USERS = (TaskError, BrokerError)
 """The host's to deal with: dropping a record because of these would lose it."""
@@ -113,14 +116,21 @@ class Failures:
         hint = "Set deserialization.exception.handler = continue to skip it."
         raise DeserializationError(message, hint=hint, **place) from error
 
-    def unserializable(self, node: str, record: ProducerRecord, error: Exception, message: str) -> None:
-        """A sink cannot serialise a record.
+    def unserializable(
+        self, node: str, record: ProducerRecord, origin: SerializationExceptionOrigin, error: Exception, message: str
+    ) -> None:
+        """A sink cannot serialise a record's key, or its value.
 
         Raises:
             SerializationError: If the handler does not go on.
         """
-        if not self._production_goes_on(node, record, error):
+        if not self._production_goes_on(node, record, error, origin):
             raise SerializationError(message) from error
+
+    def without_partition(self, topic: str) -> None:
+        """A partitioner wants a record nowhere (`RecordCollectorImpl.send`)."""
+        log.warning("a record is dropped: the partitioner named no partition of %s", topic)
+        self._context.drop(DropReason.NO_PARTITION)
 
     def refused(self, node: str, record: ProducerRecord, error: BrokerError) -> None:
         """The client has refused a record before it was sent.
@@ -141,18 +151,35 @@ class Failures:
         if not self._goes_on(self._ask(handler, where, given, error, "processing"), DropReason.PROCESSING_FAILED):
             self._fail("Processing" if record is not None else f"Punctuation of {node}", error)
 
-    def _production_goes_on(self, node: str, record: ProducerRecord, error: Exception) -> bool:
+    def _production_goes_on(
+        self,
+        node: str,
+        record: ProducerRecord,
+        error: Exception,
+        origin: SerializationExceptionOrigin | None = None,
+    ) -> bool:
         handler = self._handlers.production
         if handler is None:
             return False
-        where = self._where(node, record.timestamp, record.headers)
+        where = self._where(node, record.timestamp, record.headers, origin)
         return self._goes_on(self._ask(handler, where, record, error, "production"), DropReason.PRODUCTION_FAILED)
 
-    def _where(self, node: str, timestamp: int, headers: Headers) -> ErrorHandlerContext:
+    def _where(
+        self, node: str, timestamp: int, headers: Headers, origin: SerializationExceptionOrigin | None = None
+    ) -> ErrorHandlerContext:
         context, source = self._context, self._context.source
         key, value = (None, None) if source is None else (source.key, source.value)
         return ErrorHandlerContext(
-            context.topic, context.partition, context.offset, headers, node, self._task_id, timestamp, key, value
+            context.topic,
+            context.partition,
+            context.offset,
+            headers,
+            node,
+            self._task_id,
+            timestamp,
+            key,
+            value,
+            origin,
         )
 
     def _ask(self, handler: Handler, where: ErrorHandlerContext, record: Any, error: Exception, asked: str) -> Response:
@@ -190,3 +217,19 @@ def processing_error(what: str, error: Exception) -> ProcessingError:
     """User code's error as one of ours."""
     message = f"{what} failed: {type(error).__name__}: {error}"
     return ProcessingError(message, hint="Set processing.exception.handler = continue to skip such records.")
+
+
+def to_topic(send: Send, topic: str) -> Send:
+    """The same, but to this topic whatever is asked for, and to whichever partition the key belongs in."""
+
+    def send_there(
+        _topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers,
+        _partition: int | None,
+    ) -> None:
+        send(topic, key, value, timestamp, headers, None)
+
+    return send_there

@@ -6,19 +6,18 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pipeline.errors import RecordError, StreamsError
 from pipeline.processor.handlers import ErrorHandlers
-from pipeline.records import TaskId
 from pipeline.runtime.compile import instantiate
-from pipeline.runtime.context import NodeContext, TaskContext
-from pipeline.runtime.failures import Failures
+from pipeline.runtime.context import GLOBAL_TASK, Environment, NodeContext, TaskContext
+from pipeline.runtime.failures import Failures, processing_error
 from pipeline.runtime.queue import RecordQueue
 from pipeline.state.stores import open_store
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
-    from pipeline.processor.handlers import DeserializationExceptionHandler
     from pipeline.processor.operator import Operator
     from pipeline.records import Headers, RawRecord, TopicPartition
     from pipeline.runtime.ports import Clock
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
     from pipeline.topology.topology import Topology
 
 log = logging.getLogger(__name__)
-
-GLOBAL_TASK = TaskId(-1, -1)
-"""Named in errors and contexts of global processors (`GlobalStateUpdateTask`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +44,12 @@ class GlobalState:
         application_id: str,
         backend: StateBackend,
         clock: Clock,
-        deserialization: DeserializationExceptionHandler | None = None,
+        handlers: ErrorHandlers | None = None,
+        environment: Environment | None = None,
     ) -> None:
-        """Open the stores as they were left; the handler is asked about records that cannot be decoded."""
-        self._context = TaskContext(clock)
-        self._failures = Failures(ErrorHandlers(deserialization), self._context, GLOBAL_TASK, _not_sent)
+        """Open the stores as they were left; the handlers are asked about records that cannot be decoded or processed."""
+        self._context = TaskContext(clock, environment=environment or Environment())
+        self._failures = Failures(handlers or ErrorHandlers(), self._context, GLOBAL_TASK, _not_sent)
         self._backend = backend
         self._opened = {
             topic: self._open(declared, application_id)
@@ -84,7 +81,8 @@ class GlobalState:
         """Apply records of one partition, all before `next_offset`, and make them durable.
 
         Raises:
-            DeserializationError: If a record cannot be decoded.
+            DeserializationError: If a record cannot be decoded, and is not to be skipped.
+            ProcessingError: If its processor raises, and the record is not to be skipped.
         """
         opened = self._opened[tp.topic]
         queue = self._queues.setdefault(tp, self._queue(tp, opened))
@@ -93,7 +91,16 @@ class GlobalState:
             key, value, timestamp, offset, headers = record
             self._context.topic, self._context.partition, self._context.offset = *tp, offset
             self._context.timestamp, self._context.headers = timestamp, headers
-            queue.enter(key, value, timestamp, headers)
+            try:
+                queue.enter(key, value, timestamp, headers)
+            except RecordError as error:
+                raise error.at(**_coordinates(tp, offset)) from error
+            except StreamsError:
+                raise
+            except Exception as error:
+                name = opened.declared.store.name
+                failed = processing_error(f"Processing for global store {name}", error)
+                raise failed.at(**_coordinates(tp, offset)) from error
         opened.store.flush()
         self._backend.write(opened.store.pending(), {tp: next_offset})
         opened.store.committed()
@@ -114,8 +121,12 @@ class GlobalState:
         return _Opened(declared, store, operator)
 
     def _queue(self, tp: TopicPartition, opened: _Opened) -> RecordQueue:
-        enter: Callable[[Any, Any, int, Headers], None] = opened.operator.process
+        enter = self._failures.guarded(opened.operator.process, opened.declared.processor.name)
         return RecordQueue(tp, opened.declared.source, enter, self._context, GLOBAL_TASK, self._failures)
+
+
+def _coordinates(tp: TopicPartition, offset: int) -> dict[str, Any]:
+    return {"task": str(GLOBAL_TASK), "topic": tp.topic, "partition": tp.partition, "offset": offset}
 
 
 def _not_sent(

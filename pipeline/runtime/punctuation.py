@@ -56,6 +56,22 @@ class Punctuations:
         self.next_due_ms = min(self.next_due_ms, first_ms)
         return schedule
 
+    def schedule_from(
+        self, start_ms: int, now_ms: int, interval: timedelta, punctuate: Callable[[int], None]
+    ) -> Schedule:
+        """Call it first at `start_ms`, or at the next of the intervals since then if that is over by now (KIP-1146).
+
+        Raises:
+            TopologyError: If the interval is below 1 ms, or the start before the epoch.
+        """
+        if start_ms < 0:
+            message = f"The minimum supported start time is the epoch, not {start_ms} ms"
+            raise TopologyError(message)
+        schedule = self.schedule(start_ms, interval, punctuate)
+        if start_ms < now_ms:
+            schedule.advance(now_ms)
+        return schedule
+
     @property
     def is_empty(self) -> bool:
         """Whether nothing is scheduled."""

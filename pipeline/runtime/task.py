@@ -25,8 +25,8 @@ from pipeline.processor.handlers import ErrorHandlers
 from pipeline.processor.operator import FollowsStreamTime
 from pipeline.records import TopicPartition
 from pipeline.runtime.compile import compile_nodes
-from pipeline.runtime.context import TaskContext
-from pipeline.runtime.failures import Failures, processing_error
+from pipeline.runtime.context import Environment, TaskContext
+from pipeline.runtime.failures import Failures, processing_error, to_topic
 from pipeline.runtime.layout import changelog_name, full_name
 from pipeline.runtime.offset_metadata import OffsetMetadata
 from pipeline.runtime.queue import RecordQueue, RecordQueues
@@ -76,6 +76,8 @@ class TaskSpec:
             Repartition topics have theirs from the task that wrote them.
         max_task_idle_ms: How long to wait for an input without records before records of other inputs go ahead;
             0 waits only for what the broker already has, -1 not at all.
+        environment: What its processors may know of the application.
+        dead_letters: The topic that all dead letters go to, whatever the handlers say; None leaves it to them.
     """
 
     id: TaskId
@@ -85,6 +87,8 @@ class TaskSpec:
     handlers: ErrorHandlers = field(default_factory=ErrorHandlers)
     timestamp_extractor: TimestampExtractor | None = None
     max_task_idle_ms: int = 0
+    environment: Environment = field(default_factory=Environment)
+    dead_letters: str | None = None
 
     @property
     def own_changelogs(self) -> dict[str, TopicPartition]:
@@ -123,8 +127,10 @@ class Task:
         self.spec = spec
         self.state = TaskState.CREATED
         self._ports = ports
-        self._context = TaskContext(ports.clock)
-        self._failures = Failures(spec.handlers, self._context, spec.id, ports.collector.send)
+        self._context = TaskContext(ports.clock, environment=spec.environment)
+        send = ports.collector.send
+        send_letter = send if spec.dead_letters is None else to_topic(send, spec.dead_letters)
+        self._failures = Failures(spec.handlers, self._context, spec.id, send_letter)
         if self._failures.needs_sources:
             self._context.sources = {}
         self._stores: dict[str, StateStore] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 from urllib.parse import quote
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from pipeline.service.routing import StorePlace
     from pipeline.state.api import StoreBuilder
     from pipeline.worker.queries import Query as StoreQuery
+
+log = logging.getLogger(__name__)
 
 _PEER_SECONDS = 15.0
 _OPEN_PATHS = frozenset({"/health", "/ready"})
@@ -171,6 +174,12 @@ def _query_stores(api: FastAPI, instance: Instance, token: str) -> None:
         found = sorted(reader.places().items())
         return _json([{"store": n, "kind": p.builder.kind.value, "partitions": len(p.tasks)} for n, p in found])
 
+    @api.get("/metadata/{store}/{key:path}")
+    def metadata(store: str, key: str, format: Literal["text", "base64"] = "text") -> Response:  # noqa: A002 - as in `Parameters`
+        serde = reader.place(store).builder.key_serde
+        raw = key_bytes(key, serde, is_base64=format == "base64")
+        return _json(reader.query_metadata_for_key(store, serde.deserialize(raw)))
+
     @api.get("/stores/{store}")
     def scan(store: str, asked: _Asked, request: Request) -> Response:
         return _page(_read(reader, store, None, asked, request))
@@ -224,14 +233,22 @@ def _read(reader: StoreReader, store: str, key: str | None, asked: Parameters, r
 
 
 def _partitions(place: StorePlace, key: bytes | None, asked: Parameters) -> list[int]:
-    """Which parts of a store are asked: the one that is named, the one that has the key, or all."""
+    """Which parts of a store are asked: the one that is named, the one that has the key, or all.
+
+    All as well if a partitioner of the user's cannot say from the key alone which one has it.
+    """
     if asked.partition is not None:
         if asked.partition >= max(len(place.tasks), 1):
             message = f"Store {place.builder.name} has {len(place.tasks)} partitions, and no number {asked.partition}"
             raise ValueError(message)
         return [asked.partition]
-    task = place.task_of(key) if key is not None else None
-    return [task.partition] if task is not None else list(range(max(len(place.tasks), 1)))
+    everywhere = list(range(max(len(place.tasks), 1)))
+    try:
+        task = place.task_of(key) if key is not None else None
+    except ValueError as error:
+        log.info("all parts of %s are asked: %s", place.builder.name, error)
+        return everywhere
+    return [task.partition] if task is not None else everywhere
 
 
 def _query(builder: StoreBuilder, key: bytes | None, asked: Parameters) -> StoreQuery:

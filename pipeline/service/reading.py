@@ -11,16 +11,17 @@ import msgspec
 
 from pipeline.records import OffsetVector
 from pipeline.service.rendering import row_object
-from pipeline.service.routing import Here, route, store_places
+from pipeline.service.routing import Here, key_query_metadata, route, store_places
 from pipeline.worker.queries import Place, Question, Reason, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pipeline.hosting.application import Application
+    from pipeline.partitioning import StreamPartitioner
     from pipeline.records import TaskId
     from pipeline.runtime.layout import Layout
-    from pipeline.service.routing import StorePlace
+    from pipeline.service.routing import KeyQueryMetadata, StorePlace
     from pipeline.worker.protocol import Orders
     from pipeline.worker.queries import Page, Query
     from pipeline.worker.supervisor import InstanceStatus
@@ -157,6 +158,7 @@ class StoreReader:
         self._host = host
         self._peers = peers
         self._places: dict[str, StorePlace] = {}
+        self._placed: Layout | None = None
 
     def places(self) -> Mapping[str, StorePlace]:
         """All stores by name.
@@ -164,11 +166,12 @@ class StoreReader:
         Raises:
             RefusedError: If the instance is just starting.
         """
-        if not self._places:
-            layout, application = self._host.layout, self._host.application
-            if layout is None:
-                raise RefusedError(Refusal(Reason.FAILED, f"{application.id} is just starting"))
-            self._places = store_places(application.topology, layout)
+        layout, application = self._host.layout, self._host.application
+        if layout is None:
+            raise RefusedError(Refusal(Reason.FAILED, f"{application.id} is just starting"))
+        if layout is not self._placed:
+            self._places = store_places(application.topology, layout, application.id)
+            self._placed = layout
         return self._places
 
     def place(self, store: str) -> StorePlace:
@@ -182,6 +185,25 @@ class StoreReader:
             known = ", ".join(sorted(places)) or "none"
             raise RefusedError(Refusal(Reason.NO_SUCH_STORE, f"There is no store {store}; there are: {known}"))
         return places[store]
+
+    def query_metadata_for_key(
+        self, store: str, key: Any, *, partitioner: StreamPartitioner | None = None
+    ) -> KeyQueryMetadata:
+        """Where a key is, or would be (`KafkaStreams.queryMetadataForKey`).
+
+        Args:
+            store: Name of the store.
+            key: The key.
+            partitioner: How the store's input is partitioned; left out, as the topology does it or, where others write, as
+                Kafka's default partitioner does. It is called without a value.
+
+        Raises:
+            RefusedError: If there is no such store.
+            ValueError: If the partitioner does not name one partition that is there.
+        """
+        place = self.place(store)
+        task = place.task_of(place.builder.key_serde.serialize(key), partitioner)
+        return key_query_metadata(place, task, self._host.servers(), self._host.server)
 
     def read(self, wanted: Wanted, partitions: list[int], start: Bookmark | None) -> Rows:
         """Rows of several parts of a store, one part after the other.

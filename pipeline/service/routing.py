@@ -6,13 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipeline.partitioning import partition_for
+from pipeline.runtime.layout import full_name
+from pipeline.topology.nodes import SinkNode
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from pipeline.partitioning import Partitions, StreamPartitioner
     from pipeline.records import TaskId
     from pipeline.runtime.layout import Layout
     from pipeline.state.api import StoreBuilder
+    from pipeline.topology.nodes import SubTopology
     from pipeline.topology.topology import Topology
     from pipeline.worker.protocol import Orders
 
@@ -24,27 +28,114 @@ class StorePlace:
     Args:
         builder: The store.
         tasks: The tasks that each have a part of it, by partition; empty for global stores, which everybody has.
+        topic: A topic that all its tasks read.
+        partitioner: How that topic is partitioned, if the topology writes it itself, and in a way of its own.
     """
 
     builder: StoreBuilder
     tasks: tuple[TaskId, ...]
+    topic: str = ""
+    partitioner: StreamPartitioner | None = None
 
-    def task_of(self, key: bytes) -> TaskId | None:
-        """The task that has a key, as Kafka's default partitioner has it (`KafkaStreams.queryMetadataForKey`)."""
-        return self.tasks[partition_for(key, len(self.tasks))] if self.tasks else None
+    def task_of(self, key: bytes, partitioner: StreamPartitioner | None = None) -> TaskId | None:
+        """The task that has a key (`StreamsMetadataState.keyQueryMetadataForKey`); None for global stores.
+
+        Args:
+            key: The key's bytes.
+            partitioner: How the store's input is partitioned; left out, as the topology does it or, where others write, as
+                Kafka's default partitioner does. It is called without a value.
+
+        Raises:
+            ValueError: If the partitioner fails, or names several partitions or none, or one that is not there.
+        """
+        if not self.tasks:
+            return None
+        custom, serde = partitioner or self.partitioner, self.builder.key_serde
+        found: Partitions = None
+        if custom is not None:
+            found = self._chosen(custom, serde.deserialize(key))
+        if found is None:
+            inner = serde.partition_key
+            found = partition_for(key if inner is None else inner(serde.deserialize(key)), len(self.tasks))
+        if not isinstance(found, int):
+            if len(found) != 1:
+                message = f"The partitioner of {self.topic} must name one partition per key, not {found!r}"
+                raise ValueError(message)
+            (found,) = found
+        if found not in range(len(self.tasks)):
+            message = f"The partitioner of {self.topic} names partition {found}; there are {len(self.tasks)}"
+            raise ValueError(message)
+        return self.tasks[found]
+
+    def _chosen(self, partitioner: StreamPartitioner, key: object) -> Partitions:
+        try:
+            return partitioner(self.topic, key, None, len(self.tasks))
+        except Exception as error:
+            message = f"The partitioner of {self.topic} failed without a value: {type(error).__name__}: {error}"
+            raise ValueError(message) from error
 
 
-def store_places(topology: Topology, layout: Layout) -> dict[str, StorePlace]:
+def store_places(topology: Topology, layout: Layout, application_id: str) -> dict[str, StorePlace]:
     """All stores by name."""
     tasks: dict[int, list[TaskId]] = {}
     for task in sorted(layout.tasks):
         tasks.setdefault(task.sub_topology, []).append(task)
-    places = {
-        store.name: StorePlace(store, tuple(tasks.get(sub.id, ())))
-        for sub in topology.sub_topologies()
-        for store in sub.stores
-    }
+    places: dict[str, StorePlace] = {}
+    for sub in topology.sub_topologies():
+        topic, partitioner = _input(topology, sub, layout, application_id)
+        own = tuple(tasks.get(sub.id, ()))
+        places |= {store.name: StorePlace(store, own, topic, partitioner) for store in sub.stores}
     return places | {declared.store.name: StorePlace(declared.store, ()) for declared in topology.global_stores}
+
+
+def _input(
+    topology: Topology, sub: SubTopology, layout: Layout, application_id: str
+) -> tuple[str, StreamPartitioner | None]:
+    """A topic that all tasks read, and how the topology partitions what it writes there; all such topics are alike."""
+    last = max((task for task in layout.tasks if task.sub_topology == sub.id), default=None)
+    read = () if last is None else tuple(tp.topic for tp in layout.tasks[last])
+    for node in topology.nodes.values():
+        if isinstance(node, SinkNode) and isinstance(node.topic, str) and node.partitioner is not None:
+            name = full_name(sub, application_id, node.topic)
+            if name in read:
+                return name, node.partitioner
+    return (read[0] if read else "", None)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyQueryMetadata:
+    """Where a key is (`org.apache.kafka.streams.KeyQueryMetadata`).
+
+    Args:
+        partition: The part of the store that it is in, if it is there; -1 for global stores.
+        active: `host:port` of whoever has it; empty if nobody is known who answers queries.
+        standby: `host:port` of those who have a copy.
+    """
+
+    partition: int
+    active: str
+    standby: tuple[str, ...] = ()
+
+
+def key_query_metadata(
+    place: StorePlace, task: TaskId | None, orders: Orders | None, own_server: str
+) -> KeyQueryMetadata:
+    """Where the part of a store is that a task has.
+
+    Args:
+        place: The store.
+        task: The task; None for global stores.
+        orders: The leader's last orders, which say where everything is.
+        own_server: `host:port` of this instance.
+    """
+    if task is None:
+        return KeyQueryMetadata(-1, own_server)
+    if orders is None:
+        return KeyQueryMetadata(place.tasks.index(task), "")
+    name = str(task)
+    return KeyQueryMetadata(
+        place.tasks.index(task), orders.servers.get(name, ""), tuple(orders.standby_servers.get(name, ()))
+    )
 
 
 @dataclass(frozen=True, slots=True)

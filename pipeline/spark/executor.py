@@ -255,4 +255,6 @@ def application_of(job: Job, topology: Topology) -> Application:
     if topology.fingerprint() != job.fingerprint:
         message = f"The topology of {job.config.name} here is not the driver's"
         raise TopologyError(message, hint="Driver and executors must run the same release of the application.")
-    return Application(job.config, job.version, topology, job.kafka, job.state_directory, job.published)
+    return Application(
+        job.config, job.version, topology, job.kafka, job.state_directory, job.published, job.dead_letters
+    )

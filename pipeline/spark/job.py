@@ -141,6 +141,7 @@ def _run_levels(
     admin, ranges = Admin(application.kafka), plan.range.ranges
     application = replace(application, topology=application.topology.resolved({tp.topic for tp in ranges}))
     layout = prepare(application, admin)
+    _note_starts(application, admin, ranges)
     job = job_of(application, admin)
     results: list[TaskResult] = []
     leftover = {tp: OffsetRange(r.start, r.start) for tp, r in ranges.items()}  # of a run that died between levels
@@ -161,6 +162,15 @@ def _run_levels(
     return results
 
 
+def _note_starts(application: Application, admin: Admin, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
+    """Commit where partitions stand that are begun behind their last record: the next run goes on from there."""
+    begun = {tp: r.start for tp, r in ranges.items() if r.size == 0 and r.start > 0}
+    known = admin.committed(application.id, begun)
+    missing = {tp: offset for tp, offset in begun.items() if tp not in known}
+    if missing:
+        admin.alter_offsets(application.id, missing)
+
+
 def job_of(application: Application, admin: Admin) -> Job:
     """What all tasks of a run have in common, as things are now."""
     return Job(
@@ -172,6 +182,7 @@ def job_of(application: Application, admin: Admin) -> Job:
         application.published,
         admin.partitions(_read_topics(application.topology)),
         admin.end_offsets(global_partitions(application, admin)),
+        application.dead_letters,
     )
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import RangeError
 from pipeline.hosting.application import with_topics
+from pipeline.hosting.clock import SystemClock
+from pipeline.hosting.offset_reset import reset_offsets
 from pipeline.kafka.ranges import check_ranges
 from pipeline.records import OffsetRange, OffsetVector, TopicPartition
 
@@ -79,14 +81,17 @@ def resolve(application: Application, admin: Admin, start: str = COMMITTED, end:
     Args:
         application: What is to run.
         admin: Asks the brokers.
-        start: `committed` (where the application stands; the beginning if it never ran), `earliest`, a vector, or a time.
+        start: `committed` (where the application stands; if it never ran, where its sources say, or `auto.offset.reset`),
+            `earliest`, a vector, or a time.
         end: `latest` (last stable offsets), a vector, or a time; a time means the first record at or after it.
 
     Raises:
         RangeError: If the end lies before the start, beyond the log, or the start behind the first record that still exists.
+        ConfigError: If it never ran, and is not to choose where to begin.
         TopicError: If a source topic does not exist.
     """
-    topics = with_topics(application, admin).topology.source_topics
+    application = with_topics(application, admin)
+    topics = application.topology.source_topics
     admin.require(topics, f"application {application.id} reads")
     tps = [TopicPartition(t, n) for t, count in admin.partitions(topics).items() for n in range(count)]
     first = _bound(application, admin, tps, start)
@@ -103,7 +108,9 @@ def _bound(
     match text:
         case "committed":
             known = admin.committed(application.id, partitions)
-            return admin.beginning_offsets(partitions) | {tp: c.offset for tp, c in known.items()}
+            missing = [tp for tp in partitions if tp not in known]
+            starts = reset_offsets(application, admin, missing, SystemClock().now_ms())
+            return starts | {tp: c.offset for tp, c in known.items()}
         case "earliest":
             return admin.beginning_offsets(partitions)
         case "latest":
@@ -126,7 +133,8 @@ def _vector(
     if unknown:
         message = f"{application.id} does not read {', '.join(map(str, unknown))}"
         raise RangeError(message, hint=f"It reads {', '.join(map(str, sorted(partitions)))}.")
-    return _bound(application, admin, partitions, COMMITTED) | dict(given)
+    left_out = [tp for tp in partitions if tp not in given]
+    return _bound(application, admin, left_out, COMMITTED) | dict(given)
 
 
 def time_ms(text: str) -> int:

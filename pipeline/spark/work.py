@@ -25,6 +25,7 @@ class Job:
         state_directory: Where executors keep local state.
         fingerprint: Of the driver's topology.
         published: Where public outputs go instead.
+        dead_letters: Where dead letters go instead; None leaves it to the handlers.
         partitions: Partition counts of the external source topics.
         global_ends: Up to where global tables are read: the same for all tasks.
     """
@@ -37,6 +38,7 @@ class Job:
     published: Mapping[str, str]
     partitions: Mapping[str, int]
     global_ends: Mapping[TopicPartition, int]
+    dead_letters: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pipeline.errors import TopologyError
 from pipeline.state.api import StoreBuilder, StoreKind
+from pipeline.state.suppliers import StoreSupplier
 from pipeline.windows import millis
 
 if TYPE_CHECKING:
@@ -24,17 +25,97 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 class Stores:
     """Descriptions of stores (`org.apache.kafka.streams.state.Stores`). Nothing is opened here.
 
-    Where Kafka Streams has a supplier for each place (`persistentKeyValueStore`, `inMemoryKeyValueStore`, …) and a builder
-    around it, there is one function per kind of store here: `persistent=False` keeps it in memory.
+    `key_value_store` and its like give builders: what processors use by name. `persistent_…`, `in_memory_…` and `lru_map` give
+    suppliers, without serdes: for `Materialized` and `StreamJoined`, or as the first argument of `key_value_store`. Where Kafka
+    Streams needs a supplier for each builder, a name is enough here: `persistent=False` keeps the store in memory.
 
     >>> from pipeline.serde.primitives import LONG, STRING
     >>> Stores.key_value_store("Counts", STRING, LONG).name
     'Counts'
+    >>> Stores.key_value_store(Stores.lru_map("Recent", 100), STRING, LONG).max_entries
+    100
     """
 
     @staticmethod
+    def persistent_key_value_store(name: str) -> StoreSupplier:
+        """Keys to values in RocksDB."""
+        return StoreSupplier(name, StoreKind.KEY_VALUE, persistent=True)
+
+    @staticmethod
+    def in_memory_key_value_store(name: str) -> StoreSupplier:
+        """Keys to values in memory."""
+        return StoreSupplier(name, StoreKind.KEY_VALUE, persistent=False)
+
+    @staticmethod
+    def lru_map(name: str, max_cache_size: int) -> StoreSupplier:
+        """Keys to values in memory: no more than `max_cache_size` keys, those that were read or written last.
+
+        What goes is forgotten, not deleted: nothing downstream is told.
+
+        Raises:
+            TopologyError: If the size is negative.
+        """
+        return StoreSupplier(name, StoreKind.KEY_VALUE, persistent=False, max_entries=max_cache_size)
+
+    @staticmethod
+    def persistent_versioned_key_value_store(name: str, history_retention: timedelta) -> StoreSupplier:
+        """Keys to values and the times they held, in RocksDB.
+
+        Raises:
+            TopologyError: If the retention is negative, or no whole number of ms.
+        """
+        history_ms = millis(history_retention, "historyRetention")
+        return StoreSupplier(name, StoreKind.VERSIONED, persistent=True, retention_ms=history_ms)
+
+    @staticmethod
+    def persistent_window_store(
+        name: str, retention_period: timedelta, window_size: timedelta, *, retain_duplicates: bool = False
+    ) -> StoreSupplier:
+        """Windows of keys to values in RocksDB.
+
+        Args:
+            name: Name of the store.
+            retention_period: How long a window is kept behind the store's highest time.
+            window_size: Length of a window.
+            retain_duplicates: Whether a key may have several values at the same time, as joins of streams need it.
+
+        Raises:
+            TopologyError: If a time is negative or no whole number of ms, or the retention is below the window's size.
+        """
+        times = millis(retention_period, "retentionPeriod"), millis(window_size, "windowSize")
+        return StoreSupplier(name, StoreKind.WINDOW, True, *times, retain_duplicates)  # noqa: FBT003
+
+    @staticmethod
+    def in_memory_window_store(
+        name: str, retention_period: timedelta, window_size: timedelta, *, retain_duplicates: bool = False
+    ) -> StoreSupplier:
+        """The same in memory; arguments and errors are those of `persistent_window_store`."""
+        times = millis(retention_period, "retentionPeriod"), millis(window_size, "windowSize")
+        return StoreSupplier(name, StoreKind.WINDOW, False, *times, retain_duplicates)  # noqa: FBT003
+
+    @staticmethod
+    def persistent_session_store(name: str, retention_period: timedelta) -> StoreSupplier:
+        """Sessions of keys to values in RocksDB.
+
+        Args:
+            name: Name of the store.
+            retention_period: How long a session is kept behind the highest end of a session in the store.
+
+        Raises:
+            TopologyError: If the time is negative, or no whole number of ms.
+        """
+        retention_ms = millis(retention_period, "retentionPeriod")
+        return StoreSupplier(name, StoreKind.SESSION, persistent=True, retention_ms=retention_ms)
+
+    @staticmethod
+    def in_memory_session_store(name: str, retention_period: timedelta) -> StoreSupplier:
+        """The same in memory; arguments and errors are those of `persistent_session_store`."""
+        retention_ms = millis(retention_period, "retentionPeriod")
+        return StoreSupplier(name, StoreKind.SESSION, persistent=False, retention_ms=retention_ms)
+
+    @staticmethod
     def key_value_store(
-        name: str,
+        name: str | StoreSupplier,
         key_serde: Serde[K],
         value_serde: Serde[V],
         *,
@@ -44,39 +125,23 @@ class Stores:
     ) -> StoreBuilder:
         """Keys to values.
 
-        Raises:
-            TopologyError: If the name cannot be part of a topic's name.
-        """
-        return _store(name, StoreKind.KEY_VALUE, key_serde, value_serde, persistent, caching, logging)
-
-    @staticmethod
-    def lru_map(
-        name: str,
-        key_serde: Serde[K],
-        value_serde: Serde[V],
-        *,
-        max_cache_size: int,
-        caching: bool = False,
-        logging: bool = True,
-    ) -> StoreBuilder:
-        """Keys to values, in memory; of the keys, those that were read or written last.
-
         Args:
-            name: Name of the store.
+            name: Name of the store, or what supplies it; then that decides where it is kept, not `persistent`.
             key_serde: Serde of the keys.
             value_serde: Serde of the values.
-            max_cache_size: How many keys are kept.
+            persistent: RocksDB if true, else memory.
             caching: Whether updates are held back and forwarded once per key and commit.
-            logging: Whether changes, also the disappearance of keys, go to a changelog topic.
+            logging: Whether changes go to a changelog topic.
 
         Raises:
-            TopologyError: If the name cannot be part of a topic's name, or the size is negative.
+            TopologyError: If the name cannot be part of a topic's name, or the supplied store is of another kind.
         """
-        if max_cache_size < 0:
-            message = f"Store {name}: max_cache_size cannot be negative"
+        supplier = name if isinstance(name, StoreSupplier) else StoreSupplier(name, StoreKind.KEY_VALUE, persistent)
+        if supplier.kind is not StoreKind.KEY_VALUE:
+            message = f"Store {supplier.name} is supplied as a {supplier.kind.value} store, not a key-value store"
             raise TopologyError(message)
-        builder = _store(name, StoreKind.KEY_VALUE, key_serde, value_serde, False, caching, logging)  # noqa: FBT003
-        return replace(builder, max_entries=max_cache_size)
+        builder = _store(supplier.name, supplier.kind, key_serde, value_serde, supplier.persistent, caching, logging)
+        return replace(builder, max_entries=supplier.max_entries)
 
     @staticmethod
     def timestamped_key_value_store(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pipeline.config import AT_LEAST_ONCE, StreamsConfig, streams_config
 from pipeline.errors import InvalidStateStoreError, StreamsError
-from pipeline.processor.handlers import error_handlers
+from pipeline.processor.handlers import error_handlers, global_error_handlers
 from pipeline.processor.timestamps import timestamp_extractor
 from pipeline.records import RawRecord, TaskId, TopicPartition
+from pipeline.runtime.context import Environment
 from pipeline.runtime.global_state import GlobalState
 from pipeline.runtime.layout import plan_layout, without_caches
 from pipeline.runtime.ports import Ports
@@ -129,7 +131,12 @@ class TopologyTestDriver:
     ) -> None:
         """Open the stores and start the tasks."""
         settings = _settings(config)
-        handlers = error_handlers(settings)
+        configs = {**settings.settings(), "application.id": application_id}
+
+        def environment(task: str) -> Environment:
+            return Environment(configs, Path(settings.state_dir) / application_id / task)
+
+        handlers, global_handlers = error_handlers(settings), global_error_handlers(settings)
         extractor = timestamp_extractor(settings.default_timestamp_extractor)
         self._kinds = {name: builder.kind for name, builder in topology.stores.items()}
         self._kinds |= {declared.store.name: declared.store.kind for declared in topology.global_stores}
@@ -137,7 +144,9 @@ class TopologyTestDriver:
         self._is_closed = False
         self._clock = MockClock(initial_wall_clock_time_ms)
         self._topics = MemoryTopics()
-        self._global = GlobalState(topology, application_id, MemoryBackend(), self._clock, handlers.deserialization)
+        self._global = GlobalState(
+            topology, application_id, MemoryBackend(), self._clock, global_handlers, environment("global")
+        )
         external = (*topology.source_topics, *self._global.topics)
         layout = plan_layout(topology, application_id, dict.fromkeys(external, 1))
         subs = {sub.id: sub for sub in topology.sub_topologies()}
@@ -157,6 +166,7 @@ class TopologyTestDriver:
                 handlers=handlers,
                 timestamp_extractor=extractor,
                 max_task_idle_ms=-1,
+                environment=environment(str(task_id)),
             )
             task = Task(spec, Ports(self._topics, MemoryBackend(), self._clock, self._global.stores))
             self._tasks[task_id] = task

@@ -38,7 +38,7 @@ def _node(node: Node, stores: tuple[str, ...]) -> str:
         case SourceNode():
             serdes = node.key_serde.name, node.value_serde.name
             topics = sorted(node.topics) if node.pattern is None else (node.pattern.pattern, node.pattern.flags)
-            return _digest("source", topics, *serdes, _code(node.timestamp_extractor), node.reset.value)
+            return _digest("source", topics, *serdes, _code(node.timestamp_extractor), str(node.reset))
         case ProcessorNode():
             return _digest("processor", node.parents, stores, [_code(function) for function in node.functions])
         case SinkNode():

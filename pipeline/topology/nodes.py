@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,16 +12,9 @@ if TYPE_CHECKING:
     from pipeline.partitioning import StreamPartitioner
     from pipeline.processor.api import Processor
     from pipeline.processor.operator import Operator
-    from pipeline.records import ConsumerRecord
+    from pipeline.records import AutoOffsetReset, ConsumerRecord
     from pipeline.serde.api import Serde
     from pipeline.state.api import StoreBuilder
-
-
-class AutoOffsetReset(Enum):
-    """Where a source starts that has no committed offset (`org.apache.kafka.streams.AutoOffsetReset`)."""
-
-    EARLIEST = "earliest"
-    LATEST = "latest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +28,9 @@ class SourceNode:
         value_serde: How values are read.
         timestamp_extractor: `(record, partition_time_ms) -> event_time_ms`; None leaves it to
             `default.timestamp.extractor`. A record with a negative result is dropped.
-        reset: Where to start without committed offsets.
-        pattern: Reads all topics whose whole name it matches, as hosts find them when they start.
+        reset: Where to start without committed offsets; None leaves it to `auto.offset.reset`. Repartition topics are read from
+            their beginning.
+        pattern: Reads all topics whose whole name it matches, as hosts find them.
     """
 
     name: str
@@ -45,7 +38,7 @@ class SourceNode:
     key_serde: Serde[Any]
     value_serde: Serde[Any]
     timestamp_extractor: Callable[[ConsumerRecord[Any, Any], int], int] | None = None
-    reset: AutoOffsetReset = AutoOffsetReset.EARLIEST
+    reset: AutoOffsetReset | None = None
     pattern: re.Pattern[str] | None = None
 
     @property

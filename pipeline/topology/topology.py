@@ -13,7 +13,6 @@ from pipeline.topology.describe import describe
 from pipeline.topology.fingerprint import fingerprint, node_fingerprints
 from pipeline.topology.grouping import levels, sub_topologies
 from pipeline.topology.nodes import (
-    AutoOffsetReset,
     GlobalStore,
     InternalTopic,
     Node,
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from pipeline.partitioning import StreamPartitioner
     from pipeline.processor.api import Processor
     from pipeline.processor.operator import Operator
-    from pipeline.records import ConsumerRecord
+    from pipeline.records import AutoOffsetReset, ConsumerRecord
     from pipeline.serde.api import Serde
     from pipeline.state.api import StoreBuilder
 
@@ -73,11 +72,11 @@ class Topology:
         key_serde: Serde[Any],
         value_serde: Serde[Any],
         timestamp_extractor: Callable[[ConsumerRecord[Any, Any], int], int] | None = None,
-        reset: AutoOffsetReset = AutoOffsetReset.EARLIEST,
+        reset: AutoOffsetReset | None = None,
     ) -> Topology:
         """Read topics, or all topics that match one pattern as a whole.
 
-        Topics that match are looked up when a host starts; those made later are read after its next start.
+        Topics that match are looked up when a host starts; workers find those made later as well (`metadata.max.age.ms`).
 
         Raises:
             TopologyError: If the name is taken, no topic is named, or a topic has, or may have, another source.
@@ -355,8 +354,11 @@ class Topology:
         return describe(self)
 
     def fingerprint(self) -> str:
-        """A digest of the structure and of the user's functions; equal means the same results."""
-        return fingerprint(self)
+        """A digest of the structure and of the user's functions; equal means the same results from the same topics.
+
+        Which topics a pattern matches at present is no part of it.
+        """
+        return fingerprint(self.resolved(()))
 
     def node_fingerprints(self) -> dict[str, str]:
         """The digest of each node and store by name: what a release compares to say what changed."""

@@ -12,26 +12,31 @@ from pipeline.worker.assignment import AssignmentConfig, Instance, Plan, assign,
 from pipeline.worker.protocol import FORMAT, Introduction, Orders, task_ids, texts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Introduction).decode
 
 
 def give_orders(
-    said: Mapping[str, bytes], tasks: Mapping[TaskId, bool], config: AssignmentConfig, application_id: str
+    said: Mapping[str, bytes],
+    tasks_of: Callable[[Mapping[str, int]], Mapping[TaskId, bool]],
+    config: AssignmentConfig,
+    application_id: str,
 ) -> dict[str, bytes]:
     """Orders per member, as bytes.
 
     Args:
         said: What each member says of itself, as bytes.
-        tasks: All tasks, and whether each has state.
+        tasks_of: All tasks, and whether each has state, out of the partitions of the topics that any member has found.
         config: Settings.
         application_id: Named in refusals.
     """
     members = {member: _introduced(data) for member, data in said.items()}
     refusals = _refusals(members, application_id)
     admitted = {member: intro for member, intro in members.items() if intro is not None and member not in refusals}
+    topics = _found(admitted.values())
+    tasks = tasks_of(topics)
     plans = _plans(admitted.values(), tasks, config)
     servers = {intro.instance: intro.server for intro in admitted.values() if intro.server}
     shuts_down = any(intro.shuts_down for intro in admitted.values())
@@ -45,6 +50,7 @@ def give_orders(
             _active_servers(plans, servers),
             _standby_servers(plans, servers),
             shuts_down=shuts_down,
+            topics=topics,
         )
     return {member: _encode(order) for member, order in orders.items()}
 
@@ -56,6 +62,15 @@ def _introduced(data: bytes) -> Introduction | None:
     except msgspec.MsgspecError:
         return None
     return intro if intro.format == FORMAT else None
+
+
+def _found(introductions: Iterable[Introduction]) -> dict[str, int]:
+    """All topics that somebody has found: one who has looked earlier may not know of the newest."""
+    found: dict[str, int] = {}
+    for intro in introductions:
+        for topic, partitions in intro.topics.items():
+            found[topic] = max(partitions, found.get(topic, 0))
+    return found
 
 
 def _refusals(members: Mapping[str, Introduction | None], application_id: str) -> dict[str, str]:

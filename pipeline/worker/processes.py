@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
@@ -84,15 +84,15 @@ class StreamProcess:
             self.orders = [order for order in self.orders if order.number > message.obeyed]
         elif message.active != last.active:  # another owner took tasks over
             self.lost |= last.active - message.active
-            self.orders = [Take(message.active, message.standby, last.number)]
+            self.orders = [replace(last, active=message.active, standby=message.standby)]
         else:
             self.orders = [last]
 
-    def order(self, active: frozenset[TaskId], standby: frozenset[TaskId]) -> None:
+    def order(self, active: frozenset[TaskId], standby: frozenset[TaskId], topics: Mapping[str, int]) -> None:
         """Tell it what to do, unless it knows."""
         last = self.orders[-1]
-        if (active, standby) != (last.active, last.standby):
-            self.orders.append(Take(active, standby, last.number + 1))
+        if (active, standby, topics) != (last.active, last.standby, last.topics):
+            self.orders.append(Take(active, standby, last.number + 1, topics))
             self.tell(self.orders[-1])
 
     def tell(self, command: Command | Ask) -> None:
@@ -186,8 +186,16 @@ class StreamProcesses:
         """Tasks that are being taken over, with the number of records that are missing, if it is known."""
         return {task: missing for stream in self.all for task, missing in stream.report.restoring.items()}
 
-    def distribute(self, active: frozenset[TaskId], standby: frozenset[TaskId]) -> None:
-        """Tell each process what it is to do; a task moves only after whoever holds it has let go of it."""
+    def distribute(
+        self, active: frozenset[TaskId], standby: frozenset[TaskId], topics: Mapping[str, int] | None = None
+    ) -> None:
+        """Tell each process what it is to do; a task moves only after whoever holds it has let go of it.
+
+        Args:
+            active: Tasks to process.
+            standby: Tasks whose changelogs to follow.
+            topics: Partitions of the topics that tasks are made of, if the topology has patterns.
+        """
         if not self.all:
             return
         runners = spread(self._holders(lambda stream: stream.report.active), sorted(active), Counter())
@@ -199,6 +207,7 @@ class StreamProcesses:
             stream.order(
                 frozenset(task for task, name in runners.items() if name == str(stream.number)) - elsewhere,
                 frozenset(task for task, name in followers.items() if name == str(stream.number)) - elsewhere,
+                topics or {},
             )
 
     def silent(self, seconds: float) -> list[StreamProcess]:

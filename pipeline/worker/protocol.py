@@ -36,6 +36,7 @@ class Introduction(msgspec.Struct, frozen=True):
         positions: Changelog offsets applied, summed up, per task of which it has state.
         server: `host:port` where it answers queries; empty if nowhere.
         shuts_down: Whether it asks the whole application to end.
+        topics: Partitions of the topics it has found, if the topology has patterns.
         format: Of this message.
     """
 
@@ -47,6 +48,7 @@ class Introduction(msgspec.Struct, frozen=True):
     positions: dict[str, int] = {}
     server: str = ""
     shuts_down: bool = False
+    topics: dict[str, int] = {}
     format: int = FORMAT
 
 
@@ -61,6 +63,7 @@ class Orders(msgspec.Struct, frozen=True):
         standby_servers: Where its standbys do.
         refusal: Why it cannot take part; then it has to end.
         shuts_down: Whether the whole application is to end.
+        topics: Partitions of the topics that these tasks are made of, if the topology has patterns: the same for everybody.
         format: Of this message.
     """
 
@@ -71,6 +74,7 @@ class Orders(msgspec.Struct, frozen=True):
     standby_servers: dict[str, list[str]] = {}
     refusal: str | None = None
     shuts_down: bool = False
+    topics: dict[str, int] = {}
     format: int = FORMAT
 
 
@@ -94,6 +98,7 @@ class StreamJob:
         kafka: Client properties.
         state_directory: Where local state of all applications is kept.
         published: Public output topics that go elsewhere for now.
+        dead_letters: Where dead letters go for now; None leaves it to the handlers.
     """
 
     config: AppConfig
@@ -101,15 +106,20 @@ class StreamJob:
     kafka: Mapping[str, str] = field(repr=False)
     state_directory: Path
     published: Mapping[str, str]
+    dead_letters: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """To a stream process: run these tasks and follow those; let go of all others. Orders are numbered, from 1."""
+    """To a stream process: run these tasks and follow those; let go of all others. Orders are numbered, from 1.
+
+    `topics` has the partitions of the topics that tasks are made of, if the topology has patterns.
+    """
 
     active: frozenset[TaskId]
     standby: frozenset[TaskId]
     number: int
+    topics: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

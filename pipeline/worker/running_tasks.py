@@ -6,10 +6,11 @@ import logging
 import time
 from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pipeline.errors import BrokerError, TaskMigratedError
-from pipeline.hosting.application import prepare, with_topics
+from pipeline.hosting.application import prepare, source_partitions, with_topics
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.global_tables import open_global_state
 from pipeline.hosting.owned_task import OwnedTask
@@ -133,6 +134,8 @@ class RunningTasks:
         self._consumer = RecordConsumer(application.kafka, self._streams.consumer)
         self._commits_under_way = OpenCommits()
         self._global: GlobalState
+        self._topics: Mapping[str, int] = {}
+        self._looked_at = time.monotonic()
         self._processed = 0
         self._commits = 0
         self._processed_by: Counter[TaskId] = Counter()
@@ -169,6 +172,8 @@ class RunningTasks:
         self._application = with_topics(self._application, self._admin)
         self.layout = prepare(self._application, self._admin)
         self._global = open_global_state(self._application, self._admin, self._clock)
+        if self._application.topology.has_patterns:
+            self._topics = source_partitions(self._application, self._admin)
         self._internal_topics = {topic.name for topic in self.layout.repartition_topics}
         self._snapshots = RegularSnapshots(self._application, self._admin, self._streams.snapshot_interval_ms)
         self._standbys = StandbyTasks(self._application, self.layout, self._admin, self._clock)
@@ -211,6 +216,52 @@ class RunningTasks:
             self._arrivals.add(owned, states.get(task_id))
         for task_id in sorted(standby - self.standby):
             self._standbys.follow(task_id)
+
+    def take_all(self) -> None:
+        """Run all tasks there are. Errors are those of `take`."""
+        self.take(frozenset(self.layout.tasks), frozenset())
+
+    def read_topics(self, topics: Mapping[str, int]) -> None:
+        """Let the patterns of sources be those of these topics that match: tasks that are others with them are let go of.
+
+        Args:
+            topics: Partitions of all topics of others that the application reads.
+
+        Raises:
+            TopicError: If the tasks do not fit the internal topics that there are.
+            BrokerError: If brokers do not answer.
+        """
+        if topics == self._topics:
+            return
+        application = replace(self._application, topology=self._application.topology.resolved(topics))
+        layout = prepare(application, self._admin)
+        before, after = self.layout.tasks, layout.tasks
+        changed = frozenset(task for task in before if before[task] != after.get(task))
+        self._release(self._tasks.keys() & changed)
+        self._arrivals.send_away(self._arrivals.coming & changed)
+        self._arrivals.wait_until_gone(changed)
+        self._standbys.close()  # they are followed again by `take`
+        self._standbys = StandbyTasks(application, layout, self._admin, self._clock)
+        self._application, self.layout, self._topics = application, layout, topics
+        self._internal_topics = {topic.name for topic in layout.repartition_topics}
+        log.info("sources read %s", ", ".join(sorted(topics)))
+
+    def follow_patterns(self) -> None:
+        """Look, every `metadata.max.age.ms`, whether other topics match patterns now; then run the tasks there are with them.
+
+        For hosts that run all tasks by themselves. Errors are those of `read_topics` and `take`.
+        """
+        is_due = time.monotonic() - self._looked_at >= self._streams.metadata_max_age_ms / 1000
+        if not self._application.topology.has_patterns or not is_due:
+            return
+        self._looked_at = time.monotonic()
+        try:
+            self.read_topics(source_partitions(self._application, self._admin))
+        except BrokerError as error:
+            if not error.retriable:
+                raise
+            log.warning("topics are not looked for: %s", error)
+        self.take_all()
 
     def run_once(self) -> None:
         """Fetch, process a few records of each task, and commit if it is time."""

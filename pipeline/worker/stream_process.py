@@ -52,7 +52,9 @@ def run_stream_process(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # they reach the whole process group; the supervisor says what follows
     try:
-        application = Application(job.config, job.version, build(job), job.kafka, job.state_directory, job.published)
+        application = Application(
+            job.config, job.version, build(job), job.kafka, job.state_directory, job.published, job.dead_letters
+        )
         _Obedience(application, pipe).run()
     except StreamsError as error:
         coordinates = error.coordinates if isinstance(error, RecordError) else {}
@@ -97,7 +99,9 @@ class _Obedience:
 
     def _obey(self, command: Command) -> None:
         match command:
-            case Take(active, standby, number):
+            case Take(active, standby, number, topics):
+                if topics:
+                    self._tasks.read_topics(topics)
                 self._tasks.take(active, standby)
                 self._ordered = number
                 self._next_report = 0.0

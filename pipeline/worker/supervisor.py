@@ -16,7 +16,7 @@ import msgspec
 
 import pipeline.errors
 from pipeline.errors import BrokerError, ProcessingError, StateError, StreamsError, TaskMigratedError, TopologyError
-from pipeline.hosting.application import prepare, with_topics
+from pipeline.hosting.application import prepare, source_partitions, with_partitions, with_topics
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.membership import GroupMember
 from pipeline.records import TaskId
@@ -100,6 +100,8 @@ class Supervisor:
         self._server = server
         self._on_state = on_state
         self._id = instance_id(application)
+        self._found: dict[str, int] = {}
+        self._looked_at = time.monotonic()
         self._processes = StreamProcesses(_job(application), build)
         self._wanted_processes = self._streams.num_stream_threads
         self._orders: Orders | None = None
@@ -227,9 +229,11 @@ class Supervisor:
         try:
             admin = Admin(self._application.kafka)
             self._application = with_topics(self._application, admin)
-            self._layout = layout = prepare(self._application, admin)
+            self._layout = prepare(self._application, admin)
+            if self._application.topology.has_patterns:
+                self._found = source_partitions(self._application, admin)
             self._positions = left_positions(self._application)
-            membership = threading.Thread(target=self._take_part, args=(layout,), name="membership", daemon=True)
+            membership = threading.Thread(target=self._take_part, args=(admin,), name="membership", daemon=True)
             membership.start()
             try:
                 while not self._ends.is_set():
@@ -263,7 +267,9 @@ class Supervisor:
         if self._orders is None:
             return
         if self._is_current:
-            self._processes.distribute(task_ids(self._orders.active), task_ids(self._orders.standby))
+            self._processes.distribute(
+                task_ids(self._orders.active), task_ids(self._orders.standby), self._orders.topics
+            )
         self._speak_up(self._orders)
         self._show_state(self._orders)
         self._sum_up()
@@ -298,6 +304,8 @@ class Supervisor:
             )
         if arrived.shuts_down:
             self._ends.set()
+        if arrived.topics:
+            self._application, self._layout = with_partitions(self._application, arrived.topics)
         self._orders = arrived
         self._is_current = True
 
@@ -368,12 +376,12 @@ class Supervisor:
             extra={"application": self._application.id},
         )
 
-    def _take_part(self, layout: Layout) -> None:
+    def _take_part(self, admin: Admin) -> None:
         """The membership thread: joins, hears orders, and asks for rebalances. Whatever ends it ends the instance."""
         try:
-            member = self._join(layout)
+            member = self._join()
             try:
-                self._attend(member)
+                self._attend(member, admin)
             finally:
                 member.close()
         except StreamsError as error:
@@ -382,9 +390,10 @@ class Supervisor:
             log.exception("membership ended")
             self._arrived.put(ProcessingError(f"Membership in {self._application.id} ended: {error!r}"))
 
-    def _attend(self, member: GroupMember) -> None:
+    def _attend(self, member: GroupMember, admin: Admin) -> None:
         decode = msgspec.json.Decoder(Orders).decode
         while not self._ends.is_set():
+            self._look_for_topics(admin)
             if self._rejoins.is_set():
                 self._rejoins.clear()
                 member.rejoin()
@@ -401,10 +410,32 @@ class Supervisor:
                 message = f"Another process has joined {self._application.id} as the same static member"
                 raise TaskMigratedError(message)
 
-    def _join(self, layout: Layout) -> GroupMember:
+    def _look_for_topics(self, admin: Admin) -> None:
+        """If it is time, look whether other topics match the patterns now; then all instances have to hear of it."""
+        now, interval_s = time.monotonic(), self._streams.metadata_max_age_ms / 1000
+        if not self._application.topology.has_patterns or now - self._looked_at < interval_s:
+            return
+        self._looked_at = now
+        try:
+            found = source_partitions(self._application, admin)
+        except BrokerError as error:
+            log.warning("topics are not looked for: %s", error)
+            return
+        if found != self._found:
+            self._found = found
+            self._rejoins.set()
+
+    def _tasks_of(self, topics: Mapping[str, int]) -> Mapping[TaskId, bool]:
+        """All tasks, and whether each has state; asked for in the leader, of the topics that some instance has found."""
+        application, layout = self._application, self._layout
+        if topics:
+            application, layout = with_partitions(application, topics)
+        assert layout is not None, "nobody leads before the start"  # noqa: S101 - a mistake of ours
+        stateful = {sub.id for sub in application.topology.sub_topologies() if any(s.logging for s in sub.stores)}
+        return {task: task.sub_topology in stateful for task in layout.tasks}
+
+    def _join(self) -> GroupMember:
         client = self._streams.consumer
-        stateful = {sub.id for sub in self._application.topology.sub_topologies() if any(s.logging for s in sub.stores)}
-        tasks = {task: task.sub_topology in stateful for task in layout.tasks}
         config = AssignmentConfig(
             self._streams.num_standby_replicas,
             self._streams.max_warmup_replicas,
@@ -416,7 +447,7 @@ class Supervisor:
             self._application.id,
             self._application.topology.source_topics,
             describe=self._introduce,
-            assign=lambda said: give_orders(said, tasks, config, self._application.id),
+            assign=lambda said: give_orders(said, self._tasks_of, config, self._application.id),
             session_timeout_ms=int(client.get("session.timeout.ms", 45_000)),
             heartbeat_interval_ms=int(client.get("heartbeat.interval.ms", 3_000)),
             max_poll_interval_ms=self._streams.max_poll_interval_ms,
@@ -436,6 +467,7 @@ class Supervisor:
                 {str(task): position for task, position in self._positions.items()},
                 self._server,
                 self._shuts_down,
+                self._found,
             )
         )
 
@@ -486,7 +518,12 @@ def left_positions(application: Application) -> dict[TaskId, int]:
 
 def _job(application: Application) -> StreamJob:
     return StreamJob(
-        application.config, application.version, application.kafka, application.state_directory, application.published
+        application.config,
+        application.version,
+        application.kafka,
+        application.state_directory,
+        application.published,
+        application.dead_letters,
     )
 
 

@@ -61,9 +61,10 @@ class Worker:
         try:
             self._move_to(WorkerState.REBALANCING)
             self._tasks.start()
-            self._tasks.take(frozenset(self._tasks.layout.tasks), frozenset())
+            self._tasks.take_all()
             while not self._stopping and not (until_caught_up and self._tasks.has_finished()):
                 self._tasks.run_once()
+                self._tasks.follow_patterns()
                 if self.state is WorkerState.REBALANCING and not self._tasks.restoring:
                     self._move_to(WorkerState.RUNNING)
             self._move_to(WorkerState.PENDING_SHUTDOWN)

@@ -198,7 +198,7 @@ def punctuate_wall_clock(builder: StreamsBuilder, _say: Say) -> None:
 
 
 def least_recently_used(builder: StreamsBuilder, _say: Say) -> None:
-    builder.add_state_store(Stores.lru_map("kept", STRING, STRING, max_cache_size=2))
+    builder.add_state_store(Stores.key_value_store(Stores.lru_map("kept", 2), STRING, STRING))
     texts(builder).process(Swapping, "kept").to("out", TO_TEXTS)
 
 

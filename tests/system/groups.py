@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 APP = """
+import re
 from datetime import timedelta
 from pipeline import *
 
@@ -25,6 +26,11 @@ def build(builder):
 
 def build_other(builder):
     return _build(builder, "other-counts")
+
+def build_copied(builder):
+    texts = builder.stream(re.compile("{name}[.]in.*"), Consumed(STRING, STRING))
+    texts.to("{name}.out", Produced(STRING, STRING))
+    return builder.build()
 
 def build_queried(builder):
     words = builder.stream("{name}.in", Consumed(STRING, STRING))

@@ -42,16 +42,26 @@ topology = "{unique}:build"
 quality = "{unique}:expectations"
 [apps.{unique}.versions]
 v2 = "{unique}:build_v2"
+[apps.{unique}.config]
+"deserialization.exception.handler" = "continue"
+"errors.dead.letter.queue.topic.name" = "{unique}.letters"
 """
         )
         self.config = ProjectConfig.load(path, {})
         example = Path(__file__).with_name("example_app.py").read_text()
         (directory / f"{unique}.py").write_text(example.replace('"example"', f'"{unique}"'))
         broker.create(2, f"{unique}.payments", f"{unique}.sums")
+        broker.create(1, f"{unique}.letters")
 
     def pay(self, *payments: tuple[str, int]) -> None:
         records = [(f"{who}/{n}".encode(), LONG.serialize(value), n + 1) for n, (who, value) in enumerate(payments)]
         self.broker.write(f"{self.unique}.payments", records)
+
+    def pay_nonsense(self, *texts: bytes) -> None:
+        self.broker.write(f"{self.unique}.payments", [(b"eve/0", text, 9) for text in texts])
+
+    def letters(self, prefix: str = "") -> list[bytes]:
+        return [record.value for record in self.broker.read(f"{prefix}{self.unique}.letters")]
 
     def run(self, version: str) -> None:
         application = load_application(self.config, self.unique, StreamsBuilder, version=version)
@@ -77,14 +87,16 @@ def project(broker: Any, unique: str, tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_release_corrects_what_differs_goes_on_from_the_cut_and_can_be_taken_back(project: Project) -> None:
     project.pay(("ann", 5), ("bob", 7), ("ann", -2))
+    project.pay_nonsense(b"bad")
     project.run("v1")
-    assert project.sums() == {"ann": 5, "bob": 7}
+    assert (project.sums(), project.letters()) == ({"ann": 5, "bob": 7}, [b"bad"])
     releaser = project.releaser()
     plan = releaser.plan("v2")
     assert list(plan.changed.values()) == ["changed"]
     assert plan.range.size >= 3
     releaser.reprocess()
     assert project.sums() == {"ann": 5, "bob": 7}, "consumers notice nothing before the promotion"
+    assert project.letters() == project.letters(f"{project.unique}-v2-staging-") == [b"bad"]
     releaser.gate()
     with pytest.raises(ReleaseError, match="warnings"):
         releaser.promote()
@@ -94,8 +106,10 @@ def test_a_release_corrects_what_differs_goes_on_from_the_cut_and_can_be_taken_b
         (b"bob", LONG.serialize(7))
     ) == 1, "what does not differ is not published again"
     project.pay(("bob", -1), ("cy", 4))
+    project.pay_nonsense(b"worse")
     project.run(releaser.status().live)
     assert project.sums() == {"ann": 3, "bob": 6, "cy": 4}
+    assert project.letters() == [b"bad", b"worse"]
     assert releaser.rollback().live == "v1"
     assert project.sums() == {"ann": 5, "bob": 7, "cy": 4}
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
-PREFIXES = {"client_tag", "consumer", "producer", "topic"}
+PREFIXES = {"client_tag", "consumer", "producer", "topic", "user"}
 """Settings that are prefixes of others."""
 
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -81,7 +81,7 @@ def test_the_same_topics_cannot_start_at_different_offsets() -> None:
     builder = StreamsBuilder()
     builder.stream("one", STRINGS)
     with pytest.raises(TopologyError, match="different offset reset policies"):
-        builder.stream("one", Consumed(STRING, STRING, offset_reset_policy=AutoOffsetReset.LATEST))
+        builder.stream("one", Consumed(STRING, STRING, offset_reset_policy=AutoOffsetReset.latest()))
 
 
 class Where(Processor[str, str]):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipeline import (
+    LONG,
     STRING,
     Consumed,
     FixedKeyProcessor,
@@ -15,6 +16,8 @@ from pipeline import (
     Produced,
     Record,
     Repartitioned,
+    Response,
+    SerializationExceptionOrigin,
     Stores,
     StreamsBuilder,
     Topology,
@@ -31,7 +34,7 @@ from pipeline.testing.driver import MockClock
 from pipeline.topology.nodes import SinkNode
 
 if TYPE_CHECKING:
-    from pipeline import FixedKeyRecord, StoreBuilder
+    from pipeline import ErrorHandlerContext, FixedKeyRecord, ProducerRecord, StoreBuilder
     from pipeline.partitioning import Partitions
 
 TEXTS: Consumed[str, str] = Consumed(STRING, STRING)
@@ -179,3 +182,25 @@ def test_a_record_for_no_partition_is_dropped_also_on_its_way_through_a_repartit
     dropping: Repartitioned[str, str] = Repartitioned(partitioner=lambda _t, _k, v, n: range(n) if v != "y" else ())
     builder.stream("in", TEXTS).repartition(dropping).to("out", TO_TEXTS)
     assert results(builder.build()) == [("k", "x"), ("k", "z")]
+
+
+def test_a_record_for_no_partition_is_counted_and_not_even_serialised() -> None:
+    builder = StreamsBuilder()
+    nowhere: Produced[str, Any] = Produced(STRING, LONG, partitioner=lambda _t, _k, _v, _n: ())
+    builder.stream("in", TEXTS).to("out", nowhere)
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.input_topic("in", STRING, STRING).pipe_input("k", "no number")
+        assert driver.dropped() == {"no-partition": 1}
+
+
+def test_each_partition_of_a_record_is_the_production_handlers_on_its_own() -> None:
+    asked = []
+
+    def skip(context: ErrorHandlerContext, record: ProducerRecord, _error: Exception) -> Response:
+        asked.append((context.serialization_origin, record.partition))
+        return Response.resume()
+
+    failures = Failures(ErrorHandlers(production=skip), TaskContext(MockClock()), TaskId(0, 0), Sent().send)
+    node = SinkNode("sink", (), "out", LONG, STRING, lambda _t, _k, _v, _n: {0, 2})
+    sink(node, "out", Sent(), failures)("no number", "v", 5, ())
+    assert asked == [(SerializationExceptionOrigin.KEY, 0), (SerializationExceptionOrigin.KEY, 2)]

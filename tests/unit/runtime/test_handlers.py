@@ -18,6 +18,7 @@ from pipeline import (
     Grouped,
     Materialized,
     ProcessingError,
+    Processor,
     Produced,
     PunctuationType,
     Record,
@@ -27,7 +28,7 @@ from pipeline import (
     TopicPartition,
 )
 from pipeline.errors import RefusedRecordError, TaskMigratedError
-from pipeline.processor.handlers import ErrorHandlers, LogAndContinue, ProducerRecord
+from pipeline.processor.handlers import ErrorHandlers, LogAndContinue, ProducerRecord, SerializationExceptionOrigin
 from pipeline.records import RawRecord, TaskId
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task, TaskSpec
@@ -255,6 +256,46 @@ def test_an_undecodable_record_of_a_global_table_is_the_handlers_but_sends_no_le
     assert driver.produced_topic_names() == set()
 
 
+class Failing(Processor[str, str]):
+    """Fills a store, and fails on "bad"."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self.rows = context.get_state_store("rows")
+
+    def process(self, record: Record[str, str]) -> None:
+        self.rows.put(record.key, fail_on_bad(record.value))
+
+
+def filling_a_global_store() -> Topology:
+    builder = StreamsBuilder()
+    builder.add_global_store(Stores.key_value_store("rows", STRING, STRING), "in", STRINGS, Failing)
+    return builder.build()
+
+
+def test_a_failure_in_a_global_processor_is_the_handlers_if_it_is_enabled_there() -> None:
+    settings: dict[str, Any] = {
+        "processing.exception.handler": "tests.handlers:SkipAndKeep",
+        "processing.exception.handler.global.enabled": True,
+    }
+    with TopologyTestDriver(filling_a_global_store(), settings) as driver:
+        driver.input_topic("in", STRING, STRING).pipe_key_value_list([("k", "good"), ("k", "bad")])
+        assert driver.get_key_value_store("rows").get("k") == "good"
+        assert driver.dropped() == {"processing-failed": 1}
+        assert driver.produced_topic_names() == set()
+    ((context, record, _error),) = handlers.asked
+    assert (context.topic, context.offset, context.source_raw_value) == ("in", 1, b"bad")
+    assert (context.processor_node_id, str(context.task_id)) == ("KTABLE-SOURCE-0000000001", "-1_-1")
+    assert record.value == "bad"
+
+
+def test_a_failure_in_a_global_processor_stops_the_instance_unless_that_is_enabled() -> None:
+    driver = run(filling_a_global_store(), processing_exception_handler="continue")
+    with pytest.raises(
+        ProcessingError, match=r"global store rows failed: ValueError: .* topic in, partition 0, offset 0"
+    ):
+        driver.input_topic("in", STRING, STRING).pipe_input("k", "bad")
+
+
 def writing() -> Topology:
     builder = StreamsBuilder()
     as_json = builder.stream("in", STRINGS).map_values(lambda v: 1j if v == "bad" else v)
@@ -270,6 +311,7 @@ def test_what_a_sink_cannot_serialise_is_the_production_handlers() -> None:
         1,
         b"bad",
     )
+    assert context.serialization_origin is SerializationExceptionOrigin.VALUE
     assert record == ProducerRecord("out", "k", 1j, 11, (("h", b"1"),))
     assert values_of(driver) == [b'"1"', b'"2"']
     assert driver.dropped() == {"production-failed": 1}
@@ -387,6 +429,24 @@ def test_with_a_dead_letter_topic_fail_keeps_the_record_before_it_stops() -> Non
 def test_a_users_handler_sends_what_letters_it_likes() -> None:
     driver = run(mapped(), b"bad", processing_exception_handler="tests.handlers:SkipAndKeep")
     assert values_of(driver, "kept") == [b"bad"]
+
+
+def test_letters_of_a_version_that_is_not_live_go_where_the_host_says() -> None:
+    topics = MemoryTopics()
+    (sub,) = mapped().sub_topologies()
+    chosen = ErrorHandlers(processing=handlers.SkipAndKeep())
+    tp = TopicPartition("in", 0)
+    task = Task(
+        TaskSpec(TaskId(0, 0), sub, "app", (tp,), handlers=chosen, dead_letters="staging"),
+        Ports(topics, MemoryBackend(), MockClock()),
+    )
+    task.start({})
+    task.add_records(tp, [RawRecord(b"k", b"good", 1, 0), RawRecord(b"k", b"bad", 2, 1)])
+    task.process_all()
+    assert {topic: [record.value for record in log] for topic, log in topics.logs.items()} == {
+        "out": [b"good"],
+        "staging": [b"bad"],
+    }
 
 
 def test_an_input_of_nothing_but_undecodable_records_is_committed() -> None:

@@ -39,12 +39,12 @@ class Scheduling:
         """Nothing to close."""
 
 
-def driver_with(schedule: Callable[[ProcessorContext], object]) -> TopologyTestDriver:
+def driver_with(schedule: Callable[[ProcessorContext], object], wall_clock_ms: int = 0) -> TopologyTestDriver:
     builder = StreamsBuilder()
     builder.stream("in", Consumed(STRING, STRING)).process(lambda: Scheduling(schedule)).to(
         "out", Produced(STRING, STRING)
     )
-    return TopologyTestDriver(builder.build())
+    return TopologyTestDriver(builder.build(), initial_wall_clock_time_ms=wall_clock_ms)
 
 
 def stream_times(driver: TopologyTestDriver, *times: int) -> None:
@@ -144,3 +144,28 @@ def test_within_a_punctuation_there_is_no_record_and_time_is_that_of_the_punctua
 def test_an_interval_below_a_millisecond_is_refused() -> None:
     with pytest.raises(TopologyError, match="minimum supported scheduling interval"):
         driver_with(lambda context: context.schedule(ms(0), STREAM, print))
+
+
+@pytest.mark.parametrize(("start_ms", "called_at"), [(70, [70, 170]), (0, [100, 200]), (10, [110, 210])])
+def test_a_punctuation_with_a_start_keeps_to_the_grid_that_begins_there(start_ms: int, called_at: list[int]) -> None:
+    called: list[int] = []
+
+    def schedule(context: ProcessorContext) -> None:
+        context.schedule(ms(100), WALL, called.append, start_ms=start_ms)
+
+    with driver_with(schedule, wall_clock_ms=50) as driver:
+        for _ in range(17):
+            driver.advance_wall_clock_time(ms(10))
+    assert called == called_at
+
+
+def test_by_stream_time_the_start_is_waited_for() -> None:
+    called: list[int] = []
+    with driver_with(lambda context: context.schedule(ms(100), STREAM, called.append, start_ms=150)) as driver:
+        stream_times(driver, 10, 149, 160, 249, 260)
+    assert called == [160, 260]
+
+
+def test_a_start_before_the_epoch_is_refused() -> None:
+    with pytest.raises(TopologyError, match="start time is the epoch, not -1 ms"):
+        driver_with(lambda context: context.schedule(ms(100), WALL, print, start_ms=-1))

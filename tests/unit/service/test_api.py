@@ -6,17 +6,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from pipeline import LONG, STRING, Consumed, Grouped, Materialized, StreamsBuilder
+from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Repartitioned, StreamsBuilder
 from pipeline.config import AppConfig
 from pipeline.errors import ConfigError
 from pipeline.hosting.application import Application
+from pipeline.partitioning import partition_for
 from pipeline.records import TaskId, TopicPartition
 from pipeline.runtime.layout import Layout, plan_layout
 from pipeline.service.api import new_api
-from pipeline.service.routing import Here, There, route, store_places
+from pipeline.service.reading import StoreReader
+from pipeline.service.routing import Here, KeyQueryMetadata, There, route, store_places
 from pipeline.service.server import bound
 from pipeline.worker.protocol import Orders, Report, TaskFigures
 from pipeline.worker.queries import KeyQuery, Page, Place, Question, Reason, Refusal, Row
@@ -25,6 +28,8 @@ from pipeline.worker.supervisor import InstanceStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from pipeline.partitioning import Partitions, StreamPartitioner
 
 TASKS = frozenset(TaskId(0, n) for n in range(3))
 
@@ -95,7 +100,7 @@ def row(key: str, value: int) -> Row:
 
 def test_a_key_is_looked_up_in_the_task_that_has_it() -> None:
     instance = FakeInstance()
-    task = store_places(instance.application.topology, instance.layout)["counts"].task_of(b"k")
+    task = store_places(instance.application.topology, instance.layout, "app-v1")["counts"].task_of(b"k")
     assert task is not None
     instance.answers[task] = [Page((row("k", 3),), position={TopicPartition("in", task.partition): 12})]
     answer = client(instance).get("/stores/counts/k")
@@ -234,3 +239,61 @@ def test_an_instance_can_be_scaled_paused_and_resumed() -> None:
     asked.post("/pause")
     asked.post("/resume")
     assert instance.told == [3, True, False]
+
+
+def partitioned_by(partitioner: StreamPartitioner) -> FakeInstance:
+    """Counts below a repartition topic of three partitions."""
+    builder = StreamsBuilder()
+    stream = builder.stream("in", Consumed(STRING, STRING)).repartition(
+        Repartitioned(name="by", partitioner=partitioner)
+    )
+    stream.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
+    app = Application(AppConfig("app", "m:f"), "v1", builder.build(), {}, Path("unused"))
+    active = frozenset(TaskId(1, n) for n in range(3))
+    servers = {str(task): f"there:{task.partition}" for task in active}
+    return FakeInstance(active, orders=Orders(servers=servers, standby_servers={"1_2": ["also:1"]}), application=app)
+
+
+def test_a_key_is_looked_up_where_the_topologys_own_partitioner_has_put_it() -> None:
+    called = []
+
+    def last(topic: str, key: str, value: str, partitions: int) -> Partitions:
+        called.append((topic, key, value, partitions))
+        return {partitions - 1}
+
+    instance = partitioned_by(last)
+    client(instance).get("/stores/counts/k")
+    assert [question.task for question in instance.asked] == [TaskId(1, 2)]
+    assert called == [("app-v1-by-repartition", "k", None, 3)]
+    answer = client(instance).get("/metadata/counts/k")
+    assert answer.json() == {"partition": 2, "active": "there:2", "standby": ["also:1"]}
+
+
+def test_a_partitioner_that_leaves_a_key_to_the_default_is_understood() -> None:
+    instance = partitioned_by(lambda _topic, _key, _value, _partitions: None)
+    client(instance).get("/stores/counts/k")
+    assert [question.task for question in instance.asked] == [TaskId(1, partition_for(b"k", 3))]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "complaint"), [({0, 1}, "must name one partition"), ((), "must name one"), (3, "are 3")]
+)
+def test_a_partitioner_that_names_no_one_partition_cannot_say_where_a_key_is(chosen: Any, complaint: str) -> None:
+    answer = client(partitioned_by(lambda _topic, _key, _value, _partitions: chosen)).get("/metadata/counts/k")
+    assert answer.status_code == 400
+    assert complaint in answer.json()["message"]
+
+
+def test_whoever_knows_how_the_input_is_partitioned_may_say_so() -> None:
+    servers = {str(task): f"there:{task.partition}" for task in TASKS}
+    reader = StoreReader(FakeInstance(orders=Orders(servers=servers)), httpx.Client())
+    found = reader.query_metadata_for_key("counts", "k", partitioner=lambda _topic, key, _value, _n: len(key))
+    assert found == KeyQueryMetadata(1, "there:1")
+    by_default = partition_for(b"k", 3)
+    assert reader.query_metadata_for_key("counts", "k") == KeyQueryMetadata(by_default, f"there:{by_default}")
+
+
+def test_all_parts_are_asked_if_a_partitioner_needs_the_value() -> None:
+    instance = partitioned_by(lambda _topic, _key, value, partitions: len(value) % partitions)
+    instance.answers = {TaskId(1, 1): [Page((row("k", 3),))]}
+    assert client(instance).get("/stores/counts/k").json() == {"key": "k", "value": 3, "timestamp": 7}

@@ -30,7 +30,7 @@ class Context:
 
 
 def opened(backend: Any, *, size: int = 3, caching: bool = False) -> Any:
-    builder = Stores.lru_map("store", STRING, LONG, max_cache_size=size, caching=caching)
+    builder = Stores.key_value_store(Stores.lru_map("store", size), STRING, LONG, caching=caching)
     return open_store(builder, backend, Context())
 
 

@@ -1,0 +1,71 @@
+"""Where an application starts to read what it has no committed offsets of (`StreamThread.resetOffsets`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.errors import ConfigError
+from pipeline.records import AutoOffsetReset, ResetStrategy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pipeline.hosting.application import Application
+    from pipeline.kafka.admin import Admin
+    from pipeline.records import TopicPartition
+
+
+def reset_offsets(
+    application: Application, admin: Admin, tps: Iterable[TopicPartition], now_ms: int
+) -> dict[TopicPartition, int]:
+    """The offset at which each partition is begun, as its source, or else `auto.offset.reset`, says.
+
+    Repartition topics are begun at their beginning in any case: whatever is in them has not been processed yet.
+
+    Args:
+        application: Whose topics they are; its patterns are resolved.
+        admin: Asks the brokers.
+        tps: Partitions without committed offsets.
+        now_ms: What durations are counted back from, ms since the epoch.
+
+    Raises:
+        ConfigError: If one is not to be begun without a committed offset.
+        BrokerError: If the brokers do not answer.
+    """
+    policies = _policies(application)
+    chosen: dict[AutoOffsetReset, list[TopicPartition]] = {}
+    for tp in tps:
+        chosen.setdefault(policies.get(tp.topic, AutoOffsetReset.earliest()), []).append(tp)
+    starts: dict[TopicPartition, int] = {}
+    for policy, partitions in chosen.items():
+        match policy.strategy:
+            case ResetStrategy.NONE:
+                topics = ",".join(sorted({tp.topic for tp in partitions}))
+                message = (
+                    f"No valid committed offset found for input [{topics}] and no valid reset policy configured: "
+                    f"{application.id} has not read all of it before, and may not choose where to begin"
+                )
+                hint = "Set auto.offset.reset or the source's offset_reset_policy, or set the offsets: millrace reset --from."
+                raise ConfigError(message, hint=hint)
+            case ResetStrategy.LATEST:
+                starts |= admin.end_offsets(partitions)
+            case ResetStrategy.EARLIEST:
+                starts |= admin.beginning_offsets(partitions)
+            case ResetStrategy.BY_DURATION:
+                assert policy.duration is not None  # noqa: S101 - that is what the strategy means
+                back_ms = int(policy.duration.total_seconds() * 1000)
+                starts |= admin.offsets_for_time(partitions, max(0, now_ms - back_ms))
+    return starts
+
+
+def _policies(application: Application) -> dict[str, AutoOffsetReset]:
+    """Per topic that the application does not write itself."""
+    configured = AutoOffsetReset.parse(application.config.streams.auto_offset_reset)
+    topology = application.topology
+    return {
+        topic: source.reset or configured
+        for sub in topology.sub_topologies()
+        for source in sub.sources
+        for topic in source.topics
+        if topic not in sub.repartition_topics
+    }

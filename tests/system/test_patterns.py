@@ -1,0 +1,71 @@
+"""Topics that come to match a source's pattern while workers run (`metadata.max.age.ms`)."""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline import STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
+from pipeline.config import AppConfig, StreamsConfig
+from pipeline.hosting.application import Application
+from pipeline.serde.primitives import LONG
+from pipeline.worker.worker import Worker
+from tests.system.groups import PARTITIONS, tasks_taken
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.system.groups import Group
+
+pytestmark = pytest.mark.broker
+
+SETTINGS = '"metadata.max.age.ms" = 300'
+
+
+def test_a_group_shares_the_tasks_of_a_topic_that_is_made_while_it_runs(group: Group) -> None:
+    def copied() -> list[bytes]:
+        return sorted(record.value for record in group.broker.read(f"{group.name}.out"))
+
+    for _ in range(2):
+        group.start(build="build_copied", settings=SETTINGS)
+    group.until(lambda: all(tasks_taken(group.log(n)) for n in (0, 1)), "gave both instances a task")
+    group.broker.write(f"{group.name}.in", [(b"%d" % n, b"%03d" % n, 1) for n in range(100)])
+    group.broker.create(PARTITIONS + 2, f"{group.name}.in-later")
+    group.broker.write(f"{group.name}.in-later", [(b"%d" % n, b"%03d" % n, 1) for n in range(100, 200)])
+    group.until(lambda: len(copied()) >= 200, f"read the later topic: {len(copied())}")
+    assert copied() == [b"%03d" % n for n in range(200)]
+    taken = tasks_taken(group.log(0)) | tasks_taken(group.log(1))
+    assert taken == {f"0_{n}" for n in range(PARTITIONS + 2)}
+    assert [group.stop(instance) for instance in group.instances] == [0, 0]
+
+
+def counting(name: str) -> Any:
+    builder = StreamsBuilder()
+    texts = builder.stream(re.compile(rf"{re.escape(name)}\.in.*"), Consumed(STRING, STRING))
+    counts = texts.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts", caching=False))
+    counts.to_stream().to(f"{name}.out", Produced(STRING, LONG))
+    return builder.build()
+
+
+def test_a_worker_alone_goes_on_with_its_state_and_with_a_topic_that_is_made_while_it_runs(
+    group: Group, broker: Any, unique: str, tmp_path: Path
+) -> None:
+    streams = StreamsConfig(commit_interval_ms=50, metadata_max_age_ms=300)
+    app = Application(AppConfig(unique, "none:none", streams=streams), "v1", counting(unique), broker.kafka, tmp_path)
+    worker = Worker(app)
+    running = threading.Thread(target=worker.run)
+    running.start()
+    try:
+        broker.write(f"{unique}.in", [(b"k", b"", 1), (b"k", b"", 2)])
+        group.until(lambda: len(broker.read(f"{unique}.out")) == 2, "read the first topic")
+        broker.create(PARTITIONS, f"{unique}.in-later")
+        broker.write(f"{unique}.in-later", [(b"k", b"", 3)])
+        broker.write(f"{unique}.in", [(b"k", b"", 4)])
+        group.until(lambda: len(broker.read(f"{unique}.out")) == 4, "read the second topic")
+    finally:
+        worker.stop()
+        running.join()
+    assert [LONG.deserialize(record.value) for record in broker.read(f"{unique}.out")] == [1, 2, 3, 4]

@@ -1,0 +1,90 @@
+"""What processors may ask of the application around them (`ProcessingContext`)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from pipeline import (
+    STRING,
+    Consumed,
+    FixedKeyProcessor,
+    Processor,
+    PunctuationType,
+    Record,
+    Stores,
+    StreamsBuilder,
+    TopologyError,
+    ValueTransformerWithKey,
+)
+from pipeline.testing import TopologyTestDriver
+
+TEXTS: Consumed[str, str] = Consumed(STRING, STRING)
+SETTINGS = {"user.limit": 3, "user.names": ["a", "b"], "max.task.idle.ms": 7, "server.token": "secret"}
+
+
+class Asking(Processor[str, str], FixedKeyProcessor[str, str], ValueTransformerWithKey[str, str, str]):
+    """Hands its context out."""
+
+    contexts: ClassVar[list[Any]] = []
+
+    def init(self, context: Any) -> None:
+        self.contexts.append(context)
+
+    def process(self, record: Any) -> None:
+        """Nothing."""
+
+    def transform(self, _key: str, value: str | None) -> str | None:
+        return value
+
+
+@pytest.fixture(params=["process", "process_values", "transform_values", "global"])
+def context(request: pytest.FixtureRequest) -> Any:
+    Asking.contexts.clear()
+    builder = StreamsBuilder()
+    match request.param:
+        case "process":
+            builder.stream("in", TEXTS).process(Asking)
+        case "process_values":
+            builder.stream("in", TEXTS).process_values(Asking)
+        case "transform_values":
+            builder.table("in", TEXTS).transform_values(Asking)
+        case _:
+            builder.add_global_store(Stores.key_value_store("s", STRING, STRING), "in", TEXTS, Asking)
+    with TopologyTestDriver(builder.build(), SETTINGS, application_id="app"):
+        yield Asking.contexts[0]
+
+
+def test_processors_read_the_settings_of_the_application(context: Any) -> None:
+    settings = context.app_configs()
+    assert settings["application.id"] == "app"
+    assert (settings["max.task.idle.ms"], settings["num.stream.threads"]) == (7, 1)
+    assert context.app_configs_with_prefix("user.") == {"limit": 3, "names": ["a", "b"]}
+    assert "secret" not in repr(settings)
+
+
+def test_what_a_processor_does_to_the_settings_is_its_own(context: Any) -> None:
+    context.app_configs()["application.id"] = "other"
+    assert context.app_configs()["application.id"] == "app"
+
+
+def test_a_processor_knows_where_the_state_of_its_task_is_kept(context: Any) -> None:
+    task = "global" if str(context.task_id) == "-1_-1" else str(context.task_id)
+    assert context.state_dir == Path(".millrace/state/app") / task
+
+
+def test_the_processor_of_a_global_store_cannot_schedule() -> None:
+    class Scheduling(Processor[str, str]):
+        def init(self, context: Any) -> None:
+            context.schedule(timedelta(seconds=1), PunctuationType.WALL_CLOCK_TIME, print)
+
+        def process(self, record: Record[str, str]) -> None:
+            """Nothing."""
+
+    builder = StreamsBuilder()
+    builder.add_global_store(Stores.key_value_store("s", STRING, STRING), "in", TEXTS, Scheduling)
+    with pytest.raises(TopologyError, match=r"schedule\(\) not supported in global processor context"):
+        TopologyTestDriver(builder.build())

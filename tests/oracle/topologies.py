@@ -231,7 +231,7 @@ def double_values_aggregate(builder: StreamsBuilder, _say: Say) -> None:
 
 
 def word_count(builder: StreamsBuilder, _say: Say) -> None:
-    letters = texts(builder).flat_map_values(lambda v: [] if v is None else list(v))
+    letters = texts(builder).flat_map_values(lambda v: [] if v is None else list(v) or [""])
     letters.group_by(lambda _k, v: v, Grouped(STRING, STRING, "words")).count().to_stream().to("out")
 
 

@@ -19,7 +19,7 @@ from pipeline import STRING, StreamsBuilder, Topology, ValueAndTimestamp
 from pipeline.state.api import StoreKind
 from pipeline.testing import TopologyTestDriver
 from tests.oracle.scenarios import CLOCK, OPTIMIZED, TOPICS
-from tests.oracle.topologies import ms
+from tests.oracle.topologies import PRINTED, ms
 from tests.oracle.topologies_failures import SETTINGS
 from tests.oracle.topologies_sources import AFTERWARDS
 
@@ -88,7 +88,8 @@ class Twin:
                 self.said.clear()
             held = driver.get_all_state_stores()
             stores = {name: list(_entries(held[name])) for name in compared_stores(self.name)}
-            return {"topics": topics, "stores": stores, "dropped": driver.metrics()["dropped-records-total"]}
+            dropped = driver.metrics()["dropped-records-total"]
+        return {"topics": topics | _printed(), "stores": stores, "dropped": dropped}
 
     @property
     def may_fail(self) -> bool:
@@ -118,9 +119,13 @@ class Twin:
         """What is restored from it: of each step one record per key."""
         builder = self.topology.stores[topic.removeprefix(f"{APPLICATION}-").removesuffix("-changelog")]
         if _JOIN_STORE.search(topic):
-            return _kept_for_joins(log, builder.retention_ms)
+            values = [record for record in log if record[2] is not None]
+            kept = _not_expired(values, builder.retention_ms, _timestamp)
+            return [[index, key[:-4], value, timestamp] for index, key, value, timestamp, _ in kept]  # no sequence number
         if builder.kind is StoreKind.VERSIONED:
-            log = _not_expired(log, builder.retention_ms)
+            log = _not_expired(log, builder.retention_ms + 1, _timestamp)
+        if builder.kind is StoreKind.WINDOW:
+            log = _not_expired(log, builder.retention_ms, _window_start)
         if _NO_HEADERS.search(topic):
             log = [[*record, []] for *record, _ in log]
         if builder.kind is StoreKind.BUFFER or topic.endswith("-Buffer-changelog"):  # Java's carry the wall clock
@@ -180,6 +185,15 @@ def digest(canonical: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
+def _printed() -> dict[str, Log]:
+    """What has been printed to files, which are there when the driver is closed."""
+    logs: dict[str, Log] = {}
+    for path in sorted(PRINTED.iterdir()):
+        logs[f"~{path.name}"] = [[-1, None, line, -1, []] for line in path.read_text("utf-8").splitlines()]
+        path.unlink()
+    return logs
+
+
 def _entries(store: Any) -> Iterator[list[Any]]:
     for entry in store.all():
         key = entry[0] if len(entry) == 2 else f"{entry[0]}@{entry[1]}"
@@ -194,22 +208,19 @@ def _latin(data: bytes | None) -> str | None:
     return None if data is None else data.decode("latin-1")
 
 
-def _kept_for_joins(log: Log, retention_ms: int) -> Log:
-    """What can be restored: no tombstones, nothing that had expired when it came, no sequence numbers."""
-    kept, observed = [], -1
-    for index, key, value, timestamp, _ in log:
-        if value is not None:
-            observed = max(observed, timestamp)
-            if timestamp > observed - retention_ms:
-                kept.append([index, key[:-4], value, timestamp])
-    return kept
-
-
-def _not_expired(log: Log, history_ms: int) -> Log:
-    """The changelog of a versioned store without what had expired when it came."""
+def _not_expired(log: Log, retention_ms: int, time_of: Callable[[list[Any]], int]) -> Log:
+    """A changelog without what had expired when it came: Kafka Streams writes it, but restores it into nothing."""
     kept, observed = [], -1
     for record in log:
-        observed = max(observed, record[3])
-        if record[3] >= observed - history_ms:
+        observed = max(observed, time_of(record))
+        if time_of(record) > observed - retention_ms:
             kept.append(record)
     return kept
+
+
+def _timestamp(record: list[Any]) -> int:
+    return int(record[3])
+
+
+def _window_start(record: list[Any]) -> int:
+    return int.from_bytes(record[1][-12:-4].encode("latin-1"))

@@ -23,6 +23,7 @@ TOPICS: dict[str, dict[str, tuple[str, ...]]] = {
         "diamond": ("in",),
         "dynamic_topics": ("in",),
         "timestamp_extractor": ("in",),
+        "print": ("in",),
         "repartition": ("in",),
         "repartition_named": ("in",),
         "count_by_key": ("in",),

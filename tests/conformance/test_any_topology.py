@@ -52,7 +52,9 @@ STORED: Materialized[str, str] = Materialized(key_serde=STRING, value_serde=STRI
 TO_TEXTS: Produced[str, str] = Produced(STRING, STRING)
 
 
-VERSIONED: Materialized[str, str] = Materialized("versions", STRING, STRING, history_retention=timedelta(milliseconds=80))
+VERSIONED: Materialized[str, str] = Materialized(
+    "versions", STRING, STRING, history_retention=timedelta(milliseconds=80)
+)
 VALUES = "w", "w1", "w2", "w3", "x1", "y1", "y2", "d1", "d2"
 
 

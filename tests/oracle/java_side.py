@@ -37,7 +37,8 @@ def replayed(scenarios: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             inputs, outputs = scratch / f"scenarios-{part}", scratch / f"results-{part}"
             inputs.write_text("".join(json.dumps(scenario) + "\n" for scenario in scenarios[part::parts]))
             processes.append(stack.enter_context(subprocess.Popen([*command, str(inputs), str(outputs)])))
-        if any([process.wait() for process in processes]):
+        codes = [process.wait() for process in processes]
+        if any(codes):
             message = "Kafka Streams failed"
             raise RuntimeError(message)
         results = [stack.enter_context((scratch / f"results-{part}").open(encoding="utf-8")) for part in range(parts)]

@@ -112,7 +112,9 @@ class Twin:
         if not scenario["cache"] and "session" in self.name:
             return [record[:4] for record in log]  # sessions are forwarded without headers if the store does not cache
         if topic == "letters":
-            return [[*record, [[n, "" if n in _OWN_WORDS else text] for n, text in headers]] for *record, headers in log]
+            return [
+                [*record, [[n, "" if n in _OWN_WORDS else text] for n, text in headers]] for *record, headers in log
+            ]
         return log
 
     def _canonical_changelog(self, topic: str, log: Log) -> Log:
@@ -121,7 +123,9 @@ class Twin:
         if _JOIN_STORE.search(topic):
             values = [record for record in log if record[2] is not None]
             kept = _not_expired(values, builder.retention_ms, _timestamp)
-            return [[index, key[:-4], value, timestamp] for index, key, value, timestamp, _ in kept]  # no sequence number
+            return [
+                [index, key[:-4], value, timestamp] for index, key, value, timestamp, _ in kept
+            ]  # no sequence number
         if builder.kind is StoreKind.VERSIONED:
             log = _not_expired(log, builder.retention_ms + 1, _timestamp)
         if builder.kind is StoreKind.WINDOW:

@@ -355,4 +355,8 @@ def _varied_timestamp(source: random.Random, now: int, late_ms: int) -> int:
 
 
 def _varied_value(source: random.Random, letters: str) -> str:
-    return "" if source.random() < 0.02 else source.choice(letters) + "".join(source.choices("wé01", k=source.randrange(5)))
+    return (
+        ""
+        if source.random() < 0.02
+        else source.choice(letters) + "".join(source.choices("wé01", k=source.randrange(5)))
+    )

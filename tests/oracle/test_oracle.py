@@ -5,7 +5,7 @@ The golden files hold what its own TopologyTestDriver did with the same inputs (
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -23,6 +23,8 @@ NAMES = [name for names in TOPICS.values() for name in names]
 DIGEST = 8
 EVERYDAY = range(COMPLETE, COMPLETE + 40)
 THE_OTHERS = range(EVERYDAY.stop, SCENARIOS)
+EXPLAINED = {"session_count_with_serdes": {54}}
+"""Without a cache, Kafka Streams does not find a session that ended exactly a retention ago (DIFFERENCES.md)."""
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -75,7 +77,8 @@ def differing(name: str, numbers: Sequence[int]) -> list[str]:
     return [
         f"PYTHONPATH=. .venv/bin/python -m tests.oracle.show {name} {number}"
         for number, scenario in zip(numbers, scenarios([name], numbers), strict=True)
-        if digest(this.canonical(scenario, this.replayed(scenario))) != digest_of(digests, number)
+        if number not in EXPLAINED.get(name, ())
+        and digest(this.canonical(scenario, this.replayed(scenario))) != digest_of(digests, number)
     ]
 
 

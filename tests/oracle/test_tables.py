@@ -2,8 +2,8 @@
 
 A table begins with `[name of the test] kind operator option=value...`. Then come records, one a line, `topic < key value
 timestamp` for what is read and `topic > key value timestamp` for what is written: all that has been written since the last
-such line of the topic, in order. `topic >` alone says that nothing has. Left out are tests of what is deprecated, of stores, and
-of what a cache still shows of expired windows (DIFFERENCES.md).
+such line of the topic, in order. `topic >` alone says that nothing has. Left out are tests of what is deprecated, of stores,
+and of what a cache still shows of expired windows (DIFFERENCES.md).
 """
 
 from __future__ import annotations

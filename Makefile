@@ -31,7 +31,7 @@ check: setup
 	$(BIN)/lint-imports
 
 unit: setup
-	$(BIN)/python -m pytest tests/unit tests/architecture tests/oracle -m "not broker"
+	$(BIN)/python -m pytest tests/unit tests/architecture tests/oracle -m "not broker and not slow"
 	$(BIN)/python -m pytest tests/conformance -m driver
 	$(BIN)/python -m pytest --doctest-modules pipeline
 

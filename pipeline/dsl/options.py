@@ -343,7 +343,7 @@ class Printed(Generic[K, V]):
     Args:
         path: The file to append to; left out, standard output.
         label: Left out, the name of the stream's node.
-        mapper: `(key, value) -> text`; left out, `key, value`.
+        mapper: `(key, value) -> text`; left out, `key, value`, with `null` for None.
         name: Name of the node.
 
     Raises:

@@ -210,7 +210,7 @@ class KStream(Generic[K, V]):
         return BranchedKStream.of(self._plan, self._node, name, lambda node: replace(self, _node=node))
 
     def print(self, printed: Printed[K, V] | None = None) -> None:
-        """Print each record, to look at it: `[label]: key, value`. Printing is not part of any transaction."""
+        """Print each record, to look at it: `[label]: key, value`, with `null` for None. It is part of no transaction."""
         options: Printed[K, V] = printed or Printed()
         label, mapper = options.label or self._node, options.mapper or _key_and_value
         node_name = Named(options.name) if options.name else None
@@ -958,7 +958,7 @@ class GlobalKTable(Generic[K, V]):
 
 
 def _key_and_value(key: object, value: object) -> str:
-    return f"{key}, {value}"
+    return f"{'null' if key is None else key}, {'null' if value is None else value}"
 
 
 def _own_key(key: Any, _value: object) -> Any:

@@ -92,8 +92,10 @@ class StreamSessionWindowAggregate:
             return
         session = Windowed(key, Window(start, end))
         self._update(session, found, value, timestamp, headers)
-        if self._closing is not None and all(old.window.end < self._closing.last_close for old, _ in found):
-            self._closing.opened(end + 1, start, key)  # else what it has grown from has been announced
+        if self._closing is not None and not any(
+            self._closing.last_close <= old.window.end < end or old.window == session.window for old, _ in found
+        ):
+            self._closing.opened(end + 1, start, key)  # else it has been, or what it has grown from
 
     def advance_stream_time(self, time_ms: int) -> None:
         """Forward the sessions that a record of this time would close."""

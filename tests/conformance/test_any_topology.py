@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from pipeline import (
     LONG,
     STRING,
+    BufferConfig,
     Consumed,
     Grouped,
     Joined,
@@ -30,6 +31,7 @@ from pipeline import (
     SlidingWindows,
     StreamJoined,
     StreamsBuilder,
+    Suppressed,
     TimeWindows,
     Topology,
     Windowed,
@@ -50,6 +52,9 @@ STORED: Materialized[str, str] = Materialized(key_serde=STRING, value_serde=STRI
 TO_TEXTS: Produced[str, str] = Produced(STRING, STRING)
 
 
+VERSIONED: Materialized[str, str] = Materialized(
+    "versions", STRING, STRING, history_retention=timedelta(milliseconds=80)
+)
 VALUES = "w", "w1", "w2", "w3", "x1", "y1", "y2", "d1", "d2"
 
 
@@ -80,8 +85,9 @@ def source(topic: str) -> Made:
     return Made(lambda builder: builder.stream(topic, TEXTS), topic, frozenset({topic}))
 
 
-def table_source() -> Made:
-    return Made(lambda builder: builder.table("table", TEXTS), "table()", frozenset({"table"}))
+def table_source(*, versioned: bool) -> Made:
+    stored = VERSIONED if versioned else None
+    return Made(lambda builder: builder.table("table", TEXTS, stored), f"table({versioned=})", frozenset({"table"}))
 
 
 STATELESS: dict[str, Callable[[KStream[str, str]], KStream[str, str]]] = {
@@ -126,8 +132,10 @@ def concatenated(stream: KStream[str, str]) -> KTable[str, str]:
     return stream.group_by_key(BY_TEXT).aggregate(lambda: "", lambda _k, v, all_: (all_ + v)[-9:], STORED)
 
 
-def in_windows(stream: KStream[str, str], windows: Any) -> KStream[str, str]:
+def in_windows(stream: KStream[str, str], windows: Any, *, suppressed: bool) -> KStream[str, str]:
     counts = stream.group_by_key(BY_TEXT).windowed_by(windows).count()
+    if suppressed:
+        counts = counts.suppress(Suppressed.until_window_closes(BufferConfig.unbounded()))
     return counts.to_stream(flat).map_values(lambda count: None if count is None else str(count))
 
 
@@ -144,13 +152,14 @@ def streams(draw: st.DrawFn, topics: tuple[str, ...]) -> Made:
         made = merged(draw(stateless(made)), other) if draw(st.booleans()) else joined(draw(stateless(made)), other)
     made = draw(stateless(made))
     if "table" not in made.topics and draw(st.booleans()):
-        made = draw(stateless(looked_up(made, left=draw(st.booleans()))))
+        made = draw(stateless(looked_up(made, left=draw(st.booleans()), versioned=draw(st.booleans()))))
     return made
 
 
 @st.composite
-def stateless(draw: st.DrawFn, made: Made) -> Made:
-    for name in draw(st.lists(st.sampled_from(sorted(STATELESS)), max_size=3)):
+def stateless(draw: st.DrawFn, made: Made, *, rekeyed: bool = True) -> Made:
+    names = sorted(STATELESS if rekeyed else STATELESS.keys() - {"select_key"})
+    for name in draw(st.lists(st.sampled_from(names), max_size=3)):
         made = made.then(name, STATELESS[name])
     return made
 
@@ -163,24 +172,40 @@ def merged(left: Made, right: Made) -> Made:
     )
 
 
-def joined(left: Made, right: Made) -> Made:
+def joined(left: Made, right: Made, kind: str = "join") -> Made:
     def build(builder: StreamsBuilder) -> KStream[str, str]:
         options: StreamJoined[str, str, str] = StreamJoined(STRING, STRING, STRING)
         windows = JoinWindows.of(ms(25), grace=ms(50))
-        result: KStream[str, str] = left.build(builder).join(right.build(builder), both, windows, joined=options)
+        join = getattr(left.build(builder), kind)
+        result: KStream[str, str] = join(right.build(builder), both, windows, joined=options)
         return result
 
-    return Made(build, f"join({left}, {right})", left.topics | right.topics)
+    return Made(build, f"{kind}({left}, {right})", left.topics | right.topics)
 
 
-def looked_up(stream: Made, *, left: bool) -> Made:
+@st.composite
+def outer_joins(draw: st.DrawFn) -> Made:
+    """How often each result of a left or outer join came: when it comes depends on the other records of its partition."""
+    left, right = (draw(stateless(source(topic), rekeyed=False)) for topic in ("left", "right"))
+    made = joined(left, right, draw(st.sampled_from(["left_join", "outer_join"])))
+    return draw(stateless(made)).then("counted", counted_results)
+
+
+def counted_results(stream: KStream[str, str]) -> KStream[str, str]:
+    counts = stream.select_key(lambda k, v: f"{k}:{v}").group_by_key(BY_TEXT).count()
+    return counts.to_stream().map_values(str)
+
+
+def looked_up(stream: Made, *, left: bool, versioned: bool) -> Made:
+    table_made = table_source(versioned=versioned)
+
     def build(builder: StreamsBuilder) -> KStream[str, str]:
-        made, table = stream.build(builder), builder.table("table", TEXTS)
+        made, table = stream.build(builder), table_made.build(builder)
         join = made.left_join if left else made.join
         result: KStream[str, str] = join(table, both, joined=Joined(STRING, STRING))
         return result
 
-    return Made(build, f"look_up({stream}, left={left})", stream.topics | {"table"})
+    return Made(build, f"look_up({stream}, {table_made}, {left=})", stream.topics | {"table"})
 
 
 @st.composite
@@ -194,7 +219,12 @@ def tables(draw: st.DrawFn, topics: tuple[str, ...]) -> Made:
             aggregated.topics | {"table"},
         )
     elif draw(st.booleans()):
-        made = table_source()
+        made = table_source(versioned=draw(st.booleans()))
+    return draw(steps_of_tables(made))
+
+
+@st.composite
+def steps_of_tables(draw: st.DrawFn, made: Made) -> Made:
     for name in draw(st.lists(st.sampled_from(sorted(TABLES)), max_size=2)):
         made = made.then(name, TABLES[name])
     return made.then("to_stream", lambda table: table.to_stream())
@@ -205,25 +235,34 @@ def cases(draw: st.DrawFn) -> tuple[Made, tuple[Input, ...], int]:
     """A topology, its input and a number of partitions.
 
     Records of several topics or partitions come in order of time: else the order in which a task reads them, and with it what
-    is late, is the host's choice.
+    is late, is the host's choice. What waits for time to pass is over one partition, or has a last record in each.
     """
-    kind = draw(st.sampled_from(["stream", "table", "windows", "late"]))
+    kind = draw(st.sampled_from(["stream", "table", "windows", "late", "versions", "suppressed", "outer"]))
+    is_ordered = kind not in {"late", "versions"}
     if kind == "table":
         made = draw(tables(("left", "right")))
+    elif kind == "versions":
+        made = draw(steps_of_tables(table_source(versioned=True)))
     elif kind == "late":
-        made = draw(stateless(source("left"))).then("windows", windowed_by(draw(st.sampled_from(sorted(WINDOWS)))))
+        windows = windowed_by(draw(st.sampled_from(sorted(WINDOWS))), suppressed=draw(st.booleans()))
+        made = draw(stateless(source("left"))).then("windows", windows)
+    elif kind == "outer":
+        made = draw(outer_joins())
     else:
         made = draw(streams(("left", "right")))
-        if kind == "windows":
-            made = made.then("windows", windowed_by(draw(st.sampled_from(sorted(WINDOWS)))))
-        else:
+        if kind == "stream":
             made = made.then("concatenated", concatenated).then("to_stream", lambda table: table.to_stream())
-    records = draw(inputs(sorted(made.topics), is_ordered=kind != "late"))
-    return made, records, 1 if kind == "late" else draw(st.sampled_from([1, 2]))
+        else:
+            windows = windowed_by(draw(st.sampled_from(sorted(WINDOWS))), suppressed=kind == "suppressed")
+            made = made.then(kind, windows)
+    records = draw(inputs(sorted(made.topics), is_ordered=is_ordered))
+    if kind == "outer":
+        records += tuple(("left", key, "w", 10_000 + time) for time, key in enumerate("adg"))
+    return made, records, draw(st.sampled_from([1, 2])) if is_ordered and kind != "suppressed" else 1
 
 
-def windowed_by(name: str) -> Callable[[KStream[str, str]], KStream[str, str]]:
-    return lambda stream: in_windows(stream, WINDOWS[name])
+def windowed_by(name: str, *, suppressed: bool) -> Callable[[KStream[str, str]], KStream[str, str]]:
+    return lambda stream: in_windows(stream, WINDOWS[name], suppressed=suppressed)
 
 
 @st.composite

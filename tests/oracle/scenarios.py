@@ -6,7 +6,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
 TOPICS: dict[str, dict[str, tuple[str, ...]]] = {
     "streams": {
@@ -23,6 +23,7 @@ TOPICS: dict[str, dict[str, tuple[str, ...]]] = {
         "diamond": ("in",),
         "dynamic_topics": ("in",),
         "timestamp_extractor": ("in",),
+        "print": ("in",),
         "repartition": ("in",),
         "repartition_named": ("in",),
         "count_by_key": ("in",),
@@ -223,7 +224,12 @@ CLOCK = "~clock"
 OPTIMIZED = frozenset(TOPICS["optimized"])
 """Topologies that are built with `topology.optimization=all`."""
 
-SCENARIOS = 20
+COMPLETE = 20
+"""How many scenarios of each topology have golden files that hold everything; of the others there are digests."""
+
+SCENARIOS = 200
+"""How many scenarios each topology has."""
+
 _SEED = 4301
 _STARTS = 0, 1_000, 1_600_000_000_000
 _EDGE_MS = 100
@@ -231,19 +237,29 @@ _EDGE_MS = 100
 Record = tuple[str, str | None, str | None, int, tuple[tuple[str, str], ...]]
 
 
-def scenarios() -> Iterator[dict[str, Any]]:
-    """All scenarios: topology, whether stores cache, and `(topic, key, value, timestamp, headers)` of each record."""
+def scenarios(names: Collection[str] = (), numbers: Sequence[int] = range(SCENARIOS)) -> Iterator[dict[str, Any]]:
+    """Topology, number, whether stores cache, and `(topic, key, value, timestamp, headers)` of each record.
+
+    Args:
+        names: Of these topologies; of all if there are none.
+        numbers: Which of each topology's scenarios.
+    """
     for topologies in TOPICS.values():
         for name, topics in topologies.items():
-            for number in range(SCENARIOS):
-                source = random.Random(f"{_SEED} {name} {number}")
-                records = list(_records(source, topics, number, giant_steps=name not in NO_GIANT_STEPS))
-                yield {
-                    "topology": name,
-                    "optimization": "all" if name in OPTIMIZED else "none",
-                    "cache": number % 2 == 0 and name not in NO_CACHE,
-                    "records": records,
-                }
+            if not names or name in names:
+                yield from (_scenario(name, topics, number) for number in numbers)
+
+
+def _scenario(name: str, topics: tuple[str, ...], number: int) -> dict[str, Any]:
+    source = random.Random(f"{_SEED} {name} {number}")
+    records = _records if number < COMPLETE else _varied_records
+    return {
+        "topology": name,
+        "number": number,
+        "optimization": "all" if name in OPTIMIZED else "none",
+        "records": list(records(source, topics, number, giant_steps=name not in NO_GIANT_STEPS)),
+        "cache": number % 2 == 0 and name not in NO_CACHE,
+    }
 
 
 def _records(source: random.Random, topics: tuple[str, ...], number: int, *, giant_steps: bool) -> Iterator[Record]:
@@ -290,3 +306,57 @@ def _timestamp(source: random.Random, now: int, number: int) -> int:
 
 def _value(source: random.Random) -> str:
     return source.choice("abcd") + "".join(source.choices("wxyz01", k=source.randrange(4)))
+
+
+def _varied_records(
+    source: random.Random,
+    topics: tuple[str, ...],
+    number: int,  # noqa: ARG001 - everything is drawn
+    *,
+    giant_steps: bool,
+) -> Iterator[Record]:
+    """More records, and every scenario of another kind: how many keys, how dense, how late, how many nulls and repetitions."""
+    keys = "abcdefgh"[: source.randint(1, 8)]
+    no_key, no_value, repeated, giant = (source.choice((0.0, low, high)) for low, high in _RATES)
+    mean_step_ms, late_ms = source.choice((2, 15, 15, 60)), source.choice((0, 30, 60, 400, 3_000, 400_000))
+    now = source.choice(_STARTS)
+    written: list[Record] = []
+    for _ in range(source.randint(10, 110)):
+        if written and source.random() < repeated:
+            written.append(source.choice(written[-5:]))
+        else:
+            is_giant = giant_steps and source.random() < giant
+            now += source.choice(_GIANT_STEPS_MS) if is_giant else source.randrange(2 * mean_step_ms)
+            written.append(
+                (
+                    source.choice(topics),
+                    None if source.random() < no_key else source.choice(keys),
+                    None if source.random() < no_value else _varied_value(source, keys),
+                    _varied_timestamp(source, now, late_ms),
+                    (("h", str(source.randrange(10))),) if source.random() < 0.2 else (),
+                )
+            )
+        yield written[-1]
+
+
+_RATES = (0.03, 0.15), (0.05, 0.35), (0.05, 0.25), (0.01, 0.08)
+"""Two choices each for null keys, null values, repetitions and giant steps."""
+
+_GIANT_STEPS_MS = 1_000, 59_999, 60_000, 200_000, 90_000_000
+"""From beyond most windows to beyond every retention."""
+
+
+def _varied_timestamp(source: random.Random, now: int, late_ms: int) -> int:
+    kind = source.randrange(4)
+    if kind == 0 and late_ms:
+        return max(0, now - source.randrange(late_ms))
+    edge = (now + _EDGE_MS // 2) // _EDGE_MS * _EDGE_MS
+    return max(0, edge + source.choice((-1, 0, 1))) if kind == 1 else now
+
+
+def _varied_value(source: random.Random, letters: str) -> str:
+    return (
+        ""
+        if source.random() < 0.02
+        else source.choice(letters) + "".join(source.choices("wé01", k=source.randrange(5)))
+    )

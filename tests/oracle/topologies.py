@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
 from pipeline import (
@@ -14,6 +16,7 @@ from pipeline import (
     KStream,
     Materialized,
     Named,
+    Printed,
     Produced,
     PunctuationType,
     Record,
@@ -35,6 +38,8 @@ TEXTS = Consumed(STRING, STRING)
 TO_TEXTS = Produced(STRING, STRING)
 TO_COUNTS = Produced(STRING, LONG)
 BY_TEXT = Grouped(STRING, STRING)
+PRINTED = Path(mkdtemp())
+"""Where what is printed goes, a file each."""
 
 
 def ms(count: int) -> timedelta:
@@ -168,6 +173,14 @@ def repartition_named(builder: StreamsBuilder, _say: Say) -> None:
     stream.repartition(Repartitioned(STRING, STRING, "again")).to("out")
 
 
+def print(builder: StreamsBuilder, _say: Say) -> None:  # noqa: A001 - named as the operator
+    stream = texts(builder)
+    stream.print(Printed(PRINTED / "plain"))
+    stream.print(Printed(PRINTED / "labelled", "seen", lambda k, v: both(v, k), name="printer"))
+    counts = stream.group_by_key().windowed_by(TimeWindows.of_size_with_no_grace(ms(100))).count()
+    counts.to_stream().print(Printed(PRINTED / "windows"))
+
+
 def count_by_key(builder: StreamsBuilder, _say: Say) -> None:
     texts(builder).group_by_key().count().to_stream().map_values(text).to("out", TO_TEXTS)
 
@@ -231,7 +244,7 @@ def double_values_aggregate(builder: StreamsBuilder, _say: Say) -> None:
 
 
 def word_count(builder: StreamsBuilder, _say: Say) -> None:
-    letters = texts(builder).flat_map_values(lambda v: [] if v is None else list(v))
+    letters = texts(builder).flat_map_values(lambda v: [] if v is None else list(v) or [""])
     letters.group_by(lambda _k, v: v, Grouped(STRING, STRING, "words")).count().to_stream().to("out")
 
 

@@ -3,6 +3,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
+import java.io.File;
 import java.io.PrintWriter;
 import java.lang.reflect.Field;
 import java.nio.charset.StandardCharsets;
@@ -131,7 +132,18 @@ public final class Oracle {
             result.set("internal_topics", internalTopics(topology));
             result.set("unnamed", JSON.valueToTree(unnamed(topology)));
         }
+        printed(topics);
         return result;
+    }
+
+    /** What has been printed to files is there when the driver is closed. */
+    private static void printed(ObjectNode topics) throws Exception {
+        for (File file : new TreeSet<>(List.of(Streams.PRINTED.toFile().listFiles()))) {
+            for (String line : Files.readAllLines(file.toPath())) {
+                topics.withArray("/~" + file.getName()).addArray().add(-1).addNull().add(line).add(-1).addArray();
+            }
+            Files.delete(file.toPath());
+        }
     }
 
     private static Properties config(JsonNode scenario, Path state) {

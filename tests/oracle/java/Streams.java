@@ -1,3 +1,7 @@
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -17,6 +21,7 @@ import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Named;
+import org.apache.kafka.streams.kstream.Printed;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.Repartitioned;
 import org.apache.kafka.streams.kstream.TimeWindows;
@@ -41,6 +46,7 @@ final class Streams {
     static Map<String, Oracle.Twin> twins() {
         Map<String, Oracle.Twin> twins = new LinkedHashMap<>();
         stateless(twins);
+        printed(twins);
         aggregations(twins);
         windows(twins);
         tables(twins);
@@ -133,6 +139,28 @@ final class Streams {
                 .mapValues(v -> size(v))
                 .repartition(Repartitioned.as("again"))
                 .to("out"));
+    }
+
+    /** Where what is printed goes, a file each. */
+    static final Path PRINTED = temporary();
+
+    private static Path temporary() {
+        try {
+            return Files.createTempDirectory("printed");
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
+    private static void printed(Map<String, Oracle.Twin> twins) {
+        twins.put("print", (builder, said) -> {
+            KStream<String, String> stream = builder.stream("in");
+            stream.print(Printed.toFile(PRINTED.resolve("plain").toString()));
+            stream.print(Printed.<String, String>toFile(PRINTED.resolve("labelled").toString())
+                    .withLabel("seen").withKeyValueMapper((k, v) -> both(v, k)).withName("printer"));
+            stream.groupByKey().windowedBy(TimeWindows.ofSizeWithNoGrace(Duration.ofMillis(100))).count()
+                    .toStream().print(Printed.toFile(PRINTED.resolve("windows").toString()));
+        });
     }
 
     private static void aggregations(Map<String, Oracle.Twin> twins) {

@@ -81,6 +81,11 @@ def test_nothing_is_forwarded_twice_or_out_of_grace() -> None:
     assert final(HOPPING, rows) == [("A", 0, 2, 3), ("A", 5, 1, 14), ("A", 10, 3, 16)]
 
 
+def test_sessions_that_end_together_are_forwarded_by_start_also_if_a_late_record_has_moved_it() -> None:
+    rows = [("B", 10), ("C", 10), ("C", 9), ("A", 30)]
+    assert final(SessionWindows.of(ms(5), grace=ms(5)), rows) == [("C", 9, 2, 10), ("B", 10, 1, 10)]
+
+
 @pytest.mark.parametrize("persistent", [True, False])
 @pytest.mark.parametrize("caching", [True, False])
 @pytest.mark.parametrize(

@@ -192,11 +192,11 @@ def test_records_are_printed_with_the_name_of_the_stream_or_a_label(
     assert capsys.readouterr().out.splitlines() == [
         "[KSTREAM-SOURCE-0000000000]: a, x",
         "[L]: a=x",
-        "[KSTREAM-SOURCE-0000000000]: b, None",
+        "[KSTREAM-SOURCE-0000000000]: b, null",
         "[L]: b=None",
     ]
     written = (tmp_path / "out.txt").read_text().splitlines()
-    assert written == ["[KSTREAM-SOURCE-0000000000]: a, x", "[KSTREAM-SOURCE-0000000000]: b, None"]
+    assert written == ["[KSTREAM-SOURCE-0000000000]: a, x", "[KSTREAM-SOURCE-0000000000]: b, null"]
     other = StreamsBuilder()
     other.stream("in", STRINGS).print(Printed(tmp_path / "missing" / "out.txt"))
     with pytest.raises(TopologyError, match="Unable to write"):

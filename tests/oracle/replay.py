@@ -1,0 +1,230 @@
+"""Replays scenarios through Millrace, and brings what either side gives into one form.
+
+Both forms of a scenario are equal unless there is a bug; what may differ, DIFFERENCES.md says.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import importlib
+import json
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline import STRING, StreamsBuilder, Topology, ValueAndTimestamp
+from pipeline.state.api import StoreKind
+from pipeline.testing import TopologyTestDriver
+from tests.oracle.scenarios import CLOCK, OPTIMIZED, TOPICS
+from tests.oracle.topologies import PRINTED, ms
+from tests.oracle.topologies_failures import SETTINGS
+from tests.oracle.topologies_sources import AFTERWARDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Log = list[list[Any]]
+
+APPLICATION = "oracle"
+GOLDEN = Path(__file__).parent / "golden"
+MODULES = {
+    "streams": "topologies",
+    "windows": "topologies_windows",
+    "suppress": "topologies_suppress",
+    "joins": "topologies_joins",
+    "branches": "topologies_branches",
+    "tables": "topologies_tables",
+    "cogroup": "topologies_cogroup",
+    "foreign_keys": "topologies_foreign_keys",
+    "failures": "topologies_failures",
+    "optimized": "topologies_optimized",
+    "sources": "topologies_sources",
+}
+"""Where the topologies of a group are."""
+
+_JOIN_STORE = re.compile(r"((JOIN|OUTER)(THIS|OTHER)-\d{10}|(this|other)-join)-store-changelog$")
+"""Changelogs of the stores that keep one stream for the other."""
+
+_NO_HEADERS = re.compile("SUBSCRIPTION-STATE-STORE|subscription-store")
+"""Changelogs to which Kafka Streams writes headers that nobody restores."""
+
+_OWN_WORDS = {f"__streams.errors.{name}" for name in ("exception", "message", "stacktrace")}
+"""Headers of dead letters that each language says in its own way."""
+
+
+@dataclass(frozen=True)
+class Twin:
+    """One topology, ready to be replayed."""
+
+    name: str
+    topology: Topology
+    said: list[str]
+    """What its side effects say."""
+
+    def replayed(self, scenario: dict[str, Any]) -> dict[str, Any]:
+        """What Millrace gives, as `java/Oracle.java` writes it down."""
+        settings: dict[str, Any] = dict(SETTINGS) if self.may_fail else {}
+        if not scenario["cache"]:
+            settings["statestore.cache.max.bytes"] = 0
+        topics: dict[str, Log] = {}
+        with TopologyTestDriver(self.topology, settings, application_id=APPLICATION) as driver:
+            for index, (topic, key, value, timestamp, headers) in enumerate(scenario["records"]):
+                if topic == CLOCK:
+                    driver.advance_wall_clock_time(ms(timestamp % 150))
+                else:
+                    raw_headers = tuple((name, text.encode()) for name, text in headers)
+                    given = driver.input_topic(topic, STRING, STRING)
+                    given.pipe_input(key, value, timestamp=timestamp, headers=raw_headers)
+                for written in sorted(driver.produced_topic_names()):
+                    for record in driver.read_raw(written):
+                        names = [[name, _latin(data)] for name, data in record.headers]
+                        entry = [index, _latin(record.key), _latin(record.value), record.timestamp, names]
+                        topics.setdefault(written, []).append(entry)
+                for words in self.said:
+                    topics.setdefault("~said", []).append([index, None, words, -1, []])
+                self.said.clear()
+            held = driver.get_all_state_stores()
+            stores = {name: list(_entries(held[name])) for name in compared_stores(self.name)}
+            dropped = driver.metrics()["dropped-records-total"]
+        return {"topics": topics | _printed(), "stores": stores, "dropped": dropped}
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether handlers are set."""
+        return self.name in TOPICS["failures"]
+
+    def canonical(self, scenario: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
+        """A result without what may differ, and with everything else."""
+        topics = {topic: self._canonical_log(topic, log, scenario) for topic, log in result["topics"].items()}
+        last_ms = max(record[3] for record in scenario["records"]) + 1  # sliding windows may start behind a record
+        stores = {
+            name: self._canonical_entries(name, result["stores"][name], last_ms) for name in compared_stores(self.name)
+        }
+        canonical = {"topics": {topic: log for topic, log in topics.items() if log}, "stores": stores}
+        return canonical | {"dropped": result["dropped"]} if self.may_fail else canonical
+
+    def _canonical_log(self, topic: str, log: Log, scenario: dict[str, Any]) -> Log:
+        if topic.endswith("-changelog"):
+            return self._canonical_changelog(topic, log)
+        if not scenario["cache"] and "session" in self.name:
+            return [record[:4] for record in log]  # sessions are forwarded without headers if the store does not cache
+        if topic == "letters":
+            return [
+                [*record, [[n, "" if n in _OWN_WORDS else text] for n, text in headers]] for *record, headers in log
+            ]
+        return log
+
+    def _canonical_changelog(self, topic: str, log: Log) -> Log:
+        """What is restored from it: of each step one record per key."""
+        builder = self.topology.stores[topic.removeprefix(f"{APPLICATION}-").removesuffix("-changelog")]
+        if _JOIN_STORE.search(topic):
+            values = [record for record in log if record[2] is not None]
+            kept = _not_expired(values, builder.retention_ms, _timestamp)
+            return [
+                [index, key[:-4], value, timestamp] for index, key, value, timestamp, _ in kept
+            ]  # no sequence number
+        if builder.kind is StoreKind.VERSIONED:
+            log = _not_expired(log, builder.retention_ms + 1, _timestamp)
+        if builder.kind is StoreKind.WINDOW:
+            log = _not_expired(log, builder.retention_ms, _window_start)
+        if _NO_HEADERS.search(topic):
+            log = [[*record, []] for *record, _ in log]
+        if builder.kind is StoreKind.BUFFER or topic.endswith("-Buffer-changelog"):  # Java's carry the wall clock
+            log = [[index, key, value, None, headers] for index, key, value, _, headers in log]
+        return sorted({(index, key): [index, key, *rest] for index, key, *rest in log}.values(), key=lambda r: r[:2])
+
+    def _canonical_entries(self, store: str, entries: Log, last_ms: int) -> Log:
+        """What is held, without windows that may have been dropped."""
+        retention_ms = self.topology.stores[store].retention_ms if store in self.topology.stores else 0
+        return sorted(e for e in entries if not retention_ms or int(e[0].rpartition("@")[2]) > last_ms - retention_ms)
+
+
+@cache
+def twin(name: str) -> Twin:
+    """The topology of that name."""
+    group = next(group for group, names in TOPICS.items() if name in names)
+    said: list[str] = []
+    return Twin(name, build(builder_of(group, name), said.append), said)
+
+
+def builder_of(group: str, name: str) -> Callable[..., None]:
+    """What builds a topology: a function of a builder and of something that takes words."""
+    builder: Callable[..., None] = getattr(importlib.import_module(f"tests.oracle.{MODULES[group]}"), name)
+    return builder
+
+
+def build(steps: Callable[..., None], say: Callable[[str], None]) -> Topology:
+    """The topology, optimised if it is one of those."""
+    builder = StreamsBuilder()
+    steps(builder, say)
+    if steps.__name__ in AFTERWARDS:
+        return AFTERWARDS[steps.__name__](Topology())
+    return builder.build(optimization="all" if steps.__name__ in OPTIMIZED else "none")
+
+
+@cache
+def load(name: str) -> Any:
+    """A golden file."""
+    return json.loads(gzip.decompress((GOLDEN / f"{name}.json.gz").read_bytes()))
+
+
+def save(name: str, golden: Any) -> None:
+    """Write a golden file, always of the same bytes."""
+    data = json.dumps(golden, separators=(",", ":"), ensure_ascii=False).encode()
+    (GOLDEN / f"{name}.json.gz").write_bytes(gzip.compress(data, mtime=0))
+
+
+@cache
+def compared_stores(name: str) -> set[str]:
+    """The stores of a topology that hold plain values: what Kafka Streams has in them is known."""
+    return set.intersection(*(set(scenario["stores"]) for scenario in load(name)["scenarios"]))
+
+
+def digest(canonical: dict[str, Any]) -> str:
+    """Eight characters that stand for a result."""
+    text = json.dumps(canonical, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def _printed() -> dict[str, Log]:
+    """What has been printed to files, which are there when the driver is closed."""
+    logs: dict[str, Log] = {}
+    for path in sorted(PRINTED.iterdir()):
+        logs[f"~{path.name}"] = [[-1, None, line, -1, []] for line in path.read_text("utf-8").splitlines()]
+        path.unlink()
+    return logs
+
+
+def _entries(store: Any) -> Iterator[list[Any]]:
+    for entry in store.all():
+        key = entry[0] if len(entry) == 2 else f"{entry[0]}@{entry[1]}"
+        value, timestamp = entry[-1], None
+        if isinstance(value, ValueAndTimestamp):
+            value, timestamp = value
+        yield [str(key), str(value), timestamp]
+
+
+def _latin(data: bytes | None) -> str | None:
+    """Bytes as the golden files hold them."""
+    return None if data is None else data.decode("latin-1")
+
+
+def _not_expired(log: Log, retention_ms: int, time_of: Callable[[list[Any]], int]) -> Log:
+    """A changelog without what had expired when it came: Kafka Streams writes it, but restores it into nothing."""
+    kept, observed = [], -1
+    for record in log:
+        observed = max(observed, time_of(record))
+        if time_of(record) > observed - retention_ms:
+            kept.append(record)
+    return kept
+
+
+def _timestamp(record: list[Any]) -> int:
+    return int(record[3])
+
+
+def _window_start(record: list[Any]) -> int:
+    return int.from_bytes(record[1][-12:-4].encode("latin-1"))

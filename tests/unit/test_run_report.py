@@ -14,7 +14,7 @@ RUNS = [
     RunRecord(
         "b",
         "app",
-        "v1-long-name",
+        "v1-long",
         "me@host",
         1767225600000,
         RANGE,
@@ -40,7 +40,7 @@ def test_a_run_takes_one_line_of_80_columns() -> None:
     assert shown(80, wide=False) == [
         "runs of app",
         "started (UTC) version state took in out dropped",
-        "2026-01-01 00:00:00 v1-long-name done 1:06:40 12345678 12345678 1234",
+        "2026-01-01 00:00:00 v1-long done 1:06:40 12345678 12345678 1234",
         "2026-01-01 00:00:00 v1 failed 0:00:10 0 0 0",
     ]
 

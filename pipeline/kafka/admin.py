@@ -214,6 +214,25 @@ class Admin:
         self._until(is_settled, "see the end of all transactions", _STABLE_SECONDS)
         return found
 
+    def stable_end_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Ends of partitions to which somebody may write: all that is being committed now lies before them.
+
+        The last stable offsets, once the transactions that are open now have ended; later ones are not waited for.
+
+        Raises:
+            BrokerError: If a transaction stays open.
+        """
+        partitions = list(tps)
+        written = self._offsets(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+        found: dict[TopicPartition, int] = {}
+
+        def have_ended() -> bool:
+            found.update(self.end_offsets(partitions))
+            return all(found[tp] >= written[tp] for tp in partitions)
+
+        self._until(have_ended, "see the end of open transactions", _STABLE_SECONDS)
+        return found
+
     def beginning_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """First offsets that still exist."""
         return self._offsets(tps, OffsetSpec.earliest())

@@ -8,5 +8,6 @@ worker nor the DSL.
 from __future__ import annotations
 
 from pipeline.spark.dry_runs import dry_run
+from pipeline.spark.stores import read_store
 
-__all__ = ["dry_run"]
+__all__ = ["dry_run", "read_store"]

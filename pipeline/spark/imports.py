@@ -20,7 +20,7 @@ from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.control_topic import ControlTopic
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.producer import TransactionalProducer
-from pipeline.spark.job import another_attempt_may_help, describe_error, rebuilt_error
+from pipeline.spark.work import another_attempt_may_help, describe_error, rebuilt_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

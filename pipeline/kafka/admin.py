@@ -209,10 +209,14 @@ class Admin:
 
         def is_settled() -> bool:
             found.update(self.end_offsets(partitions))
-            return found == self._offsets(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+            return found == self.written_offsets(partitions)
 
         self._until(is_settled, "see the end of all transactions", _STABLE_SECONDS)
         return found
+
+    def written_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Ends of partitions with what is not committed, or was aborted (high watermarks)."""
+        return self._offsets(tps, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
 
     def stable_end_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Ends of partitions to which somebody may write: all that is being committed now lies before them.
@@ -223,7 +227,7 @@ class Admin:
             BrokerError: If a transaction stays open.
         """
         partitions = list(tps)
-        written = self._offsets(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+        written = self.written_offsets(partitions)
         found: dict[TopicPartition, int] = {}
 
         def have_ended() -> bool:

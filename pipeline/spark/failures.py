@@ -45,7 +45,7 @@ def on_executor() -> Iterator[None]:
 
 @contextmanager
 def spark_failures(doing: str) -> Iterator[None]:
-    """Within this, what Spark raises is raised as the error it stands for.
+    """Within this, what Spark raises is raised as the error it stands for, except for its `AnalysisException`.
 
     Args:
         doing: What Spark is asked to do, for the message: "write batch 3".
@@ -54,10 +54,12 @@ def spark_failures(doing: str) -> Iterator[None]:
         StreamsError: The executor's own, if it was one; else one that says what Spark said.
     """
     from py4j.protocol import Py4JError  # noqa: PLC0415 - an engine loads where it is used
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - as above
+    from pyspark.errors import AnalysisException, PySparkException  # noqa: PLC0415 - as above
 
     try:
         yield
+    except AnalysisException:  # about what was asked for: the caller knows more
+        raise
     except (Py4JError, PySparkException) as error:
         raise translated(str(error), doing) from error
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import InvalidStateStoreError, RangeError
+from pipeline.errors import ConfigError, InvalidStateStoreError, RangeError
 from pipeline.hosting.application import with_topics
 from pipeline.hosting.lags import input_lags
 from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetVector, TopicPartition
 from pipeline.runtime.layout import changelog_name, plan_layout
 from pipeline.spark.columns import spark_schema, with_variants
-from pipeline.spark.failures import on_executor
+from pipeline.spark.failures import on_executor, spark_failures
 from pipeline.spark.job import job_of
 from pipeline.spark.ranges import RunRange
 from pipeline.spark.runs import DONE, RunLog
@@ -81,6 +81,42 @@ def read_store(
 
     frame = spark.range(0, len(works), 1, len(works)).mapInArrow(process, spark_schema(columns))
     return with_variants(frame, columns)
+
+
+def write_store(frame: Any, target: str, kind: str, options: Mapping[str, str]) -> int:
+    """Write a frame of `read_store` to a target, in place of what is there; gives the number of rows.
+
+    Args:
+        frame: The frame.
+        target: A directory, or the table of a `jdbc` target.
+        kind: Any format Spark writes. What has no schema is written as JSON text.
+        options: The writer's options.
+
+    Raises:
+        ConfigError: If the target cannot be written like that.
+        StreamsError: What went wrong on an executor.
+    """
+    from pyspark.errors import AnalysisException  # noqa: PLC0415 - an engine loads where it is used
+    from pyspark.sql import functions as f  # noqa: PLC0415 - as above
+
+    for name, type_ in frame.dtypes:
+        if type_ == "variant":
+            frame = frame.withColumn(name, f.to_json(name))
+    frame = frame.persist()  # what is counted is what is written
+    writer = frame.write.format(kind).options(**options).mode("overwrite")
+    try:
+        with spark_failures(f"write to {kind} target {target}"):
+            if kind == "jdbc":
+                writer.option("dbtable", target).save()
+            else:
+                writer.save(target)
+            rows: int = frame.count()
+            return rows
+    except AnalysisException as error:
+        message = f"{kind} target {target} cannot be written: {str(error).splitlines()[0]}"
+        raise ConfigError(message, hint="Are --format and --option right?") from error
+    finally:
+        frame.unpersist()
 
 
 def _builder(topology: Topology, store: str) -> StoreBuilder:

@@ -63,9 +63,9 @@ def test_every_kind_of_table_is_read_with_the_columns_of_its_serdes(broker: Any,
         grouped.count(Materialized("counts"))
         grouped.windowed_by(TimeWindows.of_size_with_no_grace(MINUTE)).count(Materialized("minutes"))
         grouped.windowed_by(SessionWindows.of_inactivity_gap_with_no_grace(MINUTE)).count(Materialized("sessions"))
-        history = Stores.persistent_versioned_key_value_store("history", timedelta(hours=1))
+        history = Stores.versioned_key_value_store("history", STRING, STRING, history_retention=timedelta(hours=1))
         builder.table(f"{unique}.table", Consumed(STRING, STRING), Materialized(history))
-        builder.global_table(f"{unique}.table", Consumed(STRING, STRING), Materialized("everywhere"))
+        builder.global_table(f"{unique}.in", Consumed(STRING, STRING), Materialized("everywhere"))
         return builder.build()
 
     broker.create(2, f"{unique}.in", f"{unique}.table")

@@ -18,8 +18,14 @@ if TYPE_CHECKING:
 
 _MARK = "millrace-error: "
 _MARKED = re.compile(rf"{_MARK}(\[.*\])$", re.MULTILINE)
+_NO_DRIVER = "No suitable driver"
 _FULL = re.compile("No space left on device|Disk quota exceeded")
-_CAUSE = re.compile(r"^(?:Caused by: |[\w.]*(?:Error|Exception): )(.+)$", re.MULTILINE)
+_CAUSES = (
+    re.compile(r"^Caused by: (.+)$", re.MULTILINE),
+    re.compile(r"^: (.+)$", re.MULTILINE),
+    re.compile(r"^([\w.]+(?:Error|Exception): .+)$", re.MULTILINE),
+)
+"""How a JVM, the bridge to it, and Python name what went wrong; the last one is the cause of the others."""
 
 
 class ExecutorError(Exception):
@@ -78,6 +84,7 @@ def translated(text: str, doing: str) -> StreamsError:
     if _FULL.search(text):
         message = f"Cannot {doing}: there is no space left on the disk of a Spark executor or of the target"
         return StreamsError(message, hint="Free space, or point spark.local.dir, TMPDIR or the target elsewhere.")
-    causes = _CAUSE.findall(text)
-    essence = causes[-1] if causes else text.strip().partition("\n")[0]
-    return StreamsError(f"Spark cannot {doing}: {essence.strip()}")
+    named = next((causes for each in _CAUSES if (causes := each.findall(text))), None)
+    essence = (named[-1] if named else text.strip().partition("\n")[0]).strip()
+    hint = "Name the driver's library: --package group:name:version, and --option driver=its.class."
+    return StreamsError(f"Spark cannot {doing}: {essence}", hint=hint if _NO_DRIVER in essence else None)

@@ -22,6 +22,7 @@ from pipeline.kafka.admin import Admin
 from pipeline.kafka.producer import TransactionalProducer
 from pipeline.records import TopicPartition
 from pipeline.spark.failures import on_executor, spark_failures
+from pipeline.spark.jdbc import with_driver
 from pipeline.spark.progress import watched
 from pipeline.spark.work import another_attempt_may_help, describe_error, rebuilt_error
 
@@ -297,7 +298,7 @@ def _write_part(
 def _read(spec: ImportSpec, spark: Any, batch: Batch | None) -> Any:
     """The source's rows: all, or those of a batch."""
     strict = {"mode": "FAILFAST"} if spec.format in _LENIENT else {}
-    reader = spark.read.format(spec.format).options(**(strict | dict(spec.options)))
+    reader = spark.read.format(spec.format).options(**(strict | with_driver(spec.options)))
     if spec.schema is not None:
         reader = reader.schema(spec.schema)
     if spec.format == "jdbc":

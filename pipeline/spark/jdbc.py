@@ -33,6 +33,20 @@ class Written(NamedTuple):
     written: int
 
 
+def with_driver(options: Mapping[str, str]) -> dict[str, str]:
+    """Options of the `jdbc` format with PostgreSQL's driver: Spark finds no class by URL that came with `--package`.
+
+    >>> with_driver({"url": "jdbc:postgresql://host/db"})["driver"]
+    'org.postgresql.Driver'
+    """
+    known = {"driver": "org.postgresql.Driver"} if _url(options).startswith(_POSTGRESQL) else {}
+    return known | dict(options)
+
+
+def _url(options: Mapping[str, str]) -> str:
+    return next((value for name, value in options.items() if name.lower() == "url"), "")
+
+
 @dataclass(frozen=True, slots=True)
 class JdbcTarget:
     """A table, and how rows get into it.
@@ -50,7 +64,11 @@ class JdbcTarget:
 
     @property
     def _url(self) -> str:
-        return next((value for name, value in self.options.items() if name.lower() == "url"), "")
+        return _url(self.options)
+
+    @property
+    def _all_options(self) -> dict[str, str]:
+        return with_driver(self.options)
 
     def check(self) -> None:
         """Refuse what cannot be done, before anything is.
@@ -112,7 +130,7 @@ class JdbcTarget:
         return Written(counted[0] if counted else 0, moved)
 
     def _save(self, frame: Any, table: str) -> None:
-        frame.write.format("jdbc").options(**self.options).option("dbtable", table).mode("append").save()
+        frame.write.format("jdbc").options(**self._all_options).option("dbtable", table).mode("append").save()
 
     def _refuse_without_key(self, database: _Database, staging: str) -> None:
         if not self.key:
@@ -149,7 +167,7 @@ class JdbcTarget:
 
     @contextmanager
     def _connected(self, spark: Any) -> Iterator[_Database]:
-        connection = _connection(spark, {**self.options, "dbtable": self.table})
+        connection = _connection(spark, {**self._all_options, "dbtable": self.table})
         try:
             connection.setAutoCommit(False)
             yield _Database(connection)
@@ -276,6 +294,6 @@ def _connection(spark: Any, options: Mapping[str, str]) -> Any:
     java_options = jvm.java.util.HashMap()
     for name, value in options.items():
         java_options.put(name, value)
-    jdbc = jvm.org.apache.spark.sql.execution.datasources.jdbc.JDBCOptions(jvm.PythonUtils.toScalaMap(java_options))
-    with spark_failures(f"connect to {jdbc.url().partition('?')[0]}"):
+    with spark_failures(f"connect to {_url(options).partition('?')[0]}"):
+        jdbc = jvm.org.apache.spark.sql.execution.datasources.jdbc.JDBCOptions(jvm.PythonUtils.toScalaMap(java_options))
         return jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(jdbc.url()).createConnectionFactory(jdbc).apply(-1)

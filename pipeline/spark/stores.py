@@ -16,6 +16,7 @@ from pipeline.records import OffsetVector, TopicPartition
 from pipeline.runtime.layout import changelog_name, plan_layout
 from pipeline.spark.columns import spark_schema, with_variants
 from pipeline.spark.failures import on_executor, spark_failures
+from pipeline.spark.jdbc import with_driver
 from pipeline.spark.job import job_of
 from pipeline.spark.ranges import RunRange
 from pipeline.spark.runs import DONE, RunLog
@@ -107,7 +108,7 @@ def write_store(frame: Any, target: str, kind: str, options: Mapping[str, str]) 
     try:
         with spark_failures(f"write to {kind} target {target}"):
             if kind == "jdbc":
-                writer.option("dbtable", target).save()
+                writer.options(**with_driver(options)).option("dbtable", target).save()
             else:
                 writer.save(target)
             rows: int = frame.count()

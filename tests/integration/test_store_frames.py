@@ -16,7 +16,6 @@ from pipeline import (
     Materialized,
     RangeError,
     SessionWindows,
-    Stores,
     StreamsBuilder,
     TimeWindows,
 )
@@ -63,12 +62,13 @@ def test_every_kind_of_table_is_read_with_the_columns_of_its_serdes(broker: Any,
         grouped.count(Materialized("counts"))
         grouped.windowed_by(TimeWindows.of_size_with_no_grace(MINUTE)).count(Materialized("minutes"))
         grouped.windowed_by(SessionWindows.of_inactivity_gap_with_no_grace(MINUTE)).count(Materialized("sessions"))
-        history = Stores.versioned_key_value_store("history", STRING, STRING, history_retention=timedelta(hours=1))
-        builder.table(f"{unique}.table", Consumed(STRING, STRING), Materialized(history))
-        builder.global_table(f"{unique}.in", Consumed(STRING, STRING), Materialized("everywhere"))
+        builder.table(
+            f"{unique}.table", Consumed(STRING, STRING), Materialized("history", history_retention=timedelta(hours=1))
+        )
+        builder.global_table(f"{unique}.all", Consumed(STRING, STRING), Materialized("everywhere"))
         return builder.build()
 
-    broker.create(2, f"{unique}.in", f"{unique}.table")
+    broker.create(2, f"{unique}.in", f"{unique}.table", f"{unique}.all")
     broker.write(f"{unique}.in", [(b"a", b"x", 1000), (b"a", b"y", 3000), (b"b", b"x", 61_000)])
     broker.write(
         f"{unique}.table", [(b"a", b"old", 1000), (b"a", b"new", 2000), (b"b", b"x", 1000), (b"b", None, 3000)]

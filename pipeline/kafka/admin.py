@@ -112,7 +112,7 @@ class Admin:
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
         """Nothing is asked before the first call."""
-        self._kafka = kafka
+        self.kafka = kafka
         self._servers = kafka.get("bootstrap.servers", "")
         refusals: list[KafkaError] = []
         self._refusals = refusals  # not a method as callback: a client in a cycle lives until the collector comes round
@@ -121,7 +121,6 @@ class Admin:
             if error.code() in REFUSED_LOGIN:
                 refusals[:] = [error]
 
-        self._kafka = kafka
         own = {"client.id": "millrace-admin", "error_cb": connection_failed}
         with mapped_errors("use the client properties"):
             self._client = AdminClient({**RECONNECT, **kafka, **own}, logger=quiet)
@@ -397,7 +396,7 @@ class Admin:
         """
         own = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
         with mapped_errors("create a consumer"):
-            return Consumer({**RECONNECT, **self._kafka, **own}, logger=quiet)
+            return Consumer({**RECONNECT, **self.kafka, **own}, logger=quiet)
 
     def _result(self, future: Future[Any], doing: str, *, ignore: Collection[int] = ()) -> Any:
         """A request's answer. The client must outlive its requests: a future of a collected one never ends."""

@@ -41,7 +41,7 @@ topology = "pipeline.apps.word_count:build"
     columns = ("--key", "who", "--value", "line", "--timestamp", "at")
     source = str(tmp_path / "lines.csv")
     imported = millrace("import", source, "lines", "--format", "csv", *options, *columns, "--name", unique)
-    assert "2 records written to lines in 1 batches" in imported
+    assert "2 rows read, 2 records written to lines in 1 batches" in imported
     records = {(r.key, r.value, r.timestamp) for r in broker.read("lines")}
     assert records == {(b"ann", b"one two", 1), (b"bob", b"two", 2000)}
 
@@ -63,4 +63,10 @@ topology = "pipeline.apps.word_count:build"
 
     exported = millrace("export", "lines", str(tmp_path / "out"), "--format", "json", "--name", unique)
     assert "batch 1 is written" in exported
+    assert "2 records read, 2 rows written" in exported
     assert "nothing is new" in millrace("export", "lines", str(tmp_path / "out"), "--format", "json", "--name", unique)
+
+    store = ("--store", "counts", "--format", "json")
+    assert "counts of" in millrace("export", unique, str(tmp_path / "counts"), *store, "--at", recorded["id"])
+    rows = [json.loads(line) for file in (tmp_path / "counts").glob("*.json") for line in file.read_text().splitlines()]
+    assert {row["key"]: row["value"] for row in rows} == {"one": 1, "two": 2}

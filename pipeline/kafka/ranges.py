@@ -35,7 +35,8 @@ def check_ranges(admin: Admin, ranges: Mapping[TopicPartition, OffsetRange]) -> 
         if wanted.start < first[tp]:
             lost = first[tp] - wanted.start
             since = _first_time(admin, tp, first[tp])
-            message = f"{tp}: offsets {wanted.start} to {first[tp]} ({lost} records or less) are gone{since}; {wanted} was asked for"
+            gone = f"{tp}: offsets {wanted.start} to {first[tp]} ({lost} records or less) are gone{since}"
+            message = f"{gone}; {wanted} was asked for"
             raise RangeError(message, hint=f"Start at {first[tp]}, and raise retention.ms if they were needed.")
         if wanted.end > last[tp]:
             message = f"{tp} ends at offset {last[tp]} (last stable offset); {wanted} was asked for"

@@ -66,7 +66,9 @@ topology = "pipeline.apps.word_count:build"
     assert "2 records read, 2 rows written" in exported
     assert "nothing is new" in millrace("export", "lines", str(tmp_path / "out"), "--format", "json", "--name", unique)
 
-    store = ("--store", "counts", "--format", "json")
-    assert "counts of" in millrace("export", unique, str(tmp_path / "counts"), *store, "--at", recorded["id"])
+    store = ("--store", "Counts", "--format", "json")
+    assert f"Counts of {unique}: 2 rows written" in millrace(
+        "export", unique, str(tmp_path / "counts"), *store, "--at", recorded["id"]
+    )
     rows = [json.loads(line) for file in (tmp_path / "counts").glob("*.json") for line in file.read_text().splitlines()]
     assert {row["key"]: row["value"] for row in rows} == {"one": 1, "two": 2}

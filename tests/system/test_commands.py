@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -11,10 +13,17 @@ from typer.testing import CliRunner
 from pipeline import LONG
 from pipeline.cli.main import app
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+DOCS = Path(__file__).parents[2] / "docs"
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+
+def functions_of(page: str) -> dict[str, Any]:
+    """What the Python of a documentation page defines."""
+    names: dict[str, Any] = {}
+    for block in re.findall(r"^```python\n(.*?)^```$", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL):
+        if ">>> " not in block:
+            exec(block, names)  # noqa: S102 - it is our own
+    return names
 
 
 def test_lines_are_imported_counted_recorded_kept_and_exported(broker: Any, unique: str, tmp_path: Path) -> None:
@@ -51,6 +60,9 @@ topology = "pipeline.apps.word_count:build"
         "run", unique, "--advance-stream-time-to", "1970-01-01T00:01:00", "--wall-clock-punctuation", "never"
     )
     assert "2 records processed in 1 slices" in ran
+    documented = functions_of("frames.md")
+    assert documented["rows_of"](config, unique, "Counts").count() == 2
+    assert documented["rehearsed"](config, unique)["word-counts"].count() == 0  # nothing is left to process
     assert "rows in" in ran
     counts = {r.key: LONG.deserialize(r.value) for r in broker.read("word-counts")}
     assert counts == {b"one": 1, b"two": 2}

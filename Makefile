@@ -54,7 +54,7 @@ oracle: setup
 
 docs: setup
 	$(BIN)/pdoc --docformat google --output-directory site pipeline pipeline.testing pipeline.errors pipeline.config \
-		pipeline.spark.dry_run pipeline.spark.ranges
+		pipeline.spark pipeline.spark.ranges
 
 lock:
 	$(BIN)/uv pip compile pyproject.toml --extra demo --group dev --python-version 3.11 --generate-hashes \

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -39,6 +40,7 @@ app.add_typer(demo.app, name="demo")
 
 INTERRUPTED = 130
 FAILED = 1
+_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 @app.callback()
@@ -65,13 +67,27 @@ def main() -> None:
     try:
         app()
     except StreamsError as error:
-        console = Console(stderr=True)
-        console.print(f"[bold red]Error:[/] {_escaped(error.message)}", soft_wrap=True)
-        if error.hint:
-            console.print(f"[yellow]Hint:[/] {_escaped(error.hint)}", soft_wrap=True)
+        _say(error)
+        sys.exit(FAILED)
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        where = f" for {error.filename}" if error.filename else ""
+        _say(
+            StreamsError(
+                f"There is no space left on the disk{where}", hint="Free space, or set state.dir or TMPDIR elsewhere."
+            )
+        )
         sys.exit(FAILED)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+
+
+def _say(error: StreamsError) -> None:
+    console = Console(stderr=True)
+    console.print(f"[bold red]Error:[/] {_escaped(error.message)}", soft_wrap=True)
+    if error.hint:
+        console.print(f"[yellow]Hint:[/] {_escaped(error.hint)}", soft_wrap=True)
 
 
 def _escaped(text: str) -> str:

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from pipeline.hosting.application import Application
-    from pipeline.serde.api import Serde
     from pipeline.spark.ranges import RunRange
 
 _SHOWN_ROWS = 5
+_HIDDEN = {"headers", "task", "position"}
 
 
 def run(
@@ -90,39 +90,36 @@ def _rehearse(application: Application, chosen: RunRange, master: str) -> None:
     from rich.console import Console  # noqa: PLC0415 - as above
 
     from pipeline.releases.build import build_topology  # noqa: PLC0415 - as above
-    from pipeline.spark.dry_run import dry_run  # noqa: PLC0415 - as above
+    from pipeline.spark.dry_runs import dry_run  # noqa: PLC0415 - as above
     from pipeline.spark.session import spark_session  # noqa: PLC0415 - as above
 
     console = Console()
     with console.status(f"Rehearsing {application.id}"):
         outputs = dry_run(application, chosen, spark_session(master), build_topology)
-        sizes = {row.topic: row["count"] for row in outputs.groupBy("topic").count().collect()}
-    for topic, size in sorted(sizes.items()):
-        typer.echo(f"{topic}: {size} records would be written")
-        last = outputs.where(outputs.topic == topic).orderBy("timestamp", ascending=False).limit(_SHOWN_ROWS).collect()
-        console.print(_shown(application, topic, last))
+        sizes = {topic: frame.count() for topic, frame in outputs.items()}
+    for topic, frame in outputs.items():
+        typer.echo(f"{topic}: {sizes[topic]} records would be written")
+        if sizes[topic]:
+            console.print(_shown(topic, frame.orderBy("timestamp", ascending=False).limit(_SHOWN_ROWS).collect()))
     typer.echo(f"{sum(sizes.values())} records in all; nothing was committed")
 
 
-def _shown(application: Application, topic: str, rows: list[Any]) -> Table:
-    """Some records of a topic, as its sink's serdes read them."""
+def _shown(topic: str, rows: list[Any]) -> Table:
+    """Some records of a topic: key, value and whatever is known of windows, then where and when."""
+    from rich.markup import escape  # noqa: PLC0415 - as above
     from rich.table import Table  # noqa: PLC0415 - as above
 
-    sink = application.topology.sink_of(topic)
-    table = Table("partition", "key", "value", "time", title=f"{topic}: the last by event time", title_justify="left")
+    columns = [name for name in rows[0].asDict() if name not in _HIDDEN]
+    table = Table(*columns, title=f"{topic}: the last by event time", title_justify="left")
     for row in rows:
-        key = _readable(row.key, sink.key_serde if sink else None)
-        value = _readable(row.value, sink.value_serde if sink else None)
-        time = datetime.fromtimestamp(row.timestamp / 1000, UTC).isoformat(timespec="milliseconds")
-        table.add_row(str(row.partition), key, value, time)
+        table.add_row(*(escape(_readable(row[name])) for name in columns))
     return table
 
 
-def _readable(data: bytearray | None, serde: Serde[Any] | None) -> str:
-    """Bytes as their serde reads them; as they are where there is none, or it only writes."""
-    if data is None:
-        return "none"
-    try:
-        return str(serde.deserialize(bytes(data)) if serde else bytes(data))
-    except ValueError:
-        return str(bytes(data))
+def _readable(value: Any) -> str:
+    """A cell: times in UTC, structs as dictionaries."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat(timespec="milliseconds")
+    if isinstance(value, bytearray):
+        return str(bytes(value))
+    return str(value.asDict(recursive=True)) if hasattr(value, "asDict") else str(value)

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -59,25 +60,22 @@ def summary_table(summary: RunSummary) -> Table:
     return table
 
 
-def runs_table(app: str, runs: Iterable[RunRecord]) -> Table:
-    """The record of an application's runs."""
-    table = Table(title=f"runs of {app}", title_justify="left")
-    for name in ("started (UTC)", "version", "by", "state"):
-        table.add_column(name)
+def runs_table(app: str, runs: Iterable[RunRecord], *, wide: bool = False) -> Table:
+    """The record of an application's runs, for a shell of 80 columns; with `wide`, everything, however long the lines are."""
+    table = Table(title=f"runs of {app}", title_justify="left", box=None)
+    table.add_column("started (UTC)", no_wrap=True)
+    table.add_column("version", overflow="fold", min_width=len("version"))
+    table.add_column("state", no_wrap=True)
     for name in ("took", "in", "out", "dropped"):
-        table.add_column(name, justify="right")
-    table.add_column("range, or error")
+        table.add_column(name, justify="right", no_wrap=True)
+    if wide:
+        for name in ("by", "range", "error"):
+            table.add_column(name, no_wrap=True)
     for run in runs:
+        counts = (run.records_in, run.records_out, sum(run.dropped.values()))
+        rest = (run.by, run.range, run.error or "") if wide else ()
         table.add_row(
-            _time(run.started_ms),
-            run.version,
-            run.by,
-            run.state,
-            _took(run),
-            str(run.records_in),
-            str(run.records_out),
-            str(sum(run.dropped.values())),
-            run.error or run.range,
+            utc(run.started_ms), run.version, run.state, _took(run), *map(str, counts), *(escape(cell) for cell in rest)
         )
     return table
 
@@ -105,7 +103,8 @@ def _cells(task: TaskResult) -> tuple[str, ...]:
     return (*map(str, counts), f"{task.restore_ms / 1000:.1f}", f"{task.compute_ms / 1000:.1f}", dropped)
 
 
-def _time(time_ms: int) -> str:
+def utc(time_ms: int) -> str:
+    """A time, to the second."""
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 

@@ -8,19 +8,23 @@ import typer
 
 from pipeline.cli.project import settings_of
 
+_NO_LIMIT = 100_000
+"""Columns: lines are as long as they must be."""
+
 
 def runs(
     context: typer.Context,
     app: Annotated[str, typer.Argument(help="The application's name in streams.toml.")],
     limit: Annotated[int, typer.Option(min=1, help="How many, latest first.")] = 20,
     *,
+    wide: Annotated[bool, typer.Option("--wide", "-w", help="With who ran them, their ranges and errors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, one run per line.")] = False,
 ) -> None:
     """List the bounded runs of an application: who ran what, when, and what came of it."""
     import msgspec  # noqa: PLC0415 - `millrace --help` must be fast
     from rich.console import Console  # noqa: PLC0415 - as above
 
-    from pipeline.cli.run_report import runs_table  # noqa: PLC0415 - as above
+    from pipeline.cli.run_report import runs_table, utc  # noqa: PLC0415 - as above
     from pipeline.spark.runs import RunLog  # noqa: PLC0415 - as above
 
     project = settings_of(context).project()
@@ -29,4 +33,8 @@ def runs(
         for run in found:
             typer.echo(msgspec.json.encode(run))
         return
-    Console().print(runs_table(app, found))
+    console = Console(width=_NO_LIMIT if wide else None)
+    console.print(runs_table(app, found, wide=wide))
+    for run in () if wide else found:
+        if run.error is not None:
+            console.print(f"{utc(run.started_ms)} failed: {run.error}", markup=False, soft_wrap=True)

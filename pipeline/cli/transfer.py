@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pipeline.cli.project import settings_of
 from pipeline.errors import ConfigError
 
+if TYPE_CHECKING:
+    from pipeline.hosting.application import Application
+
 _FORMAT = typer.Option("--format", "-f", help="parquet, csv, json, jdbc or any other that Spark knows.")
+_PACKAGE = typer.Option("--package", help="Maven coordinates of what the format needs, as a JDBC driver.")
 _OPTIONS = typer.Option("--option", "-o", help="An option of the format, name=value; may be given several times.")
 
 
@@ -26,9 +30,11 @@ def import_topic(
     incremental: Annotated[str | None, typer.Option(help="A column that only rises: imports what is above.")] = None,
     name: Annotated[str, typer.Option(help="Names the import and its progress; the topic if left out.")] = "",
     parts: Annotated[int, typer.Option(min=1, help="Parts of a batch, each one transaction.")] = 4,
+    package: Annotated[list[str] | None, _PACKAGE] = None,
     master: Annotated[str, typer.Option(help="Spark's master URL.")] = "local[2,4]",
 ) -> None:
     """Write what is new in a source to a topic, exactly once: new files, or rows with a higher value in a column."""
+    from pipeline.cli.transfer_report import followed_transfer  # noqa: PLC0415 - as below
     from pipeline.spark.imports import ImportSpec, run_import  # noqa: PLC0415 - engines load where they are used
     from pipeline.spark.session import spark_session  # noqa: PLC0415 - as above
 
@@ -45,29 +51,65 @@ def import_topic(
         name,
         parts,
     )
-    summary = run_import(spec, settings_of(context).project().kafka, spark_session(master))
-    typer.echo(f"{summary.written} records written to {topic} in {summary.batches} batches")
+    kafka, spark = settings_of(context).project().kafka, spark_session(master, packages=package or ())
+    with followed_transfer(f"import {spec.id}") as on_progress:
+        summary = run_import(spec, kafka, spark, on_progress)
+    typer.echo(f"{summary.read} rows read, {summary.written} records written to {topic} in {summary.batches} batches")
 
 
 def export_topic(
     context: typer.Context,
-    topic: Annotated[str, typer.Argument(help="Where from.")],
+    source: Annotated[str, typer.Argument(help="A topic; with --store, an application's name in streams.toml.")],
     target: Annotated[str, typer.Argument(help="A directory, or the table of a jdbc target.")],
     kind: Annotated[str, _FORMAT] = "parquet",
     option: Annotated[list[str] | None, _OPTIONS] = None,
     schema: Annotated[str | None, typer.Option(help="Schema of JSON values as DDL: fields become columns.")] = None,
     name: Annotated[str, typer.Option(help="Names the export and its progress; the topic if left out.")] = "",
+    key: Annotated[
+        list[str] | None, typer.Option(help="jdbc: a column by which rows are replaced (PostgreSQL).")
+    ] = None,
+    package: Annotated[list[str] | None, _PACKAGE] = None,
+    store: Annotated[str | None, typer.Option(help="Export this store of an application, as a whole.")] = None,
+    at: Annotated[str, typer.Option(help="Of a store: latest, an offset vector, or the id of a run.")] = "latest",
+    version: Annotated[str | None, typer.Option(help="Of a store: which version; the live one if left out.")] = None,
     master: Annotated[str, typer.Option(help="Spark's master URL.")] = "local[2,4]",
     *,
     binary: Annotated[bool, typer.Option("--binary", help="Keys and values are bytes, not text.")] = False,
 ) -> None:
-    """Write what is new in a topic to a target: one directory per export, overwritten if it has to be done again."""
+    """Write what is new in a topic to a target, every record once; or, with --store, all rows of a state store.
+
+    A topic is written to one directory per export, overwritten if it has to be done again, or to a table in one transaction
+    together with the note of it. A store overwrites the target.
+    """
+    from pipeline.cli.transfer_report import followed_transfer  # noqa: PLC0415 - as below
     from pipeline.spark.exports import ExportSpec, run_export  # noqa: PLC0415 - engines load where they are used
     from pipeline.spark.session import spark_session  # noqa: PLC0415 - as above
 
-    spec = ExportSpec(topic, target, kind, _pairs(option or []), schema, binary, name)
-    batch = run_export(spec, settings_of(context).project().kafka, spark_session(master))
-    typer.echo(f"{topic}: nothing is new" if batch is None else f"batch {batch.number} is written: {batch.range}")
+    spark = spark_session(master, packages=package or ())
+    if store is not None:
+        rows = _export_store(
+            settings_of(context).live_application(source, version), store, at, spark, target, kind, option
+        )
+        typer.echo(f"{store} of {source}: {rows} rows written to {target}")
+        return
+    spec = ExportSpec(source, target, kind, _pairs(option or []), schema, binary, name, tuple(key or ()))
+    with followed_transfer(f"export {spec.id}") as on_progress:
+        summary = run_export(spec, settings_of(context).project().kafka, spark, on_progress)
+    if summary.batch is None:
+        typer.echo(f"{source}: nothing is new")
+        return
+    typer.echo(f"batch {summary.batch.number} is written: {summary.batch.range}")
+    typer.echo(f"{summary.read} records read, {summary.written} rows written to {target}")
+
+
+def _export_store(
+    application: Application, store: str, at: str, spark: Any, target: str, kind: str, option: list[str] | None
+) -> int:
+    from pipeline.releases.build import build_topology  # noqa: PLC0415 - as above
+    from pipeline.spark.stores import read_store, write_store  # noqa: PLC0415 - as above
+
+    frame = read_store(application, store, spark, build_topology, at=at)
+    return write_store(frame, target, kind, _pairs(option or []))
 
 
 def _pairs(options: list[str]) -> dict[str, str]:

@@ -92,6 +92,27 @@ def open_state(application: Application, task_id: TaskId, admin: Admin, clock: C
         return open_backend(sub_topology, directory)
 
 
+def open_snapshot(application: Application, task_id: TaskId, name: str) -> StateBackend:
+    """Open a task's state as it is in one snapshot; where the application keeps it, there must be no local state.
+
+    Raises:
+        SnapshotError: If there is no such snapshot any more, or it was made by another topology or release, or is damaged.
+    """
+    store = snapshot_store(application, task_id)
+    manifest = next((found for found in store.manifests() if found.name == name), None)
+    if manifest is None:
+        message = f"Snapshot {name} of task {task_id} is not at {application.config.streams.snapshot_url} any more"
+        raise SnapshotError(
+            message, hint=f"The last {application.config.streams.snapshot_keep} are kept (snapshot.keep)."
+        )
+    if (manifest.format, manifest.fingerprint) != (FORMAT_VERSION, application.topology.fingerprint()):
+        message = f"Snapshot {name} of task {task_id} was made by another topology, or another release"
+        raise SnapshotError(message)
+    directory = application.directory / str(task_id)
+    store.fetch(manifest, directory)
+    return open_backend(application.sub_topology(task_id.sub_topology), directory)
+
+
 @dataclass(frozen=True, slots=True)
 class TaskCheckpoint:
     """A copy of a task's state that nobody writes to.

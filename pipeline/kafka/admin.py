@@ -112,7 +112,7 @@ class Admin:
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
         """Nothing is asked before the first call."""
-        self._kafka = kafka
+        self.kafka = kafka
         self._servers = kafka.get("bootstrap.servers", "")
         refusals: list[KafkaError] = []
         self._refusals = refusals  # not a method as callback: a client in a cycle lives until the collector comes round
@@ -121,7 +121,6 @@ class Admin:
             if error.code() in REFUSED_LOGIN:
                 refusals[:] = [error]
 
-        self._kafka = kafka
         own = {"client.id": "millrace-admin", "error_cb": connection_failed}
         with mapped_errors("use the client properties"):
             self._client = AdminClient({**RECONNECT, **kafka, **own}, logger=quiet)
@@ -209,9 +208,32 @@ class Admin:
 
         def is_settled() -> bool:
             found.update(self.end_offsets(partitions))
-            return found == self._offsets(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+            return found == self.written_offsets(partitions)
 
         self._until(is_settled, "see the end of all transactions", _STABLE_SECONDS)
+        return found
+
+    def written_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Ends of partitions with what is not committed, or was aborted (high watermarks)."""
+        return self._offsets(tps, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+
+    def stable_end_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Ends of partitions to which somebody may write: all that is being committed now lies before them.
+
+        The last stable offsets, once the transactions that are open now have ended; later ones are not waited for.
+
+        Raises:
+            BrokerError: If a transaction stays open.
+        """
+        partitions = list(tps)
+        written = self.written_offsets(partitions)
+        found: dict[TopicPartition, int] = {}
+
+        def have_ended() -> bool:
+            found.update(self.end_offsets(partitions))
+            return all(found[tp] >= written[tp] for tp in partitions)
+
+        self._until(have_ended, "see the end of open transactions", _STABLE_SECONDS)
         return found
 
     def beginning_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -374,7 +396,7 @@ class Admin:
         """
         own = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
         with mapped_errors("create a consumer"):
-            return Consumer({**RECONNECT, **self._kafka, **own}, logger=quiet)
+            return Consumer({**RECONNECT, **self.kafka, **own}, logger=quiet)
 
     def _result(self, future: Future[Any], doing: str, *, ignore: Collection[int] = ()) -> Any:
         """A request's answer. The client must outlive its requests: a future of a collected one never ends."""

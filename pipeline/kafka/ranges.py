@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pipeline.errors import BrokerError, RangeError
@@ -33,13 +34,30 @@ def check_ranges(admin: Admin, ranges: Mapping[TopicPartition, OffsetRange]) -> 
     for tp, wanted in asked.items():
         if wanted.start < first[tp]:
             lost = first[tp] - wanted.start
-            message = (
-                f"{tp}: offsets {wanted.start} to {first[tp]} ({lost} records or less) are gone; {wanted} was asked for"
-            )
+            since = _first_time(admin, tp, first[tp])
+            gone = f"{tp}: offsets {wanted.start} to {first[tp]} ({lost} records or less) are gone{since}"
+            message = f"{gone}; {wanted} was asked for"
             raise RangeError(message, hint=f"Start at {first[tp]}, and raise retention.ms if they were needed.")
         if wanted.end > last[tp]:
             message = f"{tp} ends at offset {last[tp]} (last stable offset); {wanted} was asked for"
             raise RangeError(message, hint="Ask for an end that has been written and committed.")
+
+
+def _first_time(admin: Admin, tp: TopicPartition, offset: int) -> str:
+    """Of when the first record is that is left, for a message; nothing if there is none."""
+    consumer = RecordConsumer(admin.kafka)
+    try:
+        consumer.assign({tp: offset})
+        for _ in range(_SILENT_POLLS):
+            polled = consumer.poll(1, _POLL_SECONDS)
+            for record in polled.records.get(tp, ()):
+                time = datetime.fromtimestamp(record.timestamp / 1000, UTC).isoformat(timespec="seconds")
+                return f" (the first that is left is of {time})"
+            if tp in polled.ends:
+                break
+    finally:
+        consumer.close()
+    return " (none is left)"
 
 
 def read_range(

@@ -29,6 +29,9 @@ class Serde(Generic[T]):
             (windowed keys hash their inner key only: Kafka Streams' `WindowedStreamPartitioner`).
         remake: A function and its arguments that make an equal serde. Encoders cannot be pickled; with this, a topology that
             closes over a serde can be sent to executors nevertheless.
+        value_type: What values are, for hosts that make columns of them: a Python type that msgspec can inspect, with
+            `Annotated[int, 16]` and the like for numbers of fewer than 64 bits; `Any` for whatever JSON has. None if nothing
+            is known: columns then hold the bytes.
     """
 
     name: str
@@ -36,7 +39,11 @@ class Serde(Generic[T]):
     deserialize: Callable[[bytes], T]
     partition_key: Callable[[T], bytes] | None = None
     remake: tuple[Callable[..., Any], tuple[Any, ...]] | None = field(default=None, repr=False, compare=False)
+    value_type: Any = field(default=None, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Pickle by `remake`, or by the functions where they can be pickled."""
-        return self.remake or (type(self), (self.name, self.serialize, self.deserialize, self.partition_key))
+        return self.remake or (
+            type(self),
+            (self.name, self.serialize, self.deserialize, self.partition_key, None, self.value_type),
+        )

@@ -37,7 +37,9 @@ class JsonSerde(Serde[Any]):
         'json[dict[str, int]]'
         """
         name = str(type_) if get_args(type_) else type_.__name__  # the name of a generic lacks its arguments
-        return Serde(f"json[{name}]", _encode, msgspec.json.Decoder(type_).decode, remake=(_typed, (type_,)))
+        return Serde(
+            f"json[{name}]", _encode, msgspec.json.Decoder(type_).decode, remake=(_typed, (type_,)), value_type=type_
+        )
 
 
 def _plain() -> JsonSerde:
@@ -48,5 +50,5 @@ def _typed(type_: type[T]) -> Serde[T]:
     return JSON(type_)
 
 
-JSON = JsonSerde("json", _encode, msgspec.json.decode, remake=(_plain, ()))
+JSON = JsonSerde("json", _encode, msgspec.json.decode, remake=(_plain, ()), value_type=Any)
 """JSON of plain values; `JSON(Type)` for a type. Equal values make equal bytes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import uuid
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pipeline.serde.api import Serde
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def _fixed(name: str, layout: str) -> Serde[T]:
+def _fixed(name: str, layout: str, value_type: Any) -> Serde[T]:
     """A serde of numbers with a fixed layout; bytes of another length are refused."""
     packer = struct.Struct(layout)
     unpack = packer.unpack
@@ -28,7 +28,7 @@ def _fixed(name: str, layout: str) -> Serde[T]:
         return value
 
     serialize: Callable[[T], bytes] = packer.pack
-    return Serde(name, serialize, deserialize, remake=(_fixed, (name, layout)))
+    return Serde(name, serialize, deserialize, remake=(_fixed, (name, layout, value_type)), value_type=value_type)
 
 
 def _same(data: bytes) -> bytes:
@@ -54,21 +54,21 @@ def _uuid(data: bytes) -> uuid.UUID:
     return uuid.UUID(data.decode())
 
 
-STRING: Serde[str] = Serde("string", str.encode, bytes.decode)
+STRING: Serde[str] = Serde("string", str.encode, bytes.decode, value_type=str)
 """UTF-8 (`StringSerializer`)."""
-BYTES: Serde[bytes] = Serde("bytes", _same, _same)
+BYTES: Serde[bytes] = Serde("bytes", _same, _same, value_type=bytes)
 """Bytes as they are (`ByteArraySerializer`)."""
-SHORT: Serde[int] = _fixed("short", ">h")
+SHORT: Serde[int] = _fixed("short", ">h", Annotated[int, 16])
 """Signed 16 bits, big-endian (`ShortSerializer`)."""
-INTEGER: Serde[int] = _fixed("integer", ">i")
+INTEGER: Serde[int] = _fixed("integer", ">i", Annotated[int, 32])
 """Signed 32 bits, big-endian (`IntegerSerializer`)."""
-LONG: Serde[int] = _fixed("long", ">q")
+LONG: Serde[int] = _fixed("long", ">q", int)
 """Signed 64 bits, big-endian (`LongSerializer`)."""
-FLOAT: Serde[float] = _fixed("float", ">f")
+FLOAT: Serde[float] = _fixed("float", ">f", Annotated[float, 32])
 """IEEE 754, 32 bits, big-endian (`FloatSerializer`)."""
-DOUBLE: Serde[float] = _fixed("double", ">d")
+DOUBLE: Serde[float] = _fixed("double", ">d", float)
 """IEEE 754, 64 bits, big-endian (`DoubleSerializer`)."""
-BOOLEAN: Serde[bool] = Serde("boolean", _boolean_bytes, _boolean)
+BOOLEAN: Serde[bool] = Serde("boolean", _boolean_bytes, _boolean, value_type=bool)
 """One byte, 0 or 1 (`BooleanSerializer`)."""
-UUID: Serde[uuid.UUID] = Serde("uuid", _uuid_bytes, _uuid)
+UUID: Serde[uuid.UUID] = Serde("uuid", _uuid_bytes, _uuid, value_type=uuid.UUID)
 """The 36 characters of the text form (`UUIDSerializer`)."""

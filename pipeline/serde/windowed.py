@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipeline.serde.api import Serde
 from pipeline.windows import Window, Windowed, end_of, millis
@@ -54,7 +54,12 @@ def windowed_of_size_ms(inner: Serde[K], size_ms: int | None) -> Serde[Windowed[
         return encode(key.key)
 
     return Serde(
-        f"windowed[{inner.name}]", serialize, deserialize, partition_key, (windowed_of_size_ms, (inner, size_ms))
+        f"windowed[{inner.name}]",
+        serialize,
+        deserialize,
+        partition_key,
+        (windowed_of_size_ms, (inner, size_ms)),
+        None if size_ms is None else _type_of(inner),
     )
 
 
@@ -85,4 +90,16 @@ def session_windowed(inner: Serde[K]) -> Serde[Windowed[K]]:
     def partition_key(key: Windowed[K]) -> bytes:
         return encode(key.key)
 
-    return Serde(f"session_windowed[{inner.name}]", serialize, deserialize, partition_key, (session_windowed, (inner,)))
+    return Serde(
+        f"session_windowed[{inner.name}]",
+        serialize,
+        deserialize,
+        partition_key,
+        (session_windowed, (inner,)),
+        _type_of(inner),
+    )
+
+
+def _type_of(inner: Serde[Any]) -> Any:
+    """The type of windowed keys; None if that of the keys is not known."""
+    return None if inner.value_type is None else Windowed.__class_getitem__(inner.value_type)

@@ -1,7 +1,13 @@
-"""The bounded host: runs an application over ranges of offsets, as Spark tasks.
+"""The bounded host: runs an application over ranges of offsets, as Spark tasks, and gives its outputs and stores as DataFrames.
 
-`ranges` says which offsets, `job` plans levels and hands tasks to Spark, `executor` runs one task and imports no pyspark. May
-import hosting, the runtime, Kafka and what lies below; knows neither the worker nor the DSL.
+`ranges` says which offsets, `job` plans levels and hands tasks to Spark, `executor` runs one task and imports no pyspark;
+`columns` says what bytes become in frames. May import hosting, the runtime, Kafka and what lies below; knows neither the
+worker nor the DSL.
 """
 
 from __future__ import annotations
+
+from pipeline.spark.dry_runs import dry_run
+from pipeline.spark.stores import read_store
+
+__all__ = ["dry_run", "read_store"]

@@ -2,11 +2,13 @@
 
 Each export writes one range of offsets into a directory of its own, `batch=<number>`; one that was cut off is done again with
 the same range and the same directory, which is overwritten. So the target has every record once, however often exports fail.
-Where there are no directories (`jdbc`), rows are appended, and may come twice after a failure: partition and offset tell.
+Where there are no directories (`jdbc`), a batch is written in one transaction together with the note that it is
+(`pipeline.spark.jdbc`).
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,17 +19,20 @@ from pipeline.hosting.control_topic import ControlTopic
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.ranges import check_ranges, read_range
 from pipeline.records import OffsetRange, TopicPartition
+from pipeline.spark.failures import on_executor, spark_failures
+from pipeline.spark.jdbc import TOMBSTONE, JdbcTarget, Written
+from pipeline.spark.progress import watched
 from pipeline.spark.ranges import RunRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 EXPORTS_TOPIC = "millrace-exports"
-_RECORDS_PER_TASK = 500_000
+_RECORDS_PER_TASK = 100_000
 _SCHEMA = "_key binary, value binary, _timestamp timestamp, _partition int, _offset bigint"
 _MALFORMED = "MALFORMED_RECORD_IN_PARSING"
 """How Spark names values that do not fit."""
-_WHOLE = "jdbc"
+_TABLES = "jdbc"
 """A format whose targets are tables, not directories."""
 
 
@@ -43,6 +48,8 @@ class ExportSpec:
         schema: Schema of JSON values as DDL: each field becomes a column. None gives one column `value`.
         is_binary: Whether keys, and values without a schema, are bytes rather than text.
         name: Names the export: its progress. The topic's name if left out.
+        key: Columns of a `jdbc` target by which rows replace others (PostgreSQL): of several records the last counts, and with
+            `_key`, the record's key, one without a value deletes. None: rows are only added.
     """
 
     topic: str
@@ -52,6 +59,7 @@ class ExportSpec:
     schema: str | None = None
     is_binary: bool = False
     name: str = ""
+    key: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
@@ -79,35 +87,63 @@ class ExportBatch:
         return RunRange.parse(self.range).ranges
 
 
-def run_export(spec: ExportSpec, kafka: Mapping[str, str], spark: Any) -> ExportBatch | None:
-    """Export what has been written to the topic since the last export; first what a failed one left. Gives the last batch.
+@dataclass(frozen=True, slots=True)
+class ExportSummary:
+    """What an export did.
+
+    Args:
+        batch: The batch that was written last; None if nothing was new.
+        read: Records read from the topic.
+        written: Rows that were added to the target, replaced or deleted.
+    """
+
+    batch: ExportBatch | None
+    read: int = 0
+    written: int = 0
+
+
+def run_export(
+    spec: ExportSpec, kafka: Mapping[str, str], spark: Any, on_progress: Callable[[int, int], None] | None = None
+) -> ExportSummary:
+    """Export what has been written to the topic since the last export; first what a failed one left.
 
     Args:
         spec: What.
         kafka: Client properties.
         spark: A Spark session.
-
-    Returns:
-        The batch that was written last, None if there was nothing.
+        on_progress: Called again and again with the offsets read and those of the whole batch, from another thread. Needs a
+            session that has accumulators: not Spark Connect.
 
     Raises:
         TopicError: If there is no such topic.
         RangeError: If records that have not been exported are gone, or the same export runs elsewhere.
-        ConfigError: If the target cannot be written.
+        ConfigError: If the target cannot be written, or there is no such way to write it.
         DeserializationError: If a value does not fit the schema.
         BrokerError: If brokers do not answer.
     """
     admin, topic = Admin(kafka), ControlTopic(kafka, EXPORTS_TOPIC)
+    _check_spec(spec)
     admin.require([spec.topic], f"export {spec.id} reads")
     last = _last(topic, spec.id)
-    written = None
+    done = []
     if not last.is_done:
-        written = last = _write(spec, last, kafka, spark, topic)
+        check_ranges(admin, last.ranges)
+        done.append(_write(spec, last, kafka, spark, topic, on_progress))
+        last = done[-1].batch or last
     new = _next_batch(spec, last, admin)
     if new is not None:
         topic.write({spec.id: msgspec.json.encode(asdict(new))}, lambda: _check(topic, spec.id, last))
-        written = _write(spec, new, kafka, spark, topic)
-    return written
+        done.append(_write(spec, new, kafka, spark, topic, on_progress))
+    batch = done[-1].batch if done else None
+    return ExportSummary(batch, sum(each.read for each in done), sum(each.written for each in done))
+
+
+def _check_spec(spec: ExportSpec) -> None:
+    if spec.format == _TABLES:
+        JdbcTarget(spec.target, spec.options, spec.key).check()
+    elif spec.key:
+        message = f"Format {spec.format} has no rows that could be replaced by key"
+        raise ConfigError(message, hint="--key is for --format jdbc.")
 
 
 def _last(topic: ControlTopic, name: str) -> ExportBatch:
@@ -136,33 +172,84 @@ def _next_batch(spec: ExportSpec, last: ExportBatch, admin: Admin) -> ExportBatc
 
 
 def _write(
-    spec: ExportSpec, batch: ExportBatch, kafka: Mapping[str, str], spark: Any, topic: ControlTopic
-) -> ExportBatch:
+    spec: ExportSpec,
+    batch: ExportBatch,
+    kafka: Mapping[str, str],
+    spark: Any,
+    topic: ControlTopic,
+    on_progress: Callable[[int, int], None] | None,
+) -> ExportSummary:
     """Write a batch, and note that it is done."""
-    from pyspark.errors import AnalysisException  # noqa: PLC0415 - an engine loads where it is used
-
-    frame = _columns(spec, _frame(batch, dict(kafka), spark))
-    writer = frame.write.format(spec.format).options(**spec.options)
-    try:
-        if spec.format == _WHOLE:
-            writer.mode("append").option("dbtable", spec.target).save()
-        else:
-            writer.mode("overwrite").save(f"{spec.target.rstrip('/')}/batch={batch.number:08d}")
-    except AnalysisException as error:
-        message = f"{spec.format} target {spec.target} cannot be written: {str(error).splitlines()[0]}"
-        raise ConfigError(message, hint="Are --format, --option and --schema right?") from error
-    except Exception as error:  # from the JVM it comes as one of several
-        if _MALFORMED not in str(error):
-            raise
-        message = f"A value of {spec.topic} does not fit the schema {spec.schema}"
-        raise DeserializationError(message, hint="Without --schema, values are exported as they are.") from error
+    counted = None if on_progress is None else spark.sparkContext.accumulator(0)
+    records = _frame(batch, dict(kafka), spark, counted)
+    offsets = RunRange(batch.ranges).size
+    with watched(lambda: counted.value if counted else 0, offsets, on_progress), _told(spec, batch, records):
+        written = _into_table(spec, batch, records) if spec.format == _TABLES else _into_files(spec, batch, records)
     done = replace(batch, is_done=True)
     topic.write({spec.id: msgspec.json.encode(asdict(done))}, lambda: _check(topic, spec.id, batch))
-    return done
+    return ExportSummary(done, *written)
 
 
-def _frame(batch: ExportBatch, kafka: dict[str, str], spark: Any) -> Any:
-    """The records of a batch, read by the executors themselves."""
+def _into_files(spec: ExportSpec, batch: ExportBatch, records: Any) -> Written:
+    """Write the directory of a batch, whatever is in it."""
+    from pyspark.sql import Observation  # noqa: PLC0415 - an engine loads where it is used
+    from pyspark.sql import functions as f  # noqa: PLC0415 - as above
+
+    observed = Observation()
+    frame = _columns(spec, records.observe(observed, f.count(f.lit(1)).alias("rows")))
+    writer = frame.write.format(spec.format).options(**spec.options)
+    writer.mode("overwrite").save(f"{spec.target.rstrip('/')}/batch={batch.number:08d}")
+    rows = observed.get["rows"]
+    return Written(rows, rows)
+
+
+def _into_table(spec: ExportSpec, batch: ExportBatch, records: Any) -> Written:
+    """Write a batch to a table, unless it is there."""
+    target = JdbcTarget(spec.target, spec.options, spec.key)
+    if target.has(records.sparkSession, spec.id, batch.number, batch.range):
+        return Written(0, 0)
+    return target.write(_columns(spec, records), spec.id, batch.number, batch.range)
+
+
+@contextmanager
+def _told(spec: ExportSpec, batch: ExportBatch, records: Any) -> Iterator[None]:
+    """Within this, what goes wrong with a batch is told in terms of the export.
+
+    Raises:
+        ConfigError: If the target cannot be written like that.
+        DeserializationError: If a value does not fit the schema; with its coordinates.
+    """
+    from pyspark.errors import AnalysisException  # noqa: PLC0415 - an engine loads where it is used
+
+    with spark_failures(f"write batch {batch.number} of {spec.topic} to {spec.format} target {spec.target}"):
+        try:
+            yield
+        except AnalysisException as error:
+            message = f"{spec.format} target {spec.target} cannot be written: {str(error).splitlines()[0]}"
+            raise ConfigError(message, hint="Are --format, --option and --schema right?") from error
+        except Exception as error:  # from the JVM it comes as one of several
+            if _MALFORMED not in str(error) or spec.schema is None:
+                raise
+            message = f"A value does not fit the schema {spec.schema}"
+            hint = "Without --schema, values are exported as they are."
+            where = _first_malformed(spec, spec.schema, records)
+            raise DeserializationError(message, hint=hint).at(**where) from error
+
+
+def _first_malformed(spec: ExportSpec, schema: str, records: Any) -> dict[str, str | int]:
+    """Where the first value lies that does not fit: looked for only when one has been met."""
+    from pyspark.sql import functions as f  # noqa: PLC0415 - as above
+
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_corrupt"}
+    parsed = f.from_json(f.col("value").cast("string"), f"{schema}, _corrupt string", options)
+    misfits = records.where(parsed["_corrupt"].isNotNull()).orderBy("_partition", "_offset")
+    for row in misfits.select("_partition", "_offset").take(1):
+        return {"topic": spec.topic, "partition": row["_partition"], "offset": row["_offset"]}
+    return {"topic": spec.topic}
+
+
+def _frame(batch: ExportBatch, kafka: dict[str, str], spark: Any, counted: Any) -> Any:
+    """The records of a batch, read by the executors themselves, which count offsets that are done if somebody wants to know."""
     pieces = [
         (tp, OffsetRange(start, min(start + _RECORDS_PER_TASK, whole.end)))
         for tp, whole in batch.ranges.items()
@@ -173,7 +260,10 @@ def _frame(batch: ExportBatch, kafka: dict[str, str], spark: Any) -> Any:
         for numbers in batches:
             for number in numbers.column(0).to_pylist():
                 tp, wanted = pieces[number]
-                yield from _read_piece(tp, wanted, kafka)
+                with on_executor():
+                    yield from _read_piece(tp, wanted, kafka)
+                if counted is not None:
+                    counted.add(wanted.size)
 
     return spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(process, _SCHEMA)
 
@@ -197,12 +287,14 @@ def _read_piece(tp: TopicPartition, wanted: OffsetRange, kafka: dict[str, str]) 
 
 
 def _columns(spec: ExportSpec, frame: Any) -> Any:
-    """The columns of the target: those of the value first, then key, time and place of the record."""
+    """The columns of the target: those of the value first, then key, time and place; for tables, also what is a deletion."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - as above
 
+    place = ["_key", "_timestamp", "_partition", "_offset"]
+    if spec.format == _TABLES:
+        frame, place = frame.withColumn(TOMBSTONE, f.col("value").isNull().cast("int")), [*place, TOMBSTONE]
     text = frame.withColumn("value", f.col("value").cast("string")) if spec.schema or not spec.is_binary else frame
     keyed = text if spec.is_binary else text.withColumn("_key", f.col("_key").cast("string"))
-    place = ("_key", "_timestamp", "_partition", "_offset")
     if spec.schema is None:
         return keyed.select("value", *place)
     parsed = keyed.withColumn("value", f.from_json("value", spec.schema, {"mode": "FAILFAST"}))

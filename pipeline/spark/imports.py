@@ -20,7 +20,11 @@ from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.control_topic import ControlTopic
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.producer import TransactionalProducer
-from pipeline.spark.job import another_attempt_may_help, describe_error, rebuilt_error
+from pipeline.records import TopicPartition
+from pipeline.spark.failures import on_executor, spark_failures
+from pipeline.spark.jdbc import with_driver
+from pipeline.spark.progress import watched
+from pipeline.spark.work import another_attempt_may_help, describe_error, rebuilt_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,6 +34,8 @@ _TRANSACTION_TIMEOUT_MS = 15 * 60 * 1000
 _MAX_FILES = 1000
 """Of one batch: their names are kept in one record."""
 _SCHEMA = "result string"
+_LENIENT = {"csv", "json", "xml"}
+"""Formats that would give nulls for what does not fit the schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +51,10 @@ class ImportSpec:
         key: Key columns: one is written as text, or as it is if binary; several as a JSON object. Without, there is no key.
         value: The column of values, text or binary, where null is a tombstone; None makes a JSON object of each row.
         timestamp: The column of event times: timestamps, dates, or numbers of ms since the epoch; None takes the present.
-        incremental: A column that only rises, by which new rows are told from old ones. Rows that come later with a lower
-            value, and those without one, are not seen. None imports new files, or everything where there are no files.
+        incremental: A column that only rises (a number, a date, a time), by which new rows are told from old ones: those above
+            the highest value that was imported. Not seen are rows that come later with that value or a lower one (a transaction
+            that began before and ended after the import; a second row of the same ms), those without a value, and deletions.
+            None imports new files, or everything where there are no files.
         name: Names the import: its progress and its transactions. The topic's name if left out.
         parts: How many parts a batch has, each one transaction.
     """
@@ -92,19 +100,30 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class ImportSummary:
-    """What an import did: records written, and batches they came in."""
+    """What an import did.
 
+    Args:
+        read: Rows read from the source; those that an earlier attempt had written are among them.
+        written: Records written.
+        batches: Batches they came in.
+    """
+
+    read: int
     written: int
     batches: int
 
 
-def run_import(spec: ImportSpec, kafka: Mapping[str, str], spark: Any) -> ImportSummary:
+def run_import(
+    spec: ImportSpec, kafka: Mapping[str, str], spark: Any, on_progress: Callable[[int, int], None] | None = None
+) -> ImportSummary:
     """Import what is new. Run again after a failure, it completes the batch that was cut off.
 
     Args:
         spec: What.
         kafka: Client properties.
         spark: A Spark session.
+        on_progress: Called again and again with the records written and the rows of the whole batch, from another thread; to
+            know these, the rows are counted first.
 
     Raises:
         ConfigError: If the source cannot be read, has no such column, or a batch that was cut off was begun in another way.
@@ -114,12 +133,12 @@ def run_import(spec: ImportSpec, kafka: Mapping[str, str], spark: Any) -> Import
     """
     Admin(kafka).require([spec.topic], f"import {spec.id} writes to")
     progress = _Progress(kafka, spec.id)
-    written = batches = 0
+    read = written = batches = 0
     while True:
         last = progress.last()
         batch = last if not last.is_done else _next_batch(spec, last, progress, spark)
         if batch is None:
-            return ImportSummary(written, batches)
+            return ImportSummary(read, written, batches)
         if (batch.upto is None) != (spec.incremental is None):
             message = f"Import {spec.id} was cut off in batch {batch.number}, which was told apart in another way"
             raise ConfigError(
@@ -127,11 +146,12 @@ def run_import(spec: ImportSpec, kafka: Mapping[str, str], spark: Any) -> Import
             )
         if last.is_done:
             progress.begin(batch)
-        written += _write(spec, batch, dict(kafka), spark)
+        rows, records = _write(spec, batch, dict(kafka), spark, on_progress)
+        read, written = read + rows, written + records
         progress.finish(batch)
         batches += 1
         if not (batch.files or batch.upto):
-            return ImportSummary(written, batches)
+            return ImportSummary(read, written, batches)
 
 
 class _Progress:
@@ -192,7 +212,8 @@ def _next_batch(spec: ImportSpec, last: Batch, progress: _Progress, spark: Any) 
     planned = Batch(last.number + 1, spec.parts, is_done=False)
     if spec.incremental is not None:
         new = _rows_above(frame, spec.incremental, last.upto)
-        upto = _reading(spec, lambda: new.selectExpr(f"CAST(max(`{spec.incremental}`) AS STRING) AS upto").first().upto)
+        highest = _as_text(f"max(`{spec.incremental}`)", _kind(spec, frame, spec.incremental))
+        upto = _reading(spec, lambda: new.selectExpr(f"{highest} AS upto").first().upto)
         return None if upto is None else replace(planned, above=last.upto, upto=upto)
     files = _reading(spec, frame.inputFiles)
     if files:
@@ -201,22 +222,41 @@ def _next_batch(spec: ImportSpec, last: Batch, progress: _Progress, spark: Any) 
     return planned
 
 
-def _write(spec: ImportSpec, batch: Batch, kafka: dict[str, str], spark: Any) -> int:
-    """Write a batch; gives the number of records."""
-    rows = _records(spec, _read(spec, spark, batch), batch.parts)
+def _write(
+    spec: ImportSpec,
+    batch: Batch,
+    kafka: dict[str, str],
+    spark: Any,
+    on_progress: Callable[[int, int], None] | None,
+) -> tuple[int, int]:
+    """Write a batch; gives the number of rows, and that of records written."""
+    source = _read(spec, spark, batch)
+    rows = _records(spec, source, batch.parts)
 
     def process(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa  # noqa: PLC0415 - runs on executors
 
         numbered = (row for rows in batches for row in rows.to_pylist())
         for part, records in groupby(numbered, key=lambda row: int(row["part"])):
-            yield pa.RecordBatch.from_pydict({"result": [_attempt(spec, batch, part, records, kafka)]})
+            with on_executor():
+                result = _attempt(spec, batch, part, records, kafka)
+            yield pa.RecordBatch.from_pydict({"result": [result]})
 
-    results = [json.loads(row.result) for row in _reading(spec, rows.mapInArrow(process, _SCHEMA).collect)]
+    everything = 0 if on_progress is None else _reading(spec, source.count)
+    with watched(_written_since_now(spec.topic, kafka), everything, on_progress):
+        results = [json.loads(row.result) for row in _reading(spec, rows.mapInArrow(process, _SCHEMA).collect)]
     for result in results:
         if "error" in result:
             raise rebuilt_error(result["error"])
-    return sum(result["written"] for result in results)
+    return sum(result["read"] for result in results), sum(result["written"] for result in results)
+
+
+def _written_since_now(topic: str, kafka: dict[str, str]) -> Callable[[], int]:
+    """What says how many records a topic has got, committed or not; an estimate if others write as well."""
+    admin = Admin(kafka)
+    tps = [TopicPartition(topic, number) for number in range(admin.partitions([topic])[topic])]
+    before = sum(admin.written_offsets(tps).values())
+    return lambda: sum(admin.written_offsets(tps).values()) - before
 
 
 def _attempt(
@@ -224,7 +264,8 @@ def _attempt(
 ) -> str:
     """One attempt at a part. What another attempt may mend is raised, so that Spark tries again."""
     try:
-        return json.dumps({"written": _write_part(spec, batch, part, records, kafka)})
+        read, written = _write_part(spec, batch, part, records, kafka)
+        return json.dumps({"read": read, "written": written})
     except StreamsError as error:
         if another_attempt_may_help(error):
             raise
@@ -233,15 +274,15 @@ def _attempt(
 
 def _write_part(
     spec: ImportSpec, batch: Batch, part: int, records: Iterable[dict[str, Any]], kafka: dict[str, str]
-) -> int:
-    """Take the part over, and write it unless that is done."""
+) -> tuple[int, int]:
+    """Take the part over, and write it unless that is done; gives the number of rows, and that of records written."""
     progress, now_ms = _Progress(kafka, spec.id), SystemClock().now_ms()
     transactional_id = f"millrace-import-{spec.id}-{part}"
     producer = TransactionalProducer(kafka, transactional_id, transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS)
     try:
         producer.init()
         if progress.is_written(batch, part):
-            return 0
+            return sum(1 for _ in records), 0
         written = 0
         for row in records:
             time_ms = now_ms if row["timestamp"] is None else row["timestamp"]
@@ -249,14 +290,15 @@ def _write_part(
             written += 1
         producer.send(IMPORTS_TOPIC, progress.part_name(batch, part).encode(), b"{}", now_ms, (), 0)
         producer.commit({}, "")
-        return written
+        return written, written
     finally:
         producer.close()
 
 
 def _read(spec: ImportSpec, spark: Any, batch: Batch | None) -> Any:
     """The source's rows: all, or those of a batch."""
-    reader = spark.read.format(spec.format).options(**spec.options)
+    strict = {"mode": "FAILFAST"} if spec.format in _LENIENT else {}
+    reader = spark.read.format(spec.format).options(**(strict | with_driver(spec.options)))
     if spec.schema is not None:
         reader = reader.schema(spec.schema)
     if spec.format == "jdbc":
@@ -272,8 +314,7 @@ def _read(spec: ImportSpec, spark: Any, batch: Batch | None) -> Any:
         return _of_files(spec, reader, batch.files, frame.columns)
     if batch is None or batch.upto is None or spec.incremental is None:
         return frame
-    kind = frame.schema[spec.incremental].dataType.simpleString()
-    upto = f"`{spec.incremental}` <= CAST({_literal(batch.upto)} AS {kind})"
+    upto = f"`{spec.incremental}` <= {_from_text(batch.upto, _kind(spec, frame, spec.incremental))}"
     return _rows_above(frame, spec.incremental, batch.above).where(upto)
 
 
@@ -289,7 +330,32 @@ def _rows_above(frame: Any, column: str, above: str | None) -> Any:
     if above is None:
         return frame
     kind = frame.schema[column].dataType.simpleString()
-    return frame.where(f"`{column}` > CAST({_literal(above)} AS {kind})")
+    return frame.where(f"`{column}` > {_from_text(above, kind)}")
+
+
+def _kind(spec: ImportSpec, frame: Any, column: str) -> str:
+    """The type of the column that rises.
+
+    Raises:
+        ConfigError: If it is text of a database, which may be ordered otherwise there than here.
+    """
+    kind: str = frame.schema[column].dataType.simpleString()
+    if spec.format == "jdbc" and kind.startswith(("string", "char", "varchar")):
+        message = f"Column {column} is text: its order is the database's, not Spark's, and rows would be missed"
+        raise ConfigError(message, hint="Import by a column of numbers, dates or times.")
+    return kind
+
+
+def _as_text(value: str, kind: str) -> str:
+    """SQL that writes a value down; times as microseconds, which mean the same in every time zone."""
+    return f"CAST({f'unix_micros({value})' if kind == 'timestamp' else value} AS STRING)"
+
+
+def _from_text(text: str, kind: str) -> str:
+    """SQL that gives it back."""
+    if kind == "timestamp":
+        return f"timestamp_micros({int(text)})"
+    return f"CAST({_literal(text)} AS {kind})"
 
 
 def _records(spec: ImportSpec, frame: Any, parts: int) -> Any:
@@ -356,7 +422,8 @@ def _reading(spec: ImportSpec, action: Callable[[], Any]) -> Any:
     from pyspark.errors import AnalysisException  # noqa: PLC0415 - as above
 
     try:
-        return action()
+        with spark_failures(f"import {spec.format} source {spec.source}"):
+            return action()
     except AnalysisException as error:
         message = f"{spec.format} source {spec.source} cannot be read: {str(error).splitlines()[0]}"
         raise ConfigError(message, hint="Are --format, --option and the columns right?") from error

@@ -6,17 +6,25 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import pipeline.errors
-from pipeline.errors import ProcessingError, StreamsError
+from pipeline.errors import StreamsError
 from pipeline.hosting.application import prepare
 from pipeline.hosting.global_tables import global_partitions
 from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetRange, TaskId
 from pipeline.runtime.layout import plan_layout
 from pipeline.spark.executor import run_task
+from pipeline.spark.failures import on_executor, spark_failures
 from pipeline.spark.runs import RunLog
 from pipeline.spark.slices import MAX_RECORDS_PER_SLICE, cut
-from pipeline.spark.work import Job, TaskResult, TaskWork, total
+from pipeline.spark.work import (
+    Job,
+    TaskResult,
+    TaskWork,
+    another_attempt_may_help,
+    describe_error,
+    rebuilt_error,
+    total,
+)
 from pipeline.topology.grouping import is_cyclic
 
 if TYPE_CHECKING:
@@ -234,10 +242,13 @@ def _run_on_spark(spark: Any, works: list[TaskWork], build: Callable[[Job], Topo
 
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield pa.RecordBatch.from_pydict({"result": [attempt(works[number], build)]})
+                with on_executor():
+                    result = attempt(works[number], build)
+                yield pa.RecordBatch.from_pydict({"result": [result]})
 
     frame = spark.range(0, len(works), 1, len(works)).mapInArrow(process, _SCHEMA)
-    results = [TaskResult(**json.loads(row.result)) for row in frame.collect()]
+    with spark_failures(f"process tasks {', '.join(str(work.task_id) for work in works)}"):
+        results = [TaskResult(**json.loads(row.result)) for row in frame.collect()]
     for result in results:
         if result.error is not None:
             raise rebuilt_error(result.error)
@@ -253,24 +264,6 @@ def attempt(work: TaskWork, build: Callable[[Job], Topology]) -> str:
             raise
         result = TaskResult(str(work.task_id), 0, 0, {}, describe_error(error))
     return json.dumps(asdict(result))
-
-
-def another_attempt_may_help(error: StreamsError) -> bool:
-    """Whether Spark should try the task again, rather than the run end."""
-    return isinstance(error, pipeline.errors.TaskError) or bool(getattr(error, "retriable", False))
-
-
-def describe_error(error: StreamsError) -> str:
-    """An executor's error as text that `rebuilt_error` understands."""
-    return json.dumps([type(error).__name__, error.message, error.hint])
-
-
-def rebuilt_error(text: str) -> StreamsError:
-    """An executor's error, in the driver."""
-    name, message, hint = json.loads(text)
-    kind = getattr(pipeline.errors, name, ProcessingError)
-    rebuilt: StreamsError = kind(message, hint=hint)
-    return rebuilt
 
 
 def _summary(plan: RunPlan, results: list[TaskResult]) -> RunSummary:

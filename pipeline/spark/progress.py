@@ -1,4 +1,7 @@
-"""How far a bounded run is, as any process can see it: the committed offsets between its start and its end."""
+"""How far a bounded run is, as any process can see it: the committed offsets between its start and its end.
+
+Also what imports and exports are followed by.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,8 @@ if TYPE_CHECKING:
     from pipeline.hosting.application import Application
     from pipeline.spark.ranges import RunRange
 
+LOOK_SECONDS = 0.5
+
 
 def progress(application: Application, admin: Admin, run_range: RunRange) -> int:
     """How many of a range's offsets are committed."""
@@ -28,17 +33,38 @@ def progress(application: Application, admin: Admin, run_range: RunRange) -> int
 def followed(
     application: Application, run_range: RunRange, on_progress: Callable[[int, int], None], every_s: float
 ) -> Iterator[None]:
-    """Tell `on_progress(offsets done, offsets in all)` again and again, from another thread, as long as the body runs.
+    """Tell `on_progress(offsets done, offsets in all)` again and again, from another thread, as long as the body runs."""
+    admin = Admin(application.kafka)
+    with watched(lambda: progress(application, admin, run_range), run_range.size, on_progress, every_s):
+        yield
+
+
+@contextmanager
+def watched(
+    look: Callable[[], int],
+    everything: int,
+    on_progress: Callable[[int, int], None] | None,
+    every_s: float = LOOK_SECONDS,
+) -> Iterator[None]:
+    """Tell `on_progress(done, everything)` again and again, from another thread, as long as the body runs.
 
     Brokers that do not answer are asked again the next time: whoever does the work reports what is wrong with them.
+
+    Args:
+        look: Says how much is done.
+        everything: How much there is.
+        on_progress: Whom to tell; None tells nobody, and looks at nothing.
+        every_s: How often.
     """
+    if on_progress is None:
+        yield
+        return
     done = threading.Event()
 
     def follow() -> None:
-        admin = Admin(application.kafka)
         while not done.wait(every_s):
             try:
-                on_progress(progress(application, admin, run_range), run_range.size)
+                on_progress(look(), everything)
             except BrokerError:
                 continue
 

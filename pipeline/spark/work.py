@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import pipeline.errors
+from pipeline.errors import ProcessingError, StreamsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -79,7 +83,7 @@ class TaskResult:
         commits: Transactions, each of a slice.
         restore_ms: How long taking over and restoring took.
         compute_ms: How long reading, processing and committing took.
-        snapshot: Name of its newest snapshot; None if none was published.
+        snapshot: Name of the snapshot of its state at the end; None if it was not published.
         warnings: What went wrong without harm to the results.
     """
 
@@ -117,6 +121,24 @@ def total(name: str, results: Iterable[TaskResult]) -> TaskResult:
         commits=sum(part.commits for part in parts),
         restore_ms=sum(part.restore_ms for part in parts),
         compute_ms=sum(part.compute_ms for part in parts),
-        snapshot=next((part.snapshot for part in reversed(parts) if part.snapshot is not None), None),
+        snapshot=parts[-1].snapshot if parts else None,
         warnings=tuple(dict.fromkeys(warning for part in parts for warning in part.warnings)),
     )
+
+
+def another_attempt_may_help(error: StreamsError) -> bool:
+    """Whether Spark should try the task again, rather than the run end."""
+    return isinstance(error, pipeline.errors.TaskError) or bool(getattr(error, "retriable", False))
+
+
+def describe_error(error: StreamsError) -> str:
+    """An executor's error as text that `rebuilt_error` understands."""
+    return json.dumps([type(error).__name__, error.message, error.hint])
+
+
+def rebuilt_error(text: str) -> StreamsError:
+    """An executor's error, in the driver."""
+    name, message, hint = json.loads(text)
+    kind = getattr(pipeline.errors, name, ProcessingError)
+    rebuilt: StreamsError = kind(message, hint=hint)
+    return rebuilt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.records import VersionedRecord
@@ -55,6 +56,7 @@ class VersionedStateStore:
         self.expired_puts = 0
         self._retention_ms = builder.retention_ms
         self._key_bytes = builder.key_serde.serialize
+        self._key_of = builder.key_serde.deserialize
         self._encode, self._decode = builder.value_serde.serialize, builder.value_serde.deserialize
         self._rows = backend.table(builder.name)
         self._ends_name = f"{builder.name}.ends"
@@ -95,6 +97,16 @@ class VersionedStateStore:
             return None
         at = _index_at(versions, as_of)
         return None if at < 0 else self._record(versions, at)
+
+    def all_versions(self) -> Iterator[tuple[Any, VersionedRecord[Any]]]:
+        """Every version that `get` could give as of some time, key by key, the oldest first; as it was committed last."""
+        first = self._first_kept()
+        for raw, versions in groupby(self._rows.scan(None, None), lambda row: row[0][_LENGTH.size : -_TIME.size]):
+            history = [_version(row, data) for row, data in versions]
+            found = (self._record(history, at) for at in range(len(history)))
+            for record in found:
+                if record is not None and (record.valid_to is None or record.valid_to > first):
+                    yield self._key_of(raw), record
 
     def set_flush_listener(self, listener: Callable[[CachedUpdate], None], *, send_old_values: bool) -> bool:  # noqa: ARG002 - the contract
         """Nothing is held back."""
@@ -194,15 +206,16 @@ class VersionedStateStore:
         if versions is None:
             prefix = _LENGTH.pack(len(raw)) + raw
             found = self._rows.scan(prefix, prefix_end(prefix))
-            versions = [
-                Version(_TIME.unpack_from(row, len(row) - _TIME.size)[0], data[1:] if data[:1] == _VALUE else None)
-                for row, data in found
-            ]
+            versions = [_version(row, data) for row, data in found]
             self._histories[raw] = versions
         return versions
 
     def _first_kept(self) -> int:
         return self._observed - self._retention_ms
+
+
+def _version(row: bytes, data: bytes) -> Version:
+    return Version(_TIME.unpack_from(row, len(row) - _TIME.size)[0], data[1:] if data[:1] == _VALUE else None)
 
 
 def _index_at(versions: list[Version], timestamp: int) -> int:

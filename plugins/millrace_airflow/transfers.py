@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -9,9 +10,11 @@ from airflow.sdk import BaseOperator
 from millrace_airflow.operators import acting, project_of, stop_spark
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from airflow.sdk import Context
+
+_REPORT_SECONDS = 10.0
 
 
 class ImportOperator(BaseOperator):
@@ -30,6 +33,7 @@ class ImportOperator(BaseOperator):
         incremental: A column that only rises.
         name: Names the import; the topic if left out.
         parts: Parts of a batch, each one transaction.
+        packages: Maven coordinates of what the format needs, as a JDBC driver.
         master: Spark's master URL.
     """
 
@@ -50,6 +54,7 @@ class ImportOperator(BaseOperator):
         incremental: str | None = None,
         name: str = "",
         parts: int = 4,
+        packages: Sequence[str] = (),
         master: str = "local[2,4]",
         **kwargs: Any,
     ) -> None:
@@ -67,6 +72,7 @@ class ImportOperator(BaseOperator):
         self.incremental = incremental
         self.name = name
         self.parts = parts
+        self.packages = tuple(packages)
         self.master = master
 
     def execute(self, context: Context) -> str:  # noqa: ARG002 - Airflow's signature
@@ -94,13 +100,15 @@ class ImportOperator(BaseOperator):
             self.name,
             self.parts,
         )
-        summary = run_import(spec, project_of(self.config).kafka, spark_session(self.master))
-        self.log.info("%d records written to %s in %d batches", summary.written, self.topic, summary.batches)
+        spark = spark_session(self.master, packages=self.packages)
+        summary = run_import(spec, project_of(self.config).kafka, spark, logged_progress(self.log))
+        read, written = summary.read, summary.written
+        self.log.info("%d rows read, %d records written to %s", read, written, self.topic)
         return str(summary.written)
 
 
 class ExportOperator(BaseOperator):
-    """Writes what is new in a topic to a target; a retry overwrites what was cut off.
+    """Writes what is new in a topic to a target; a retry does again what was cut off, and nothing twice.
 
     Args:
         config: Path of `streams.toml`.
@@ -111,6 +119,8 @@ class ExportOperator(BaseOperator):
         schema: Schema of JSON values as DDL: fields become columns.
         is_binary: Whether keys and values are bytes rather than text.
         name: Names the export; the topic if left out.
+        key: Columns of a `jdbc` target by which rows are replaced (PostgreSQL).
+        packages: Maven coordinates of what the format needs, as a JDBC driver.
         master: Spark's master URL.
     """
 
@@ -127,6 +137,8 @@ class ExportOperator(BaseOperator):
         schema: str | None = None,
         is_binary: bool = False,
         name: str = "",
+        key: Sequence[str] = (),
+        packages: Sequence[str] = (),
         master: str = "local[2,4]",
         **kwargs: Any,
     ) -> None:
@@ -140,6 +152,8 @@ class ExportOperator(BaseOperator):
         self.schema = schema
         self.is_binary = is_binary
         self.name = name
+        self.key = tuple(key)
+        self.packages = tuple(packages)
         self.master = master
 
     def execute(self, context: Context) -> str:  # noqa: ARG002 - Airflow's signature
@@ -147,14 +161,36 @@ class ExportOperator(BaseOperator):
         return acting(self._run)
 
     def on_kill(self) -> None:
-        """Stop Spark: the next attempt writes the same directory again."""
+        """Stop Spark: the next attempt writes the same batch again."""
         stop_spark()
 
     def _run(self) -> str:
         from pipeline.spark.exports import ExportSpec, run_export  # noqa: PLC0415 - engines load where they are used
         from pipeline.spark.session import spark_session  # noqa: PLC0415 - as above
 
-        spec = ExportSpec(self.topic, self.target, self.format, self.options, self.schema, self.is_binary, self.name)
-        batch = run_export(spec, project_of(self.config).kafka, spark_session(self.master))
-        self.log.info("%s", "nothing is new" if batch is None else f"batch {batch.number} is written: {batch.range}")
-        return "" if batch is None else batch.range
+        spec = ExportSpec(
+            self.topic, self.target, self.format, self.options, self.schema, self.is_binary, self.name, self.key
+        )
+        spark = spark_session(self.master, packages=self.packages)
+        summary = run_export(spec, project_of(self.config).kafka, spark, logged_progress(self.log))
+        if summary.batch is None:
+            self.log.info("nothing is new")
+            return ""
+        self.log.info("%d records read, %d rows written: %s", summary.read, summary.written, summary.batch.range)
+        return summary.batch.range
+
+
+def logged_progress(log: Any) -> Callable[[int, int], None]:
+    """What logs how far a transfer is, with its rate and the time that remains; every ten seconds at most."""
+    began = said = time.monotonic()
+
+    def report(done: int, everything: int) -> None:
+        nonlocal said
+        now = time.monotonic()
+        if now - said < _REPORT_SECONDS:
+            return
+        said, rate = now, done / (now - began)
+        remaining = f"{max(everything - done, 0) / rate:.0f} s" if rate else "an unknown time"
+        log.info("%d of %d records, %.0f/s, %s remaining", done, everything, rate, remaining)
+
+    return report

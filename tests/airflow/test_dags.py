@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -47,7 +48,7 @@ def test_parsing_the_dags_loads_no_engine(tmp_path: Path) -> None:
 
 @pytest.mark.broker
 @pytest.mark.spark
-def test_a_bounded_run_and_a_release_run_as_dags(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_a_bounded_run_a_release_and_transfers_run_as_dags(broker: Any, unique: str, tmp_path: Path) -> None:
     example = (ROOT / "tests" / "system" / "example_app.py").read_text()
     (tmp_path / f"{unique}.py").write_text(example.replace('"example"', f'"{unique}"'))
     (tmp_path / "streams.toml").write_text(
@@ -67,7 +68,21 @@ v2 = "{unique}:build_v2"
         "# airflow dag\nfrom pathlib import Path\nfrom millrace_airflow.dag_factory import dags\n"
         f"globals().update(dags(Path({str(tmp_path / 'streams.toml')!r})))\n"
     )
-    broker.create(2, f"{unique}.payments", f"{unique}.sums")
+    (dags / "transfers.py").write_text(
+        f"""
+from airflow.sdk import DAG
+from millrace_airflow.transfers import ExportOperator, ImportOperator
+
+with DAG("{unique}_transfers", schedule=None):
+    both = {{"config": "{tmp_path}/streams.toml", "topic": "{unique}.copied", "format": "json"}}
+    there = ImportOperator(task_id="there", source="{tmp_path}/in", key=["id"], **both)
+    back = ExportOperator(task_id="back", target="{tmp_path}/out", **both)
+    there >> back
+"""
+    )
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text('{"id": 1}\n{"id": 2}\n')
+    broker.create(2, f"{unique}.payments", f"{unique}.sums", f"{unique}.copied")
     broker.write(f"{unique}.payments", [(b"ann/1", LONG.serialize(5), 1), (b"ann/2", LONG.serialize(-2), 2)])
     env = environment(tmp_path / "airflow", dags) | {"PYTHONPATH": str(tmp_path)}
 
@@ -84,3 +99,8 @@ v2 = "{unique}:build_v2"
     assert total() == 5
     airflow("dags", "test", f"millrace_{unique}_release", "--conf", '{"accept_warnings": true}')
     assert total() == 3
+    for _ in range(2):  # the second time, nothing is new
+        airflow("dags", "test", f"{unique}_transfers")
+        assert sorted(r.value for r in broker.read(f"{unique}.copied")) == [b'{"id":1}', b'{"id":2}']
+        lines = [line for file in (tmp_path / "out").glob("*/*.json") for line in file.read_text().splitlines()]
+        assert sorted(json.loads(line)["value"] for line in lines) == ['{"id":1}', '{"id":2}']

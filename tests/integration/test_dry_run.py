@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pipeline import (
+    JSON,
     LONG,
     STRING,
     Consumed,
@@ -16,11 +18,13 @@ from pipeline import (
     RangeError,
     SerializationError,
     StreamsBuilder,
+    TimeWindows,
+    windowed,
 )
 from pipeline.config import AppConfig, StreamsConfig
 from pipeline.errors import UnsupportedByHostError
 from pipeline.hosting.application import Application
-from pipeline.spark.dry_run import dry_run
+from pipeline.spark import dry_run
 from pipeline.spark.job import run
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
@@ -56,10 +60,13 @@ def write_words(broker: Any, name: str, first: int, last: int) -> None:
     broker.write(f"{name}.in", [(b"%d" % n, b"w%d" % (n % 5), n + 1) for n in range(first, last)])
 
 
-def counts_of(frame: Any) -> dict[tuple[int, bytes], tuple[int, int]]:
-    """Partition and key to count and time, of the last update."""
-    rows = sorted(frame.collect(), key=lambda row: (row.task, row.position))
-    return {(r.partition, bytes(r.key)): (LONG.deserialize(bytes(r.value)), r.timestamp) for r in rows}
+def counts_of(frames: dict[str, Any]) -> dict[tuple[int, bytes], tuple[int, int]]:
+    """Partition and key to count and time (ms), of the last update of the only output topic."""
+    (frame,) = frames.values()
+    rows = sorted(
+        frame.selectExpr("*", "unix_millis(timestamp) ms").collect(), key=lambda row: (row.task, row.position)
+    )
+    return {(r.partition, r.key.encode()): (r.value, r.ms) for r in rows}
 
 
 def published(broker: Any, name: str) -> dict[bytes, tuple[int, int]]:
@@ -126,3 +133,33 @@ def test_an_error_in_a_dry_run_says_where(broker: Any, unique: str, tmp_path: Pa
     app = application(broker, unique, tmp_path, build)
     with pytest.raises(SerializationError, match=f"cannot write .* to {unique}.out"):
         dry_run(app, resolve(app, broker.admin()), spark_session(), on_executor(build))
+
+
+def test_each_topic_is_a_frame_with_the_columns_of_its_serdes(broker: Any, unique: str, tmp_path: Path) -> None:
+    minute = timedelta(minutes=1)
+
+    def build(builder: StreamsBuilder) -> Topology:
+        words = builder.stream(f"{unique}.in", Consumed(STRING, STRING))
+        windows = words.group_by_key(Grouped(STRING, STRING)).windowed_by(TimeWindows.of_size_with_no_grace(minute))
+        windows.count().to_stream().to(f"{unique}.counts", Produced(windowed(STRING, minute), LONG))
+        typed = words.map_values(lambda word: {"length": len(word), "word": word})
+        typed.to(f"{unique}.typed", Produced(STRING, JSON(dict[str, int | str])))
+        typed.to(f"{unique}.plain", Produced(STRING, JSON))
+        words.filter(lambda _k, _v: False).to(f"{unique}.none", Produced(STRING, STRING))
+        return builder.build()
+
+    outputs = [f"{unique}.{name}" for name in ("counts", "none", "plain", "typed")]
+    broker.create(1, f"{unique}.in", *outputs)
+    broker.write(f"{unique}.in", [(b"k", b"word", 60_000)])
+    app = application(broker, unique, tmp_path, build)
+    found = dry_run(app, resolve(app, broker.admin()), spark_session(), on_executor(build))
+    assert list(found) == outputs
+    assert found[outputs[1]].count() == 0
+    (count,) = (
+        found[outputs[0]].selectExpr("key", "value", "unix_millis(window_start)", "unix_millis(window_end)").collect()
+    )
+    assert tuple(count) == ("k", 1, 60_000, 120_000)
+    plain = found[outputs[2]].selectExpr("variant_get(value, '$.length', 'int') length").collect()
+    assert plain[0].length == 4
+    (typed,) = found[outputs[3]].select("value", "partition").collect()
+    assert (typed.value, typed.partition) == ({"length": "4", "word": '"word"'}, 0)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline.errors import BrokerError, ConfigError, DeserializationError, TopicError
+from pipeline.errors import BrokerError, ConfigError, DeserializationError, RangeError, StreamsError, TopicError
 from pipeline.partitioning import partition_for
 from pipeline.records import TopicPartition
 from pipeline.spark import exports
-from pipeline.spark.exports import ExportSpec, run_export
+from pipeline.spark.exports import ExportSpec, ExportSummary, run_export
+from pipeline.spark.failures import spark_failures
 from pipeline.spark.imports import ImportSpec, run_import
+from pipeline.spark.progress import watched
 from pipeline.spark.session import spark_session
 
 if TYPE_CHECKING:
@@ -84,7 +87,7 @@ def test_an_import_that_fails_in_the_middle_is_completed_and_writes_nothing_twic
     broker.admin().alter_topic_config(unique, {"max.message.bytes": "1000000"})
     write_lines(tmp_path / "in" / "b.json", rows(101, 110))
     summary = run_import(spec, broker.kafka, spark)
-    assert (summary.written, summary.batches) == (110 - done, 2)
+    assert (summary.read, summary.written, summary.batches) == (110, 110 - done, 2)
     assert values(broker, unique) == [*rows(0, 100), large, *rows(101, 110)]
 
 
@@ -136,10 +139,10 @@ def test_an_export_writes_each_record_once_and_goes_on_where_it_ended(
 
     spec = ExportSpec(unique, str(target), "parquet", schema="id long, user string, at long")
     write(0, 30)
-    batch = run_export(spec, broker.kafka, spark)
-    assert batch is not None
-    assert batch.number == 1
-    assert run_export(spec, broker.kafka, spark) is None
+    summary = run_export(spec, broker.kafka, spark)
+    assert summary.batch is not None
+    assert (summary.batch.number, summary.read, summary.written) == (1, 30, 30)
+    assert run_export(spec, broker.kafka, spark) == ExportSummary(None)
     write(30, 40)
     run_export(spec, broker.kafka, spark)
     found = spark.read.parquet(str(target)).orderBy("id").collect()
@@ -168,9 +171,53 @@ def test_a_value_that_does_not_fit_the_schema_ends_the_export_until_it_is_left_o
     broker: Any, unique: str, tmp_path: Path, spark: Any
 ) -> None:
     broker.create(1, unique)
-    broker.write(unique, [(b"k", b"no json", 1)])
-    with pytest.raises(DeserializationError, match="does not fit the schema id long"):
+    broker.write(unique, [(b"k", b'{"id": 1}', 1), (b"k", b"no json", 1)])
+    with pytest.raises(DeserializationError, match=rf"schema id long \(topic {unique}, partition 0, offset 1\)"):
         run_export(ExportSpec(unique, str(tmp_path / "out"), "parquet", schema="id long"), broker.kafka, spark)
     run_export(ExportSpec(unique, str(tmp_path / "out"), "parquet"), broker.kafka, spark)
-    (found,) = spark.read.parquet(str(tmp_path / "out")).collect()
+    found = spark.read.parquet(str(tmp_path / "out")).orderBy("_offset").collect()[1]
     assert (found.value, found._key) == ("no json", "k")
+
+
+def test_records_that_went_by_retention_before_they_were_exported_are_told(
+    broker: Any, unique: str, tmp_path: Path, spark: Any
+) -> None:
+    broker.create(1, unique)
+    broker.write(unique, [(b"k", b"v", 1000)])
+    spec = ExportSpec(unique, str(tmp_path / "out"), "json")
+    run_export(spec, broker.kafka, spark)
+    broker.write(unique, [(b"k", b"v", 60_000)] * 9)
+    broker.admin().delete_records({TopicPartition(unique, 0): 4})
+    told = r"offsets 1 to 4 \(3 records or less\) are gone \(the first that is left is of 1970-01-01T00:01:00\+00:00\)"
+    with pytest.raises(RangeError, match=told):
+        run_export(spec, broker.kafka, spark)
+
+
+def test_progress_is_told_while_transfers_run(broker: Any, unique: str, tmp_path: Path, spark: Any) -> None:
+    broker.create(1, unique)
+    write_lines(tmp_path / "in" / "a.json", rows(0, 50))
+    told: list[tuple[int, int]] = []
+    heard = threading.Event()
+
+    def tell(done: int, everything: int) -> None:
+        told.append((done, everything))
+        heard.set()
+
+    with watched(lambda: 3, 7, tell, every_s=0.01):
+        assert heard.wait(60)
+    assert told[0] == (3, 7)
+    spec = ImportSpec(unique, str(tmp_path / "in"), "json", key=("id",))
+    assert run_import(spec, broker.kafka, spark, tell).written == 50
+    export = ExportSpec(unique, str(tmp_path / "out"), "json")
+    assert run_export(export, broker.kafka, spark, tell).read == 50
+    assert {everything for _, everything in told} <= {7, 50, 50 + 4}  # a transaction's end has an offset, too
+
+
+def test_a_full_disk_is_told_as_such(spark: Any) -> None:
+    def fill(batches: Any) -> Any:
+        with open("/dev/full", "wb", buffering=0) as full:  # noqa: PTH123 - no other file is always full
+            full.write(b"x")
+        yield from batches
+
+    with pytest.raises(StreamsError, match="Cannot write: there is no space left"), spark_failures("write"):
+        spark.range(1).mapInArrow(fill, "id long").collect()

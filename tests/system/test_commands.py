@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -11,10 +13,17 @@ from typer.testing import CliRunner
 from pipeline import LONG
 from pipeline.cli.main import app
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+DOCS = Path(__file__).parents[2] / "docs"
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+
+def functions_of(page: str) -> dict[str, Any]:
+    """What the Python of a documentation page defines."""
+    names: dict[str, Any] = {}
+    for block in re.findall(r"^```python\n(.*?)^```$", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL):
+        if ">>> " not in block:
+            exec(block, names)  # noqa: S102 - it is our own
+    return names
 
 
 def test_lines_are_imported_counted_recorded_kept_and_exported(broker: Any, unique: str, tmp_path: Path) -> None:
@@ -41,7 +50,7 @@ topology = "pipeline.apps.word_count:build"
     columns = ("--key", "who", "--value", "line", "--timestamp", "at")
     source = str(tmp_path / "lines.csv")
     imported = millrace("import", source, "lines", "--format", "csv", *options, *columns, "--name", unique)
-    assert "2 records written to lines in 1 batches" in imported
+    assert "2 rows read, 2 records written to lines in 1 batches" in imported
     records = {(r.key, r.value, r.timestamp) for r in broker.read("lines")}
     assert records == {(b"ann", b"one two", 1), (b"bob", b"two", 2000)}
 
@@ -51,6 +60,9 @@ topology = "pipeline.apps.word_count:build"
         "run", unique, "--advance-stream-time-to", "1970-01-01T00:01:00", "--wall-clock-punctuation", "never"
     )
     assert "2 records processed in 1 slices" in ran
+    documented = functions_of("frames.md")
+    assert documented["rows_of"](config, unique, "Counts").count() == 2
+    assert documented["rehearsed"](config, unique)["word-counts"].count() == 0  # nothing is left to process
     assert "rows in" in ran
     counts = {r.key: LONG.deserialize(r.value) for r in broker.read("word-counts")}
     assert counts == {b"one": 1, b"two": 2}
@@ -63,4 +75,12 @@ topology = "pipeline.apps.word_count:build"
 
     exported = millrace("export", "lines", str(tmp_path / "out"), "--format", "json", "--name", unique)
     assert "batch 1 is written" in exported
+    assert "2 records read, 2 rows written" in exported
     assert "nothing is new" in millrace("export", "lines", str(tmp_path / "out"), "--format", "json", "--name", unique)
+
+    store = ("--store", "Counts", "--format", "json")
+    assert f"Counts of {unique}: 2 rows written" in millrace(
+        "export", unique, str(tmp_path / "counts"), *store, "--at", recorded["id"]
+    )
+    rows = [json.loads(line) for file in (tmp_path / "counts").glob("*.json") for line in file.read_text().splitlines()]
+    assert {row["key"]: row["value"] for row in rows} == {"one": 1, "two": 2}

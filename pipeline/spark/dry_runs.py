@@ -1,4 +1,4 @@
-"""A bounded run that commits nothing: its outputs as a DataFrame, for checks, notebooks and comparisons.
+"""A bounded run that commits nothing: its outputs as DataFrames, for checks, notebooks and comparisons.
 
 Levels of sub-topologies run one after the other as in a real run, but what one hands to the next stays in Spark. The whole
 range is one slice, so of a cached aggregate there is one update per key.
@@ -7,31 +7,43 @@ range is one slice, so of a cached aggregate there is one update per key.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from pipeline.errors import RangeError, StreamsError, UnsupportedByHostError
 from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetRange, RawRecord, TaskId, TopicPartition
 from pipeline.runtime.layout import full_name, plan_layout
+from pipeline.spark.columns import TIME, Column, columns_of, micros, spark_schema, with_variants
 from pipeline.spark.executor import run_of
-from pipeline.spark.job import another_attempt_may_help, describe_error, job_of, rebuilt_error
+from pipeline.spark.job import job_of
 from pipeline.spark.rehearsal import HandedOver, rehearse_task
-from pipeline.spark.work import Job, TaskWork
+from pipeline.spark.work import Job, TaskWork, another_attempt_may_help, describe_error, rebuilt_error
 from pipeline.topology.grouping import is_cyclic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pipeline.hosting.application import Application
     from pipeline.runtime.layout import Layout
+    from pipeline.spark.columns import Columns
     from pipeline.spark.ranges import RunRange
     from pipeline.spark.rehearsal import Output
     from pipeline.topology.nodes import SubTopology
     from pipeline.topology.topology import Topology
 
 _HEADERS = "array<struct<name: string, value: binary>>"
-PUBLIC_COLUMNS = ("topic", "partition", "key", "value", "timestamp", "headers", "task", "position")
-"""Of the frame a dry run gives: `timestamp` in ms; `position` counts the records of a task."""
+_COLUMNS = ("topic", "partition", "key", "value", "timestamp", "headers", "task", "position")
+_HEADERS_KIND = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
+_PLACE = (
+    Column("timestamp", TIME),
+    Column("partition", pa.int32()),
+    Column("headers", _HEADERS_KIND),
+    Column("task", pa.string()),
+    Column("position", pa.int64()),
+)
 _SCHEMA = (
     f"reader string, topic string, partition int, key binary, value binary, timestamp long, headers {_HEADERS}, "
     "task string, position long, error string"
@@ -47,7 +59,9 @@ class _Rehearsal:
     restores: bool
 
 
-def dry_run(application: Application, run_range: RunRange, spark: Any, build: Callable[[Job], Topology]) -> Any:
+def dry_run(
+    application: Application, run_range: RunRange, spark: Any, build: Callable[[Job], Topology]
+) -> dict[str, Any]:
     """Process a range without committing anything; nobody is fenced, no topic is created or written.
 
     Args:
@@ -58,7 +72,10 @@ def dry_run(application: Application, run_range: RunRange, spark: Any, build: Ca
         build: Builds the topology on executors; must be picklable.
 
     Returns:
-        A DataFrame of the records that would have been written to public topics, with `PUBLIC_COLUMNS`.
+        By public topic, a DataFrame of the records that would have been written to it, empty if there would have been none.
+        Columns: `key` and `value`, typed as their serdes say (`pipeline.spark.columns`; bytes where a serde does not say),
+        `window_start` and `window_end` behind windowed keys, `timestamp`, `partition` (null: the producer would have chosen),
+        `headers`, `task`, and `position`, which counts the records of a task.
 
     Raises:
         UnsupportedByHostError: If sub-topologies write to each other: joins by foreign key.
@@ -82,7 +99,45 @@ def dry_run(application: Application, run_range: RunRange, spark: Any, build: Ca
     outputs = frames[0]
     for frame in frames[1:]:
         outputs = outputs.unionByName(frame)
-    return outputs.where("reader is null").select(*PUBLIC_COLUMNS)
+    outputs = outputs.where("reader is null")
+    topics = {*topology.sink_topics, *(row.topic for row in outputs.select("topic").distinct().collect())}
+    return {
+        topic: _typed(outputs.where(outputs.topic == topic), topic, job, topology, build) for topic in sorted(topics)
+    }
+
+
+def _typed(records: Any, topic: str, job: Job, topology: Topology, build: Callable[[Job], Topology]) -> Any:
+    """The records of one topic with the columns of its serdes. Executors find these in the topology they build."""
+    columns = [*_columns(topology, topic), *_PLACE]
+
+    def process(batches: Iterable[Any]) -> Iterator[Any]:
+        key, value = (each.arrays for each in _serdes(build(job).resolved(job.partitions), topic))
+        for batch in batches:
+            places = partial(_place_of, topic, batch)
+            arrays = [*key(batch["key"].to_pylist(), places), *value(batch["value"].to_pylist(), places)]
+            times = [micros(time_ms) for time_ms in batch["timestamp"].to_pylist()]
+            arrays += [pa.array(times, TIME), *(batch[column.name] for column in _PLACE[1:])]
+            yield pa.RecordBatch.from_arrays(arrays, names=[column.name for column in columns])
+
+    raw = records.select("key", "value", *(column.name for column in _PLACE))
+    return with_variants(raw.mapInArrow(process, spark_schema(columns)), columns)
+
+
+def _serdes(topology: Topology, topic: str) -> tuple[Columns, Columns]:
+    """What keys and values of a topic become; bytes if no sink is known for it."""
+    sink = topology.sink_of(topic)
+    if sink is None:
+        return columns_of("key", None), columns_of("value", None)
+    return columns_of("key", sink.key_serde), columns_of("value", sink.value_serde)
+
+
+def _columns(topology: Topology, topic: str) -> list[Column]:
+    key, value = _serdes(topology, topic)
+    return [*key.columns, *value.columns]
+
+
+def _place_of(topic: str, batch: Any, row: int) -> dict[str, str | int]:
+    return {"topic": topic, "task": batch["task"][row].as_py(), "position": batch["position"][row].as_py()}
 
 
 def _refuse_cycles(topology: Topology) -> None:
@@ -157,8 +212,6 @@ def _run_level(
 
 def _outputs(work: TaskWork, inbox: Any, rehearsal: _Rehearsal, build: Callable[[Job], Topology]) -> Any:
     """Runs on executors: one task's outputs as an Arrow table, or its error as the only row."""
-    import pyarrow as pa  # noqa: PLC0415 - runs on executors
-
     rows = [row for row in inbox.to_pylist() if row["topic"] is not None]
     try:
         outputs = rehearse_task(work, _handed_over(rows), build, restores=rehearsal.restores)
@@ -168,21 +221,20 @@ def _outputs(work: TaskWork, inbox: Any, rehearsal: _Rehearsal, build: Callable[
         found = [{"error": describe_error(error)}]
     else:
         found = [_row(output, str(work.task_id), rehearsal.readers) for output in outputs]
-    return pa.Table.from_pylist(found, _arrow_schema(pa))
+    return pa.Table.from_pylist(found, _arrow_schema())
 
 
-def _arrow_schema(pa: Any) -> Any:
+def _arrow_schema() -> Any:
     """`_SCHEMA` in Arrow's words."""
-    headers = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
     kinds = {
         "partition": pa.int32(),
         "key": pa.binary(),
         "value": pa.binary(),
         "timestamp": pa.int64(),
-        "headers": headers,
+        "headers": _HEADERS_KIND,
+        "position": pa.int64(),
     }
-    kinds["position"] = pa.int64()
-    return pa.schema([(name, kinds.get(name, pa.string())) for name in ("reader", *PUBLIC_COLUMNS, "error")])
+    return pa.schema([(name, kinds.get(name, pa.string())) for name in ("reader", *_COLUMNS, "error")])
 
 
 def _handed_over(rows: list[dict[str, Any]]) -> list[HandedOver]:

@@ -1,0 +1,59 @@
+"""The progress of imports and exports in a shell."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.progress import Task
+
+_SPEED_PERIOD_SECONDS = 3600.0
+"""What rate and remaining time are estimated from: progress comes in steps."""
+
+
+class _Rate(ProgressColumn):
+    """Records per second."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:,.0f}/s")
+
+
+@contextmanager
+def followed_transfer(name: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar with records, rate and remaining time; gives what moves it, or None where nobody could see it: no terminal.
+
+    Args:
+        name: What is going on.
+    """
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        _Rate(),
+        TimeElapsedColumn(),
+        TextColumn("remaining"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, speed_estimate_period=_SPEED_PERIOD_SECONDS) as bar:
+        task = bar.add_task(name, total=None)
+        yield lambda done, everything: bar.update(task, completed=min(done, everything), total=everything)

@@ -1,0 +1,90 @@
+"""What Spark raises, as errors that somebody can act on.
+
+Executors hand over a `StreamsError` as one line of text within Spark's own error (`ExecutorError`); the driver finds it there
+and raises it again, with its type and its hint.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from pipeline.errors import StreamsError
+from pipeline.spark.work import describe_error, rebuilt_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MARK = "millrace-error: "
+_MARKED = re.compile(rf"{_MARK}(\[.*\])$", re.MULTILINE)
+_NO_DRIVER = "No suitable driver"
+_FULL = re.compile("No space left on device|Disk quota exceeded")
+_CAUSES = (
+    re.compile(r"^Caused by: (.+)$", re.MULTILINE),
+    re.compile(r"^: (.+)$", re.MULTILINE),
+    re.compile(r"^([\w.]+(?:Error|Exception): .+)$", re.MULTILINE),
+)
+"""How a JVM, the bridge to it, and Python name what went wrong; the last one is the cause of the others."""
+
+
+class ExecutorError(Exception):
+    """A `StreamsError` on its way from an executor to the driver.
+
+    Args:
+        error: The error.
+    """
+
+    def __init__(self, error: StreamsError) -> None:
+        """Keep it as text: all that Spark hands over."""
+        super().__init__(_MARK + describe_error(error))
+
+
+@contextmanager
+def on_executor() -> Iterator[None]:
+    """Within this, a `StreamsError` is raised in the form in which the driver finds it."""
+    try:
+        yield
+    except StreamsError as error:
+        raise ExecutorError(error) from error
+
+
+@contextmanager
+def spark_failures(doing: str) -> Iterator[None]:
+    """Within this, what Spark raises is raised as the error it stands for, except for its `AnalysisException`.
+
+    Args:
+        doing: What Spark is asked to do, for the message: "write batch 3".
+
+    Raises:
+        StreamsError: The executor's own, if it was one; else one that says what Spark said.
+    """
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - an engine loads where it is used
+    from pyspark.errors import AnalysisException, PySparkException  # noqa: PLC0415 - as above
+
+    try:
+        yield
+    except AnalysisException:  # about what was asked for: the caller knows more
+        raise
+    except (Py4JError, PySparkException) as error:
+        raise translated(str(error), doing) from error
+
+
+def translated(text: str, doing: str) -> StreamsError:
+    r"""The error that a text of Spark's stands for.
+
+    >>> translated("Py4JJavaError: ...\nCaused by: java.io.IOException: No space left on device\n", "write").message
+    'Cannot write: there is no space left on the disk of a Spark executor or of the target'
+    >>> translated("stage failed\nCaused by: java.sql.SQLException: no such table\n\tat x", "write batch 3").message
+    'Spark cannot write batch 3: java.sql.SQLException: no such table'
+    """
+    marked = _MARKED.search(text)
+    if marked is not None:
+        return rebuilt_error(marked[1])
+    if _FULL.search(text):
+        message = f"Cannot {doing}: there is no space left on the disk of a Spark executor or of the target"
+        return StreamsError(message, hint="Free space, or point spark.local.dir, TMPDIR or the target elsewhere.")
+    named = next((causes for each in _CAUSES if (causes := each.findall(text))), None)
+    essence = (named[-1] if named else text.strip().partition("\n")[0]).strip()
+    hint = "Name the driver's library: --package group:name:version, and --option driver=its.class."
+    return StreamsError(f"Spark cannot {doing}: {essence}", hint=hint if _NO_DRIVER in essence else None)

@@ -1,0 +1,214 @@
+"""One partition of a store, read on an executor: a snapshot and the changelog's tail in a directory that is removed afterwards.
+
+Nobody is fenced, no local state of the application is touched. Imports no pyspark.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pipeline.errors import RangeError
+from pipeline.hosting.clock import SystemClock
+from pipeline.hosting.snapshots import open_snapshot, open_state
+from pipeline.kafka.admin import Admin
+from pipeline.kafka.ranges import read_range
+from pipeline.records import OffsetRange
+from pipeline.runtime.context import TaskContext
+from pipeline.serde.primitives import BYTES
+from pipeline.spark.columns import KEY, TIME, Column, array, columns_of, micros
+from pipeline.spark.executor import application_of
+from pipeline.state.api import StoreKind
+from pipeline.state.stores import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pipeline.hosting.application import Application
+    from pipeline.records import Headers, RawRecord, TaskId, TopicPartition
+    from pipeline.spark.columns import Columns
+    from pipeline.spark.work import Job
+    from pipeline.state.api import StateBackend, StateStore, StoreBuilder
+    from pipeline.topology.topology import Topology
+
+_BATCH = 10_000
+_PARTITION = Column("partition", pa.int32())
+_WINDOW = (Column("window_start", TIME), Column("window_end", TIME))
+_TIMESTAMP = (Column("timestamp", TIME),)
+_VALIDITY = (Column("valid_from", TIME), Column("valid_to", TIME))
+
+Row = tuple[bytes, bytes, tuple[int | None, ...]]
+"""Key, value, and the times (ms) in the order of their columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreWork:
+    """One partition of a store.
+
+    Args:
+        job: The application.
+        task_id: Whose store it is.
+        store: Its name.
+        changelog: What it is restored from.
+        end: Up to where.
+        snapshot: The snapshot that is the state wanted, by name; None for the changelog up to `end`.
+    """
+
+    job: Job
+    task_id: TaskId
+    store: str
+    changelog: TopicPartition
+    end: int
+    snapshot: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreColumns:
+    """The columns of a store: key, times of the window, value, other times, partition.
+
+    Args:
+        key: What keys become.
+        window: Columns of the window.
+        value: What values become.
+        times: Columns of other times.
+    """
+
+    key: Columns
+    window: tuple[Column, ...]
+    value: Columns
+    times: tuple[Column, ...]
+
+    @property
+    def all(self) -> list[Column]:
+        """In the order of the frame."""
+        return [*self.key.columns, *self.window, *self.value.columns, *self.times, _PARTITION]
+
+
+READABLE: dict[StoreKind, tuple[tuple[Column, ...], tuple[Column, ...]]] = {
+    StoreKind.KEY_VALUE: ((), ()),
+    StoreKind.TIMESTAMPED_KEY_VALUE: ((), _TIMESTAMP),
+    StoreKind.WINDOW: (_WINDOW, ()),
+    StoreKind.TIMESTAMPED_WINDOW: (_WINDOW, _TIMESTAMP),
+    StoreKind.SESSION: (_WINDOW, ()),
+    StoreKind.VERSIONED: ((), _VALIDITY),
+}
+"""The kinds of stores that are tables, with the columns of their windows and of other times."""
+
+
+def store_columns(builder: StoreBuilder) -> StoreColumns:
+    """The columns of a store; its kind must be one of `READABLE`."""
+    window, times = READABLE[builder.kind]
+    return StoreColumns(columns_of(KEY, builder.key_serde), window, columns_of("value", builder.value_serde), times)
+
+
+def read_rows(work: StoreWork, build: Callable[[Job], Topology]) -> Iterator[pa.RecordBatch]:
+    """The rows of one partition, as batches of Arrow.
+
+    Raises:
+        SnapshotError: If the snapshot wanted is not there any more, or damaged.
+        RangeError: If the application went on beyond the end wanted, or records of the changelog are gone.
+        DeserializationError: If something in the store is not what its serdes expect.
+        BrokerError: If brokers do not answer.
+    """
+    application = application_of(work.job, build(work.job).resolved(work.job.partitions))
+    builder = application.topology.stores[work.store]
+    columns = store_columns(builder)
+    names = [column.name for column in columns.all]
+    with _opened(work, application, builder) as store:
+        rows = _rows(builder, store)
+        while batch := list(islice(rows, _BATCH)):
+            yield pa.RecordBatch.from_arrays(_arrays(work, columns, batch), names=names)
+
+
+@contextmanager
+def _opened(work: StoreWork, application: Application, builder: StoreBuilder) -> Iterator[StateStore]:
+    """The store as it was at the point wanted, with keys and values as bytes."""
+    clock, admin = SystemClock(), Admin(work.job.kafka)
+    with tempfile.TemporaryDirectory(prefix="millrace-store-") as directory:
+        elsewhere = application.in_directory(Path(directory))
+        if work.snapshot is not None:
+            state = open_snapshot(elsewhere, work.task_id, work.snapshot)
+        else:
+            state = open_state(elsewhere, work.task_id, admin, clock)
+        try:
+            raw = replace(builder, key_serde=BYTES, value_serde=BYTES, caching=False)
+            store = open_store(raw, state, TaskContext(clock))
+            if work.snapshot is None:
+                _follow(work, store, state, admin)
+            yield store
+        finally:
+            state.close()
+
+
+def _follow(work: StoreWork, store: StateStore, state: StateBackend, admin: Admin) -> None:
+    """Bring the store to the end wanted out of its changelog."""
+    start = state.positions().get(work.changelog, 0)
+    if start > work.end:
+        message = f"Store {work.store} went on to offset {start} of {work.changelog}; {work.end} was asked for"
+        raise RangeError(message, hint="Read it again.")
+    start = min(work.end, max(start, admin.beginning_offsets([work.changelog])[work.changelog]))
+    for tp, records in read_range(admin, work.job.kafka, {work.changelog: OffsetRange(start, work.end)}):
+        if records:
+            state.write(store.restore(_Columns(records)), {tp: records[-1].offset + 1})
+
+
+class _Columns:
+    """Records of a changelog, as stores are given them: a `ChangelogBatch`."""
+
+    def __init__(self, records: list[RawRecord]) -> None:
+        self._parts = [(r.key, r.value, r.timestamp, r.headers) for r in records if r.key is not None]
+
+    def keys(self) -> list[bytes]:
+        return [key for key, _, _, _ in self._parts]
+
+    def values(self) -> list[bytes | None]:
+        return [value for _, value, _, _ in self._parts]
+
+    def timestamps(self) -> list[int]:
+        return [timestamp for _, _, timestamp, _ in self._parts]
+
+    def headers(self) -> list[Headers]:
+        return [headers for _, _, _, headers in self._parts]
+
+
+def _rows(builder: StoreBuilder, store: Any) -> Iterator[Row]:
+    """Everything in the store, whatever its kind."""
+    match builder.kind:
+        case StoreKind.KEY_VALUE:
+            return ((key, value, ()) for key, value in store.all())
+        case StoreKind.TIMESTAMPED_KEY_VALUE:
+            return ((key, value, (time_ms,)) for key, (value, time_ms) in store.all())
+        case StoreKind.WINDOW:
+            size = builder.window_size_ms
+            return ((key, value, (start, start + size)) for key, start, value in store.all())
+        case StoreKind.TIMESTAMPED_WINDOW:
+            size = builder.window_size_ms
+            return ((key, value, (start, start + size, time_ms)) for key, start, (value, time_ms) in store.all())
+        case StoreKind.SESSION:
+            return ((key, value, (window.start, window.end)) for (key, window), value in store.all())
+        case _:
+            return ((key, found.value, (found.timestamp, found.valid_to)) for key, found in store.all_versions())
+
+
+def _arrays(work: StoreWork, columns: StoreColumns, rows: list[Row]) -> list[pa.Array]:
+    def place(_row: int) -> dict[str, str | int]:
+        return {"store": work.store, "task": str(work.task_id)}
+
+    stamps = [tuple(None if time_ms is None else micros(time_ms) for time_ms in row[2]) for row in rows]
+    times = [
+        array(column, [found[at] for found in stamps], place)
+        for at, column in enumerate((*columns.window, *columns.times))
+    ]
+    return [
+        *columns.key.arrays([row[0] for row in rows], place),
+        *times[: len(columns.window)],
+        *columns.value.arrays([row[1] for row in rows], place),
+        *times[len(columns.window) :],
+        pa.array([work.task_id.partition] * len(rows), _PARTITION.kind),
+    ]

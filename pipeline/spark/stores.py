@@ -1,0 +1,214 @@
+"""State stores as DataFrames: what is committed now, or as it was at the end of a bounded run.
+
+Partitions are read by executors, in parallel, out of snapshots and changelogs: applications that run are not disturbed, and
+nothing has to run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import ConfigError, InvalidStateStoreError, RangeError
+from pipeline.hosting.application import with_topics
+from pipeline.hosting.lags import input_lags
+from pipeline.kafka.admin import Admin
+from pipeline.records import OffsetVector, TopicPartition
+from pipeline.runtime.layout import changelog_name, plan_layout
+from pipeline.spark.columns import spark_schema, with_variants
+from pipeline.spark.failures import on_executor, spark_failures
+from pipeline.spark.jdbc import with_driver
+from pipeline.spark.job import job_of
+from pipeline.spark.ranges import RunRange
+from pipeline.spark.runs import DONE, RunLog
+from pipeline.spark.store_rows import READABLE, StoreWork, read_rows, store_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from pipeline.hosting.application import Application
+    from pipeline.records import TaskId
+    from pipeline.spark.runs import RunRecord
+    from pipeline.spark.work import Job
+    from pipeline.state.api import StoreBuilder
+    from pipeline.topology.topology import Topology
+
+LATEST = "latest"
+
+
+def read_store(
+    application: Application, store: str, spark: Any, build: Callable[[Job], Topology], *, at: str = LATEST
+) -> Any:
+    """A store of an application as a DataFrame, all partitions of it; of records that are committed only.
+
+    Columns: `key`; `window_start` and `window_end` of window and session stores (a session's end is inclusive); `value`;
+    `timestamp` of timestamped stores, `valid_from` and `valid_to` (null: still) of versioned ones; `partition`. Keys and values
+    are typed as their serdes say (`pipeline.spark.columns`; bytes where a serde does not say).
+
+    The rows are read whenever Spark evaluates the frame, up to the offsets that are found in this call: cache it to have it
+    unchanged for longer than the changelog keeps older values.
+
+    Args:
+        application: Whose store.
+        store: Its name.
+        spark: A Spark session.
+        build: Builds the topology on executors; must be picklable.
+        at: `latest`, for what is committed now; an offset vector of the application's inputs
+            (`payments-0@12,payments-1@7`): where the application stands now, or where a bounded run ended that left
+            snapshots (`snapshot.url`); or the id of such a run.
+
+    Raises:
+        InvalidStateStoreError: If there is no such store, it is none that can be read as a table, or has no changelog.
+        RangeError: If the state at that point is not known any more.
+        TopicError: If a topic is missing.
+        BrokerError: If brokers do not answer.
+    """
+    admin = Admin(application.kafka)
+    application = with_topics(application, admin)
+    builder = _builder(application.topology, store)
+    job = job_of(application, admin)
+    changelogs = _changelogs(application, builder, job)
+    admin.require({tp.topic for tp in changelogs.values()}, f"store {store} is restored from")
+    works = [
+        StoreWork(job, task_id, store, changelogs[task_id], end, snapshot)
+        for task_id, (end, snapshot) in sorted(_ends(application, builder, changelogs, admin, at).items())
+    ]
+    columns = store_columns(builder).all
+
+    def process(batches: Iterable[Any]) -> Iterator[Any]:
+        for numbers in batches:
+            for number in numbers.column(0).to_pylist():
+                with on_executor():
+                    yield from read_rows(works[number], build)
+
+    frame = spark.range(0, len(works), 1, len(works)).mapInArrow(process, spark_schema(columns))
+    return with_variants(frame, columns)
+
+
+def write_store(frame: Any, target: str, kind: str, options: Mapping[str, str]) -> int:
+    """Write a frame of `read_store` to a target, in place of what is there; gives the number of rows.
+
+    Args:
+        frame: The frame.
+        target: A directory, or the table of a `jdbc` target.
+        kind: Any format Spark writes. What has no schema is written as JSON text.
+        options: The writer's options.
+
+    Raises:
+        ConfigError: If the target cannot be written like that.
+        StreamsError: What went wrong on an executor.
+    """
+    from pyspark.errors import AnalysisException  # noqa: PLC0415 - an engine loads where it is used
+    from pyspark.sql import functions as f  # noqa: PLC0415 - as above
+
+    for name, type_ in frame.dtypes:
+        if type_ == "variant":
+            frame = frame.withColumn(name, f.to_json(name))
+    frame = frame.persist()  # what is counted is what is written
+    writer = frame.write.format(kind).options(**options).mode("overwrite")
+    try:
+        with spark_failures(f"write to {kind} target {target}"):
+            if kind == "jdbc":
+                writer.options(**with_driver(options)).option("dbtable", target).save()
+            else:
+                writer.save(target)
+            rows: int = frame.count()
+            return rows
+    except AnalysisException as error:
+        message = f"{kind} target {target} cannot be written: {str(error).splitlines()[0]}"
+        raise ConfigError(message, hint="Are --format and --option right?") from error
+    finally:
+        frame.unpersist()
+
+
+def _builder(topology: Topology, store: str) -> StoreBuilder:
+    if store in topology.stores:
+        builder = topology.stores[store]
+        if builder.kind in READABLE and (builder.logging or builder.source_topic is not None):
+            return builder
+        why = f"is a {builder.kind.value} store, which is no table" if builder.logging else "has no changelog"
+        message = f"Store {store} cannot be read: it {why}"
+        raise InvalidStateStoreError(message)
+    for found in topology.global_stores:
+        if found.store.name == store:
+            message = f"Store {store} is a global table: every instance fills it from {', '.join(found.source.topics)}"
+            raise InvalidStateStoreError(message, hint="Read that topic.")
+    names = ", ".join(sorted(name for name, builder in topology.stores.items() if builder.kind in READABLE))
+    message = f"The application has no store {store}"
+    raise InvalidStateStoreError(message, hint=f"It has: {names or 'none'}.")
+
+
+def _changelogs(application: Application, builder: StoreBuilder, job: Job) -> dict[TaskId, TopicPartition]:
+    """What each partition of the store is restored from."""
+    topic = changelog_name(application.id, builder.name) if builder.logging else builder.source_topic
+    assert topic is not None, "such a store is refused before"  # noqa: S101 - a mistake of this package
+    layout = plan_layout(application.topology, application.id, job.partitions)
+    (owner,) = (sub.id for sub in application.topology.sub_topologies() if builder in sub.stores)
+    return {
+        task_id: TopicPartition(topic, task_id.partition) for task_id in layout.tasks if task_id.sub_topology == owner
+    }
+
+
+def _ends(
+    application: Application, builder: StoreBuilder, changelogs: Mapping[TaskId, TopicPartition], admin: Admin, at: str
+) -> dict[TaskId, tuple[int, str | None]]:
+    """Up to where each changelog is read, or the snapshot that has the state wanted."""
+    if at == LATEST:
+        return _as_it_is(application, builder, changelogs, admin)
+    runs = [
+        run for run in RunLog(application.kafka).runs(application.config.name) if run.version == application.version
+    ]
+    vector = _vector(runs, at)
+    if _stands_at(application, vector, admin):
+        found = _as_it_is(application, builder, changelogs, admin)
+        if _stands_at(application, vector, admin):  # nothing was committed between the two looks
+            return found
+    for run in runs:
+        if at == run.id or _ended_at(run, vector):
+            missing = [task_id for task_id in changelogs if str(task_id) not in run.snapshots]
+            if not missing:
+                return {task_id: (0, run.snapshots[str(task_id)]) for task_id in changelogs}
+    ends = sorted({str(RunRange.parse(run.range).end) for run in runs if run.state == DONE and run.snapshots})
+    message = f"The state of store {builder.name} at {vector} is not known: {application.id} does not stand there"
+    raise RangeError(message, hint=f"There are snapshots of bounded runs that ended at: {'; '.join(ends) or 'none'}.")
+
+
+def _as_it_is(
+    application: Application, builder: StoreBuilder, changelogs: Mapping[TaskId, TopicPartition], admin: Admin
+) -> dict[TaskId, tuple[int, str | None]]:
+    if builder.logging:
+        ends = admin.stable_end_offsets(changelogs.values())
+    else:  # restored from its source topic, of which it has what was processed
+        committed = admin.committed(application.id, changelogs.values())
+        ends = {tp: committed[tp].offset if tp in committed else 0 for tp in changelogs.values()}
+    return {task_id: (ends[tp], None) for task_id, tp in changelogs.items()}
+
+
+def _vector(runs: list[RunRecord], at: str) -> OffsetVector:
+    """The offsets that were asked for, or where the run ended that was.
+
+    Raises:
+        RangeError: If it is neither a vector nor a run.
+    """
+    for run in runs:
+        if run.id == at:
+            return RunRange.parse(run.range).end
+    try:
+        vector = OffsetVector.parse(at)
+    except ValueError:
+        vector = OffsetVector({})
+    if not vector.offsets:
+        message = f"{at!r} is neither latest, a vector (topic-0@12,topic-1@7) nor the id of a bounded run"
+        raise RangeError(message, hint="`millrace runs --json` shows the ids and ranges of runs.")
+    return vector
+
+
+def _ended_at(run: RunRecord, vector: OffsetVector) -> bool:
+    return run.state == DONE and vector.offsets.items() <= RunRange.parse(run.range).end.offsets.items()
+
+
+def _stands_at(application: Application, vector: OffsetVector, admin: Admin) -> bool:
+    """Whether the application has processed just what lies before the vector, repartition topics included."""
+    lags = input_lags(application, admin)
+    stands = {lag.tp: lag.committed for lag in lags}
+    is_there = all(stands.get(tp) == offset for tp, offset in vector.offsets.items())
+    return is_there and not any(lag.lag for lag in lags if lag.is_internal)

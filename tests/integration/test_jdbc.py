@@ -1,0 +1,249 @@
+"""Tables of a real PostgreSQL as targets and sources: every record once, rows replaced by key."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline.errors import ConfigError, RangeError, StreamsError
+from pipeline.hosting.control_topic import ControlTopic
+from pipeline.spark.exports import EXPORTS_TOPIC, ExportSpec, run_export
+from pipeline.spark.imports import ImportSpec, run_import
+from pipeline.spark.jdbc import JdbcTarget
+from pipeline.spark.session import spark_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+DRIVER = "org.postgresql:postgresql:42.7.7"
+SCHEMA = "id long, amount double"
+_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Database:
+    """A running PostgreSQL."""
+
+    port: int
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {"url": f"jdbc:postgresql://127.0.0.1:{self.port}/postgres", "user": "test"}
+
+    def rows(self, sql: str) -> list[list[str]]:
+        command = [
+            _binary("psql"),
+            "-h",
+            "127.0.0.1",
+            "-p",
+            str(self.port),
+            "-U",
+            "test",
+            "-AtF,",
+            "-c",
+            sql,
+            "postgres",
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return [line.split(",") for line in done.stdout.splitlines()]
+
+
+def _binary(name: str) -> str:
+    found = [shutil.which(name), *sorted(map(str, Path("/usr/lib/postgresql").glob(f"*/bin/{name}")))]
+    return next((path for path in found if path is not None), "")
+
+
+@pytest.fixture(scope="module")
+def database(new_port: Callable[[], int]) -> Iterator[Database]:
+    if not _binary("postgres"):
+        pytest.skip("there is no PostgreSQL here (Debian: postgresql)")
+    owner = "postgres" if os.geteuid() == 0 else None  # it refuses to run as root
+    directory, port = tempfile.mkdtemp(prefix="millrace-postgres-"), new_port()
+    if owner is not None:
+        os.chown(directory, pwd.getpwnam(owner).pw_uid, -1)
+    data = f"{directory}/data"
+    make = [_binary("initdb"), "-D", data, "-A", "trust", "-U", "test", "--no-sync"]
+    subprocess.run(make, user=owner, cwd=directory, check=True, capture_output=True)
+    start = [_binary("postgres"), "-D", data, "-p", str(port), "-k", directory, "-h", "127.0.0.1", "-F"]
+    with (Path(directory) / "log").open("w") as log:
+        server = subprocess.Popen(start, user=owner, cwd=directory, stdout=log, stderr=log)
+    found = Database(port)
+    deadline = time.monotonic() + _SECONDS
+    while subprocess.run(
+        [_binary("pg_isready"), "-h", "127.0.0.1", "-p", str(port)], check=False, stdout=-3
+    ).returncode:
+        assert time.monotonic() < deadline, (Path(directory) / "log").read_text()
+    yield found
+    server.terminate()
+    server.wait(_SECONDS)
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+def spark() -> Any:
+    return spark_session(packages=[DRIVER])
+
+
+def write(broker: Any, topic: str, *rows: tuple[bytes, dict[str, Any] | None]) -> None:
+    broker.write(topic, [(key, None if value is None else json.dumps(value).encode(), 1000) for key, value in rows])
+
+
+def staging(database: Database) -> list[list[str]]:
+    return database.rows("SELECT tablename FROM pg_tables WHERE tablename ~ '^millrace_[0-9a-f]{8}_'")
+
+
+def test_records_are_added_once_each_and_the_next_export_goes_on(
+    broker: Any, unique: str, database: Database, spark: Any
+) -> None:
+    broker.create(2, unique)
+    spec = ExportSpec(unique, unique, "jdbc", database.options, SCHEMA)
+    write(broker, unique, *((b"k%d" % n, {"id": n, "amount": n / 2}) for n in range(20)))
+    summary = run_export(spec, broker.kafka, spark)
+    assert (summary.read, summary.written) == (20, 20)
+    assert run_export(spec, broker.kafka, spark).batch is None
+    write(broker, unique, (b"k20", {"id": 20, "amount": 10}))
+    assert run_export(spec, broker.kafka, spark).written == 1
+    found = database.rows(f"SELECT id, amount, _key FROM {unique} ORDER BY id")
+    assert found == [[str(n), f"{n / 2:g}", f"k{n}"] for n in range(21)]
+    assert database.rows(f"SELECT batch FROM millrace_exports WHERE export = '{unique}'") == [["2"]]
+    assert staging(database) == []
+
+
+def test_an_export_that_died_after_the_tables_transaction_writes_nothing_twice(
+    broker: Any, unique: str, database: Database, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create(1, unique)
+    write(broker, unique, *((b"k", {"id": n, "amount": 0}) for n in range(5)))
+    spec = ExportSpec(unique, unique, "jdbc", database.options, SCHEMA)
+    noted = ControlTopic.write
+
+    def dies(topic: ControlTopic, values: Any, *check: Any) -> None:
+        if b'"is_done":true' in values[unique]:
+            raise KeyboardInterrupt
+        noted(topic, values, *check)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ControlTopic, "write", dies)
+        with pytest.raises(KeyboardInterrupt):
+            run_export(spec, broker.kafka, spark)
+    assert database.rows(f"SELECT count(*) FROM {unique}") == [["5"]]
+    write(broker, unique, (b"k", {"id": 5, "amount": 0}))
+    assert run_export(spec, broker.kafka, spark).written == 1
+    assert database.rows(f"SELECT id FROM {unique} ORDER BY id") == [[str(n)] for n in range(6)]
+
+
+def test_an_export_that_died_before_the_transaction_is_done_again_and_its_rests_are_removed(
+    broker: Any, unique: str, database: Database, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create(1, unique)
+    write(broker, unique, *((b"k", {"id": n, "amount": 0}) for n in range(5)))
+    spec = ExportSpec(unique, unique, "jdbc", database.options, SCHEMA)
+    with monkeypatch.context() as patched:
+        patched.setattr(JdbcTarget, "_move", lambda *_arguments: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run_export(spec, broker.kafka, spark)
+    assert database.rows(f"SELECT count(*) FROM {unique}") == [["0"]]
+    (left,) = staging(database)
+    database.rows(f"INSERT INTO {left[0]} SELECT * FROM {left[0]}")
+    run_export(spec, broker.kafka, spark)
+    assert database.rows(f"SELECT id FROM {unique} ORDER BY id") == [[str(n)] for n in range(5)]
+    assert staging(database) == []
+
+
+def test_rows_that_spark_wrote_twice_are_moved_once(
+    broker: Any, unique: str, database: Database, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create(1, unique)
+    write(broker, unique, *((b"k", {"id": n, "amount": 0}) for n in range(5)))
+    move = JdbcTarget._move
+
+    def twice(target: JdbcTarget, opened: Any, table: str, columns: list[str]) -> int:
+        opened.run(f"INSERT INTO {table} SELECT * FROM {table}")
+        return move(target, opened, table, columns)
+
+    monkeypatch.setattr(JdbcTarget, "_move", twice)
+    run_export(ExportSpec(unique, unique, "jdbc", database.options, SCHEMA), broker.kafka, spark)
+    assert database.rows(f"SELECT id FROM {unique} ORDER BY id") == [[str(n)] for n in range(5)]
+
+
+def test_by_key_the_last_record_counts_and_one_without_a_value_deletes(
+    broker: Any, unique: str, database: Database, spark: Any
+) -> None:
+    broker.create(2, unique)
+    spec = ExportSpec(unique, unique, "jdbc", database.options, SCHEMA, key=("_key",))
+    write(
+        broker, unique, (b"a", {"id": 1, "amount": 1}), (b"b", {"id": 2, "amount": 1}), (b"a", {"id": 1, "amount": 2})
+    )
+    assert run_export(spec, broker.kafka, spark).written == 2
+    write(broker, unique, (b"b", None), (b"c", {"id": 3, "amount": 1}), (b"c", None), (b"a", {"id": 1, "amount": 3}))
+    summary = run_export(spec, broker.kafka, spark)
+    assert (summary.read, summary.written) == (4, 2)
+    assert database.rows(f"SELECT _key, id, amount FROM {unique}") == [["a", "1", "3"]]
+    with pytest.raises(ConfigError, match="in PostgreSQL only"):
+        run_export(replace(spec, options={"url": "jdbc:derby:x"}), broker.kafka, spark)
+
+
+def test_what_cannot_be_replaced_is_refused_with_its_coordinates(
+    broker: Any, unique: str, database: Database, spark: Any
+) -> None:
+    broker.create(1, unique)
+    write(broker, unique, (b"a", {"id": 1, "amount": 1}), (b"b", None))
+    spec = ExportSpec(unique, unique, "jdbc", database.options, SCHEMA, key=("id",))
+    with pytest.raises(ConfigError, match=r"no id to replace a row by \(partition 0, offset 1\)"):
+        run_export(spec, broker.kafka, spark)
+
+
+def test_a_target_that_is_ahead_or_cannot_be_reached_is_left_alone(
+    broker: Any, unique: str, database: Database, spark: Any
+) -> None:
+    broker.create(1, unique)
+    write(broker, unique, (b"a", {"id": 1, "amount": 1}))
+    spec = ExportSpec(unique, unique, "jdbc", database.options, SCHEMA)
+    run_export(spec, broker.kafka, spark)
+    ControlTopic(broker.kafka, EXPORTS_TOPIC).write({unique: None})  # as if it had never been
+    write(broker, unique, (b"a", {"id": 2, "amount": 1}))
+    with pytest.raises(RangeError, match="The target has batch 1"):
+        run_export(spec, broker.kafka, spark)
+    nowhere = replace(spec, options={"url": "jdbc:postgresql://127.0.0.1:1/postgres", "user": "test"})
+    with pytest.raises(
+        StreamsError, match=r"Spark cannot connect to jdbc:postgresql://127.0.0.1:1/postgres: .*refused"
+    ):
+        run_export(nowhere, broker.kafka, spark)
+
+
+def test_rows_are_imported_by_a_time_to_the_microsecond_in_any_time_zone(
+    broker: Any, unique: str, database: Database, spark: Any
+) -> None:
+    broker.create(1, unique)
+    database.rows(f"CREATE TABLE {unique} (id int, at timestamptz)")
+    spec = ImportSpec(unique, unique, "jdbc", database.options, key=("id",), timestamp="at", incremental="at")
+    database.rows(f"INSERT INTO {unique} VALUES (1, '2026-10-25T00:30:00.000001Z'), (2, '2026-10-25T00:30:00.000002Z')")
+    summary = run_import(spec, broker.kafka, spark)
+    assert (summary.read, summary.written) == (2, 2)
+    database.rows(f"INSERT INTO {unique} VALUES (3, '2026-10-25T00:30:00.000002Z'), (4, '2026-10-25T00:30:00.000003Z')")
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")  # where that hour comes twice
+    try:
+        run_import(spec, broker.kafka, spark)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+    assert sorted(r.key for r in broker.read(unique)) == [b"1", b"2", b"4"]  # not 3: its time had been imported
+    database.rows(f"CREATE TABLE {unique}_text (id text)")
+    with pytest.raises(ConfigError, match="Column id is text"):
+        run_import(
+            ImportSpec(unique, f"{unique}_text", "jdbc", database.options, incremental="id", name="text"),
+            broker.kafka,
+            spark,
+        )

@@ -1,0 +1,158 @@
+"""State stores as DataFrames: every kind of store, what is committed now, and what was at the end of a run."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline import (
+    LONG,
+    STRING,
+    Consumed,
+    Grouped,
+    Materialized,
+    RangeError,
+    SessionWindows,
+    StreamsBuilder,
+    TimeWindows,
+)
+from pipeline.config import AppConfig, StreamsConfig
+from pipeline.errors import InvalidStateStoreError, SnapshotError
+from pipeline.hosting.application import Application
+from pipeline.records import TopicPartition
+from pipeline.spark import read_store
+from pipeline.spark.job import run
+from pipeline.spark.ranges import resolve
+from pipeline.spark.session import spark_session
+from pipeline.worker.worker import Worker
+from tests.conformance.conftest import on_executor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pipeline import Topology
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+MINUTE = timedelta(minutes=1)
+
+
+def application(
+    broker: Any, name: str, state: Path, build: Callable[[StreamsBuilder], Topology], **streams: Any
+) -> Application:
+    config = AppConfig(name, "none:none", streams=StreamsConfig(**streams))
+    return Application(config, "v1", build(StreamsBuilder()), broker.kafka, state)
+
+
+def rows(frame: Any, *columns: str) -> list[tuple[Any, ...]]:
+    """Sorted; times in ms."""
+    times = {"window_start", "window_end", "timestamp", "valid_from", "valid_to"}
+    found = frame.selectExpr(*(f"unix_millis({name})" if name in times else name for name in columns)).collect()
+    return sorted(tuple(row) for row in found)
+
+
+def test_every_kind_of_table_is_read_with_the_columns_of_its_serdes(broker: Any, unique: str, tmp_path: Path) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        words = builder.stream(f"{unique}.in", Consumed(STRING, STRING))
+        grouped = words.group_by_key(Grouped(STRING, STRING))
+        grouped.count(Materialized("counts"))
+        grouped.windowed_by(TimeWindows.of_size_with_no_grace(MINUTE)).count(Materialized("minutes"))
+        grouped.windowed_by(SessionWindows.of_inactivity_gap_with_no_grace(MINUTE)).count(Materialized("sessions"))
+        builder.table(
+            f"{unique}.table", Consumed(STRING, STRING), Materialized("history", history_retention=timedelta(hours=1))
+        )
+        builder.global_table(f"{unique}.all", Consumed(STRING, STRING), Materialized("everywhere"))
+        return builder.build()
+
+    broker.create(2, f"{unique}.in", f"{unique}.table", f"{unique}.all")
+    broker.write(f"{unique}.in", [(b"a", b"x", 1000), (b"a", b"y", 3000), (b"b", b"x", 61_000)])
+    broker.write(
+        f"{unique}.table", [(b"a", b"old", 1000), (b"a", b"new", 2000), (b"b", b"x", 1000), (b"b", None, 3000)]
+    )
+    app, spark = application(broker, unique, tmp_path, build), spark_session()
+    Worker(app).run(until_caught_up=True)
+    shutil.rmtree(tmp_path)  # nothing is asked of the local state
+
+    def frame(store: str) -> Any:
+        return read_store(app, store, spark, on_executor(build))
+
+    counts = frame("counts")
+    assert rows(counts, "key", "value", "timestamp") == [("a", 2, 3000), ("b", 1, 61_000)]
+    assert [name for name, _ in counts.dtypes] == ["key", "value", "timestamp", "partition"]
+    minutes = rows(frame("minutes"), "key", "window_start", "window_end", "value", "timestamp")
+    assert minutes == [("a", 0, 60_000, 2, 3000), ("b", 60_000, 120_000, 1, 61_000)]
+    sessions = rows(frame("sessions"), "key", "window_start", "window_end", "value")
+    assert sessions == [("a", 1000, 3000, 2), ("b", 61_000, 61_000, 1)]
+    history = rows(frame("history").where("valid_to is not null"), "key", "value", "valid_from", "valid_to")
+    assert history == [("a", "old", 1000, 2000), ("b", "x", 1000, 3000)]
+    assert rows(frame("history").where("valid_to is null"), "key", "value", "valid_from") == [("a", "new", 2000)]
+    with pytest.raises(InvalidStateStoreError, match="global table"):
+        frame("everywhere")
+    with pytest.raises(InvalidStateStoreError, match="no store nowhere"):
+        frame("nowhere")
+
+
+def counting(name: str) -> Callable[[StreamsBuilder], Topology]:
+    """Words counted by word, below a repartition."""
+
+    def build(builder: StreamsBuilder) -> Topology:
+        words = builder.stream(f"{name}.in", Consumed(STRING, STRING))
+        words.group_by(lambda _k, v: v, Grouped(STRING, STRING)).count(Materialized("counts", STRING, LONG))
+        return builder.build()
+
+    return build
+
+
+def test_a_store_is_read_at_the_offsets_where_runs_ended(broker: Any, unique: str, tmp_path: Path) -> None:
+    build, spark, admin = counting(unique), spark_session(), broker.admin()
+    app = application(broker, unique, tmp_path / "state", build, snapshot_url=f"file://{tmp_path}/snapshots")
+    broker.create(1, f"{unique}.in")
+
+    def processed(first: int, last: int) -> str:
+        broker.write(f"{unique}.in", [(None, b"w%d" % (n % 3), n + 1) for n in range(first, last)])
+        chosen = resolve(app, admin)
+        run(app, chosen, spark, on_executor(build))
+        return str(chosen.end)
+
+    def counts(at: str) -> list[tuple[Any, ...]]:
+        return rows(read_store(app, "counts", spark, on_executor(build), at=at), "key", "value")
+
+    first, last = processed(0, 3), processed(3, 9)
+    assert counts(first) == [("w0", 1), ("w1", 1), ("w2", 1)]
+    assert counts(last) == counts("latest") == [("w0", 3), ("w1", 3), ("w2", 3)]
+    with pytest.raises(RangeError, match="does not stand there") as refused:
+        counts(f"{unique}.in-0@1")
+    assert first in str(refused.value.hint)
+    with pytest.raises(RangeError, match="neither latest, a vector"):
+        counts("yesterday")
+
+    snapshots = tmp_path / "snapshots" / app.id / "1_0"
+    for file in (snapshots / "files").iterdir():
+        file.write_bytes(b"damaged")
+    assert counts("latest") == [("w0", 3), ("w1", 3), ("w2", 3)]  # out of the changelog
+    damaged = read_store(app, "counts", spark, on_executor(build), at=first)
+    with pytest.raises(Exception, match=r"millrace-error: \[.SnapshotError") as failed:
+        damaged.collect()
+    assert SnapshotError.__name__ in str(failed.value)
+
+
+def test_only_committed_records_are_read(broker: Any, unique: str, tmp_path: Path) -> None:
+    from pipeline.kafka.producer import TransactionalProducer  # noqa: PLC0415 - of this test alone
+
+    build, spark = counting(unique), spark_session()
+    app = application(broker, unique, tmp_path, build)
+    broker.create(1, f"{unique}.in")
+    broker.write(f"{unique}.in", [(None, b"w", 1)])
+    Worker(app).run(until_caught_up=True)
+    changelog = TopicPartition(f"{app.id}-counts-changelog", 0)
+    producer = TransactionalProducer(broker.kafka, unique)
+    producer.init()
+    producer.send(changelog.topic, b"w", LONG.serialize(99), 2, (), 0)
+    producer.abort()
+    producer.close()
+    found = read_store(app, "counts", spark, on_executor(build))
+    assert rows(found, "key", "value", "timestamp") == [("w", 1, 1)]

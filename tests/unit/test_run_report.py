@@ -1,0 +1,51 @@
+"""The record of runs in a shell: readable at 80 columns, complete when it may be wider."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from pipeline.cli.run_report import runs_table
+from pipeline.spark.runs import RunRecord
+
+RANGE = ",".join(f"payments-{number}@100000..200000" for number in range(12))
+RUNS = [
+    RunRecord(
+        "b",
+        "app",
+        "v1-long",
+        "me@host",
+        1767225600000,
+        RANGE,
+        "done",
+        1767229600000,
+        3,
+        12345678,
+        12345678,
+        {"late": 1234},
+    ),
+    RunRecord("a", "app", "v1", "me@host", 1767225600000, RANGE, "failed", 1767225610000, error="RangeError: [x] y"),
+]
+
+
+def shown(width: int, *, wide: bool) -> list[str]:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(runs_table("app", RUNS, wide=wide))
+    assert isinstance(console.file, io.StringIO)
+    return [" ".join(line.split()) for line in console.file.getvalue().splitlines()]
+
+
+def test_a_run_takes_one_line_of_80_columns() -> None:
+    assert shown(80, wide=False) == [
+        "runs of app",
+        "started (UTC) version state took in out dropped",
+        "2026-01-01 00:00:00 v1-long done 1:06:40 12345678 12345678 1234",
+        "2026-01-01 00:00:00 v1 failed 0:00:10 0 0 0",
+    ]
+
+
+def test_the_wide_table_has_ranges_and_errors_as_they_are() -> None:
+    lines = shown(1000, wide=True)
+    assert lines[2].endswith(f"1234 me@host {RANGE}")
+    assert lines[3].endswith(f"0 me@host {RANGE} RangeError: [x] y")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from laboratory import Laboratory
 from report import machine, report
@@ -20,9 +21,19 @@ from sides import HERE, compile_java
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.broker import EmbeddedBroker
 
+if TYPE_CHECKING:
+    from measuring import Figures
+    from rows import Row
+
 
 def main() -> None:
     options = _options()
+    chosen = [
+        (group, row)
+        for group in options.groups
+        for row in GROUPS[group]
+        if not options.rows or row.name in options.rows
+    ]
     compile_java(options.home)
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch)
@@ -32,31 +43,34 @@ def main() -> None:
             laboratory = Laboratory(
                 Admin({"bootstrap.servers": servers}), servers, directory, options.home, options.records
             )
-            for group in options.groups:
-                for row in GROUPS[group]:
-                    for guarantee in [name for name in row.guarantees if name in options.guarantees]:
-                        runs = {side: [] for side in row.sides}
-                        for number in range(options.rounds):
-                            for side, found in runs.items():
-                                figures = laboratory.measure(row, side, guarantee, number)
-                                shown = ", ".join(f"{name} {value:,.1f}" for name, value in figures.items())
-                                print(f"{row.name}, {guarantee}, {side}: {shown}", flush=True)
-                                found.append(figures)
-                        keep(
-                            options.output / "results",
-                            group,
-                            Result(row.name, guarantee, machine(), options.records, runs),
-                        )
+            for group, row in chosen:
+                for guarantee in [name for name in row.guarantees if name in options.guarantees]:
+                    runs = rounds(laboratory, row, guarantee, options.rounds)
+                    result = Result(row.name, guarantee, machine(), options.records, runs)
+                    keep(options.output / "results", group, result)
         finally:
             broker.stop()
-    text = report(kept(options.output / "results"))
-    (options.output / "RESULTS.md").write_text(text)
+            text = report(kept(options.output / "results"))
+            (options.output / "RESULTS.md").write_text(text)
     print(text)
+
+
+def rounds(laboratory: Laboratory, row: Row, guarantee: str, number: int) -> dict[str, list[Figures]]:
+    """What each side gave in each round; the sides take turns."""
+    runs: dict[str, list[Figures]] = {side: [] for side in row.sides}
+    for n in range(number):
+        for side, found in runs.items():
+            figures = laboratory.measure(row, side, guarantee, n)
+            shown = ", ".join(f"{name} {value:,.1f}" for name, value in figures.items())
+            print(f"{row.name}, {guarantee}, {side}: {shown}", flush=True)
+            found.append(figures)
+    return runs
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--groups", nargs="+", choices=GROUPS, default=list(GROUPS))
+    parser.add_argument("--rows", nargs="+", metavar="ROW", help="only these of the groups' rows, by their names")
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pipeline import JSON, LONG, STRING, Consumed, Grouped, Joined, Materialized, Produced, TimeWindows, windowed
+from pipeline import JSON, LONG, STRING, Consumed, Grouped, Materialized, Produced, TimeWindows, windowed
 
 if TYPE_CHECKING:
     from pipeline import KStream, StreamsBuilder, Topology
@@ -70,9 +70,7 @@ def table_sum_unlogged(builder: StreamsBuilder) -> Topology:
 
 def join(builder: StreamsBuilder) -> Topology:
     countries = builder.table(os.environ["BENCH_TABLE"], Consumed(STRING, STRING))
-    visits = _views(builder).join(
-        countries, lambda view, country: Visit(view.page, country), Joined(STRING, JSON(View), STRING)
-    )
+    visits = _views(builder).join(countries, lambda view, country: Visit(view.page, country))
     visits.to(os.environ["BENCH_OUTPUT"], Produced(STRING, JSON(Visit)))
     return builder.build()
 

@@ -8,6 +8,7 @@ import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.CountDownLatch;
@@ -136,7 +137,7 @@ public final class Bench {
 
     /** Tell the harness that something has happened, as events.py does. */
     static void tell(final String event, final Map<String, Object> details) {
-        final Map<String, Object> told = new java.util.LinkedHashMap<>();
+        final Map<String, Object> told = new LinkedHashMap<>();
         told.put("event", event);
         told.put("at_ms", System.currentTimeMillis());
         told.putAll(details);

@@ -170,7 +170,8 @@ def main(topology: str, servers: str, group: str, guarantee: str, interval_ms: s
     work: Work = Stateless(send, target)
     if topology == "windowed-count":
         changelog = f"{group}-counts-changelog"
-        AdminClient(kafka).create_topics([NewTopic(changelog, PARTITIONS, 1)])[changelog].result()
+        admin = AdminClient(kafka)  # whoever drops it drops the request
+        admin.create_topics([NewTopic(changelog, PARTITIONS, 1)])[changelog].result()
         work = WindowedCount(send, target, changelog, Path(state))
     run(consumer, producer, work, is_exactly_once=is_exactly_once, interval_s=int(interval_ms) / 1000)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import random
 import shutil
 import statistics
@@ -10,6 +9,7 @@ import time
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
+from http.client import HTTPConnection
 from typing import TYPE_CHECKING
 
 from inputs import PARTITIONS, generate, partitions
@@ -118,17 +118,16 @@ def queries(laboratory: Laboratory, run: Run) -> Figures:
     run = replace(run, script=script, serves=True)
     figures: Figures = {}
     with laboratory.running(run) as (side, progress):
-        connection = http.client.HTTPConnection("127.0.0.1", side.event("answers")["port"], timeout=30)
-        while _ask(connection, 0) != HTTPStatus.OK:
+        port = side.event("answers")["port"]
+        while _ask(_connection(port), 0) != HTTPStatus.OK:
             side.check()
             time.sleep(0.02)
-        figures |= _latencies("loaded", side, connection, run.source.keys, 0)
+        figures |= _latencies("loaded", side, port, run.source.keys, 0)
         if progress.records() >= progress.total:
             message = f"{progress.total} records are too few: they were processed before all was asked"
             raise RuntimeError(message)
         wait(side, progress)
-        figures |= _latencies("idle", side, connection, run.source.keys, 1)
-        connection.close()
+        figures |= _latencies("idle", side, port, run.source.keys, 1)
     return figures
 
 
@@ -183,15 +182,16 @@ MEASURE: Mapping[str, Callable[[Laboratory, Run], Figures]] = {
 """By kind of row."""
 
 
-def _latencies(when: str, side: Side, connection: http.client.HTTPConnection, keys: int, after: int) -> Figures:
+def _latencies(when: str, side: Side, port: int, keys: int, after: int) -> Figures:
     """Half and 99 % of queries took no longer; asked in the process itself, then over HTTP."""
     side.say(f"{_QUERY_SECONDS} {_QUERIES} {keys}")
     inside = side.event("asked", after)["micros"]
     random_of, over_http, end = random.Random(1), list[float](), time.perf_counter() + _QUERY_SECONDS
-    while len(over_http) < _QUERIES and time.perf_counter() < end:
-        number, started = random_of.randrange(keys), time.perf_counter()
-        _ask(connection, number)
-        over_http.append((time.perf_counter() - started) * 1e6)
+    with closing(_connection(port)) as connection:
+        while len(over_http) < _QUERIES and time.perf_counter() < end:
+            number, started = random_of.randrange(keys), time.perf_counter()
+            _ask(connection, number)
+            over_http.append((time.perf_counter() - started) * 1e6)
     return {
         f"{when} {where} {name}": micros[rank] / 1000
         for where, found in (("inside", inside), ("http", over_http))
@@ -200,7 +200,11 @@ def _latencies(when: str, side: Side, connection: http.client.HTTPConnection, ke
     }
 
 
-def _ask(connection: http.client.HTTPConnection, number: int) -> int:
+def _connection(port: int) -> HTTPConnection:
+    return HTTPConnection("127.0.0.1", port, timeout=30)
+
+
+def _ask(connection: HTTPConnection, number: int) -> int:
     connection.request("GET", f"/stores/sums/user-{number:06}")
     response = connection.getresponse()
     response.read()

@@ -8,6 +8,8 @@ measures two groups. What the others gave stays in results/, and RESULTS.md is w
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 def main() -> None:
     options = _options()
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit("Terminated"))  # the broker ends as well
     chosen = [
         (group, row)
         for group in options.groups

@@ -21,10 +21,10 @@ final class Restoring implements StateRestoreListener, KafkaStreams.StateListene
     public void onRestoreStart(final TopicPartition changelog, final String store, final long start, final long end) {}
 
     @Override
-    public void onBatchRestored(final TopicPartition changelog, final String store, final long end, final long count) {}
-
-    @Override
-    public void onRestoreEnd(final TopicPartition changelog, final String store, final long count) {
+    public void onBatchRestored(final TopicPartition changelog, final String store, final long end, final long count) {
         restored.addAndGet(count);
     }
+
+    @Override
+    public void onRestoreEnd(final TopicPartition changelog, final String store, final long count) {}
 }

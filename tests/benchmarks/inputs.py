@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 PARTITIONS = 4
 PAGES = 500
 COUNTRIES = 20
-START_MS = 1_700_000_040_000
-"""The beginning of a minute."""
 MINUTE_MS = 60_000
 
 Output = list[tuple[bytes | None, bytes | None]]
@@ -76,17 +75,21 @@ def is_table(topology: str) -> bool:
 
 
 def generate(admin: Admin, kafka: Mapping[str, str], records: int, keys: int) -> Input:
-    """Write users, and their page views of about 100 bytes, one per ms of event time; each user comes at least once."""
+    """Write users, and their page views of about 100 bytes, one per ms of event time; each user comes at least once.
+
+    Event time ends now: of older windows the broker would soon delete the changelogs, before they could be restored.
+    """
     keys = min(keys, records)
+    start_ms = (time.time_ns() // 1_000_000 - records) // MINUTE_MS * MINUTE_MS
     made = Input(keys, records)
     admin.create_topics([TopicSpec(made.views, PARTITIONS), TopicSpec(made.users, PARTITIONS)])
     random_of, producer, encode = random.Random(7), IdempotentProducer(kafka), msgspec.json.encode
     for n in range(keys):
-        producer.send(made.users, _user(n).encode(), _country(n).encode(), START_MS - 1, (), None)
+        producer.send(made.users, _user(n).encode(), _country(n).encode(), start_ms - 1, (), None)
     for n in range(records):
         number = n if n < keys else random_of.randrange(keys)
         page, millis = f"/products/{random_of.randrange(PAGES)}", random_of.randrange(60_000)
-        user, timestamp, ok = _user(number), START_MS + n, random_of.random() < 0.9
+        user, timestamp, ok = _user(number), start_ms + n, random_of.random() < 0.9
         view = {"id": n, "user": user, "page": page, "millis": millis, "ok": ok}
         producer.send(made.views, user.encode(), encode(view), timestamp, (), None)
         made.windows[user, timestamp // MINUTE_MS * MINUTE_MS] += 1

@@ -1,17 +1,19 @@
-"""The input of all rows, and what must come out of each."""
+"""The inputs, and what must come out of each topology."""
 
 from __future__ import annotations
 
-import json
 import random
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from pipeline import STRING, Window, Windowed, windowed
+from pipeline.kafka.admin import TopicSpec
 from pipeline.kafka.producer import IdempotentProducer
-from pipeline.kafka.ranges import read_range
-from pipeline.records import OffsetRange, TopicPartition
+from pipeline.records import TopicPartition
 from pipeline.serde.primitives import LONG
 
 if TYPE_CHECKING:
@@ -20,56 +22,94 @@ if TYPE_CHECKING:
     from pipeline.kafka.admin import Admin
 
 PARTITIONS = 4
-START_MS = 1_700_000_040_000
-"""The beginning of a minute."""
+PAGES = 500
+COUNTRIES = 20
 MINUTE_MS = 60_000
 
 Output = list[tuple[bytes | None, bytes | None]]
-"""Keys and values, sorted."""
+"""Keys and values, sorted: of a table the last value of every key, else every record."""
 
 
 @dataclass
-class Expected:
-    """What each row's output must be, computed record by record as the input is made."""
+class Input:
+    """Topics with records, and what comes out of each topology, computed record by record as the input is made."""
 
-    counts: Counter[tuple[str, int]] = field(default_factory=Counter)
+    keys: int
+    records: int
+    windows: Counter[tuple[str, int]] = field(default_factory=Counter)
+    sums: Counter[str] = field(default_factory=Counter)
+    pages: Counter[str] = field(default_factory=Counter)
     slow: Output = field(default_factory=list)
+    joined: Output = field(default_factory=list)
 
-    def of(self, row: str) -> Output:
-        if row != "windowed-count":
-            return sorted(self.slow)
-        serialize = windowed(STRING).serialize
-        return sorted(
-            (serialize(Windowed(user, Window(start, start + MINUTE_MS))), LONG.serialize(count))
-            for (user, start), count in self.counts.items()
-        )
+    @property
+    def views(self) -> str:
+        """The topic of page views."""
+        return f"views-{self.keys}"
+
+    @property
+    def users(self) -> str:
+        """The topic of users, for the join."""
+        return f"users-{self.keys}"
+
+    def expected(self, topology: str) -> Output:
+        """What a topology gives."""
+        if not is_table(topology):
+            records = self.slow if topology == "stateless" else self.joined
+            records.sort()  # in place: the next time it is fast
+            return records
+        if topology.startswith("windowed-count"):
+            return sorted((window_key(*window), LONG.serialize(count)) for window, count in self.windows.items())
+        table = self.pages if topology == "repartition-count" else self.sums
+        return sorted((key.encode(), LONG.serialize(value)) for key, value in table.items())
 
 
-def generate(kafka: Mapping[str, str], topic: str, records: int, users: int) -> Expected:
-    """Write page views of about 100 bytes, one per ms of event time, keyed by user."""
-    random_of, expected, producer = random.Random(7), Expected(), IdempotentProducer(kafka)
+def window_key(user: str, start_ms: int) -> bytes:
+    """The key of a window of a minute, as Kafka Streams writes it."""
+    return windowed(STRING).serialize(Windowed(user, Window(start_ms, start_ms + MINUTE_MS)))
+
+
+def is_table(topology: str) -> bool:
+    """Whether a topology's output is a table: only the last value of each key counts."""
+    return topology not in ("stateless", "join")
+
+
+def generate(admin: Admin, kafka: Mapping[str, str], records: int, keys: int) -> Input:
+    """Write users, and their page views of about 100 bytes, one per ms of event time; each user comes at least once.
+
+    Event time ends now: of older windows the broker would soon delete the changelogs, before they could be restored.
+    """
+    keys = min(keys, records)
+    start_ms = (time.time_ns() // 1_000_000 - records) // MINUTE_MS * MINUTE_MS
+    made = Input(keys, records)
+    admin.create_topics([TopicSpec(made.views, PARTITIONS), TopicSpec(made.users, PARTITIONS)])
+    random_of, producer, encode = random.Random(7), IdempotentProducer(kafka), msgspec.json.encode
+    for n in range(keys):
+        producer.send(made.users, _user(n).encode(), _country(n).encode(), start_ms - 1, (), None)
     for n in range(records):
-        user, page = f"user-{random_of.randrange(users):06}", f"/products/{random_of.randrange(500)}"
-        millis, ok = random_of.randrange(60_000), random_of.random() < 0.9
-        timestamp = START_MS + n
+        number = n if n < keys else random_of.randrange(keys)
+        page, millis = f"/products/{random_of.randrange(PAGES)}", random_of.randrange(60_000)
+        user, timestamp, ok = _user(number), start_ms + n, random_of.random() < 0.9
         view = {"id": n, "user": user, "page": page, "millis": millis, "ok": ok}
-        producer.send(topic, user.encode(), json.dumps(view, separators=(",", ":")).encode(), timestamp, (), None)
-        expected.counts[user, timestamp // MINUTE_MS * MINUTE_MS] += 1
+        producer.send(made.views, user.encode(), encode(view), timestamp, (), None)
+        made.windows[user, timestamp // MINUTE_MS * MINUTE_MS] += 1
+        made.sums[user] += millis
+        made.pages[page] += 1
+        made.joined.append((user.encode(), encode({"page": page, "country": _country(number)})))
         if ok:
-            slow = {"page": page, "seconds": millis // 1000, "user": user}
-            expected.slow.append((user.encode(), json.dumps(slow, separators=(",", ":")).encode()))
+            made.slow.append((user.encode(), encode({"page": page, "seconds": millis // 1000, "user": user})))
     producer.flush()
-    return expected
-
-
-def result(admin: Admin, kafka: Mapping[str, str], row: str, topic: str) -> Output:
-    """What a side wrote: the last value of every window, or every record."""
-    tps = partitions(topic)
-    first, last = admin.beginning_offsets(tps), admin.settled_end_offsets(tps)
-    ranges = {tp: OffsetRange(first[tp], last[tp]) for tp in tps}
-    found = [(r.key, r.value) for _, records in read_range(admin, kafka, ranges) for r in records]
-    return sorted(dict(found).items() if row == "windowed-count" else found)
+    return made
 
 
 def partitions(topic: str) -> list[TopicPartition]:
+    """All of a topic's."""
     return [TopicPartition(topic, n) for n in range(PARTITIONS)]
+
+
+def _user(n: int) -> str:
+    return f"user-{n:06}"
+
+
+def _country(n: int) -> str:
+    return f"country-{n % COUNTRIES:02}"

@@ -11,70 +11,135 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import confluent_kafka
-from sides import COMMIT_INTERVAL_MS
+from rows import GROUPS, QUIX
+from sides import COMMIT_INTERVAL_MS, QUIX_VERSION
 
 from pipeline.kafka.artifacts import find_java
 from pipeline.kafka.broker import KAFKA_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from measuring import Measured
+    from measuring import Figures
+    from results import Result
+    from rows import Row
 
 
 @dataclass(frozen=True)
-class Line:
-    """One row and guarantee of one side, with Java's runs of the same rounds."""
+class Column:
+    """The median of a figure; or its ratio to the first side's in the same round: minimum, median and maximum."""
 
-    row: str
-    guarantee: str
-    java: Sequence[Measured]
-    side: Sequence[Measured]
+    title: str
+    figure: str
+    digits: int = 0
+    is_ratio: bool = False
 
-    def __str__(self) -> str:
-        ratios = [
-            own.records_per_second / java.records_per_second for own, java in zip(self.side, self.java, strict=True)
-        ]
-        cells = [
-            self.row,
-            self.guarantee,
-            f"{_speed(self.java):,.0f}",
-            f"{_speed(self.side):,.0f}",
-            " / ".join(f"{ratio:.2f}" for ratio in (min(ratios), statistics.median(ratios), max(ratios))),
-            f"{_cpu(self.java):.1f}",
-            f"{_cpu(self.side):.1f}",
-        ]
-        return f"| {' | '.join(cells)} |"
+    def cell(self, runs: Sequence[Figures], first: Sequence[Figures]) -> str:
+        if not self.is_ratio:
+            return f"{statistics.median(figures[self.figure] for figures in runs):,.{self.digits}f}"
+        ratios = [own[self.figure] / other[self.figure] for own, other in zip(runs, first, strict=True)]
+        return " / ".join(f"{ratio:.2f}" for ratio in (min(ratios), statistics.median(ratios), max(ratios)))
 
 
-def report(lines: Sequence[Line], *, records: int, users: int, rounds: int) -> str:
+@dataclass(frozen=True)
+class Kind:
+    """How rows of a kind are shown."""
+
+    text: str
+    columns: tuple[Column, ...]
+
+
+KINDS: Mapping[str, Kind] = {
+    "stream": Kind(
+        "Speed is counted from the first committed offset to the last, CPU seconds (user and system, all threads,\n"
+        "per million records) between the same two moments: start-up is in neither. Both are given for the whole\n"
+        "run and for the second half of the records, when Java has compiled what it runs. Memory is what is\n"
+        "resident at the end.",
+        (
+            Column("records/s", "speed"),
+            Column("ratio", "speed", is_ratio=True),
+            Column("records/s, 2nd half", "warm speed"),
+            Column("ratio, 2nd half", "warm speed", is_ratio=True),
+            Column("CPU", "cpu", 1),
+            Column("CPU, 2nd half", "warm cpu", 1),
+            Column("MiB", "memory"),
+        ),
+    ),
+    "restore": Kind(
+        "From the first rebalance to all tasks running, with no local state. Java's time has the join of the\n"
+        "group in it; Millrace takes the tasks over without a group. CPU seconds are per million records of the\n"
+        "changelog.",
+        (
+            Column("records", "records"),
+            Column("s", "seconds", 2),
+            Column("records/s", "speed"),
+            Column("ratio", "speed", is_ratio=True),
+            Column("CPU", "cpu", 1),
+        ),
+    ),
+    "queries": Kind(
+        "Latencies in ms: half of the queries (p50) and 99 % (p99) took no longer. Loaded: while the input is\n"
+        "processed at full speed; idle: afterwards. In the process: `KafkaStreams.store(...).get(key)`, and\n"
+        "`Supervisor.ask` (the stream process that has the key is another one). HTTP: Millrace's interface, and\n"
+        "for Java the server of the JDK around the same call.",
+        tuple(
+            Column(f"{when}, {shown} {rank}", f"{when} {where} {rank}", 3)
+            for when in ("idle", "loaded")
+            for where, shown in (("inside", "in process"), ("http", "HTTP"))
+            for rank in ("p50", "p99")
+        ),
+    ),
+    "memory": Kind(
+        "Resident memory in MiB of the process and its children at the end of the input (pages that several share\n"
+        "count once), with a thousand keys and with a million (at most one per record); the difference per\n"
+        "million keys. The JVM's heap has no limit but its default, a quarter of the machine.",
+        (
+            Column("a thousand keys", "few"),
+            Column("a million", "many"),
+            Column("per million keys", "per million"),
+        ),
+    ),
+    "bounded": Kind(
+        "A fresh application from the beginning of its input to the end: until Java has committed everything,\n"
+        "until Millrace's run has returned. Start-up: until Java's tasks run, until the Spark session has run\n"
+        "Python on its executors. Spark has two cores, Java two stream threads. CPU seconds are per million\n"
+        "records, that is also µs per record.",
+        (
+            Column("s", "seconds", 2),
+            Column("records/s", "speed"),
+            Column("ratio", "speed", is_ratio=True),
+            Column("CPU", "cpu", 1),
+            Column("s with start-up", "whole seconds", 2),
+            Column("records/s with start-up", "whole speed"),
+            Column("ratio with start-up", "whole speed", is_ratio=True),
+            Column("CPU with start-up", "whole cpu", 1),
+        ),
+    ),
+}
+"""By kind of row."""
+
+
+def report(results: Mapping[str, Sequence[Result]]) -> str:
     """The whole file."""
     intervals = ", ".join(f"{guarantee} {interval} ms" for guarantee, interval in COMMIT_INTERVAL_MS.items())
-    table = "\n".join(map(str, lines))
+    sections = "\n".join(_section(group, results[group]) for group in GROUPS if group in results)
     return f"""# Millrace against Java Kafka Streams
 
 Written by `make bench`. The sides run one after the other on the same embedded broker, which shares the machine with them;
 their results are compared with the expected ones, record by record, before a run counts.
 
-- {machine()}
-- {records:,} records of about 100 bytes of JSON in 4 partitions, {users:,} keys, one per ms of event time; {rounds} rounds.
-- Kafka Streams {KAFKA_VERSION} with one stream thread; `millrace worker`, one stream process; each with its own defaults.
-- Commit interval: {intervals}.
-- Speed is counted from the first committed offset to the last, CPU seconds (user and system, all threads) between the same two
-  moments: start-up is in neither. Medians; ratios are of the two runs of a round.
-- windowed-count: JSON to objects, count per key and minute, to a topic. stateless: JSON to objects, filter (90 % stay), map,
-  objects to JSON, to a topic. bare loop: the stateless work in plain confluent-kafka, the floor of what Python can do.
+- Records are about 100 bytes of JSON in 4 partitions, one per ms of event time; a thousand keys where nothing else is said.
+- Java is Kafka Streams {KAFKA_VERSION} with one stream thread, Millrace is `millrace worker` with one stream process, each with
+  its own defaults, where the row does not say otherwise. Commit interval: {intervals}.
+- The bare loop is the same work written by hand in confluent-kafka, msgspec and rocksdict: the floor of what Python can do.
+- {QUIX} {QUIX_VERSION} runs in a Python environment of its own.
+- Figures are medians of all rounds; a ratio is to the first side's figure in the same round: minimum / median / maximum.
 
-Speed is in records/s, its ratio Python / Java is minimum / median / maximum, CPU is in seconds per million records.
-
-| row | guarantee | Java speed | Python speed | ratio | Java CPU | Python CPU |
-|---|---|--:|--:|--:|--:|--:|
-{table}
-"""
+{sections}"""
 
 
 def machine() -> str:
-    """What it was measured on."""
+    """What is measured on."""
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     shown = subprocess.run([find_java(), "-version"], capture_output=True, text=True, check=True).stderr
     java = re.search(r'version "([^"]+)"', shown)
@@ -84,9 +149,41 @@ def machine() -> str:
     )
 
 
-def _speed(runs: Sequence[Measured]) -> float:
-    return statistics.median(run.records_per_second for run in runs)
+def _section(group: str, results: Sequence[Result]) -> str:
+    """A group: what was measured how, and a table."""
+    rows = GROUPS[group]
+    found = {(result.row, result.guarantee): result for result in results}
+    kind = KINDS[rows[0].kind]
+    titles = ["row", "guarantee", "side", *(column.title for column in kind.columns)]
+    lines = [
+        line
+        for row in rows
+        for guarantee in row.guarantees
+        if (result := found.get((row.name, guarantee))) is not None
+        for line in _lines(row, kind, result)
+    ]
+    texts = "\n".join(f"- {row.name}: {row.text}" for row in rows)
+    measured = sorted(
+        {f"{r.records:,} records, {len(next(iter(r.runs.values())))} rounds; {r.machine}" for r in results}
+    )
+    return "\n".join(
+        [
+            f"## {group}\n",
+            f"{texts}\n",
+            f"{kind.text}\n",
+            *(f"Measured: {one}.\n" for one in measured),
+            f"| {' | '.join(titles)} |",
+            f"|---|---|---{'|--:' * len(kind.columns)}|",
+            *lines,
+            "",
+        ]
+    )
 
 
-def _cpu(runs: Sequence[Measured]) -> float:
-    return statistics.median(run.cpu_seconds_per_million for run in runs)
+def _lines(row: Row, kind: Kind, result: Result) -> list[str]:
+    """One per side."""
+    first = result.runs[row.sides[0]]
+    return [
+        f"| {' | '.join([row.name, result.guarantee, side, *(c.cell(result.runs[side], first) for c in kind.columns)])} |"
+        for side in row.sides
+    ]

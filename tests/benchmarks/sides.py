@@ -6,9 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
+
+from events import told
+from rows import BARE, EXACTLY_ONCE, JAVA, MILLRACE, QUIX, SPARK
 
 from pipeline.kafka.artifacts import Artifact, find_java, resolve
 from pipeline.kafka.broker import KAFKA_VERSION
@@ -16,26 +20,39 @@ from pipeline.kafka.broker import KAFKA_VERSION
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from inputs import Input
+    from rows import Row
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once", "at_least_once"
-COMMIT_INTERVAL_MS = {EXACTLY_ONCE: 100, AT_LEAST_ONCE: 500}
+COMMIT_INTERVAL_MS = {EXACTLY_ONCE: 100, "at_least_once": 500}
 """The default of both, and one that shows progress: the default of `at_least_once` is 30 s."""
+QUIX_VERSION = "3.28.1"
 _STOP_SECONDS = 60
+_EVENT_SECONDS = 600
+_PAUSE_SECONDS = 0.02
+_IN_MEMORY = "org.apache.kafka.streams.state.BuiltInDslStoreSuppliers$InMemoryDslStoreSuppliers"
 
 
 @dataclass(frozen=True)
 class Run:
-    """One side, one row, one guarantee, one time; topics and names nobody has used before."""
+    """One side, one row, one guarantee, one time; topics and names nobody has used before.
 
-    row: str
+    Args:
+        script: Which of processes/*.py runs Millrace; empty for the command `millrace worker`.
+        serves: Whether stores are to be queried.
+    """
+
+    row: Row
+    side: str
     guarantee: str
     servers: str
     name: str
-    source: str
-    target: str
+    source: Input
     directory: Path
     libraries: Path
+    script: str = ""
+    serves: bool = False
 
     @property
     def group(self) -> str:
@@ -43,60 +60,123 @@ class Run:
         return f"{self.name}-v1"
 
     @property
-    def commit_interval_ms(self) -> str:
-        return str(COMMIT_INTERVAL_MS[self.guarantee])
+    def target(self) -> str:
+        """The topic of the output."""
+        return f"{self.name}.out"
+
+    @property
+    def commit_interval_ms(self) -> int:
+        return COMMIT_INTERVAL_MS[self.guarantee]
+
+    @property
+    def state(self) -> Path:
+        """Where local state is kept."""
+        return self.directory / "state"
 
 
 def java(run: Run) -> list[str]:
-    runtime = find_java()
-    streams = [Artifact("org.apache.kafka", "kafka-streams", KAFKA_VERSION)]
-    jars = resolve(streams, run.libraries / f"kafka-streams-{KAFKA_VERSION}", runtime)
-    guarantee = "exactly_once_v2" if run.guarantee == EXACTLY_ONCE else AT_LEAST_ONCE
-    command = [runtime, "-cp", f"{jars}/*", str(HERE / "java" / "Bench.java"), run.row, run.servers, run.group]
-    return [*command, run.source, run.target, guarantee, run.commit_interval_ms, str(run.directory)]
+    row = run.row
+    settings = {
+        "bootstrap.servers": run.servers,
+        "application.id": run.group,
+        "processing.guarantee": "exactly_once_v2" if run.guarantee == EXACTLY_ONCE else run.guarantee,
+        "commit.interval.ms": run.commit_interval_ms,
+        "state.dir": run.state,
+        "num.stream.threads": row.threads,
+        "auto.offset.reset": "earliest",
+        **({} if row.cache else {"statestore.cache.max.bytes": 0}),
+        **({"dsl.store.suppliers.class": _IN_MEMORY} if row.in_memory else {}),
+    }
+    properties = run.directory / "streams.properties"
+    properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    options = ["-Dsun.net.httpserver.nodelay=true"]  # else each answer over HTTP waits 40 ms for an acknowledgement
+    return [find_java(), *options, "-cp", _classpath(run.libraries), "Bench", row.topology, str(properties)]
 
 
 def millrace(run: Run) -> list[str]:
+    row = run.row
+    settings = {
+        "commit.interval.ms": run.commit_interval_ms,
+        "state.dir": f'"{run.state}"',
+        "num.stream.threads": row.threads,
+        **({} if row.cache else {"statestore.cache.max.bytes": 0}),
+        **({"default.dsl.store": '"in_memory"'} if row.in_memory else {}),
+        **({"snapshot.url": f'"{run.directory / "snapshots"}"'} if row.snapshots else {}),
+    }
     config = run.directory / "streams.toml"
     config.write_text(
         f"""
 [kafka]
 "bootstrap.servers" = "{run.servers}"
 [apps.{run.name}]
-topology = "topologies:{run.row.replace("-", "_")}"
+topology = "topologies:{row.topology.replace("-", "_")}"
 processing_guarantee = "{run.guarantee}"
 [apps.{run.name}.config]
-"commit.interval.ms" = {run.commit_interval_ms}
 """
+        + "".join(f'"{key}" = {value}\n' for key, value in settings.items())
     )
+    if run.script:
+        return _script(run.script, str(config), run.name)
     return [sys.executable, "-m", "pipeline.cli", "--config", str(config), "worker", run.name, "--version", "v1"]
 
 
 def bare_loop(run: Run) -> list[str]:
-    command = [sys.executable, str(HERE / "bare_loop.py"), run.servers, run.group, run.source, run.target]
-    return [*command, run.guarantee, run.commit_interval_ms]
+    arguments = [run.row.topology, run.servers, run.group, run.guarantee, run.commit_interval_ms, run.state]
+    return _script("bare_loop", *map(str, arguments))
 
 
-SIDES: Mapping[str, Callable[[Run], list[str]]] = {"java": java, "millrace": millrace, "bare loop": bare_loop}
+def quixstreams(run: Run) -> list[str]:
+    """In an environment of its own, made at its first use."""
+    environment = run.libraries / f"quixstreams-{QUIX_VERSION}"
+    python = environment / "bin" / "python"
+    if not (environment / ".ready").exists():
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(environment)], check=True)
+        install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"quixstreams=={QUIX_VERSION}"]
+        subprocess.run([str(python), *install], check=True)
+        (environment / ".ready").touch()
+    arguments = [run.row.topology, run.servers, run.group, run.guarantee, run.commit_interval_ms, run.state]
+    return [str(python), str(HERE / "processes" / "quix.py"), *map(str, arguments)]
+
+
+SIDES: Mapping[str, Callable[[Run], list[str]]] = {
+    JAVA: java,
+    MILLRACE: millrace,
+    SPARK: millrace,
+    BARE: bare_loop,
+    QUIX: quixstreams,
+}
 
 
 class Side:
     """A running process; ends with the block it is used in."""
 
-    def __init__(self, side: str, run: Run) -> None:
-        run.directory.mkdir(parents=True)
-        self._log = run.directory / "log"
-        path = os.pathsep.join(filter(None, [str(ROOT), str(ROOT / "plugins"), os.environ.get("PYTHONPATH")]))
-        names = {"BENCH_INPUT": run.source, "BENCH_OUTPUT": run.target, "PYTHONPATH": path}
+    def __init__(self, run: Run) -> None:
+        run.directory.mkdir(parents=True, exist_ok=True)
+        self._log = run.directory / f"log-{time.monotonic_ns()}"
+        path = os.pathsep.join([str(HERE), str(ROOT), str(ROOT / "plugins"), os.environ.get("PYTHONPATH", "")])
+        names = {"BENCH_INPUT": run.source.views, "BENCH_TABLE": run.source.users, "BENCH_OUTPUT": run.target}
+        environment = {**os.environ, **names, "PYTHONPATH": path, **({"BENCH_SERVER": "1"} if run.serves else {})}
+        command = SIDES[run.side](run)
+        self.started_ms = time.time() * 1000
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                SIDES[side](run), cwd=HERE, env={**os.environ, **names}, stdout=log, stderr=subprocess.STDOUT
+                command,
+                cwd=HERE,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                text=True,
             )
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End it, as its operator would."""
         self._process.send_signal(signal.SIGTERM)
         try:
             self._process.wait(_STOP_SECONDS)
@@ -110,9 +190,58 @@ class Side:
             message = f"Ended with {self._process.returncode}:\n{self._log.read_text()[-3000:]}"
             raise RuntimeError(message)
 
+    def say(self, line: str) -> None:
+        """Write a line to its standard input."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+
+    def event(self, name: str, after: int = 0) -> dict[str, Any]:
+        """Wait until it tells of an event, for the first time after `after` others.
+
+        Raises:
+            RuntimeError: If it dies before, or takes too long.
+        """
+        deadline = time.monotonic() + _EVENT_SECONDS
+        while time.monotonic() < deadline:
+            found = told(self._log.read_text(), name, after)
+            if found is not None:
+                return found
+            self.check()
+            time.sleep(_PAUSE_SECONDS)
+        message = f"No event {name} within {_EVENT_SECONDS} s:\n{self._log.read_text()[-3000:]}"
+        raise RuntimeError(message)
+
     def cpu_seconds(self) -> float:
         """User and system time so far of the process and its children, all threads (`man 5 proc`)."""
         return sum(map(_ticks, _family(self._process.pid))) / os.sysconf("SC_CLK_TCK")
+
+    def memory_bytes(self) -> int:
+        """Resident memory of the process and its children; pages that some of them share count once (`Pss`)."""
+        return sum(map(_resident_bytes, _family(self._process.pid)))
+
+
+def compile_java(libraries: Path) -> None:
+    """Compile java/*.java, with the libraries it needs; the compiler is in no figure."""
+    runtime = find_java()
+    streams = [Artifact("org.apache.kafka", "kafka-streams", KAFKA_VERSION)]
+    jars = resolve(streams, libraries / f"kafka-streams-{KAFKA_VERSION}", runtime)
+    sources = map(str, sorted((HERE / "java").glob("*.java")))
+    compiler = [runtime, "-m", "jdk.compiler/com.sun.tools.javac.Main"]
+    classpath = os.pathsep.join(map(str, jars.glob("*.jar")))
+    subprocess.run([*compiler, "-cp", classpath, "-d", str(_classes(libraries)), *sources], check=True)
+
+
+def _classes(libraries: Path) -> Path:
+    return libraries / "benchmark-classes"
+
+
+def _classpath(libraries: Path) -> str:
+    return f"{libraries / f'kafka-streams-{KAFKA_VERSION}'}/*{os.pathsep}{_classes(libraries)}"
+
+
+def _script(name: str, *arguments: str) -> list[str]:
+    return [sys.executable, str(HERE / "processes" / f"{name}.py"), *arguments]
 
 
 def _family(pid: int) -> list[int]:
@@ -124,5 +253,11 @@ def _family(pid: int) -> list[int]:
 
 
 def _ticks(pid: int) -> int:
+    """Of a process, and of its children that have ended."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])
+    return sum(map(int, fields[11:15]))
+
+
+def _resident_bytes(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))

@@ -1,4 +1,4 @@
-"""The topologies of Bench.java, as `millrace worker` runs them. Topics are those of the run, given in its environment."""
+"""The topologies of Bench.java, as Millrace runs them. Topics are those of the run, given in its environment."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pipeline import KStream, StreamsBuilder, Topology
 
 MINUTE = timedelta(minutes=1)
+DAY = timedelta(days=1)
 
 
 class View(msgspec.Struct):
@@ -34,15 +35,11 @@ class Slow(msgspec.Struct):
     user: str
 
 
-def windowed_count(builder: StreamsBuilder) -> Topology:
-    counts = (
-        _views(builder)
-        .group_by_key(Grouped(STRING, JSON(View)))
-        .windowed_by(TimeWindows.of_size_with_no_grace(MINUTE))
-        .count(Materialized("counts"))
-    )
-    counts.to_stream().to(os.environ["BENCH_OUTPUT"], Produced(windowed(STRING, MINUTE), LONG))
-    return builder.build()
+class Visit(msgspec.Struct):
+    """What the join makes of one."""
+
+    page: str
+    country: str
 
 
 def stateless(builder: StreamsBuilder) -> Topology:
@@ -52,6 +49,60 @@ def stateless(builder: StreamsBuilder) -> Topology:
         .map_values(lambda view: Slow(view.page, view.millis // 1000, view.user))
         .to(os.environ["BENCH_OUTPUT"], Produced(STRING, JSON(Slow)))
     )
+    return builder.build()
+
+
+def windowed_count(builder: StreamsBuilder) -> Topology:
+    return _windowed_count(builder, Materialized("counts"))
+
+
+def windowed_count_day(builder: StreamsBuilder) -> Topology:
+    return _windowed_count(builder, Materialized("counts", retention=DAY))
+
+
+def table_sum(builder: StreamsBuilder) -> Topology:
+    return _table_sum(builder, Materialized("sums", STRING, LONG))
+
+
+def table_sum_unlogged(builder: StreamsBuilder) -> Topology:
+    return _table_sum(builder, Materialized("sums", STRING, LONG, logging=False))
+
+
+def join(builder: StreamsBuilder) -> Topology:
+    countries = builder.table(os.environ["BENCH_TABLE"], Consumed(STRING, STRING))
+    visits = _views(builder).join(countries, lambda view, country: Visit(view.page, country))
+    visits.to(os.environ["BENCH_OUTPUT"], Produced(STRING, JSON(Visit)))
+    return builder.build()
+
+
+def repartition_count(builder: StreamsBuilder) -> Topology:
+    counts = (
+        _views(builder)
+        .group_by(lambda _user, view: view.page, Grouped(STRING, JSON(View), "by-page"))
+        .count(Materialized("counts"))
+    )
+    counts.to_stream().to(os.environ["BENCH_OUTPUT"], Produced(STRING, LONG))
+    return builder.build()
+
+
+def _windowed_count(builder: StreamsBuilder, materialized: Materialized[str, int]) -> Topology:
+    counts = (
+        _views(builder)
+        .group_by_key(Grouped(STRING, JSON(View)))
+        .windowed_by(TimeWindows.of_size_with_no_grace(MINUTE))
+        .count(materialized)
+    )
+    counts.to_stream().to(os.environ["BENCH_OUTPUT"], Produced(windowed(STRING, MINUTE), LONG))
+    return builder.build()
+
+
+def _table_sum(builder: StreamsBuilder, materialized: Materialized[str, int]) -> Topology:
+    sums = (
+        _views(builder)
+        .group_by_key(Grouped(STRING, JSON(View)))
+        .aggregate(lambda: 0, lambda _user, view, total: total + view.millis, materialized)
+    )
+    sums.to_stream().to(os.environ["BENCH_OUTPUT"], Produced(STRING, LONG))
     return builder.build()
 
 

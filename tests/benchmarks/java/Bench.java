@@ -3,26 +3,38 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.ObjectReader;
 import com.fasterxml.jackson.databind.ObjectWriter;
 import java.io.IOException;
+import java.io.Reader;
 import java.io.UncheckedIOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
+import java.util.LinkedHashMap;
+import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.CountDownLatch;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
+import org.apache.kafka.streams.TopologyConfig;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.Joined;
 import org.apache.kafka.streams.kstream.KStream;
+import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.WindowedSerdes;
+import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.WindowStore;
 
-/** The topologies of topologies.py, one stream thread, until SIGTERM. Settings not named here are Kafka Streams' own. */
+/** The topologies of topologies.py, until SIGTERM. Settings that the properties do not name are Kafka Streams' own. */
 public final class Bench {
     private static final ObjectMapper MAPPER = new ObjectMapper();
+    private static final String USAGE = "Bench <topology> <properties>";
 
     public static final class View {
         public long id;
@@ -35,52 +47,105 @@ public final class Bench {
     @JsonPropertyOrder({"page", "seconds", "user"})
     public record Slow(String page, int seconds, String user) {}
 
-    private static final String USAGE =
-        "Bench <row> <bootstrap servers> <application id> <input> <output> <guarantee> <commit interval ms> <state dir>";
+    @JsonPropertyOrder({"page", "country"})
+    public record Visit(String page, String country) {}
 
-    public static void main(final String[] args) throws InterruptedException {
-        if (args.length != 8) {
+    public static void main(final String[] args) throws Exception {
+        if (args.length != 2) {
             throw new IllegalArgumentException(USAGE);
         }
         final Properties settings = new Properties();
-        settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, args[1]);
-        settings.put(StreamsConfig.APPLICATION_ID_CONFIG, args[2]);
-        settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, args[5]);
-        settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, args[6]);
-        settings.put(StreamsConfig.STATE_DIR_CONFIG, args[7]);
-        settings.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, 1);
-        settings.put("auto.offset.reset", "earliest");
-
-        final StreamsBuilder builder = new StreamsBuilder();
-        final KStream<String, View> views = builder.stream(args[3], Consumed.with(Serdes.String(), json(View.class)));
-        switch (args[0]) {
-            case "windowed-count" -> windowedCount(views, args[4]);
-            case "stateless" -> stateless(views, args[4]);
-            default -> throw new IllegalArgumentException(args[0]);
+        try (Reader reader = Files.newBufferedReader(Path.of(args[1]))) {
+            settings.load(reader);
         }
+        final StreamsBuilder builder = new StreamsBuilder(new TopologyConfig(new StreamsConfig(settings)));
+        build(args[0], builder);
         final KafkaStreams streams = new KafkaStreams(builder.build(), settings);
+        final Restoring restoring = new Restoring();
+        streams.setGlobalStateRestoreListener(restoring);
+        streams.setStateListener(restoring);
         final CountDownLatch stopped = new CountDownLatch(1);
         Runtime.getRuntime().addShutdownHook(new Thread(() -> {
             streams.close(Duration.ofSeconds(30));
             stopped.countDown();
         }));
         streams.start();
+        Queries.serve(streams);
         stopped.await();
     }
 
-    private static void windowedCount(final KStream<String, View> views, final String output) {
-        final Duration minute = Duration.ofMinutes(1);
-        views.groupByKey(Grouped.with(Serdes.String(), json(View.class)))
-            .windowedBy(TimeWindows.ofSizeWithNoGrace(minute))
-            .count(Materialized.as("counts"))
-            .toStream()
-            .to(output, Produced.with(WindowedSerdes.timeWindowedSerdeFrom(String.class, minute.toMillis()), Serdes.Long()));
+    private static void build(final String topology, final StreamsBuilder builder) {
+        final String output = System.getenv("BENCH_OUTPUT");
+        final KStream<String, View> views =
+            builder.stream(System.getenv("BENCH_INPUT"), Consumed.with(Serdes.String(), json(View.class)));
+        switch (topology) {
+            case "stateless" -> stateless(views, output);
+            case "windowed-count" -> windowedCount(views, output, Materialized.as("counts"));
+            case "windowed-count-day" ->
+                windowedCount(views, output,
+                    Materialized.<String, Long, WindowStore<Bytes, byte[]>>as("counts").withRetention(Duration.ofDays(1)));
+            case "table-sum" -> tableSum(views, output);
+            case "join" -> {
+                final KTable<String, String> countries =
+                    builder.table(System.getenv("BENCH_TABLE"), Consumed.with(Serdes.String(), Serdes.String()));
+                views.join(countries, (view, country) -> new Visit(view.page, country),
+                        Joined.with(Serdes.String(), json(View.class), Serdes.String()))
+                    .to(output, Produced.with(Serdes.String(), json(Visit.class)));
+            }
+            case "repartition-count" -> repartitionCount(views, output);
+            default -> throw new IllegalArgumentException(topology);
+        }
     }
 
     private static void stateless(final KStream<String, View> views, final String output) {
         views.filter((user, view) -> view.ok)
             .mapValues(view -> new Slow(view.page, view.millis / 1000, view.user))
             .to(output, Produced.with(Serdes.String(), json(Slow.class)));
+    }
+
+    private static void windowedCount(
+        final KStream<String, View> views,
+        final String output,
+        final Materialized<String, Long, WindowStore<Bytes, byte[]>> materialized
+    ) {
+        final Duration minute = Duration.ofMinutes(1);
+        views.groupByKey(Grouped.with(Serdes.String(), json(View.class)))
+            .windowedBy(TimeWindows.ofSizeWithNoGrace(minute))
+            .count(materialized)
+            .toStream()
+            .to(output, Produced.with(WindowedSerdes.timeWindowedSerdeFrom(String.class, minute.toMillis()), Serdes.Long()));
+    }
+
+    private static void tableSum(final KStream<String, View> views, final String output) {
+        views.groupByKey(Grouped.with(Serdes.String(), json(View.class)))
+            .aggregate(
+                () -> 0L,
+                (user, view, total) -> total + view.millis,
+                Materialized.<String, Long, KeyValueStore<Bytes, byte[]>>as(Queries.STORE)
+                    .withKeySerde(Serdes.String())
+                    .withValueSerde(Serdes.Long()))
+            .toStream()
+            .to(output, Produced.with(Serdes.String(), Serdes.Long()));
+    }
+
+    private static void repartitionCount(final KStream<String, View> views, final String output) {
+        views.groupBy((user, view) -> view.page, Grouped.with("by-page", Serdes.String(), json(View.class)))
+            .count(Materialized.as("counts"))
+            .toStream()
+            .to(output, Produced.with(Serdes.String(), Serdes.Long()));
+    }
+
+    /** Tell the harness that something has happened, as events.py does. */
+    static void tell(final String event, final Map<String, Object> details) {
+        final Map<String, Object> told = new LinkedHashMap<>();
+        told.put("event", event);
+        told.put("at_ms", System.currentTimeMillis());
+        told.putAll(details);
+        try {
+            System.out.println(MAPPER.writeValueAsString(told));
+        } catch (final IOException error) {
+            throw new UncheckedIOException(error);
+        }
     }
 
     private static <T> Serde<T> json(final Class<T> type) {

@@ -1,0 +1,211 @@
+"""How each kind of row is measured, on a running broker."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import statistics
+import time
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
+from http.client import HTTPConnection
+from typing import TYPE_CHECKING
+
+from inputs import PARTITIONS, generate, partitions
+from measuring import Progress, measure, wait
+from outputs import check
+from rows import FEW, JAVA, MANY, MILLRACE, SPARK
+from sides import Run, Side
+
+from pipeline.kafka.admin import TopicSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from inputs import Input
+    from measuring import Figures
+    from rows import Row
+
+    from pipeline.kafka.admin import Admin
+
+_QUERY_SECONDS, _QUERIES = 2.0, 5_000
+"""Queries are asked for so long, or so many."""
+
+
+@dataclass(frozen=True)
+class Laboratory:
+    """A running broker, and the inputs that have been written to it.
+
+    Args:
+        libraries: Where downloads are kept.
+        directory: For everything that is gone afterwards.
+    """
+
+    admin: Admin
+    servers: str
+    directory: Path
+    libraries: Path
+    records: int
+    inputs: dict[int, Input] = field(default_factory=dict)
+
+    @property
+    def kafka(self) -> dict[str, str]:
+        return {"bootstrap.servers": self.servers}
+
+    def measure(self, row: Row, side: str, guarantee: str, number: int) -> Figures:
+        """One run of a row, in fresh topics and a fresh directory, which are gone afterwards.
+
+        Raises:
+            RuntimeError: If it dies, gets stuck, or writes something else than expected.
+        """
+        name = "-".join((row.name, side, guarantee, str(number))).replace(" ", "-").replace(",", "")
+        run = Run(row, side, guarantee, self.servers, name, self.input(row.keys), self.directory / name, self.libraries)
+        return MEASURE[row.kind](self, run)
+
+    def input(self, keys: int) -> Input:
+        """The input with so many keys; written when it is first asked for."""
+        if keys not in self.inputs:
+            self.inputs[keys] = generate(self.admin, self.kafka, self.records, keys)
+        return self.inputs[keys]
+
+    @contextmanager
+    def running(self, run: Run) -> Iterator[tuple[Side, Progress]]:
+        """A side at work. When the block has ended, and with it the side, its output is checked."""
+        self.admin.create_topics([TopicSpec(run.target, PARTITIONS)])
+        with Side(run) as side, closing(self.progress(run)) as progress:
+            yield side, progress
+        check(self.admin, self.kafka, run.row, run.side, run.target, run.source)
+        self.clean(run)
+
+    def progress(self, run: Run) -> Progress:
+        internal = partitions(f"{run.group}-by-page-repartition") if run.row.topology == "repartition-count" else []
+        source = partitions(run.source.views)
+        return Progress(self.admin, self.kafka, run.group, source, internal, run.source.records)
+
+    def clean(self, run: Run) -> None:
+        """Remove a run's topics and files."""
+        self.admin.delete_topics([topic for topic in self.admin.list_topics() if run.name in topic])
+        shutil.rmtree(run.directory)
+
+
+def stream(laboratory: Laboratory, run: Run) -> Figures:
+    """How fast a side works through its input."""
+    with laboratory.running(run) as (side, progress):
+        return measure(side, progress)
+
+
+def restore(laboratory: Laboratory, run: Run) -> Figures:
+    """How long tasks without local state take until they run."""
+    with laboratory.running(run) as (side, progress):
+        wait(side, progress)
+        side.stop()
+        shutil.rmtree(run.state)
+        script = "restored" if run.side == MILLRACE else ""
+        with Side(replace(run, script=script)) as again:
+            began = again.event("rebalancing")
+            cpu_s = again.cpu_seconds()
+            ended = again.event("running")
+            cpu_s = again.cpu_seconds() - cpu_s
+    seconds, records = (ended["at_ms"] - began["at_ms"]) / 1000, ended["restored"]
+    return {"seconds": seconds, "records": records, "speed": records / seconds, "cpu": cpu_s / records * 1_000_000}
+
+
+def queries(laboratory: Laboratory, run: Run) -> Figures:
+    """How long a point query takes while the input is processed, and afterwards; in ms."""
+    script = "queried" if run.side == MILLRACE else ""
+    run = replace(run, script=script, serves=True)
+    figures: Figures = {}
+    with laboratory.running(run) as (side, progress):
+        port = side.event("answers")["port"]
+        while _ask(_connection(port), 0) != HTTPStatus.OK:
+            side.check()
+            time.sleep(0.02)
+        figures |= _latencies("loaded", side, port, run.source.keys, 0)
+        if progress.records() >= progress.total:
+            message = f"{progress.total} records are too few: they were processed before all was asked"
+            raise RuntimeError(message)
+        wait(side, progress)
+        figures |= _latencies("idle", side, port, run.source.keys, 1)
+    return figures
+
+
+def memory(laboratory: Laboratory, run: Run) -> Figures:
+    """How much more memory a million keys need than a thousand."""
+    few, many = (
+        measured_memory(laboratory, replace(run, source=laboratory.input(keys), name=f"{run.name}-{keys}"))
+        for keys in (FEW, MANY)
+    )
+    keys = laboratory.input(MANY).keys - laboratory.input(FEW).keys
+    return {"few": few, "many": many, "per million": (many - few) / keys * 1_000_000}
+
+
+def measured_memory(laboratory: Laboratory, run: Run) -> float:
+    """MiB at the end of the input."""
+    with laboratory.running(run) as (side, progress):
+        wait(side, progress)
+        return side.memory_bytes() / 2**20
+
+
+def bounded(laboratory: Laboratory, run: Run) -> Figures:
+    """How long a fresh application takes from the beginning of its input to the end."""
+    run = replace(run, script="bounded" if run.side == SPARK else "")
+    with laboratory.running(run) as (side, progress):
+        began_ms = side.event("running")["at_ms"]
+        cpu_at_begin_s = side.cpu_seconds()
+        if run.side == JAVA:
+            wait(side, progress)
+            ended_ms = time.time() * 1000
+        else:
+            ended_ms = side.event("done")["at_ms"]
+        cpu_s = side.cpu_seconds()
+    seconds, whole_seconds = (ended_ms - began_ms) / 1000, (ended_ms - side.started_ms) / 1000
+    records = run.source.records
+    return {
+        "seconds": seconds,
+        "whole seconds": whole_seconds,
+        "speed": records / seconds,
+        "whole speed": records / whole_seconds,
+        "cpu": (cpu_s - cpu_at_begin_s) / records * 1_000_000,
+        "whole cpu": cpu_s / records * 1_000_000,
+    }
+
+
+MEASURE: Mapping[str, Callable[[Laboratory, Run], Figures]] = {
+    "stream": stream,
+    "restore": restore,
+    "queries": queries,
+    "memory": memory,
+    "bounded": bounded,
+}
+"""By kind of row."""
+
+
+def _latencies(when: str, side: Side, port: int, keys: int, after: int) -> Figures:
+    """Half and 99 % of queries took no longer; asked in the process itself, then over HTTP."""
+    side.say(f"{_QUERY_SECONDS} {_QUERIES} {keys}")
+    inside = side.event("asked", after)["micros"]
+    random_of, over_http, end = random.Random(1), list[float](), time.perf_counter() + _QUERY_SECONDS
+    with closing(_connection(port)) as connection:
+        while len(over_http) < _QUERIES and time.perf_counter() < end:
+            number, started = random_of.randrange(keys), time.perf_counter()
+            _ask(connection, number)
+            over_http.append((time.perf_counter() - started) * 1e6)
+    return {
+        f"{when} {where} {name}": micros[rank] / 1000
+        for where, found in (("inside", inside), ("http", over_http))
+        for micros in [statistics.quantiles(found, n=100, method="inclusive")]
+        for name, rank in (("p50", 49), ("p99", 98))
+    }
+
+
+def _connection(port: int) -> HTTPConnection:
+    return HTTPConnection("127.0.0.1", port, timeout=30)
+
+
+def _ask(connection: HTTPConnection, number: int) -> int:
+    connection.request("GET", f"/stores/sums/user-{number:06}")
+    response = connection.getresponse()
+    response.read()
+    return response.status

@@ -1,0 +1,57 @@
+"""Whether a side wrote what it should have."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from inputs import is_table, partitions, window_key
+from rows import BARE, QUIX
+
+from pipeline.kafka.ranges import read_range
+from pipeline.records import OffsetRange
+from pipeline.serde.primitives import LONG
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from inputs import Input, Output
+    from rows import Row
+
+    from pipeline.kafka.admin import Admin
+
+
+def check(admin: Admin, kafka: Mapping[str, str], row: Row, side: str, topic: str, source: Input) -> None:
+    """Compare a side's output with the expected one, record by record.
+
+    Raises:
+        RuntimeError: If it is another; or, without a cache, if an update of a table is missing.
+    """
+    found = _read(admin, kafka, topic)
+    if side == QUIX:
+        found = [_from_quixstreams(row.topology, key, value) for key, value in found]
+    if is_table(row.topology):
+        if not row.cache and side != BARE and len(found) != source.records:
+            message = f"{topic} has {len(found)} updates, not {source.records}"
+            raise RuntimeError(message)
+        found = list(dict(found).items())
+    if sorted(found) != source.expected(row.topology):
+        message = f"{topic} has something else than expected"
+        raise RuntimeError(message)
+
+
+def _read(admin: Admin, kafka: Mapping[str, str], topic: str) -> Output:
+    tps = partitions(topic)
+    first, last = admin.beginning_offsets(tps), admin.settled_end_offsets(tps)
+    ranges = {tp: OffsetRange(first[tp], last[tp]) for tp in tps}
+    return [(r.key, r.value) for _, records in read_range(admin, kafka, ranges) for r in records]
+
+
+def _from_quixstreams(topology: str, key: bytes | None, value: bytes | None) -> tuple[bytes | None, bytes | None]:
+    """Its windows are part of the value, its numbers JSON."""
+    if key is None or value is None or topology == "stateless":
+        return key, value
+    found = json.loads(value)
+    if topology == "windowed-count":
+        return window_key(key.decode(), found["start"]), LONG.serialize(found["value"])
+    return key, LONG.serialize(found)

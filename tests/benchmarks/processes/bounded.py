@@ -1,0 +1,40 @@
+"""One bounded run of Millrace on Spark, from the beginning of the topics to their end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from events import tell
+
+from pipeline import StreamsBuilder
+from pipeline.config import ProjectConfig
+from pipeline.hosting.application import load_application
+from pipeline.kafka.admin import Admin
+from pipeline.releases.build import build_topology
+from pipeline.spark.job import run
+from pipeline.spark.ranges import resolve
+from pipeline.spark.session import spark_session
+
+
+def main(config: str, name: str) -> None:
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit())
+    application = load_application(ProjectConfig.load(Path(config), os.environ), name, StreamsBuilder)
+    spark = spark_session()
+    try:
+        # Start-up is over when Python runs on the executors.
+        spark.range(0, 2, 1, 2).mapInArrow(lambda batches: batches, "id long").collect()
+        tell("running")
+        summary = run(
+            application, resolve(application, Admin(application.kafka), "earliest", "latest"), spark, build_topology
+        )
+        tell("done", warnings=summary.warnings, slices=summary.slices)
+        signal.pause()
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,60 @@
+"""An instance of Millrace that answers point queries: over HTTP, and in this process whenever a line asks for it."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from events import tell
+
+from pipeline import StreamsBuilder
+from pipeline.config import ProjectConfig
+from pipeline.hosting.application import load_application
+from pipeline.releases.build import build_topology
+from pipeline.service.api import new_api
+from pipeline.service.routing import store_places
+from pipeline.service.server import bound, name_of, serving
+from pipeline.worker.queries import KeyQuery, Page, Question
+from pipeline.worker.supervisor import Supervisor
+
+STORE = "sums"
+LOCAL = "127.0.0.1:0"
+
+
+def main(config: str, name: str) -> None:
+    application = load_application(ProjectConfig.load(Path(config), os.environ), name, StreamsBuilder)
+    listener = bound(LOCAL, "")
+    server = name_of(listener, LOCAL)
+    supervisor = Supervisor(application, build_topology, server=server)
+    signal.signal(signal.SIGTERM, lambda _number, _frame: supervisor.stop())
+    threading.Thread(target=measure, args=[supervisor], daemon=True).start()
+    with serving(new_api(supervisor), listener):
+        tell("answers", port=int(server.rpartition(":")[2]))
+        supervisor.run()
+
+
+def measure(supervisor: Supervisor) -> None:
+    """For each "seconds limit keys" on standard input tell the latencies in us."""
+    random_of = random.Random(1)
+    for line in sys.stdin:
+        seconds, limit, keys = (float(word) for word in line.split())
+        layout = supervisor.layout
+        assert layout is not None
+        place = store_places(supervisor.application.topology, layout)[STORE]
+        end, micros = time.perf_counter() + seconds, list[float]()
+        while len(micros) < limit and time.perf_counter() < end:
+            key = f"user-{random_of.randrange(int(keys)):06}".encode()
+            started = time.perf_counter()
+            answer = supervisor.ask(Question(STORE, place.task_of(key), KeyQuery(key)))
+            micros.append((time.perf_counter() - started) * 1e6)
+            assert isinstance(answer, Page), answer
+        tell("asked", micros=micros)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,145 @@
+"""The rows: who is measured at what. Everything else in this directory follows from these declarations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once", "at_least_once"
+JAVA, MILLRACE, SPARK, BARE, QUIX = "Java", "Millrace", "Millrace on Spark", "bare loop", "quixstreams"
+FEW, MANY = 1_000, 1_000_000
+"""Numbers of keys; of fewer records than keys, each has its own."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement, taken of each side under each guarantee.
+
+    Args:
+        name: Its name in the report.
+        kind: How it is measured: a key of `report.KINDS` and `bench.MEASURE`.
+        topology: What is run: the names in topologies.py, Bench.java, and of the scripts of other sides.
+        text: What it does, for the report.
+        sides: Who takes part; ratios are to the first.
+        keys: How many users the input has.
+        cache: Whether stores have one (of the default size).
+        threads: Stream threads (Java) or stream processes (Millrace).
+        in_memory: Whether stores are kept in memory rather than in RocksDB.
+        snapshots: Whether bounded runs publish snapshots.
+        guarantees: Which are measured.
+    """
+
+    name: str
+    kind: str
+    topology: str
+    text: str
+    sides: tuple[str, ...] = (JAVA, MILLRACE)
+    keys: int = FEW
+    cache: bool = True
+    threads: int = 1
+    in_memory: bool = False
+    snapshots: bool = False
+    guarantees: tuple[str, ...] = (EXACTLY_ONCE, AT_LEAST_ONCE)
+
+
+_COUNT = "JSON to objects, count per key and minute, to a topic"
+_SUM = "JSON to objects, sum per key in a table, to a topic"
+_JOIN = "JSON to objects, join each with its user's row of a table, objects to JSON, to a topic"
+_REPARTITION = "JSON to objects, by page through a repartition topic, count per page, to a topic"
+_STATELESS = "JSON to objects, filter (90 % stay), map, objects to JSON, to a topic"
+_UNCACHED = "without a cache: every update is forwarded, and goes to the changelog and the output"
+_CHANGELOG = "the local state is deleted, and made again from the changelog of"
+
+GROUPS: dict[str, tuple[Row, ...]] = {
+    "stateless": (Row("stateless", "stream", "stateless", f"{_STATELESS}.", (JAVA, MILLRACE, BARE)),),
+    "windows": (
+        Row("windowed-count", "stream", "windowed-count", f"{_COUNT}.", (JAVA, MILLRACE, BARE)),
+        Row("windowed-count, no cache", "stream", "windowed-count", f"The same {_UNCACHED}.", cache=False),
+    ),
+    "tables": (
+        Row("table-sum", "stream", "table-sum", f"{_SUM}."),
+        Row("table-sum, no cache", "stream", "table-sum", f"The same {_UNCACHED}.", cache=False),
+    ),
+    "joins": (
+        Row("stream-table join", "stream", "join", f"{_JOIN}."),
+        Row("repartition and count", "stream", "repartition-count", f"{_REPARTITION}."),
+    ),
+    "scaling": (
+        Row("windowed-count, 1", "stream", "windowed-count", "One stream thread or stream process."),
+        Row("windowed-count, 2", "stream", "windowed-count", "Two of them.", threads=2),
+    ),
+    "restore": (
+        Row("restore of table-sum", "restore", "table-sum", f"{_CHANGELOG} table-sum, a million keys.", keys=MANY),
+        Row(
+            "restore of windows",
+            "restore",
+            "windowed-count-day",
+            f"{_CHANGELOG} windows that are kept for a day.",
+            keys=MANY,
+        ),
+    ),
+    "queries": (
+        Row(
+            "point queries", "queries", "table-sum", "Values of single keys, asked by one caller, one after the other."
+        ),
+    ),
+    "memory": (
+        Row("memory, RocksDB", "memory", "table-sum", "table-sum, stores in RocksDB."),
+        Row("memory, in memory", "memory", "table-sum", "table-sum, stores in memory.", in_memory=True),
+    ),
+    "quixstreams": (
+        Row("stateless with quixstreams", "stream", "stateless", f"{_STATELESS}.", (JAVA, MILLRACE, QUIX)),
+        Row(
+            "windowed-count with quixstreams",
+            "stream",
+            "windowed-count",
+            f"{_COUNT}; quixstreams has no cache, so nobody has one here.",
+            (JAVA, MILLRACE, QUIX),
+            cache=False,
+        ),
+        Row(
+            "table-sum with quixstreams",
+            "stream",
+            "table-sum",
+            f"{_SUM}; likewise.",
+            (JAVA, MILLRACE, QUIX),
+            cache=False,
+        ),
+    ),
+    "bounded": tuple(
+        Row(f"{topology} from scratch", "bounded", topology, f"{text}.", (JAVA, SPARK), threads=2)
+        for topology, text in {
+            "windowed-count": _COUNT,
+            "table-sum": _SUM,
+            "join": _JOIN,
+            "repartition-count": _REPARTITION,
+        }.items()
+    ),
+    "costs": (
+        Row(
+            "no changelog",
+            "bounded",
+            "table-sum-unlogged",
+            "A bounded table-sum of a million keys.",
+            (SPARK,),
+            keys=MANY,
+        ),
+        Row(
+            "changelog",
+            "bounded",
+            "table-sum",
+            "With its changelog: the difference is what that costs.",
+            (SPARK,),
+            keys=MANY,
+        ),
+        Row(
+            "changelog and snapshot",
+            "bounded",
+            "table-sum",
+            "And a snapshot of each task.",
+            (SPARK,),
+            keys=MANY,
+            snapshots=True,
+        ),
+    ),
+}
+"""Rows by group. A group is what is measured at a time, and one table of the report."""

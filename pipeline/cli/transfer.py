@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.project import settings_of
+from pipeline.cli.project import MASTER, settings_of
 from pipeline.errors import ConfigError
 
 _FORMAT = typer.Option("--format", "-f", help="parquet, csv, json, jdbc or any other that Spark knows.")
@@ -26,11 +26,10 @@ def import_topic(
     incremental: Annotated[str | None, typer.Option(help="A column that only rises: imports what is above.")] = None,
     name: Annotated[str, typer.Option(help="Names the import and its progress; the topic if left out.")] = "",
     parts: Annotated[int, typer.Option(min=1, help="Parts of a batch, each one transaction.")] = 4,
-    master: Annotated[str, typer.Option(help="Spark's master URL.")] = "local[2,4]",
+    master: Annotated[str | None, MASTER] = None,
 ) -> None:
     """Write what is new in a source to a topic, exactly once: new files, or rows with a higher value in a column."""
     from pipeline.spark.imports import ImportSpec, run_import  # noqa: PLC0415 - engines load where they are used
-    from pipeline.spark.session import spark_session  # noqa: PLC0415 - as above
 
     spec = ImportSpec(
         topic,
@@ -45,7 +44,7 @@ def import_topic(
         name,
         parts,
     )
-    summary = run_import(spec, settings_of(context).project().kafka, spark_session(master))
+    summary = run_import(spec, settings_of(context).project().kafka, settings_of(context).spark(master))
     typer.echo(f"{summary.written} records written to {topic} in {summary.batches} batches")
 
 
@@ -57,16 +56,15 @@ def export_topic(
     option: Annotated[list[str] | None, _OPTIONS] = None,
     schema: Annotated[str | None, typer.Option(help="Schema of JSON values as DDL: fields become columns.")] = None,
     name: Annotated[str, typer.Option(help="Names the export and its progress; the topic if left out.")] = "",
-    master: Annotated[str, typer.Option(help="Spark's master URL.")] = "local[2,4]",
+    master: Annotated[str | None, MASTER] = None,
     *,
     binary: Annotated[bool, typer.Option("--binary", help="Keys and values are bytes, not text.")] = False,
 ) -> None:
     """Write what is new in a topic to a target: one directory per export, overwritten if it has to be done again."""
     from pipeline.spark.exports import ExportSpec, run_export  # noqa: PLC0415 - engines load where they are used
-    from pipeline.spark.session import spark_session  # noqa: PLC0415 - as above
 
     spec = ExportSpec(topic, target, kind, _pairs(option or []), schema, binary, name)
-    batch = run_export(spec, settings_of(context).project().kafka, spark_session(master))
+    batch = run_export(spec, settings_of(context).project().kafka, settings_of(context).spark(master))
     typer.echo(f"{topic}: nothing is new" if batch is None else f"batch {batch.number} is written: {batch.range}")
 
 

@@ -14,6 +14,7 @@ from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetRange, TaskId
 from pipeline.runtime.layout import plan_layout
 from pipeline.spark.executor import run_task
+from pipeline.spark.failures import missing_module
 from pipeline.spark.runs import RunLog
 from pipeline.spark.slices import MAX_RECORDS_PER_SLICE, cut
 from pipeline.spark.work import Job, TaskResult, TaskWork, total
@@ -226,11 +227,28 @@ def _run_on_spark(spark: Any, works: list[TaskWork], build: Callable[[Job], Topo
                 yield pa.RecordBatch.from_pydict({"result": [attempt(works[number], build)]})
 
     frame = spark.range(0, len(works), 1, len(works)).mapInArrow(process, _SCHEMA)
-    results = [TaskResult(**json.loads(row.result)) for row in frame.collect()]
+    results = [TaskResult(**json.loads(row.result)) for row in collected(frame)]
     for result in results:
         if result.error is not None:
             raise rebuilt_error(result.error)
     return results
+
+
+def collected(frame: Any) -> list[Any]:
+    """A frame's rows.
+
+    Raises:
+        ConfigError: If executors cannot import what its tasks need.
+    """
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - an engine loads where it is used
+
+    try:
+        rows: list[Any] = frame.collect()
+    except PySparkException as error:
+        if (missing := missing_module(error)) is not None:
+            raise missing from error
+        raise
+    return rows
 
 
 def attempt(work: TaskWork, build: Callable[[Job], Topology]) -> str:

@@ -30,7 +30,7 @@ class ImportOperator(BaseOperator):
         incremental: A column that only rises.
         name: Names the import; the topic if left out.
         parts: Parts of a batch, each one transaction.
-        master: Spark's master URL.
+        master: Spark's master URL, or that of a Spark Connect server; as `[spark]` says if left out.
     """
 
     template_fields: Sequence[str] = ("config", "source", "topic", "options", "name", "master")
@@ -50,7 +50,7 @@ class ImportOperator(BaseOperator):
         incremental: str | None = None,
         name: str = "",
         parts: int = 4,
-        master: str = "local[2,4]",
+        master: str = "",
         **kwargs: Any,
     ) -> None:
         """Nothing is looked up before the task runs."""
@@ -94,7 +94,8 @@ class ImportOperator(BaseOperator):
             self.name,
             self.parts,
         )
-        summary = run_import(spec, project_of(self.config).kafka, spark_session(self.master))
+        project = project_of(self.config)
+        summary = run_import(spec, project.kafka, spark_session(self.master or None, project.spark))
         self.log.info("%d records written to %s in %d batches", summary.written, self.topic, summary.batches)
         return str(summary.written)
 
@@ -111,7 +112,7 @@ class ExportOperator(BaseOperator):
         schema: Schema of JSON values as DDL: fields become columns.
         is_binary: Whether keys and values are bytes rather than text.
         name: Names the export; the topic if left out.
-        master: Spark's master URL.
+        master: Spark's master URL, or that of a Spark Connect server; as `[spark]` says if left out.
     """
 
     template_fields: Sequence[str] = ("config", "topic", "target", "options", "name", "master")
@@ -127,7 +128,7 @@ class ExportOperator(BaseOperator):
         schema: str | None = None,
         is_binary: bool = False,
         name: str = "",
-        master: str = "local[2,4]",
+        master: str = "",
         **kwargs: Any,
     ) -> None:
         """Nothing is looked up before the task runs."""
@@ -155,6 +156,7 @@ class ExportOperator(BaseOperator):
         from pipeline.spark.session import spark_session  # noqa: PLC0415 - as above
 
         spec = ExportSpec(self.topic, self.target, self.format, self.options, self.schema, self.is_binary, self.name)
-        batch = run_export(spec, project_of(self.config).kafka, spark_session(self.master))
+        project = project_of(self.config)
+        batch = run_export(spec, project.kafka, spark_session(self.master or None, project.spark))
         self.log.info("%s", "nothing is new" if batch is None else f"batch {batch.number} is written: {batch.range}")
         return "" if batch is None else batch.range

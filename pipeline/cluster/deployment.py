@@ -116,7 +116,10 @@ class Deployment:
             while self._running and not self._is_too_late():
                 self._talk(channel)
                 for number, end in _taken(self._ended):
-                    self._bury(number, end) if isinstance(end, _Died) else self._take_leave(number, end)
+                    if isinstance(end, _Died):
+                        self._bury(number, end)
+                    else:
+                        self._take_leave(number, end)
                 self._speak_of_waiting()
         finally:
             self._spark.interruptAll()

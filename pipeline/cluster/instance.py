@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pipeline.cluster.channel import Channel, InstanceReport, Stop
-from pipeline.errors import StateError, StreamsError, TopologyError
+from pipeline.errors import StateError, StateInUseError, StreamsError, TopologyError
 from pipeline.hosting.application import Application
 from pipeline.hosting.logs import LogStyle, start_logging
 from pipeline.service.instance import new_instance
@@ -120,7 +120,7 @@ def _wait_for(directory: Path) -> None:
         try:
             with locked(directory):
                 return
-        except StateError:
+        except StateInUseError:
             if time.monotonic() > deadline:
                 raise
         except OSError as error:

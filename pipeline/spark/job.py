@@ -264,7 +264,8 @@ def attempt(work: TaskWork, build: Callable[[Job], Topology]) -> str:
 
 def another_attempt_may_help(error: StreamsError) -> bool:
     """Whether Spark should try the task again, rather than the run end."""
-    return isinstance(error, pipeline.errors.TaskError) or bool(getattr(error, "retriable", False))
+    may_pass = isinstance(error, pipeline.errors.TaskError | pipeline.errors.StateInUseError)
+    return may_pass or bool(getattr(error, "retriable", False))
 
 
 def describe_error(error: StreamsError) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ def _started(master: str, given: Mapping[str, str], name: str) -> Any:
     """A session whose driver is this process."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - an engine loads where it is used
 
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of each connection between Python and Java
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in {**_defaults(), **_interpreter(given), **given}.items():
         builder = builder.config(key, value)

@@ -73,7 +73,7 @@ topology = "{name}_app:{build}"
 """
 WORDS = [f"w{n}" for n in range(23)]
 PARTITIONS = 4
-DEADLINE_S = 120.0
+DEADLINE_S = 240.0
 
 
 @dataclass

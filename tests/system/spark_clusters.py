@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 SPARK_HOME = Path(pyspark.__file__).parent
-DEADLINE_S = 120.0
+DEADLINE_S = 240.0
 SMALL_HEAP = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 

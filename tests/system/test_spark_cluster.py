@@ -63,7 +63,7 @@ def test_a_run_one_of_whose_executors_is_killed_is_exact(group: Group, cluster: 
     run = begin_run(group)
     until(lambda: is_half_way(group), "came half way")
     os.kill(cluster.executors()[0], signal.SIGKILL)
-    assert run.wait(120) == 0, run_log(group)
+    assert run.wait(300) == 0, run_log(group)
     group.check()
 
 
@@ -76,7 +76,7 @@ def test_a_run_whose_driver_is_killed_is_continued_by_the_next_one(group: Group,
     run.wait(60)
     until(lambda: not cluster.executors(), "ended the executors of the dead driver")
     assert group.total() < group.written
-    assert begin_run(group).wait(120) == 0, run_log(group)
+    assert begin_run(group).wait(300) == 0, run_log(group)
     group.check()
 
 
@@ -84,8 +84,8 @@ def test_of_two_runs_at_once_none_does_what_the_other_has_done(group: Group, clu
     group.configure(build="build_slow", settings=on_spark(cluster, spark_cores_max="1"))
     group.write(20_000)
     runs = [begin_run(group), begin_run(group)]
-    codes = [run.wait(180) for run in runs]
-    assert 0 in codes or begin_run(group).wait(120) == 0, run_log(group)
+    codes = [run.wait(300) for run in runs]
+    assert 0 in codes or begin_run(group).wait(300) == 0, run_log(group)
     group.check()
 
 
@@ -93,7 +93,7 @@ def test_a_run_whose_straggler_is_overtaken_by_a_copy_is_exact(group: Group, clu
     settings = on_spark(cluster, spark_speculation="true", spark_speculation_quantile="0.5")
     group.configure(build="build_straggling", settings=settings)
     group.write(5_000)
-    assert begin_run(group).wait(120) == 0, run_log(group)
+    assert begin_run(group).wait(300) == 0, run_log(group)
     assert (group.directory / "straggles").exists()
     assert not (group.directory / "arrived").exists(), "no copy was started"
     group.check()
@@ -104,12 +104,12 @@ def test_an_application_is_sent_to_executors_that_do_not_have_it(group: Group, c
     group.configure(settings=on_spark(cluster, **elsewhere))
     group.write(100)
     run = begin_run(group)
-    assert run.wait(120) == 1
+    assert run.wait(300) == 1
     assert f"Executors cannot import '{group.name}_app'" in run_log(group)
     assert "spark.submit.pyFiles" in run_log(group)
     files = f"{group.directory}/{group.name}_app.py"
     group.configure(settings=on_spark(cluster, **elsewhere, spark_submit_pyFiles=files))
-    assert begin_run(group).wait(120) == 0, run_log(group)
+    assert begin_run(group).wait(300) == 0, run_log(group)
     group.check()
 
 
@@ -141,6 +141,6 @@ def test_an_instance_on_spark_that_cannot_go_on_ends_the_command_with_its_error(
 ) -> None:
     settings = '"errors.dead.letter.queue.topic.name" = "nowhere"\n' + on_spark(cluster)
     driver = group.start("--on", "spark", settings=settings)
-    assert driver.wait(120) == 1
+    assert driver.wait(300) == 1
     assert "nowhere" in group.log(0).splitlines()[-2]
     assert "Traceback" not in group.log(0)

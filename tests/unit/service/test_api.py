@@ -17,7 +17,7 @@ from pipeline.records import TaskId, TopicPartition
 from pipeline.runtime.layout import Layout, plan_layout
 from pipeline.service.api import new_api
 from pipeline.service.routing import Here, There, route, store_places
-from pipeline.service.server import bound
+from pipeline.service.server import bound, name_of
 from pipeline.worker.protocol import Orders, Report, TaskFigures
 from pipeline.worker.queries import KeyQuery, Page, Place, Question, Reason, Refusal, Row
 from pipeline.worker.states import WorkerState, WorkerSummary
@@ -234,3 +234,12 @@ def test_an_instance_can_be_scaled_paused_and_resumed() -> None:
     asked.post("/pause")
     asked.post("/resume")
     assert instance.told == [3, True, False]
+
+
+def test_an_instance_that_answers_everywhere_is_found_at_the_address_that_leads_to_the_brokers() -> None:
+    with bound("0.0.0.0:0", "token") as listener:
+        port = listener.getsockname()[1]
+        assert name_of(listener, "0.0.0.0:0", "PLAINTEXT://127.0.0.1:9092,other:9092") == f"127.0.0.1:{port}"
+        assert name_of(listener, "node-a:0", "127.0.0.1:9092") == f"node-a:{port}"
+        with pytest.raises(ConfigError, match=r"no way to nowhere\.invalid:9092"):
+            name_of(listener, "0.0.0.0:0", "nowhere.invalid:9092")

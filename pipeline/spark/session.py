@@ -14,6 +14,7 @@ DEFAULT_MASTER = "local[2,4]"
 """Two cores, and up to four attempts of a task: `local[2]` would never try again."""
 
 _CONNECT = "sc://"
+_OF_A_SESSION = "spark.sql."
 _PYTHON, _PY_FILES, _ARCHIVES = "spark.pyspark.python", "spark.submit.pyFiles", "spark.archives"
 
 
@@ -67,12 +68,15 @@ def _interpreter(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _connected(remote: str, given: Mapping[str, str]) -> Any:
-    """A session of a Spark Connect server. What its executors import is installed there, or sent to them from here."""
+    """A session of a Spark Connect server. What its executors import is installed there, or sent to them from here.
+
+    A server refuses settings that are not of a session: they are its own.
+    """
     from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
 
     builder = SparkSession.builder.remote(remote)
     for key, value in given.items():
-        if key not in {_PY_FILES, _ARCHIVES}:
+        if key.startswith(_OF_A_SESSION):
             builder = builder.config(key, value)
     session = builder.getOrCreate()
     if files := _listed(given, _PY_FILES):

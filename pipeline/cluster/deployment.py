@@ -94,6 +94,7 @@ class Deployment:
         self._deaths: list[float] = []
         self._failure: StreamsError | None = None
         self._stops = threading.Event()
+        self._has_told = False
         self._deadline: float | None = None
 
     def stop(self) -> None:
@@ -148,9 +149,10 @@ class Deployment:
 
     def _talk(self, channel: Channel) -> None:
         try:
-            if self._stops.is_set() and self._deadline is None:
+            if self._stops.is_set() and not self._has_told:
+                self._deadline = self._deadline or time.monotonic() + _STOP_SECONDS
                 channel.tell(Stop())
-                self._deadline = time.monotonic() + _STOP_SECONDS
+                self._has_told = True
             for message in channel.hear(_HEAR_SECONDS):
                 if isinstance(message, InstanceReport):
                     self._heard.add(message.number)

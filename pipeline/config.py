@@ -248,11 +248,13 @@ class ProjectConfig:
         path: Where it was read from; relative paths in it are relative to its directory.
         kafka: librdkafka properties. Never printed: they may hold secrets.
         apps: Applications by name.
+        spark: Settings of Spark sessions, by Spark's own names. Never printed either.
     """
 
     path: Path
     kafka: Mapping[str, str] = field(repr=False)
     apps: Mapping[str, AppConfig]
+    spark: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
     def load(cls, path: Path, environ: Mapping[str, str]) -> ProjectConfig:
@@ -260,7 +262,7 @@ class ProjectConfig:
 
         Args:
             path: The file.
-            environ: Where `${NAME}` in the `[kafka]` section, and in `server.token`, is looked up.
+            environ: Where `${NAME}` in the `[kafka]` and `[spark]` sections, and in `server.token`, is looked up.
 
         Raises:
             ConfigError: If the file cannot be read, or anything in it is unknown or impossible.
@@ -273,10 +275,10 @@ class ProjectConfig:
         except tomllib.TOMLDecodeError as error:
             message = f"{path} is not TOML: {error}"
             raise ConfigError(message) from error
-        _check_keys(path, "", content, ("kafka", "apps"))
+        _check_keys(path, "", content, ("kafka", "spark", "apps"))
         kafka = _kafka(path, content.get("kafka", {}), environ)
         apps = {name: _app(path, name, table, environ) for name, table in content.get("apps", {}).items()}
-        return cls(path, kafka, apps)
+        return cls(path, kafka, apps, _spark(path, content.get("spark", {}), environ))
 
     def app(self, name: str) -> AppConfig:
         """One application.
@@ -321,6 +323,23 @@ def _kafka(path: Path, table: Any, environ: Mapping[str, str]) -> dict[str, str]
         message = f'{path}: [kafka] needs "bootstrap.servers"'
         raise ConfigError(message)
     return {key: _expanded(path, f"[kafka] {key}", str(value), environ) for key, value in table.items()}
+
+
+def _spark(path: Path, table: Any, environ: Mapping[str, str]) -> dict[str, str]:
+    _check_type(path, "spark", table, dict)
+    for key, value in table.items():
+        if not key.startswith("spark."):
+            message = f"{path}: [spark] {key} is no setting of Spark: their names begin with spark."
+            hint = 'Names with dots are quoted: "spark.executor.memory" = "2g".'
+            raise ConfigError(message, hint=hint)
+        if not isinstance(value, str | int | float):
+            message = f"{path}: [spark] {key} is {value!r}, not one value"
+            raise ConfigError(message)
+    return {key: _expanded(path, f"[spark] {key}", _spark_text(value), environ) for key, value in table.items()}
+
+
+def _spark_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _expanded(path: Path, where: str, value: str, environ: Mapping[str, str]) -> str:

@@ -11,6 +11,7 @@
   x StateError                    the operator: a store cannot be used
     - InvalidStateStoreError
     - CorruptStateError
+    - StateInUseError           another process has it open
     - SnapshotError             a copy of a state cannot be written or used; nothing depends on it
   x TaskError                     the host, which recovers by itself
     - TaskMigratedError           another owner fenced this task: give it up
@@ -106,6 +107,10 @@ class InvalidStateStoreError(StateError):
 
 class CorruptStateError(StateError):
     """Files of a local store cannot be read. They are a cache: deleting them costs a restore, nothing else."""
+
+
+class StateInUseError(StateError):
+    """Another process has the local store open. One that was killed or fenced lets go of it within moments."""
 
 
 class SnapshotError(StateError):

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import typer
 
 from pipeline.config import ProjectConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import typer
+    from collections.abc import Mapping, Sequence
 
     from pipeline.hosting.application import Application
     from pipeline.kafka.broker import EmbeddedBroker
+
+
+MASTER = typer.Option(
+    help="Spark's master URL, or sc://host:port of a Spark Connect server; as [spark] says if left out."
+)
+"""The option `--master`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,14 @@ class Settings:
 
         project = self.project()
         return self.application(name, version or live_version(project.kafka, name, project.app(name).version))
+
+    def spark(
+        self, master: str | None = None, defaults: Mapping[str, str] | None = None, packages: Sequence[str] = ()
+    ) -> Any:
+        """A Spark session as `[spark]` says, with further Java libraries; `master` comes before that, `defaults` after it."""
+        from pipeline.spark.session import spark_session  # noqa: PLC0415 - as above
+
+        return spark_session(master, {**(defaults or {}), **self.project().spark}, packages=packages)
 
     def broker(self, port: int) -> EmbeddedBroker:
         """The embedded broker of this home."""

@@ -89,9 +89,9 @@ def abort(context: typer.Context, app: App) -> None:
 
 def _releaser(context: typer.Context, name: str) -> Releaser:
     from pipeline.releases.releaser import Releaser  # noqa: PLC0415 - engines load where they are used
-    from pipeline.spark.session import spark_session  # noqa: PLC0415 - as above
 
-    return Releaser(settings_of(context).project(), name, spark_session)
+    settings = settings_of(context)
+    return Releaser(settings.project(), name, settings.spark)
 
 
 def _show(release: Release) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline.cli.project import settings_of
+from pipeline.cli.project import MASTER, settings_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,7 +27,7 @@ def run(
     ] = "committed",
     end: Annotated[str, typer.Option("--to", help="latest, a vector or a time.")] = "latest",
     version: Annotated[str | None, typer.Option(help="Which version; the live one if left out.")] = None,
-    master: Annotated[str, typer.Option(help="Spark's master URL.")] = "local[2,4]",
+    master: Annotated[str | None, MASTER] = None,
     advance_stream_time_to: Annotated[
         str | None,
         typer.Option(help="Move event time to this time after the last record: windows that end before it are closed."),
@@ -54,10 +54,10 @@ def run(
     from pipeline.spark.job import plan_run  # noqa: PLC0415 - as above
     from pipeline.spark.job import run as run_job  # noqa: PLC0415 - as above
     from pipeline.spark.ranges import resolve, time_ms  # noqa: PLC0415 - as above
-    from pipeline.spark.session import spark_session  # noqa: PLC0415 - as above
 
     console = Console()
-    application = settings_of(context).live_application(app, version)
+    settings = settings_of(context)
+    application = settings.live_application(app, version)
     if wall_clock_punctuation is not None:
         application = application.with_wall_clock_punctuation(wall_clock_punctuation)
     advance_to_ms = time_ms(advance_stream_time_to) if advance_stream_time_to is not None else None
@@ -67,13 +67,13 @@ def run(
         console.print(plan_table(plan_run(application, chosen, max_records_per_slice)))
         return
     if dry_run:
-        _rehearse(application, chosen, master)
+        _rehearse(application, chosen, settings.spark(master))
         return
     with followed_run(application, chosen, console) as show_plan:
         summary = run_job(
             application,
             chosen,
-            spark_session(master),
+            settings.spark(master),
             build_topology,
             max_records_per_slice=max_records_per_slice,
             advance_to_ms=advance_to_ms,
@@ -86,16 +86,15 @@ def run(
     typer.echo(f"{summary.processed} records processed in {summary.slices} slices; dropped: {dropped}")
 
 
-def _rehearse(application: Application, chosen: RunRange, master: str) -> None:
+def _rehearse(application: Application, chosen: RunRange, spark: Any) -> None:
     from rich.console import Console  # noqa: PLC0415 - as above
 
     from pipeline.releases.build import build_topology  # noqa: PLC0415 - as above
     from pipeline.spark.dry_runs import dry_run  # noqa: PLC0415 - as above
-    from pipeline.spark.session import spark_session  # noqa: PLC0415 - as above
 
     console = Console()
     with console.status(f"Rehearsing {application.id}"):
-        outputs = dry_run(application, chosen, spark_session(master), build_topology)
+        outputs = dry_run(application, chosen, spark, build_topology)
         sizes = {topic: frame.count() for topic, frame in outputs.items()}
     for topic, frame in outputs.items():
         typer.echo(f"{topic}: {sizes[topic]} records would be written")

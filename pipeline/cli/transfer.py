@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline.cli.project import settings_of
+from pipeline.cli.project import MASTER, settings_of
 from pipeline.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,12 +31,11 @@ def import_topic(
     name: Annotated[str, typer.Option(help="Names the import and its progress; the topic if left out.")] = "",
     parts: Annotated[int, typer.Option(min=1, help="Parts of a batch, each one transaction.")] = 4,
     package: Annotated[list[str] | None, _PACKAGE] = None,
-    master: Annotated[str, typer.Option(help="Spark's master URL.")] = "local[2,4]",
+    master: Annotated[str | None, MASTER] = None,
 ) -> None:
     """Write what is new in a source to a topic, exactly once: new files, or rows with a higher value in a column."""
     from pipeline.cli.transfer_report import followed_transfer  # noqa: PLC0415 - as below
     from pipeline.spark.imports import ImportSpec, run_import  # noqa: PLC0415 - engines load where they are used
-    from pipeline.spark.session import spark_session  # noqa: PLC0415 - as above
 
     spec = ImportSpec(
         topic,
@@ -51,7 +50,7 @@ def import_topic(
         name,
         parts,
     )
-    kafka, spark = settings_of(context).project().kafka, spark_session(master, packages=package or ())
+    kafka, spark = settings_of(context).project().kafka, settings_of(context).spark(master, packages=package or ())
     with followed_transfer(f"import {spec.id}") as on_progress:
         summary = run_import(spec, kafka, spark, on_progress)
     typer.echo(f"{summary.read} rows read, {summary.written} records written to {topic} in {summary.batches} batches")
@@ -72,7 +71,7 @@ def export_topic(
     store: Annotated[str | None, typer.Option(help="Export this store of an application, as a whole.")] = None,
     at: Annotated[str, typer.Option(help="Of a store: latest, an offset vector, or the id of a run.")] = "latest",
     version: Annotated[str | None, typer.Option(help="Of a store: which version; the live one if left out.")] = None,
-    master: Annotated[str, typer.Option(help="Spark's master URL.")] = "local[2,4]",
+    master: Annotated[str | None, MASTER] = None,
     *,
     binary: Annotated[bool, typer.Option("--binary", help="Keys and values are bytes, not text.")] = False,
 ) -> None:
@@ -83,9 +82,8 @@ def export_topic(
     """
     from pipeline.cli.transfer_report import followed_transfer  # noqa: PLC0415 - as below
     from pipeline.spark.exports import ExportSpec, run_export  # noqa: PLC0415 - engines load where they are used
-    from pipeline.spark.session import spark_session  # noqa: PLC0415 - as above
 
-    spark = spark_session(master, packages=package or ())
+    spark = settings_of(context).spark(master, packages=package or ())
     if store is not None:
         rows = _export_store(
             settings_of(context).live_application(source, version), store, at, spark, target, kind, option

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 _STOP_SECONDS = 5.0
+_EVERYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - it is asked whether it is
 
 
 def bound(server: str, token: str) -> socket.socket:
@@ -44,9 +45,22 @@ def bound(server: str, token: str) -> socket.socket:
         ) from error
 
 
-def name_of(listener: socket.socket, server: str) -> str:
-    """`host:port` as others find it, with the port that was taken."""
-    return f"{server.rpartition(':')[0]}:{listener.getsockname()[1]}"
+def name_of(listener: socket.socket, server: str, brokers: str) -> str:
+    """`host:port` as others find it.
+
+    Args:
+        listener: Its port is the one that was taken.
+        server: Where it was to be bound. If that was every address of this machine, the host is the one under which this
+            machine reaches the brokers.
+        brokers: `bootstrap.servers`.
+
+    Raises:
+        ConfigError: If there is no way to the brokers.
+    """
+    host = server.rpartition(":")[0]
+    if host.strip("[]") in _EVERYWHERE:
+        host = _address_towards(brokers.split(",", maxsplit=1)[0].rpartition("//")[2])
+    return f"{host}:{listener.getsockname()[1]}"
 
 
 @contextmanager
@@ -62,6 +76,20 @@ def serving(api: FastAPI, listener: socket.socket) -> Iterator[None]:
         server.should_exit = True
         thread.join(_STOP_SECONDS)
         listener.close()
+
+
+def _address_towards(peer: str) -> str:
+    """This machine's address on the way to `host:port`; a datagram socket finds it without sending anything."""
+    host, _, port = peer.strip().rpartition(":")
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(address)
+            own: str = probe.getsockname()[0]
+    except (OSError, ValueError) as error:
+        message = f"This machine's address is not known: there is no way to {peer}: {error}"
+        raise ConfigError(message, hint="Name a host in application.server.") from error
+    return f"[{own}]" if family is socket.AF_INET6 else own
 
 
 def _is_loopback(host: str) -> bool:

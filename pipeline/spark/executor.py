@@ -12,7 +12,15 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipeline.errors import BrokerError, RangeError, SnapshotError, TaskError, TopologyError, UnsupportedByHostError
+from pipeline.errors import (
+    BrokerError,
+    RangeError,
+    SnapshotError,
+    StateInUseError,
+    TaskError,
+    TopologyError,
+    UnsupportedByHostError,
+)
 from pipeline.hosting.application import Application
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.garbage import collect_rarely
@@ -37,6 +45,8 @@ if TYPE_CHECKING:
 WRITER_HEADER = "__millrace.writer"
 """On records of repartition topics: which task wrote them. Stripped on reading."""
 _WRITER = struct.Struct(">ii")
+_PREDECESSOR_SECONDS = 60.0
+"""How long an earlier attempt on the same machine may take to let go of the local state."""
 _TRANSACTION_TIMEOUT_MS = 15 * 60 * 1000
 """A slice is one transaction; brokers allow 15 minutes unless told otherwise."""
 
@@ -128,7 +138,7 @@ def run_task(work: TaskWork, build: Callable[[Job], Topology]) -> TaskResult:
         decorate=decorate,
     )
     began = time.monotonic()
-    owned.open()
+    _open(owned)
     try:
         restored = time.monotonic()
         check_wall_clock(application, owned.task)
@@ -153,6 +163,25 @@ def run_task(work: TaskWork, build: Callable[[Job], Topology]) -> TaskResult:
         )
     finally:
         owned.close()
+
+
+def _open(owned: OwnedTask) -> None:
+    """Take the task over. An attempt on the same machine that is fenced by this may have the local state open still.
+
+    Raises:
+        StateInUseError: If somebody has it open for longer.
+    """
+    deadline = time.monotonic() + _PREDECESSOR_SECONDS
+    while True:
+        try:
+            owned.open()
+        except StateInUseError:
+            owned.close()
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
+        else:
+            return
 
 
 @dataclass(frozen=True, slots=True)

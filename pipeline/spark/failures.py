@@ -10,7 +10,7 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pipeline.errors import StreamsError
+from pipeline.errors import ConfigError, StreamsError
 from pipeline.spark.work import describe_error, rebuilt_error
 
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _MARK = "millrace-error: "
 _MARKED = re.compile(rf"{_MARK}(\[.*\])$", re.MULTILINE)
 _NO_DRIVER = "No suitable driver"
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
+_RAISED = re.compile(r"^(?:[A-Za-z_][\w.]*)(?:Error|Exception)\b.*$", re.MULTILINE)
+_LONGEST = 500
 _FULL = re.compile("No space left on device|Disk quota exceeded")
 _CAUSES = (
     re.compile(r"^Caused by: (.+)$", re.MULTILINE),
@@ -81,6 +84,9 @@ def translated(text: str, doing: str) -> StreamsError:
     marked = _MARKED.search(text)
     if marked is not None:
         return rebuilt_error(marked[1])
+    missing = missing_module(text)
+    if missing is not None:
+        return missing
     if _FULL.search(text):
         message = f"Cannot {doing}: there is no space left on the disk of a Spark executor or of the target"
         return StreamsError(message, hint="Free space, or point spark.local.dir, TMPDIR or the target elsewhere.")
@@ -88,3 +94,21 @@ def translated(text: str, doing: str) -> StreamsError:
     essence = (named[-1] if named else text.strip().partition("\n")[0]).strip()
     hint = "Name the driver's library: --package group:name:version, and --option driver=its.class."
     return StreamsError(f"Spark cannot {doing}: {essence}", hint=hint if _NO_DRIVER in essence else None)
+
+
+def missing_module(text: str) -> ConfigError | None:
+    """What to do if a job has failed because executors lack a module; None if that is not why."""
+    found = _MISSING.search(text)
+    if found is None:
+        return None
+    hint = (
+        "Install it on every node, or send it along: spark.submit.pyFiles or spark.archives in [spark] of streams.toml."
+    )
+    return ConfigError(f"Executors cannot import {found[1]!r}", hint=hint)
+
+
+def cause_of(error: BaseException) -> str:
+    """The line of a Spark exception that says what happened: its text holds stack traces of two languages."""
+    lines = _RAISED.findall(str(error))
+    first = next(iter(str(error).strip().splitlines()), repr(error))
+    return (lines[-1] if lines else first)[:_LONGEST]

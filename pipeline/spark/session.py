@@ -1,42 +1,100 @@
-"""Spark sessions for bounded runs."""
+"""Spark sessions: in this process, on a cluster, or of a Spark Connect server."""
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 DEFAULT_MASTER = "local[2,4]"
 """Two cores, and up to four attempts of a task: `local[2]` would never try again."""
 
+_CONNECT = "sc://"
+_OF_A_SESSION = "spark.sql."
+_PYTHON, _PY_FILES, _ARCHIVES = "spark.pyspark.python", "spark.submit.pyFiles", "spark.archives"
+_PACKAGES = "spark.jars.packages"
 
-def spark_session(master: str = DEFAULT_MASTER, name: str = "millrace", *, packages: Sequence[str] = ()) -> Any:
+
+def spark_session(
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    *,
+    name: str = "millrace",
+    packages: Sequence[str] = (),
+) -> Any:
     """A session, or the one that is there already.
 
     Args:
-        master: Spark's master URL.
+        master: Spark's master URL, or that of a Spark Connect server (`sc://host:port`). If left out, `spark.remote` or
+            `spark.master` of the settings, or else two cores of this machine.
+        settings: Settings of Spark by its own names; they come before those that are set here.
         name: Shown in Spark's pages.
         packages: Maven coordinates of Java libraries that sources and targets need, as
             `org.postgresql:postgresql:42.7.7`; downloaded by Spark when the session begins, so without effect on one that is
             there.
     """
+    given = dict(settings or {})
+    if packages:
+        given[_PACKAGES] = ",".join([*_listed(given, _PACKAGES), *packages])
+    remote, cluster = given.pop("spark.remote", None), given.pop("spark.master", None)
+    chosen = master or remote or cluster or DEFAULT_MASTER
+    return _connected(chosen, given) if chosen.startswith(_CONNECT) else _started(chosen, given, name)
+
+
+def _started(master: str, given: Mapping[str, str], name: str) -> Any:
+    """A session whose driver is this process."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - an engine loads where it is used
 
-    search_path = ":".join(entry for entry in sys.path if entry and Path(entry).is_dir())
-    builder = (
-        SparkSession.builder.master(master)
-        .appName(name)
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "4")
-        .config("spark.pyspark.python", sys.executable)
-        .config("spark.pyspark.driver.python", sys.executable)
-        .config("spark.executorEnv.PYTHONPATH", search_path)
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "ERROR")
-    )
-    if packages:
-        builder = builder.config("spark.jars.packages", ",".join(packages))
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of each connection between Python and Java
+    builder = SparkSession.builder.master(master).appName(name)
+    for key, value in {**_defaults(), **_interpreter(given), **given}.items():
+        builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _defaults() -> dict[str, str]:
+    return {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+    }
+
+
+def _interpreter(given: Mapping[str, str]) -> dict[str, str]:
+    """Executors run this interpreter and find the modules that it finds, unless they are told of another one."""
+    if _PYTHON in given:
+        return {}
+    search_path = ":".join(entry for entry in sys.path if entry and Path(entry).is_dir())
+    return {
+        _PYTHON: sys.executable,
+        "spark.pyspark.driver.python": sys.executable,
+        "spark.executorEnv.PYTHONPATH": search_path,
+    }
+
+
+def _connected(remote: str, given: Mapping[str, str]) -> Any:
+    """A session of a Spark Connect server. What its executors import is installed there, or sent to them from here.
+
+    A server refuses settings that are not of a session: they are its own.
+    """
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
+
+    builder = SparkSession.builder.remote(remote)
+    for key, value in given.items():
+        if key.startswith(_OF_A_SESSION):
+            builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    if files := _listed(given, _PY_FILES):
+        session.addArtifacts(*files, pyfile=True)
+    if archives := _listed(given, _ARCHIVES):
+        session.addArtifacts(*archives, archive=True)
+    return session
+
+
+def _listed(given: Mapping[str, str], key: str) -> list[str]:
+    return [path.strip() for path in given.get(key, "").split(",") if path.strip()]

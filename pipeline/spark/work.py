@@ -128,7 +128,8 @@ def total(name: str, results: Iterable[TaskResult]) -> TaskResult:
 
 def another_attempt_may_help(error: StreamsError) -> bool:
     """Whether Spark should try the task again, rather than the run end."""
-    return isinstance(error, pipeline.errors.TaskError) or bool(getattr(error, "retriable", False))
+    may_pass = isinstance(error, pipeline.errors.TaskError | pipeline.errors.StateInUseError)
+    return may_pass or bool(getattr(error, "retriable", False))
 
 
 def describe_error(error: StreamsError) -> str:

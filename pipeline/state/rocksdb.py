@@ -21,7 +21,7 @@ from rocksdict import (
     WriteBatch,
 )
 
-from pipeline.errors import CorruptStateError, StateError
+from pipeline.errors import CorruptStateError, StateError, StateInUseError
 from pipeline.records import TopicPartition
 from pipeline.state.api import PAUSED_AFTER, idle
 
@@ -89,7 +89,7 @@ class RocksDbBackend:
         directory: The task's own directory; created if it does not exist.
 
     Raises:
-        StateError: If another process has it open.
+        StateInUseError: If another process has it open.
         CorruptStateError: If its files are damaged or of another format version.
     """
 
@@ -211,7 +211,7 @@ class RocksDbBackend:
         text = str(error)
         if "lock" in text.lower():
             message = f"State in {self._directory} is in use by another process: {text}"
-            return StateError(message, hint="Stop that process, or give this one another state.dir.")
+            return StateInUseError(message, hint="Stop that process, or give this one another state.dir.")
         if "Permission denied" in text or "Read-only file system" in text:
             message = f"State in {self._directory} cannot be opened: {text}"
             return StateError(message, hint="Is the directory read-only?")

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 import pipeline.errors
-from pipeline.errors import BrokerError, ProcessingError, StateError, StreamsError, TaskMigratedError, TopologyError
+from pipeline.errors import (
+    BrokerError,
+    ProcessingError,
+    StateError,
+    StateInUseError,
+    StreamsError,
+    TaskMigratedError,
+    TopologyError,
+)
 from pipeline.hosting.application import prepare, source_partitions, with_partitions, with_topics
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.membership import GroupMember
@@ -43,6 +51,8 @@ log = logging.getLogger(__name__)
 _TURN_SECONDS = 0.1
 _MEMBER_POLL_SECONDS = 0.5
 _STOP_SECONDS = 60.0
+_PREDECESSOR_SECONDS = 30.0
+"""How long stream processes whose supervisor was killed may take to end."""
 ANSWER_SECONDS = 10.0
 """How long to wait for the answer of a stream process."""
 _DEATHS_ALLOWED = 10
@@ -481,7 +491,7 @@ def locked(directory: Path) -> Iterator[None]:
     """Keep other instances on this machine out of a state directory.
 
     Raises:
-        StateError: If one uses it.
+        StateInUseError: If one uses it.
     """
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / ".lock").open("w") as file:
@@ -489,7 +499,7 @@ def locked(directory: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             message = f"Another worker uses the state directory {directory}"
-            raise StateError(message, hint="Give each instance on a machine its own: --state-dir.") from error
+            raise StateInUseError(message, hint="Give each instance on a machine its own: --state-dir.") from error
         yield
 
 
@@ -503,17 +513,31 @@ def instance_id(application: Application) -> str:
 
 
 def left_positions(application: Application) -> dict[TaskId, int]:
-    """How far the state of each task is that lies in the local directory: changelog offsets applied, summed up."""
+    """How far the state of each task is that lies in the local directory: changelog offsets applied, summed up.
+
+    Stream processes of an instance that was killed here a moment ago may have it open still: they are waited for.
+    """
     found = {}
     for path in application.directory.glob("*_*"):
         try:
-            backend = RocksDbBackend(path)
+            backend = _opened(path)
         except StateError as error:
             log.warning("local state is left aside: %s", error)
             continue
         found[TaskId.parse(path.name)] = sum(backend.positions().values())
         backend.close()
     return found
+
+
+def _opened(path: Path) -> RocksDbBackend:
+    deadline = time.monotonic() + _PREDECESSOR_SECONDS
+    while True:
+        try:
+            return RocksDbBackend(path)
+        except StateInUseError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_TURN_SECONDS)
 
 
 def _job(application: Application) -> StreamJob:

@@ -34,7 +34,7 @@ class BoundedRunOperator(BaseOperator):
         start: `committed`, `earliest`, a vector or a time.
         end: `latest`, a vector or a time.
         advance_stream_time_to: A time to move event time to at the end: windows that end before it are closed. Empty for none.
-        master: Spark's master URL.
+        master: Spark's master URL, or that of a Spark Connect server; as `[spark]` says if left out.
     """
 
     template_fields: Sequence[str] = ("config", "app", "start", "end", "advance_stream_time_to", "master")
@@ -47,7 +47,7 @@ class BoundedRunOperator(BaseOperator):
         start: str = "committed",
         end: str = "latest",
         advance_stream_time_to: str = "",
-        master: str = "local[2,4]",
+        master: str = "",
         **kwargs: Any,
     ) -> None:
         """Nothing is looked up before the task runs."""
@@ -90,7 +90,7 @@ class BoundedRunOperator(BaseOperator):
             summary = run(
                 application,
                 chosen,
-                spark_session(self.master),
+                spark_session(self.master or None, project.spark),
                 build_topology,
                 advance_to_ms=time_ms(self.advance_stream_time_to) if self.advance_stream_time_to else None,
                 by=f"airflow:{self.dag_id}.{self.task_id}",
@@ -116,7 +116,7 @@ class ReleaseOperator(BaseOperator):
         to: The version that is to go live; for `plan`.
         accept_warnings: For `promote`: go on in spite of warnings of the gate. Text that a template made counts as true if it
             reads `true`, in any case.
-        master: Spark's master URL.
+        master: Spark's master URL, or that of a Spark Connect server; as `[spark]` says if left out.
     """
 
     template_fields: Sequence[str] = ("config", "app", "step", "to", "accept_warnings", "master")
@@ -129,7 +129,7 @@ class ReleaseOperator(BaseOperator):
         step: str,
         to: str = "",
         accept_warnings: bool | str = False,
-        master: str = "local[2,4]",
+        master: str = "",
         **kwargs: Any,
     ) -> None:
         """Nothing is looked up before the task runs."""
@@ -153,7 +153,8 @@ class ReleaseOperator(BaseOperator):
         from pipeline.releases.releaser import Releaser  # noqa: PLC0415 - engines load where they are used
         from pipeline.spark.session import spark_session  # noqa: PLC0415 - as above
 
-        releaser = Releaser(project_of(self.config), self.app, lambda: spark_session(self.master))
+        project = project_of(self.config)
+        releaser = Releaser(project, self.app, lambda: spark_session(self.master or None, project.spark))
         steps: dict[str, Callable[[Releaser], object]] = {
             "plan": lambda r: r.plan(self.to),
             "reprocess": lambda r: r.reprocess(),

@@ -34,7 +34,7 @@ class ImportOperator(BaseOperator):
         name: Names the import; the topic if left out.
         parts: Parts of a batch, each one transaction.
         packages: Maven coordinates of what the format needs, as a JDBC driver.
-        master: Spark's master URL.
+        master: Spark's master URL, or that of a Spark Connect server; as `[spark]` says if left out.
     """
 
     template_fields: Sequence[str] = ("config", "source", "topic", "options", "name", "master")
@@ -55,7 +55,7 @@ class ImportOperator(BaseOperator):
         name: str = "",
         parts: int = 4,
         packages: Sequence[str] = (),
-        master: str = "local[2,4]",
+        master: str = "",
         **kwargs: Any,
     ) -> None:
         """Nothing is looked up before the task runs."""
@@ -100,8 +100,9 @@ class ImportOperator(BaseOperator):
             self.name,
             self.parts,
         )
-        spark = spark_session(self.master, packages=self.packages)
-        summary = run_import(spec, project_of(self.config).kafka, spark, logged_progress(self.log))
+        project = project_of(self.config)
+        spark = spark_session(self.master or None, project.spark, packages=self.packages)
+        summary = run_import(spec, project.kafka, spark, logged_progress(self.log))
         read, written = summary.read, summary.written
         self.log.info("%d rows read, %d records written to %s", read, written, self.topic)
         return str(summary.written)
@@ -121,7 +122,7 @@ class ExportOperator(BaseOperator):
         name: Names the export; the topic if left out.
         key: Columns of a `jdbc` target by which rows are replaced (PostgreSQL).
         packages: Maven coordinates of what the format needs, as a JDBC driver.
-        master: Spark's master URL.
+        master: Spark's master URL, or that of a Spark Connect server; as `[spark]` says if left out.
     """
 
     template_fields: Sequence[str] = ("config", "topic", "target", "options", "name", "master")
@@ -139,7 +140,7 @@ class ExportOperator(BaseOperator):
         name: str = "",
         key: Sequence[str] = (),
         packages: Sequence[str] = (),
-        master: str = "local[2,4]",
+        master: str = "",
         **kwargs: Any,
     ) -> None:
         """Nothing is looked up before the task runs."""
@@ -171,8 +172,9 @@ class ExportOperator(BaseOperator):
         spec = ExportSpec(
             self.topic, self.target, self.format, self.options, self.schema, self.is_binary, self.name, self.key
         )
-        spark = spark_session(self.master, packages=self.packages)
-        summary = run_export(spec, project_of(self.config).kafka, spark, logged_progress(self.log))
+        project = project_of(self.config)
+        spark = spark_session(self.master or None, project.spark, packages=self.packages)
+        summary = run_export(spec, project.kafka, spark, logged_progress(self.log))
         if summary.batch is None:
             self.log.info("nothing is new")
             return ""

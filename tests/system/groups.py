@@ -41,8 +41,24 @@ def build_queried(builder):
     grouped.windowed_by(SessionWindows.of(timedelta(seconds=1))).count(Materialized("sessions"))
     return builder.build()
 
-def _build(builder, store):
+def build_slow(builder):
+    import time
+    return _build(builder, "counts", lambda key, value: time.sleep(0.02) if int(key) % 100 == 0 else None)
+
+def build_straggling(builder):
+    # The first process to come to a certain word takes very long; a copy of it does not.
+    import os, time
+    def look(key, value):
+        if value == "w7" and not os.path.exists("{directory}/straggles"):
+            open("{directory}/straggles", "w").close()
+            time.sleep(120)
+            open("{directory}/arrived", "w").close()
+    return _build(builder, "counts", look)
+
+def _build(builder, store, look=None):
     words = builder.stream("{name}.in", Consumed(STRING, STRING))
+    if look is not None:
+        words = words.peek(look)
     counts = words.group_by(lambda k, v: v, Grouped(STRING, STRING)).count(Materialized(store))
     counts.to_stream().to("{name}.out", Produced(STRING, LONG))
     return builder.build()
@@ -63,7 +79,7 @@ topology = "{name}_app:{build}"
 """
 WORDS = [f"w{n}" for n in range(23)]
 PARTITIONS = 4
-DEADLINE_S = 120.0
+DEADLINE_S = 240.0
 
 
 @dataclass
@@ -86,17 +102,7 @@ class Group:
         options: tuple[str, ...] = (),
     ) -> subprocess.Popen[str]:
         number = len(self.instances)
-        project = self.directory / f"{number}.toml"
-        values = {
-            "servers": self.broker.bootstrap_servers,
-            "name": self.name,
-            "build": build,
-            "standbys": standbys,
-            "lag": lag,
-            "settings": settings,
-        }
-        project.write_text(PROJECT.format(**values))
-        (self.directory / f"{self.name}_app.py").write_text(APP.format(name=self.name))
+        project = self.configure(number, build=build, standbys=standbys, lag=lag, settings=settings)
         log = (self.directory / f"{number}.log").open("w")
         instance = subprocess.Popen(
             [
@@ -114,7 +120,7 @@ class Group:
                 *arguments,
             ],
             cwd=self.directory,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(self.directory), *filter(None, sys.path)])},
+            env=self.environ,
             stdout=log,
             stderr=subprocess.STDOUT,
             text=True,
@@ -122,13 +128,35 @@ class Group:
         self.instances.append(instance)
         return instance
 
+    def configure(
+        self, number: int = 0, *, build: str = "build", standbys: int = 0, lag: int = 10_000, settings: str = ""
+    ) -> Path:
+        """Write the project that an instance is started with."""
+        project = self.directory / f"{number}.toml"
+        values = {
+            "servers": self.broker.bootstrap_servers,
+            "name": self.name,
+            "build": build,
+            "standbys": standbys,
+            "lag": lag,
+            "settings": settings,
+        }
+        project.write_text(PROJECT.format(**values))
+        (self.directory / f"{self.name}_app.py").write_text(APP.format(name=self.name, directory=self.directory))
+        return project
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """Of commands: they find the application, and what this process finds."""
+        path = os.pathsep.join([str(self.directory), *filter(None, sys.path)])
+        return {**os.environ, "COLUMNS": "200", "PYTHONPATH": path}
+
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run `millrace` with the first instance's project."""
-        path = os.pathsep.join([str(self.directory), *filter(None, sys.path)])
         return subprocess.run(
             [sys.executable, "-m", "pipeline.cli", "--config", str(self.directory / "0.toml"), *arguments],
             cwd=self.directory,
-            env={**os.environ, "COLUMNS": "200", "PYTHONPATH": path},
+            env=self.environ,
             capture_output=True,
             text=True,
             timeout=120,

@@ -149,3 +149,27 @@ def test_the_token_of_the_http_interface_comes_from_the_environment_and_is_never
 def test_an_address_is_a_host_and_a_port(tmp_path: Path, server: str) -> None:
     with pytest.raises(ConfigError, match="not host:port"):
         load(tmp_path, f'{GOOD}"application.server" = "{server}"\n')
+
+
+def test_settings_of_spark_are_kept_under_its_own_names_and_never_shown(tmp_path: Path) -> None:
+    spark = '[spark]\n"spark.executor.cores" = 2\n"spark.speculation" = true\n"spark.hadoop.fs.s3a.secret.key" = "${SECRET}"\n'
+    project = load(tmp_path, GOOD + spark)
+    assert project.spark == {
+        "spark.executor.cores": "2",
+        "spark.speculation": "true",
+        "spark.hadoop.fs.s3a.secret.key": "hidden",
+    }
+    assert "hidden" not in repr(project)
+
+
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        ('master = "local"', "[spark] master is no setting of Spark"),
+        ("spark.executor.cores = 2", "[spark] spark is no setting of Spark"),
+        ('"spark.jars" = ["a"]', "[spark] spark.jars is ['a'], not one value"),
+    ],
+)
+def test_what_is_no_setting_of_spark_is_refused(tmp_path: Path, setting: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(complaint)):
+        load(tmp_path, GOOD + "[spark]\n" + setting)

@@ -20,7 +20,7 @@ from pipeline.runtime.layout import Layout, plan_layout
 from pipeline.service.api import new_api
 from pipeline.service.reading import StoreReader
 from pipeline.service.routing import Here, KeyQueryMetadata, There, route, store_places
-from pipeline.service.server import bound
+from pipeline.service.server import bound, name_of
 from pipeline.worker.protocol import Orders, Report, TaskFigures
 from pipeline.worker.queries import KeyQuery, Page, Place, Question, Reason, Refusal, Row
 from pipeline.worker.states import WorkerState, WorkerSummary
@@ -297,3 +297,12 @@ def test_all_parts_are_asked_if_a_partitioner_needs_the_value() -> None:
     instance = partitioned_by(lambda _topic, _key, value, partitions: len(value) % partitions)
     instance.answers = {TaskId(1, 1): [Page((row("k", 3),))]}
     assert client(instance).get("/stores/counts/k").json() == {"key": "k", "value": 3, "timestamp": 7}
+
+
+def test_an_instance_that_answers_everywhere_is_found_at_the_address_that_leads_to_the_brokers() -> None:
+    with bound("0.0.0.0:0", "token") as listener:
+        port = listener.getsockname()[1]
+        assert name_of(listener, "0.0.0.0:0", "PLAINTEXT://127.0.0.1:9092,other:9092") == f"127.0.0.1:{port}"
+        assert name_of(listener, "node-a:0", "127.0.0.1:9092") == f"node-a:{port}"
+        with pytest.raises(ConfigError, match=r"no way to nowhere\.invalid:9092"):
+            name_of(listener, "0.0.0.0:0", "nowhere.invalid:9092")

@@ -1,0 +1,123 @@
+"""How the driver of a deployment and its instances talk to each other: over a topic.
+
+Brokers are the only machines that all of them are known to reach: executors may not reach a client of Spark Connect, and Spark
+ends tasks by killing their processes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pipeline.errors import RangeError
+from pipeline.hosting.clock import SystemClock
+from pipeline.kafka.admin import Admin, TopicSpec
+from pipeline.kafka.consumer import RecordConsumer
+from pipeline.kafka.producer import IdempotentProducer
+from pipeline.records import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DEPLOYMENTS_TOPIC = "millrace-deployments"
+_CONFIG = {"cleanup.policy": "delete", "retention.ms": str(24 * 3600 * 1000)}
+_TP = TopicPartition(DEPLOYMENTS_TOPIC, 0)
+_BATCH = 1_000
+
+
+class Stop(msgspec.Struct, frozen=True, tag=True):
+    """To the instances: commit, hand over, and end."""
+
+
+class InstanceReport(msgspec.Struct, frozen=True, tag=True):
+    """From an instance: where it stands.
+
+    Args:
+        number: Which instance of the deployment, from 0.
+        host: The machine on which it runs.
+        state: As `WorkerState` has it.
+        server: `host:port` where it answers queries; empty if nowhere.
+        processed: Records processed since it was started there.
+        commits: Commits of tasks since then.
+    """
+
+    number: int
+    host: str
+    state: str
+    server: str
+    processed: int
+    commits: int
+
+
+Message = Stop | InstanceReport
+
+
+class Channel:
+    """What is said within one deployment, from its beginning on.
+
+    Args:
+        kafka: Client properties.
+        deployment: Names the deployment.
+    """
+
+    def __init__(self, kafka: Mapping[str, str], deployment: str) -> None:
+        """Nothing is asked before the first call."""
+        self._kafka = kafka
+        self._key = deployment.encode()
+        self._decode = msgspec.json.Decoder(Message).decode
+        self._consumer: RecordConsumer | None = None
+        self._producer: IdempotentProducer | None = None
+
+    def tell(self, message: Message) -> None:
+        """Say something to everybody.
+
+        Raises:
+            BrokerError: If brokers refuse or do not answer.
+        """
+        if self._producer is None:
+            _create(Admin(self._kafka))
+            self._producer = IdempotentProducer(self._kafka)
+        now_ms = SystemClock().now_ms()
+        self._producer.send(DEPLOYMENTS_TOPIC, self._key, msgspec.json.encode(message), now_ms, (), 0)
+        self._producer.flush()
+
+    def hear(self, timeout_s: float) -> list[Message]:
+        """What was said since the last call; waits for it up to a timeout.
+
+        Raises:
+            BrokerError: If brokers refuse or do not answer.
+        """
+        consumer = self._consumer or self._listen()
+        try:
+            polled = consumer.poll(_BATCH, timeout_s)
+        except RangeError:  # what was to be read next has been deleted meanwhile
+            self._forget()
+            return []
+        return [
+            self._decode(r.value) for r in polled.records.get(_TP, []) if r.key == self._key and r.value is not None
+        ]
+
+    def close(self) -> None:
+        """Release connections."""
+        self._forget()
+        if self._producer is not None:
+            self._producer.close()
+
+    def _listen(self) -> RecordConsumer:
+        """From the oldest record on: an instance that is started late has to hear that it is to stop."""
+        admin = Admin(self._kafka)
+        _create(admin)
+        start = admin.beginning_offsets([_TP])
+        self._consumer = consumer = RecordConsumer(self._kafka)
+        consumer.assign(start)
+        return consumer
+
+    def _forget(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+
+def _create(admin: Admin) -> None:
+    admin.create_topics([TopicSpec(DEPLOYMENTS_TOPIC, 1, _CONFIG)])

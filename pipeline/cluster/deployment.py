@@ -1,0 +1,233 @@
+"""The driver of a deployment: starts instances as Spark tasks, starts those anew that die, and stops them all.
+
+Each instance is a job of one task, so that each is retried, started anew and heard of alone. They are no barrier stage: there,
+one executor that dies would end all instances.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+import uuid
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pipeline.cluster.channel import Channel, InstanceReport, Stop
+from pipeline.cluster.instance import InstanceEnd, InstanceWork, host_instance
+from pipeline.errors import ProcessingError, StreamsError
+from pipeline.hosting.logs import current_style
+from pipeline.spark.failures import cause_of, missing_module
+from pipeline.spark.work import rebuilt_error
+from pipeline.worker.protocol import StreamJob
+from pipeline.worker.states import WorkerSummary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from pipeline.hosting.application import Application
+    from pipeline.topology.topology import Topology
+
+log = logging.getLogger(__name__)
+
+DEPLOYMENT_SETTINGS: Mapping[str, str] = {"spark.speculation": "false"}
+"""Settings of the session: a task that lasts for ever is not slow, and a copy of it would only fence it."""
+
+_HEAR_SECONDS = 0.5
+_STOP_SECONDS = 90.0
+"""How long instances have to commit and to hand over before Spark ends them."""
+_NEVER_STARTED_SECONDS = 10.0
+"""The same if only instances are left that have not got a core yet."""
+_CORE_SECONDS = 60.0
+_DEATHS_ALLOWED = 10
+"""So many instances that Spark has given up within `_DEATHS_SECONDS` are too many."""
+_DEATHS_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Died:
+    """Spark has given an instance up."""
+
+    error: Exception
+
+
+class Deployment:
+    """Runs instances of one application on a Spark cluster until it is told to stop.
+
+    They are members of the application's group, like instances that were started anywhere else.
+
+    Args:
+        application: What to run. Its state directory is one on the cluster's machines.
+        spark: A Spark session, of a cluster or of Spark Connect.
+        build: Builds the topology on executors; must be importable there.
+        instances: How many; each takes a core.
+        token: What those who ask an instance must show.
+        on_report: Told what instances report.
+    """
+
+    def __init__(
+        self,
+        application: Application,
+        spark: Any,
+        build: Callable[[StreamJob], Topology],
+        *,
+        instances: int = 1,
+        token: str = "",
+        on_report: Callable[[InstanceReport], None] = lambda _report: None,
+    ) -> None:
+        """Nothing is started before `run`."""
+        self.id = f"{application.id}-{uuid.uuid4().hex[:8]}"
+        self._application = application
+        self._spark = spark
+        self._build = build
+        self._instances = instances
+        self._token = token
+        self._on_report = on_report
+        self._running: dict[int, float] = {}
+        self._heard: set[int] = set()
+        self._ended: queue.SimpleQueue[tuple[int, InstanceEnd | _Died]] = queue.SimpleQueue()
+        self._ends: list[InstanceEnd] = []
+        self._deaths: list[float] = []
+        self._failure: StreamsError | None = None
+        self._stops = threading.Event()
+        self._has_told = False
+        self._deadline: float | None = None
+
+    def stop(self) -> None:
+        """Ask all instances to commit, hand over their tasks and end. May be called from a signal handler."""
+        self._stops.set()
+
+    def run(self) -> WorkerSummary:
+        """Run until told to stop, or until no instance is left.
+
+        Returns:
+            What the instances have done that were heard of to their end.
+
+        Raises:
+            StreamsError: What ended the first instance that failed, when all have ended.
+        """
+        channel = Channel(self._application.kafka, self.id)
+        for number in range(self._instances):
+            self._start(number)
+        try:
+            while self._running and not self._is_too_late():
+                self._talk(channel)
+                for number, end in _taken(self._ended):
+                    if isinstance(end, _Died):
+                        self._bury(number, end)
+                    else:
+                        self._take_leave(number, end)
+                self._speak_of_waiting()
+        finally:
+            self._spark.interruptAll()
+            channel.close()
+        if self._failure is not None:
+            raise self._failure
+        return _added(self._ends)
+
+    def _start(self, number: int) -> None:
+        self._running[number] = time.monotonic()
+        self._heard.discard(number)
+        threading.Thread(target=self._host, args=(number,), name=f"instance-{number}", daemon=True).start()
+
+    def _host(self, number: int) -> None:
+        """Submit an instance to Spark, and wait for its end."""
+        app = self._application
+        job = StreamJob(app.config, app.version, app.kafka, app.state_directory, app.published)
+        work = InstanceWork(job, app.topology.fingerprint(), self.id, number, self._token, current_style())
+        try:
+            end: InstanceEnd | _Died = msgspec.json.decode(
+                _run_on_spark(self._spark, work, self._build), type=InstanceEnd
+            )
+        except Exception as error:  # noqa: BLE001 - whatever Spark raises; the main thread decides
+            end = _Died(error)
+        self._ended.put((number, end))
+
+    def _talk(self, channel: Channel) -> None:
+        try:
+            if self._stops.is_set() and not self._has_told:
+                self._deadline = self._deadline or time.monotonic() + _STOP_SECONDS
+                channel.tell(Stop())
+                self._has_told = True
+            for message in channel.hear(_HEAR_SECONDS):
+                if isinstance(message, InstanceReport):
+                    self._heard.add(message.number)
+                    self._on_report(message)
+        except StreamsError as error:
+            log.warning("instances cannot be heard: %s", error.message)
+            self._stops.wait(_HEAR_SECONDS)
+
+    def _take_leave(self, number: int, end: InstanceEnd) -> None:
+        del self._running[number]
+        self._ends.append(end)
+        if end.error is not None:
+            self._fail(number, rebuilt_error(end.error))
+
+    def _bury(self, number: int, end: _Died) -> None:
+        """Spark has tried it several times: start it anew, unless that has happened too often."""
+        del self._running[number]
+        if self._stops.is_set():
+            return
+        if (missing := missing_module(str(end.error))) is not None:
+            self._fail(number, missing)
+            return
+        now = time.monotonic()
+        self._deaths = [at for at in self._deaths if now - at < _DEATHS_SECONDS] + [now]
+        if len(self._deaths) > _DEATHS_ALLOWED:
+            message = f"Instances ended {len(self._deaths)} times within {_DEATHS_SECONDS:.0f} s: {cause_of(end.error)}"
+            self._fail(number, ProcessingError(message))
+            self.stop()
+            return
+        log.warning("instance %d has ended and is started anew: %s", number, cause_of(end.error))
+        self._start(number)
+
+    def _fail(self, number: int, error: StreamsError) -> None:
+        log.warning("instance %d has ended: %s", number, error.message)
+        self._failure = self._failure or error
+
+    def _speak_of_waiting(self) -> None:
+        now = time.monotonic()
+        for number, since in self._running.items():
+            if number not in self._heard and now - since > _CORE_SECONDS:
+                log.warning("instance %d has not been heard of: does the cluster have a core for it?", number)
+                self._running[number] = now
+
+    def _is_too_late(self) -> bool:
+        """Whether those that still run have had time enough to end."""
+        if self._deadline is None:
+            return False
+        allowed_s = 0.0 if self._heard & self._running.keys() else _STOP_SECONDS - _NEVER_STARTED_SECONDS
+        is_too_late = time.monotonic() > self._deadline - allowed_s
+        if is_too_late:
+            log.warning("instances %s did not end in time: Spark ends them", sorted(self._running))
+        return is_too_late
+
+
+def _run_on_spark(spark: Any, work: InstanceWork, build: Callable[[StreamJob], Topology]) -> str:
+    """One job of one task."""
+
+    def process(batches: Iterable[Any]) -> Iterator[Any]:
+        import pyarrow as pa  # noqa: PLC0415 - runs on executors
+
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"end": [host_instance(work, build)]})
+
+    (row,) = spark.range(0, 1, 1, 1).mapInArrow(process, "end string").collect()
+    text: str = row.end
+    return text
+
+
+def _taken(ended: queue.SimpleQueue[tuple[int, InstanceEnd | _Died]]) -> Iterator[tuple[int, InstanceEnd | _Died]]:
+    while not ended.empty():
+        yield ended.get()
+
+
+def _added(ends: list[InstanceEnd]) -> WorkerSummary:
+    dropped = sum((Counter(end.dropped) for end in ends), Counter[str]())
+    return WorkerSummary(
+        sum(end.processed for end in ends), sum(end.restored for end in ends), sum(end.commits for end in ends), dropped
+    )

@@ -1,0 +1,179 @@
+"""One instance of a deployment, as it runs in a Spark task. Imports no pyspark: any process can do it."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections import deque
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pipeline.cluster.channel import Channel, InstanceReport, Stop
+from pipeline.errors import StateError, StateInUseError, StreamsError, TopologyError
+from pipeline.hosting.application import Application
+from pipeline.hosting.logs import LogStyle, start_logging
+from pipeline.service.instance import new_instance
+from pipeline.spark.work import another_attempt_may_help, describe_error
+from pipeline.worker.supervisor import Supervisor, locked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pipeline.topology.topology import Topology
+    from pipeline.worker.protocol import StreamJob
+
+log = logging.getLogger(__name__)
+
+_HEAR_SECONDS = 0.5
+_PREDECESSOR_SECONDS = 30.0
+"""How long the processes of an attempt that was killed on the same machine may take to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceWork:
+    """What the driver sends to a task.
+
+    Args:
+        job: The application.
+        fingerprint: Of the driver's topology.
+        deployment: Names the deployment.
+        number: Which of its instances this is, from 0.
+        token: What those who ask it must show.
+        logs: How it logs, to its executor's standard error output.
+    """
+
+    job: StreamJob
+    fingerprint: str
+    deployment: str
+    number: int
+    token: str = field(repr=False)
+    logs: LogStyle
+
+
+class InstanceEnd(msgspec.Struct, frozen=True):
+    """What a task gives back.
+
+    Args:
+        processed: Records processed.
+        restored: Records restored.
+        commits: Commits of tasks.
+        dropped: Records not processed, by reason.
+        error: What ended it, as `describe_error` writes it; None if it was told to end.
+    """
+
+    processed: int = 0
+    restored: int = 0
+    commits: int = 0
+    dropped: dict[str, int] = {}
+    error: str | None = None
+
+
+def host_instance(work: InstanceWork, build: Callable[[StreamJob], Topology]) -> str:
+    """Run an instance until the deployment is told to stop.
+
+    Args:
+        work: Which one.
+        build: Builds the topology; must be importable here.
+
+    Returns:
+        Its `InstanceEnd`, as JSON; errors that another attempt would meet again are in it.
+
+    Raises:
+        StreamsError: What another attempt may mend, so that Spark tries again.
+    """
+    start_logging(work.logs)
+    try:
+        application = _application(work, build)
+        _wait_for(application.directory)
+        end = _run(application, work, build)
+    except StreamsError as error:
+        if another_attempt_may_help(error):
+            raise
+        end = InstanceEnd(error=describe_error(error))
+    return msgspec.json.encode(end).decode()
+
+
+def _application(work: InstanceWork, build: Callable[[StreamJob], Topology]) -> Application:
+    """The application, with a state directory of this instance's own: several may share a machine."""
+    job, topology = work.job, build(work.job)
+    if topology.fingerprint() != work.fingerprint:
+        message = f"The topology of {job.config.name} on {socket.gethostname()} is not the driver's"
+        raise TopologyError(message, hint="Driver and executors must run the same release of the application.")
+    directory = job.state_directory / f"instance-{work.number}"
+    return Application(job.config, job.version, topology, job.kafka, directory, job.published)
+
+
+def _wait_for(directory: Path) -> None:
+    """Wait for the processes of an earlier attempt on this machine to end.
+
+    Raises:
+        StateError: If the directory is in use still, or cannot be made.
+    """
+    deadline = time.monotonic() + _PREDECESSOR_SECONDS
+    while True:
+        try:
+            with locked(directory):
+                return
+        except StateInUseError:
+            if time.monotonic() > deadline:
+                raise
+        except OSError as error:
+            message = f"State directory {directory} cannot be used on {socket.gethostname()}: {error}"
+            raise StateError(message, hint="Set state.dir to a directory that every node can make.") from error
+        time.sleep(_HEAR_SECONDS)
+
+
+def _run(application: Application, work: InstanceWork, build: Callable[[StreamJob], Topology]) -> InstanceEnd:
+    reports: deque[InstanceReport] = deque()
+    with new_instance(application, build, token=work.token, on_state=lambda _state: report()) as supervisor:
+
+        def report() -> None:
+            done = supervisor.summary()
+            state, server = supervisor.state.value, supervisor.server
+            host = socket.gethostname()
+            reports.append(InstanceReport(work.number, host, state, server, done.processed, done.commits))
+
+        with _attending(Channel(application.kafka, work.deployment), supervisor, reports, report):
+            done = supervisor.run()
+    return InstanceEnd(done.processed, done.restored, done.commits, dict(done.dropped))
+
+
+@contextmanager
+def _attending(
+    channel: Channel, supervisor: Supervisor, reports: deque[InstanceReport], report: Callable[[], None]
+) -> Iterator[None]:
+    """Tell the driver what there is to tell, and hear whether the instance is to stop, in a thread of its own."""
+    ended = threading.Event()
+    interval_s = supervisor.application.config.streams.log_summary_interval_ms / 1000
+
+    def attend() -> None:
+        told_at = time.monotonic()
+        while not (ended.is_set() and not reports):
+            if interval_s and time.monotonic() - told_at > interval_s:
+                told_at = time.monotonic()
+                report()
+            try:
+                while reports:
+                    channel.tell(reports[0])
+                    reports.popleft()
+                if not ended.is_set() and any(isinstance(message, Stop) for message in channel.hear(_HEAR_SECONDS)):
+                    supervisor.stop()
+            except StreamsError as error:
+                log.warning("the driver cannot be heard: %s", error.message)
+                if ended.wait(_HEAR_SECONDS):
+                    return
+
+    thread = threading.Thread(target=attend, name="deployment", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        channel.close()

@@ -1,0 +1,48 @@
+"""An instance as it is started anywhere: a supervisor and, if it has an address, what answers queries there."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from pipeline.service.api import new_api
+from pipeline.service.server import bound, name_of, serving
+from pipeline.worker.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pipeline.hosting.application import Application
+    from pipeline.topology.topology import Topology
+    from pipeline.worker.protocol import StreamJob
+    from pipeline.worker.states import WorkerState
+
+
+@contextmanager
+def new_instance(
+    application: Application,
+    build: Callable[[StreamJob], Topology],
+    *,
+    token: str = "",
+    on_state: Callable[[WorkerState], None] = lambda _state: None,
+) -> Iterator[Supervisor]:
+    """An instance that has not begun to run; within this context it answers at `application.server`, if that is set.
+
+    Args:
+        application: What it runs.
+        build: Builds its topology within a stream process; must be importable there.
+        token: What those who ask must show.
+        on_state: Told about every change of state.
+
+    Raises:
+        ConfigError: If its address cannot be used.
+    """
+    server = application.config.streams.application_server
+    if not server:
+        yield Supervisor(application, build, on_state=on_state)
+        return
+    with bound(server, token) as listener:
+        name = name_of(listener, server, application.kafka["bootstrap.servers"])
+        supervisor = Supervisor(application, build, server=name, on_state=on_state)
+        with serving(new_api(supervisor, token), listener):
+            yield supervisor

@@ -1,0 +1,146 @@
+"""Bounded runs and workers on a Spark cluster whose processes die: what is written is exact."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.system.spark_clusters import processes_with, search_path, spark_cluster, until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.system.groups import Group
+    from tests.system.spark_clusters import SparkCluster
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, new_port: Callable[[], int]) -> Iterator[SparkCluster]:
+    with spark_cluster(tmp_path_factory.mktemp("spark"), new_port()) as cluster:
+        yield cluster
+
+
+def on_spark(cluster: SparkCluster, **more: str) -> str:
+    """What a project says so that its runs and workers are on the cluster."""
+    settings = {**cluster.settings, **{name.replace("_", "."): value for name, value in more.items()}}
+    return "[spark]\n" + "\n".join(f'"{name}" = "{value}"' for name, value in settings.items())
+
+
+def begin_run(group: Group, *options: str) -> subprocess.Popen[str]:
+    """A bounded run in slices, in the background."""
+    log = (group.directory / "run.log").open("a")
+    command = [sys.executable, "-m", "pipeline.cli", "--config", str(group.directory / "0.toml"), "run", group.name]
+    process = subprocess.Popen(
+        [*command, "--max-records-per-slice", "4000", *options],
+        cwd=group.directory,
+        env=group.environ,
+        stdout=log,
+        stderr=log,
+        text=True,
+    )
+    group.instances.append(process)  # ended with the test, whatever happens
+    return process
+
+
+def is_half_way(group: Group) -> bool:
+    return 0 < group.total() < group.written
+
+
+def run_log(group: Group) -> str:
+    return (group.directory / "run.log").read_text()
+
+
+def test_a_run_one_of_whose_executors_is_killed_is_exact(group: Group, cluster: SparkCluster) -> None:
+    group.configure(build="build_slow", settings=on_spark(cluster))
+    group.write(20_000)
+    run = begin_run(group)
+    until(lambda: is_half_way(group), "came half way")
+    os.kill(cluster.executors()[0], signal.SIGKILL)
+    assert run.wait(300) == 0, run_log(group)
+    group.check()
+
+
+def test_a_run_whose_driver_is_killed_is_continued_by_the_next_one(group: Group, cluster: SparkCluster) -> None:
+    group.configure(build="build_slow", settings=on_spark(cluster))
+    group.write(20_000)
+    run = begin_run(group)
+    until(lambda: is_half_way(group), "came half way")
+    run.kill()
+    run.wait(60)
+    until(lambda: not cluster.executors(), "ended the executors of the dead driver")
+    assert group.total() < group.written
+    assert begin_run(group).wait(300) == 0, run_log(group)
+    group.check()
+
+
+def test_of_two_runs_at_once_none_does_what_the_other_has_done(group: Group, cluster: SparkCluster) -> None:
+    group.configure(build="build_slow", settings=on_spark(cluster, spark_cores_max="1"))
+    group.write(20_000)
+    runs = [begin_run(group), begin_run(group)]
+    codes = [run.wait(300) for run in runs]
+    assert 0 in codes or begin_run(group).wait(300) == 0, run_log(group)
+    group.check()
+
+
+def test_a_run_whose_straggler_is_overtaken_by_a_copy_is_exact(group: Group, cluster: SparkCluster) -> None:
+    settings = on_spark(cluster, spark_speculation="true", spark_speculation_quantile="0.5")
+    group.configure(build="build_straggling", settings=settings)
+    group.write(5_000)
+    assert begin_run(group).wait(300) == 0, run_log(group)
+    assert (group.directory / "straggles").exists()
+    assert not (group.directory / "arrived").exists(), "no copy was started"
+    group.check()
+
+
+def test_an_application_is_sent_to_executors_that_do_not_have_it(group: Group, cluster: SparkCluster) -> None:
+    elsewhere: dict[str, Any] = {"spark_pyspark_python": sys.executable, "spark_executorEnv_PYTHONPATH": search_path()}
+    group.configure(settings=on_spark(cluster, **elsewhere))
+    group.write(100)
+    run = begin_run(group)
+    assert run.wait(300) == 1
+    assert f"Executors cannot import '{group.name}_app'" in run_log(group)
+    assert "spark.submit.pyFiles" in run_log(group)
+    files = f"{group.directory}/{group.name}_app.py"
+    group.configure(settings=on_spark(cluster, **elsewhere, spark_submit_pyFiles=files))
+    assert begin_run(group).wait(300) == 0, run_log(group)
+    group.check()
+
+
+def test_workers_on_spark_lose_nothing_when_an_executor_is_killed_and_leave_nothing_behind(
+    group: Group, cluster: SparkCluster
+) -> None:
+    driver = group.start("--on", "spark", "--instances", "2", settings=on_spark(cluster))
+    group.write(20_000)
+    group.until_done()
+    group.until(lambda: all(f"Instance {n} on " in group.log(0) for n in (0, 1)), "reported both instances")
+    assert "2 instances" in group.command("status", group.name).stdout
+    group.write(10_000)
+    os.kill(cluster.executors()[0], signal.SIGKILL)
+    group.write(20_000)
+    group.until_done()
+    group.until(lambda: group.log(0).count("is rebalancing") >= 3, "started the instance anew")
+    group.write(10_000)
+    group.until_done()
+    assert group.stop(driver) == 0
+    assert " records processed in " in group.log(0).splitlines()[-1]
+    until(lambda: not cluster.executors(), "ended the executors")
+    assert processes_with(str(group.directory)) == []
+    assert "0 instances" in group.command("status", group.name).stdout
+    group.check()
+
+
+def test_an_instance_on_spark_that_cannot_go_on_ends_the_command_with_its_error(
+    group: Group, cluster: SparkCluster
+) -> None:
+    settings = '"errors.dead.letter.queue.topic.name" = "nowhere"\n' + on_spark(cluster)
+    driver = group.start("--on", "spark", settings=settings)
+    assert driver.wait(300) == 1
+    assert "nowhere" in group.log(0).splitlines()[-2]
+    assert "Traceback" not in group.log(0)

@@ -1,0 +1,32 @@
+"""What Spark's exceptions are taken to mean."""
+
+from __future__ import annotations
+
+from pipeline.spark.failures import cause_of, missing_module
+
+TRACE = """
+An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "/opt/worker.py", line 3369, in main
+    process()
+{}
+
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:1)
+"""
+
+
+def test_a_module_that_executors_lack_is_named_with_what_to_do() -> None:
+    error = missing_module(TRACE.format("ModuleNotFoundError: No module named 'my_app'"))
+    assert error is not None
+    assert "Executors cannot import 'my_app'" in error.message
+    assert "spark.submit.pyFiles" in str(error.hint)
+
+
+def test_other_failures_are_no_missing_modules() -> None:
+    assert missing_module(TRACE.format("ValueError: No module for you")) is None
+
+
+def test_of_a_trace_in_two_languages_the_line_that_says_what_happened_is_shown() -> None:
+    error = RuntimeError(TRACE.format("pipeline.errors.BrokerError: no broker answers"))
+    assert cause_of(error) == "pipeline.errors.BrokerError: no broker answers"
+    assert cause_of(RuntimeError("gone\nfor good")) == "gone"

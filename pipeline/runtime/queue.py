@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field, replace
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pipeline.errors import DeserializationError, RecordError
@@ -13,7 +13,7 @@ from pipeline.processor.timestamps import NEGATIVE, USE_ANOTHER, WallclockTimest
 from pipeline.records import ConsumerRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from pipeline.processor.timestamps import TimestampExtractor
     from pipeline.records import Headers, RawRecord, TaskId, TopicPartition
@@ -54,6 +54,7 @@ class RecordQueue:
     next_offset: int = -1
     is_caught_up: bool = False
     _records: deque[RawRecord] = field(default_factory=deque)
+    _batches: Iterator[Iterable[RawRecord]] | None = None
     _head: Decoded | None = None
     _end: int = -1
     _key_of: Callable[[bytes], Any] = field(init=False)
@@ -82,6 +83,10 @@ class RecordQueue:
         self._records.extend(records)
         self.is_caught_up = False
 
+    def follow(self, batches: Iterator[Iterable[RawRecord]]) -> None:
+        """Append records that are fetched when those at hand have been processed."""
+        self._batches = batches
+
     def reached_end(self, offset: int) -> None:
         """The host has read all there is up to `offset`: nothing more can be had by waiting."""
         self.is_caught_up = True
@@ -89,7 +94,7 @@ class RecordQueue:
 
     def head(self) -> Decoded | None:
         """The next record, decoded; records that cannot be are skipped on the way, if so configured."""
-        while self._head is None and self._records:
+        while self._head is None and (self._records or (self._batches is not None and self._fetch(self._batches))):
             raw = self._records.popleft()
             self._head = self._decoded(raw)
             if self._head is None:
@@ -114,6 +119,14 @@ class RecordQueue:
         if self._records:
             return self._records[0].offset
         return max(self.next_offset, self._end)  # behind the last record there may be markers and gaps
+
+    def _fetch(self, batches: Iterator[Iterable[RawRecord]]) -> bool:
+        for batch in batches:
+            self._records.extend(batch)
+            if self._records:
+                return True
+        self._batches = None
+        return False
 
     def _decode(self, raw: RawRecord) -> Decoded | None:
         raw_key, raw_value, timestamp, offset, headers = raw
@@ -210,3 +223,23 @@ class RecordQueues:
         _, name = heappop(self._heap)
         self._in_heap.discard(name)
         return self._queues[name]
+
+    def in_order(self) -> Iterator[RecordQueue]:
+        """Again and again the input whose head comes next, until nothing waits; the head is taken before the next step.
+
+        The same order as `next_queue`'s, for those who have all inputs at hand: these may be many, and are not looked through
+        for each record.
+        """
+        self._heap.clear()
+        self._in_heap.clear()
+        heap = [(head[_TIMESTAMP], name) for name, queue in self._queues.items() if (head := queue.head()) is not None]
+        heapify(heap)
+        while heap:
+            name = heap[0][1]
+            queue = self._queues[name]
+            yield queue
+            head = queue.head()
+            if head is None:
+                heappop(heap)
+            else:
+                heapreplace(heap, (head[_TIMESTAMP], name))

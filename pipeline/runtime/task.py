@@ -13,6 +13,7 @@ If step 4 fails, the task is thrown away (`close`) and made anew: nothing of the
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -215,11 +216,17 @@ class Task:
             run: Which writer's run of records within the partition they belong to: runs are merged by event time as if
                 each were a partition. Live hosts have one run per partition.
         """
-        queue = self._queues.of(tp, run)
-        if queue is None:
-            queue = self._new_queue(tp)
-            self._queues.register(queue, run)
-        queue.add(records)
+        self._queue(tp, run).add(records)
+
+    def follow(self, tp: TopicPartition, batches: Iterator[Iterable[RawRecord]], run: int = 0) -> None:
+        """Append records of an input that are fetched batch by batch, when `process_all` needs them.
+
+        Args:
+            tp: One of the task's inputs.
+            batches: The records that follow those already added.
+            run: Which run of records within the partition they belong to, as for `add_records`.
+        """
+        self._queue(tp, run).follow(batches)
 
     def reached_end(self, tp: TopicPartition, offset: int) -> None:
         """All records of an input before `offset` have been added, and there are no more at present."""
@@ -284,14 +291,12 @@ class Task:
         return done
 
     def process_all(self) -> int:
-        """Process everything that was added, lowest event time first, for hosts that have all inputs at hand."""
-        done = 0
+        """Process everything that was added or is followed, lowest event time first, for hosts that have all inputs at hand."""
         only = self._queues.only()
         if only is not None:
-            done = self._process_records(only, len(only))
+            done = self._process_records(only, sys.maxsize)
         else:
-            while (queue := self._queues.next_queue()) is not None:
-                done += self._process_records(queue, 1)
+            done = sum(self._process_records(queue, 1) for queue in self._queues.in_order())
         self._has_progress |= done > 0
         return done
 
@@ -403,6 +408,13 @@ class Task:
                 partition_time = max(queue.partition_time for queue in runs)
                 metadata = OffsetMetadata(partition_time, self._context.processor_metadata)
                 yield tp, (offset, metadata.encode())
+
+    def _queue(self, tp: TopicPartition, run: int) -> RecordQueue:
+        queue = self._queues.of(tp, run)
+        if queue is None:
+            queue = self._new_queue(tp)
+            self._queues.register(queue, run)
+        return queue
 
     def _new_queue(self, tp: TopicPartition) -> RecordQueue:
         node = self._sources.get(tp.topic) or self._matching_source(tp.topic)

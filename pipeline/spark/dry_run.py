@@ -13,9 +13,9 @@ from pipeline.errors import RangeError, StreamsError, UnsupportedByHostError
 from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetRange, RawRecord, TaskId, TopicPartition
 from pipeline.runtime.layout import full_name, plan_layout
-from pipeline.spark.executor import run_of
 from pipeline.spark.job import another_attempt_may_help, describe_error, job_of, rebuilt_error
 from pipeline.spark.rehearsal import HandedOver, rehearse_task
+from pipeline.spark.spilling import run_of
 from pipeline.spark.work import Job, TaskWork
 from pipeline.topology.grouping import is_cyclic
 

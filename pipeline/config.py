@@ -116,6 +116,8 @@ class StreamsConfig:
         bounded_wall_clock_punctuation: What a bounded run does if a processor schedules by the wall clock: `refuse`, call each
             `once` at the end of every slice of its task, or `never`.
         metadata_max_age_ms: How often a worker looks for topics that have come to match a source's pattern.
+        bounded_buffer_max_bytes: How much of what a task reads from repartition topics a bounded run keeps in memory; more is
+            spilled to `state.dir`.
         max_poll_interval_ms: A stream process that is silent for longer is replaced.
         repartition_purge_interval_ms: How often records of repartition topics are deleted that have been processed.
         log_summary_interval_ms: How often a worker logs what it has done.
@@ -157,6 +159,7 @@ class StreamsConfig:
     rack_aware_assignment_tags: tuple[str, ...] = ()
     client_tag: Mapping[str, str] = field(default_factory=dict)
     bounded_wall_clock_punctuation: str = "refuse"
+    bounded_buffer_max_bytes: int = 128 * 1024 * 1024
     snapshot_url: str = ""
     snapshot_keep: int = 3
     snapshot_interval_ms: int = 600_000

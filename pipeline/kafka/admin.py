@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from confluent_kafka.admin import (
 )
 
 from pipeline.errors import BrokerError, TopicError
+from pipeline.kafka.ending import end_in_background
 from pipeline.kafka.errors import MISSING_TOPIC, REFUSED_LOGIN, UNREACHABLE, mapped_errors, streams_error
 from pipeline.records import TopicPartition
 
@@ -266,7 +266,7 @@ class Admin:
         try:
             found = self._stable_offsets(consumer, group, partitions)
         finally:
-            threading.Thread(target=consumer.close, name=f"close-{group}").start()  # takes up to a second
+            end_in_background(consumer.close, group)
         return {
             TopicPartition(tp.topic, tp.partition): CommittedOffset(tp.offset, tp.metadata or "")
             for tp in found

@@ -13,6 +13,7 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from pipeline.errors import RangeError
 from pipeline.kafka.admin import RECONNECT, quiet
+from pipeline.kafka.ending import end_in_background
 from pipeline.kafka.errors import BUSY, UNREACHABLE, mapped_errors, streams_error
 from pipeline.records import RawRecord, TopicPartition
 
@@ -134,6 +135,7 @@ class RecordConsumer:
         self._assigned: dict[TopicPartition, int] = {}
         self._paused: dict[TopicPartition, int] = {}
         self._known: set[str] = set()
+        self._is_closed = False
 
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
         """Read these partitions from these offsets on, besides those already assigned.
@@ -215,8 +217,10 @@ class RecordConsumer:
         return is_lost
 
     def close(self) -> None:
-        """Release connections. Idempotent."""
-        self._consumer.close()
+        """Read nothing more, and release connections in the background. Idempotent."""
+        if not self._is_closed:
+            self._is_closed = True
+            end_in_background(self._consumer.close, "consumer")
 
     def _messages(self, max_records: int, timeout_s: float) -> list[Message]:
         with mapped_errors("read records"):

@@ -12,6 +12,7 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from pipeline.errors import BrokerError, RefusedRecordError, UnknownOutcomeError
 from pipeline.kafka.admin import RECONNECT, Admin, quiet
+from pipeline.kafka.ending import end_in_background
 from pipeline.kafka.errors import FENCED, mapped_errors, streams_error
 
 if TYPE_CHECKING:
@@ -88,14 +89,16 @@ class _Client:
             self._known.add(topic)
 
     def close(self) -> None:
-        """Write nothing more, and release connections. Idempotent.
+        """Write nothing more, and release connections in the background. Idempotent.
 
         The library has no such call: a producer ends with the last reference to it. A call that still hangs in another thread
         holds one, so that it does not lose the ground under its feet.
         """
         if hasattr(self, "producer"):
             self.producer.purge()
+            references = [self.producer]
             del self.producer
+            end_in_background(references.clear, "producer")
 
 
 class TransactionalProducer:

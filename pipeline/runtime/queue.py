@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field, replace
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pipeline.errors import DeserializationError, RecordError
@@ -14,7 +14,7 @@ from pipeline.records import ConsumerRecord
 from pipeline.windows import MAX_TIME_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from pipeline.processor.timestamps import TimestampExtractor
     from pipeline.records import Headers, RawRecord, TaskId, TopicPartition
@@ -58,6 +58,7 @@ class RecordQueue:
     next_offset: int = -1
     is_caught_up: bool = False
     waiting: deque[RawRecord] = field(default_factory=deque)
+    _batches: Iterator[Iterable[RawRecord]] | None = None
     _head: Decoded | None = None
     _end: int = -1
     _key_of: Callable[[bytes], Any] = field(init=False)
@@ -86,6 +87,10 @@ class RecordQueue:
         self.waiting.extend(records)
         self.is_caught_up = False
 
+    def follow(self, batches: Iterator[Iterable[RawRecord]]) -> None:
+        """Append records that are fetched when those at hand have been processed."""
+        self._batches = batches
+
     def reached_end(self, offset: int) -> None:
         """The host has read all there is up to `offset`: nothing more can be had by waiting."""
         self.is_caught_up = True
@@ -93,7 +98,7 @@ class RecordQueue:
 
     def head(self) -> Decoded | None:
         """The next record, decoded; records that cannot be are skipped on the way, if so configured."""
-        while self._head is None and self.waiting:
+        while self._head is None and self.has_waiting():
             raw = self.waiting.popleft()
             self._head = self.decode(raw)
             if self._head is None:
@@ -123,6 +128,16 @@ class RecordQueue:
         if self.waiting:
             return self.waiting[0].offset
         return max(self.next_offset, self._end)  # behind the last record there may be markers and gaps
+
+    def has_waiting(self) -> bool:
+        """Whether there are records behind the head; fetches if there are none at hand."""
+        while not self.waiting and self._batches is not None:
+            batch = next(self._batches, None)
+            if batch is None:
+                self._batches = None
+            else:
+                self.waiting.extend(batch)
+        return bool(self.waiting)
 
     def _decode(self, raw: RawRecord) -> Decoded | None:
         raw_key, raw_value, timestamp, offset, headers = raw
@@ -231,5 +246,29 @@ class RecordQueues:
         self._in_heap.discard(name)
         if not self._heap:
             return self._queues[name], MAX_TIME_MS
-        others_time, other = self._heap[0]
-        return self._queues[name], others_time if name < other else others_time - 1
+        return self._queues[name], _before(name, self._heap[0])
+
+    def in_order(self) -> Iterator[tuple[RecordQueue, int]]:
+        """Again and again what `next_queue` gives, until nothing waits; at least one record is taken before the next step.
+
+        For those who have all inputs at hand: these may be many, and are not looked through for each record.
+        """
+        self._heap.clear()
+        self._in_heap.clear()
+        heap = [(head[_TIMESTAMP], name) for name, queue in self._queues.items() if (head := queue.head()) is not None]
+        heapify(heap)
+        while heap:
+            name = heap[0][1]
+            queue, others = self._queues[name], heap[1:3]
+            yield queue, _before(name, min(others)) if others else MAX_TIME_MS
+            head = queue.head()
+            if head is None:
+                heappop(heap)
+            else:
+                heapreplace(heap, (head[_TIMESTAMP], name))
+
+
+def _before(name: tuple[TopicPartition, int], other: tuple[int, tuple[TopicPartition, int]]) -> int:
+    """The highest time (ms) up to which records of one input come before the head of the other."""
+    time, other_name = other
+    return time if name < other_name else time - 1

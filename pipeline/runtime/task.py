@@ -13,6 +13,7 @@ If step 4 fails, the task is thrown away (`close`) and made anew: nothing of the
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -233,11 +234,17 @@ class Task:
             run: Which writer's run of records within the partition they belong to: runs are merged by event time as if
                 each were a partition. Live hosts have one run per partition.
         """
-        queue = self._queues.of(tp, run)
-        if queue is None:
-            queue = self._new_queue(tp)
-            self._queues.register(queue, run)
-        queue.add(records)
+        self._queue(tp, run).add(records)
+
+    def follow(self, tp: TopicPartition, batches: Iterator[Iterable[RawRecord]], run: int = 0) -> None:
+        """Append records of an input that are fetched batch by batch, when `process_all` needs them.
+
+        Args:
+            tp: One of the task's inputs.
+            batches: The records that follow those already added.
+            run: Which run of records within the partition they belong to, as for `add_records`.
+        """
+        self._queue(tp, run).follow(batches)
 
     def reached_end(self, tp: TopicPartition, offset: int) -> None:
         """All records of an input before `offset` have been added, and there are no more at present."""
@@ -301,15 +308,12 @@ class Task:
         return done
 
     def process_all(self) -> int:
-        """Process everything that was added, lowest event time first, for hosts that have all inputs at hand."""
-        done = 0
+        """Process everything that was added or is followed, lowest event time first, for hosts that have all inputs at hand."""
         only = self._queues.only()
         if only is not None:
-            done = self._process_run(only, len(only))
+            done = self._process_run(only, sys.maxsize)
         else:
-            while (found := self._queues.next_queue()) is not None:
-                queue, last_time = found
-                done += self._process_run(queue, len(queue), last_time)
+            done = sum(self._process_run(queue, sys.maxsize, last_time) for queue, last_time in self._queues.in_order())
         self._has_progress |= done > 0
         return done
 
@@ -426,6 +430,13 @@ class Task:
                 metadata = OffsetMetadata(partition_time, self._context.processor_metadata)
                 yield tp, (offset, metadata.encode())
 
+    def _queue(self, tp: TopicPartition, run: int) -> RecordQueue:
+        queue = self._queues.of(tp, run)
+        if queue is None:
+            queue = self._new_queue(tp)
+            self._queues.register(queue, run)
+        return queue
+
     def _new_queue(self, tp: TopicPartition) -> RecordQueue:
         node = self._sources.get(tp.topic) or self._matching_source(tp.topic)
         sub = self.spec.sub_topology
@@ -468,7 +479,7 @@ class Task:
         done = self._process_records(queue, 1) if queue.has_head and limit else 0
         until = MAX_TIME_MS if last_time is None else last_time
         try:
-            while done < limit and queue.waiting and queue.waiting[0].timestamp <= until:
+            while done < limit and queue.has_waiting() and queue.waiting[0].timestamp <= until:
                 done += queue.loop(queue, limit - done, until)  # less than could be if there are undecodable ones
         except RecordError as error:
             raise error.at(**self._coordinates(queue.tp, queue.next_offset - 1)) from error

@@ -17,9 +17,9 @@ from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetRange, RawRecord, TaskId, TopicPartition
 from pipeline.runtime.layout import full_name, plan_layout
 from pipeline.spark.columns import TIME, Column, columns_of, micros, spark_schema, with_variants
-from pipeline.spark.executor import run_of
 from pipeline.spark.job import job_of
 from pipeline.spark.rehearsal import HandedOver, rehearse_task
+from pipeline.spark.spilling import run_of
 from pipeline.spark.work import Job, TaskWork, another_attempt_may_help, describe_error, rebuilt_error
 from pipeline.topology.grouping import is_cyclic
 

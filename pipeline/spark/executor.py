@@ -6,11 +6,11 @@ more. What it then finds committed tells whether the work is done already.
 
 from __future__ import annotations
 
-import struct
 import time
 from collections import Counter
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from pipeline.errors import (
     BrokerError,
@@ -29,22 +29,19 @@ from pipeline.hosting.owned_task import OwnedTask
 from pipeline.hosting.snapshots import has_snapshots
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.ranges import read_range
-from pipeline.records import RawRecord, TaskId
 from pipeline.runtime.layout import plan_layout
+from pipeline.spark.spilling import WriterRuns, writer_tag
 from pipeline.spark.work import TaskResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Generator, Mapping
 
-    from pipeline.records import Headers
+    from pipeline.records import Headers, OffsetRange, RawRecord, TaskId, TopicPartition
     from pipeline.runtime.ports import Collector
     from pipeline.runtime.task import Task
     from pipeline.spark.work import Job, TaskWork
     from pipeline.topology.topology import Topology
 
-WRITER_HEADER = "__millrace.writer"
-"""On records of repartition topics: which task wrote them. Stripped on reading."""
-_WRITER = struct.Struct(">ii")
 _PREDECESSOR_SECONDS = 60.0
 """How long an earlier attempt on the same machine may take to let go of the local state."""
 _TRANSACTION_TIMEOUT_MS = 15 * 60 * 1000
@@ -63,7 +60,7 @@ class WriterTagging:
         """Topics are full names."""
         self._inner = inner
         self._topics = repartition_topics
-        self._tag = ((WRITER_HEADER, _WRITER.pack(*task_id)),)
+        self._tag = writer_tag(task_id)
         self.partitions = inner.partitions
         self.sent: Counter[str] = Counter()
 
@@ -82,23 +79,66 @@ class WriterTagging:
         self._inner.send(topic, key, value, timestamp, tagged, partition)
 
 
-def split_writers(records: Iterable[RawRecord]) -> dict[int, list[RawRecord]]:
-    """Records of a repartition topic by who wrote them, each in order of offsets, without the tag.
+class Inputs:
+    """What a task reads of a slice, as much of it in memory as is needed; a context that ends with all files and connections.
 
-    Records without one (a live worker's) are run 0.
+    Inputs from outside of the application are read while they are processed, each by a client of its own, as far ahead as
+    that fetches. Repartition topics are read before: their writers' runs have to be taken apart.
+
+    Args:
+        application: What the task belongs to.
+        admin: Asks the brokers.
+        ranges: What is read.
+        repartitions: Full names of the application's repartition topics.
     """
-    runs: dict[int, list[RawRecord]] = {}
-    for record in records:
-        run, headers = 0, record.headers
-        if headers and headers[-1][0] == WRITER_HEADER:
-            run, headers = run_of(TaskId(*_WRITER.unpack(headers[-1][1] or b""))), headers[:-1]
-        runs.setdefault(run, []).append(RawRecord(record.key, record.value, record.timestamp, record.offset, headers))
-    return runs
 
+    def __init__(
+        self,
+        application: Application,
+        admin: Admin,
+        ranges: Mapping[TopicPartition, OffsetRange],
+        repartitions: frozenset[str],
+    ) -> None:
+        """Nothing is read."""
+        self.read = 0
+        self._kafka = application.kafka
+        self._admin = admin
+        self._ranges = ranges
+        self._repartitions = repartitions
+        limit_bytes = application.config.streams.bounded_buffer_max_bytes
+        self._writers = WriterRuns(application.state_directory, limit_bytes)
+        self._open = ExitStack()
 
-def run_of(writer: TaskId) -> int:
-    """The number of a writer's run of records within a partition; 0 is for records whose writer is not known."""
-    return (writer.sub_topology << 32 | writer.partition) + 1
+    def __enter__(self) -> Self:
+        """The inputs; nothing has been read."""
+        self._open.enter_context(self._writers)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Release all."""
+        self._open.close()
+
+    def feed(self, task: Task) -> None:
+        """Let a task follow all its inputs; `read` counts the records from outside of the application as they are processed.
+
+        Raises:
+            RangeError: If a range cannot be read completely.
+            StateError: If records cannot be spilled.
+            BrokerError: If the brokers do not answer.
+        """
+        asked = {tp: wanted for tp, wanted in self._ranges.items() if wanted.size}
+        own = {tp: wanted for tp, wanted in asked.items() if tp.topic in self._repartitions}
+        for tp, records in read_range(self._admin, self._kafka, own):
+            self._writers.add(tp, records)
+        for (tp, run), batches in self._writers.runs():
+            task.follow(tp, batches, run)
+        for tp in asked.keys() - own.keys():
+            task.follow(tp, self._open.enter_context(closing(self._batches(tp))))
+
+    def _batches(self, tp: TopicPartition) -> Generator[list[RawRecord], None, None]:
+        for _, records in read_range(self._admin, self._kafka, {tp: self._ranges[tp]}):
+            self.read += len(records)
+            yield records
 
 
 def run_task(work: TaskWork, build: Callable[[Job], Topology]) -> TaskResult:
@@ -202,8 +242,10 @@ def _process(
     if is_done and work.advance_to_ms is None:
         return _Done()
     if not is_done:
-        read = _feed(work, task, admin, repartitions)
-        processed = task.process_all()
+        with Inputs(application, admin, work.ranges, repartitions) as inputs:
+            inputs.feed(task)
+            processed = task.process_all()
+        read = inputs.read
         punctuate_wall_clock(application, task)
     if work.advance_to_ms is not None:
         task.advance_stream_time(work.advance_to_ms)
@@ -247,19 +289,6 @@ def _snapshot(application: Application, owned: OwnedTask) -> tuple[str | None, t
         return owned.publish_snapshot().name, ()
     except (SnapshotError, BrokerError, TaskError) as error:
         return None, (f"Task {owned.id}: {error.message}",)
-
-
-def _feed(work: TaskWork, task: Task, admin: Admin, repartitions: frozenset[str]) -> int:
-    """Hand the task its part; gives the number of records that came from outside of the application."""
-    read = 0
-    for tp, records in read_range(admin, work.job.kafka, work.ranges):
-        if tp.topic in repartitions:
-            for run, part in split_writers(records).items():
-                task.add_records(tp, part, run)
-        else:
-            task.add_records(tp, records)
-            read += len(records)
-    return read
 
 
 def _is_done(work: TaskWork, owned: OwnedTask) -> bool:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+from zipimport import zipimporter
 
 from pipeline.errors import StreamsError
 from pipeline.hosting.application import prepare
 from pipeline.hosting.global_tables import global_partitions
 from pipeline.kafka.admin import Admin
-from pipeline.records import OffsetRange, TaskId
-from pipeline.runtime.layout import plan_layout
+from pipeline.records import OffsetRange, TaskId, TopicPartition
+from pipeline.runtime.layout import full_name, plan_layout
 from pipeline.spark.executor import run_task
 from pipeline.spark.failures import on_executor, spark_failures
 from pipeline.spark.runs import RunLog
+from pipeline.spark.schedule import remaining, steps
 from pipeline.spark.slices import MAX_RECORDS_PER_SLICE, cut
 from pipeline.spark.work import (
     Job,
@@ -28,12 +31,13 @@ from pipeline.spark.work import (
 from pipeline.topology.grouping import is_cyclic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pipeline.hosting.application import Application
-    from pipeline.records import TopicPartition
     from pipeline.runtime.layout import Layout
     from pipeline.spark.ranges import RunRange
+    from pipeline.spark.schedule import Slice, Step
+    from pipeline.topology.nodes import SubTopology
     from pipeline.topology.topology import Topology
 
 _SCHEMA = "result string"
@@ -150,22 +154,20 @@ def _run_levels(
     application = replace(application, topology=application.topology.resolved({tp.topic for tp in ranges}))
     layout = prepare(application, admin)
     _note_starts(application, admin, ranges)
-    job = job_of(application, admin)
+    levels = _Levels(job_of(application, admin), admin, layout, application.topology.levels())
     results: list[TaskResult] = []
-    leftover = {tp: OffsetRange(r.start, r.start) for tp, r in ranges.items()}  # of a run that died between levels
-    cyclic = [is_cyclic(level) for level in application.topology.levels()]
-    for part in [leftover, *plan.slices]:
-        for level, repeats in zip(plan.levels, cyclic, strict=True):
-            while works := [w for w in _works(job, admin, layout, level, part, resumes=repeats) if w.size]:
-                results += _run_on_spark(spark, works, build)
-                if not repeats:
-                    break
+    committed = {tp: known.offset for tp, known in admin.committed(application.id, ranges).items()}
+    slices = remaining(plan.slices, committed) or [ranges]  # without records, there is what a run that died has left
+    for step in levels.steps(len(slices)):
+        while works := levels.works(step, slices):
+            results += _run_on_spark(spark, works, build)
+            if not levels.repeats(step):
+                break
+        levels.finish(step)
     if advance_to_ms is not None:
         end = {tp: OffsetRange(r.end, r.end) for tp, r in ranges.items()}
-        for level in plan.levels:
-            works = [
-                replace(w, advance_to_ms=advance_to_ms) for w in _works(job, admin, layout, level, end, resumes=False)
-            ]
+        for level in range(len(plan.levels)):
+            works = [replace(work, advance_to_ms=advance_to_ms) for work in levels.last_works(level, end)]
             results += _run_on_spark(spark, works, build)
     return results
 
@@ -199,37 +201,95 @@ def _read_topics(topology: Topology) -> set[str]:
     return {*topology.source_topics, *(t for g in topology.global_stores for t in g.source.topics)}
 
 
-def _works(
-    job: Job,
-    admin: Admin,
-    layout: Layout,
-    level: Iterable[TaskId],
-    part: Mapping[TopicPartition, OffsetRange],
-    *,
-    resumes: bool,
-) -> Iterator[TaskWork]:
-    """The work of one level: external inputs as the slice says, repartition topics up to what has been written.
+class _Levels:
+    """The work of each level, and where in the repartition topics the slices end that were written there.
 
-    With `resumes`, external inputs start where the task stands: a level whose tasks write to each other is run again and again
-    until nothing is left.
+    Args:
+        job: The run.
+        admin: Asks the brokers.
+        layout: Inputs of tasks.
+        levels: Sub-topologies by level.
     """
-    tasks = {task_id: layout.tasks[task_id] for task_id in level}
-    internal = [tp for inputs in tasks.values() for tp in inputs if tp not in part]
-    ends, first = admin.settled_end_offsets(internal), admin.beginning_offsets(internal)
-    asked = [tp for inputs in tasks.values() for tp in inputs] if resumes else internal
-    committed = admin.committed(job.config.application_id(job.version), asked)
-    for task_id, inputs in tasks.items():
-        ranges = {}
-        for tp in inputs:
-            if tp not in part:
-                start = committed[tp].offset if tp in committed else first.get(tp, 0)
-                ranges[tp] = OffsetRange(start, max(start, ends[tp]))
-            elif tp in committed:
-                start = max(part[tp].start, committed[tp].offset)
-                ranges[tp] = OffsetRange(start, max(start, part[tp].end))
-            else:
-                ranges[tp] = part[tp]
-        yield TaskWork(job, task_id, ranges)
+
+    def __init__(self, job: Job, admin: Admin, layout: Layout, levels: Sequence[tuple[SubTopology, ...]]) -> None:
+        """Nothing has been written."""
+        self._job = job
+        self._admin = admin
+        self._layout = layout
+        self._levels = levels
+        self._application_id = job.config.application_id(job.version)
+        self._ends: dict[tuple[TopicPartition, int], int] = {}
+
+    def steps(self, slices: int) -> list[Step]:
+        """What is done at the same time, one after the other."""
+        return steps(self._levels, slices)
+
+    def repeats(self, step: Step) -> bool:
+        """Whether the step is run again and again, each task from where it stands, until nothing is left."""
+        return any(is_cyclic(self._levels[level]) for level, _ in step)
+
+    def works(self, step: Step, slices: Sequence[Slice]) -> list[TaskWork]:
+        """The work of a step that is left, the largest first."""
+        repeats = self.repeats(step)
+        found = []
+        for level, number in step:
+            internal = self._internal(level)
+            ends = (
+                self._admin.settled_end_offsets(internal)
+                if repeats
+                else {tp: self._ends[tp, number] for tp in internal}
+            )
+            found += self._works(level, slices[number], ends, resumes=repeats)
+        return sorted((work for work in found if work.size), key=lambda work: -work.size)
+
+    def finish(self, step: Step) -> None:
+        """The step is done: note how far its slices reach in the topics that it wrote to."""
+        written = {level: self._written(level) for level, _ in step}
+        ends = self._admin.settled_end_offsets({tp for tps in written.values() for tp in tps})
+        self._ends |= {(tp, number): ends[tp] for level, number in step for tp in written[level]}
+
+    def last_works(self, level: int, end: Slice) -> list[TaskWork]:
+        """Work for all tasks of a level, even if there is nothing to read."""
+        return self._works(level, end, self._admin.settled_end_offsets(self._internal(level)), resumes=False)
+
+    def _works(self, level: int, part: Slice, ends: Mapping[TopicPartition, int], *, resumes: bool) -> list[TaskWork]:
+        """External inputs as the slice says or, with `resumes`, from where the task stands; internal ones up to an end."""
+        tasks = self._tasks(level)
+        first = self._admin.beginning_offsets(ends)
+        asked = [tp for inputs in tasks.values() for tp in inputs] if resumes else ends
+        committed = {tp: known.offset for tp, known in self._admin.committed(self._application_id, asked).items()}
+
+        def wanted(tp: TopicPartition) -> OffsetRange:
+            if tp in ends:
+                start = committed.get(tp, first[tp])
+                return OffsetRange(start, max(start, ends[tp]))
+            start = max(part[tp].start, committed.get(tp, 0))
+            return OffsetRange(start, max(start, part[tp].end))
+
+        return [TaskWork(self._job, task_id, {tp: wanted(tp) for tp in inputs}) for task_id, inputs in tasks.items()]
+
+    def _tasks(self, level: int) -> dict[TaskId, tuple[TopicPartition, ...]]:
+        ids = {sub.id for sub in self._levels[level]}
+        return {task_id: inputs for task_id, inputs in self._layout.tasks.items() if task_id.sub_topology in ids}
+
+    def _internal(self, level: int) -> list[TopicPartition]:
+        """Partitions of repartition topics that a level reads."""
+        own = {topic.name for topic in self._layout.repartition_topics}
+        return [tp for inputs in self._tasks(level).values() for tp in inputs if tp.topic in own]
+
+    def _written(self, level: int) -> list[TopicPartition]:
+        """Partitions of repartition topics that a level writes to."""
+        names = {
+            full_name(sub, self._application_id, topic)
+            for sub in self._levels[level]
+            for topic in sub.repartition_topics.intersection(sub.sink_topics)
+        }
+        return [
+            TopicPartition(topic.name, number)
+            for topic in self._layout.repartition_topics
+            if topic.name in names
+            for number in range(topic.partitions)
+        ]
 
 
 def _run_on_spark(spark: Any, works: list[TaskWork], build: Callable[[Job], Topology]) -> list[TaskResult]:
@@ -245,6 +305,7 @@ def _run_on_spark(spark: Any, works: list[TaskWork], build: Callable[[Job], Topo
                 with on_executor():
                     result = attempt(works[number], build)
                 yield pa.RecordBatch.from_pydict({"result": [result]})
+        forget_archives()
 
     frame = spark.range(0, len(works), 1, len(works)).mapInArrow(process, _SCHEMA)
     with spark_failures(f"process tasks {', '.join(str(work.task_id) for work in works)}"):
@@ -253,6 +314,16 @@ def _run_on_spark(spark: Any, works: list[TaskWork], build: Callable[[Job], Topo
         if result.error is not None:
             raise rebuilt_error(result.error)
     return results
+
+
+def forget_archives() -> None:
+    """Forget what Python knows about the archives on its path; it looks again when it has to.
+
+    Spark's Python processes read the directories of all of them anew before each task, pyspark's own above all: 0.1 s.
+    """
+    for path, finder in list(sys.path_importer_cache.items()):
+        if isinstance(finder, zipimporter):
+            del sys.path_importer_cache[path]
 
 
 def attempt(work: TaskWork, build: Callable[[Job], Topology]) -> str:

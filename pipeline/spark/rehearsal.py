@@ -22,7 +22,8 @@ from pipeline.partitioning import partition_for
 from pipeline.runtime.layout import plan_layout
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
-from pipeline.spark.executor import application_of, check_wall_clock, punctuate_wall_clock, split_writers
+from pipeline.spark.executor import application_of, check_wall_clock, punctuate_wall_clock
+from pipeline.spark.spilling import split_writers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

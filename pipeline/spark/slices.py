@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pipeline.spark.ranges import RunRange
 
 MAX_RECORDS_PER_SLICE = 2_000_000
-"""Of all source partitions together; what a slice's tasks hold in memory is bounded by it."""
+"""Of all source partitions together; what a slice's tasks hold of their stores in memory is bounded by it."""
 
 
 def cut(

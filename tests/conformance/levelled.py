@@ -13,7 +13,8 @@ from pipeline.records import RawRecord, TopicPartition
 from pipeline.runtime.layout import plan_layout
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task, TaskSpec
-from pipeline.spark.executor import WriterTagging, split_writers
+from pipeline.spark.executor import WriterTagging
+from pipeline.spark.spilling import split_writers
 from pipeline.state.memory import MemoryBackend
 from pipeline.testing.driver import MockClock
 from tests.changelogs import Batch

@@ -22,6 +22,7 @@ from pipeline import (
     windowed,
 )
 from pipeline.config import AppConfig, StreamsConfig
+from pipeline.errors import ProcessingError
 from pipeline.hosting.application import Application
 from pipeline.spark.job import run
 from pipeline.spark.ranges import resolve
@@ -69,8 +70,8 @@ def write_inputs(broker: Any, name: str) -> None:
     )
 
 
-def application(broker: Any, name: str, state: Path, build: Callable[..., Topology]) -> Application:
-    config = AppConfig(name, "none:none", streams=StreamsConfig(commit_interval_ms=50))
+def application(broker: Any, name: str, state: Path, build: Callable[..., Topology], **streams: Any) -> Application:
+    config = AppConfig(name, "none:none", streams=StreamsConfig(commit_interval_ms=50, **streams))
     return Application(config, "v1", build(StreamsBuilder()), broker.kafka, state)
 
 
@@ -158,3 +159,41 @@ def test_a_run_that_is_repeated_after_it_is_done_does_nothing(broker: Any, uniqu
     before = broker.read(f"{unique}.out")
     assert run(app, chosen, spark_session(), on_executor(build)).processed == 0
     assert broker.read(f"{unique}.out") == before
+
+
+def test_the_result_is_the_ranges_alone_on_one_core_and_four_spilled_and_interrupted(
+    broker: Any, unique: str, tmp_path: Path
+) -> None:
+    write_inputs(broker, unique)
+    interrupted = tmp_path / "interrupted"
+
+    def fail_once(number: int) -> None:
+        if number == 2500 and not interrupted.exists():
+            interrupted.touch()
+            message = "interrupted"
+            raise ValueError(message)
+
+    ways: dict[str, tuple[str, Callable[[int], object], dict[str, Any]]] = {
+        "one": ("local[1,4]", lambda _n: None, {}),
+        "four": ("local[4,4]", lambda _n: None, {"bounded_buffer_max_bytes": 10_000}),
+        "again": ("local[4,4]", fail_once, {}),
+    }
+    written, latest = {}, {}
+    for way, (master, on_record, streams) in ways.items():
+        spark_session().stop()
+        spark = spark_session(master)
+        broker.create(2, f"{unique}.{way}")
+        build = sales(unique, f"{unique}.{way}", on_record, grace=timedelta(0))
+        app = application(broker, f"{unique}-{way}", tmp_path, build, **streams)
+        chosen = resolve(app, broker.admin())
+        if way == "again":
+            with pytest.raises(ProcessingError, match="interrupted"):
+                run(app, chosen, spark, on_executor(build), max_records_per_slice=600)
+        summary = run(app, chosen, spark, on_executor(build), max_records_per_slice=600)
+        assert summary.slices > 3
+        written[way] = [(r.key, r.value, r.timestamp) for r in broker.read(f"{unique}.{way}")]
+        latest[way] = table(broker, f"{unique}.{way}")
+    spark_session().stop()
+    assert len(latest["one"]) == ITEMS * 10
+    assert written["four"] == written["one"]
+    assert latest["again"] == latest["one"]

@@ -216,3 +216,16 @@ def test_lookups_agree_with_a_list_of_all_versions(puts: list[tuple[str, str | N
         for store in stores:
             latest = store.get(key)
             assert (latest and latest.value) == versions[newest]
+
+
+def test_all_versions_are_those_that_a_look_at_some_time_would_give() -> None:
+    opened = Opened()
+    for key, value, time in [("a", "1", 10), ("bb", "2", 20), ("a", None, 30), ("a", "3", 50), ("bb", "4", 70)]:
+        opened.store.put(key, value, time)
+    opened.store.put("c", "5", 130)  # the history begins at 30 now
+    opened.commit()
+    seen = {
+        (key, found) for key in ("a", "bb", "c") for time in range(30, 140) if (found := opened.store.get(key, time))
+    }
+    assert set(opened.store.all_versions()) == seen
+    assert len(list(opened.store.all_versions())) == len(seen) == 4

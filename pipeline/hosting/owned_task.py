@@ -154,9 +154,13 @@ class OwnedTask:
         self._own_commits = [{tp: committed.offset for tp, committed in self.committed.items()}]
         backend = state or open_state(self._application, self.id, self._admin, self._clock)
         self._backend = backend
-        self._task = task = self._new_task(backend, records)
-        self.restored_records = restore(
-            task, backend, self._admin, self._application.kafka, self._own_commits[-1], on_restore or _silently
+        self._task, self.restored_records = restore(
+            lambda: self._new_task(backend, records),
+            backend,
+            self._admin,
+            self._application.kafka,
+            self._own_commits[-1],
+            on_restore or _silently,
         )
         self._task.start({tp: (c.offset, c.metadata) for tp, c in self.committed.items()})
 

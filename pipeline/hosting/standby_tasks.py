@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipeline.errors import RangeError
+from pipeline.errors import CorruptStateError, RangeError, TaskCorruptedError
 from pipeline.hosting.snapshots import Nowhere, open_state
+from pipeline.hosting.task_state import check_starts, start_over
 from pipeline.kafka.consumer import RecordConsumer
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
 
 if TYPE_CHECKING:
+    from pipeline.errors import StreamsError
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin
     from pipeline.records import TaskId, TopicPartition
@@ -61,12 +63,7 @@ class StandbyTasks:
             StateError: If another process has it open.
             BrokerError: If brokers do not answer.
         """
-        backend = open_state(self._application, task_id, self._admin, self._clock)
-        spec = self._application.task_spec(task_id, self._layout.tasks[task_id])
-        task = Task(spec, Ports(Nowhere(), backend, self._clock))
-        task.restore_starts()
-        self._standbys[task_id] = _Standby(task, backend, {})
-        self._read(self._standbys[task_id])
+        self._read(task_id, open_state(self._application, task_id, self._admin, self._clock))
 
     def release(self, task_id: TaskId) -> StateBackend:
         """Stop following a task, and give its state to whoever is to run it, or to close it."""
@@ -88,14 +85,18 @@ class StandbyTasks:
         try:
             polled = self._consumer.poll(_RECORDS_PER_POLL, timeout_s)
         except RangeError:  # a changelog was cut off below the local position: what is left of it is the truth
-            self._start_over()
+            for task_id in self.tasks:
+                self._read(task_id, self.release(task_id))
             return 0
         applied = 0
         for tp, records in polled.records.items():
             if tp in self._reader:
                 standby = self._reader[tp]
                 standby.positions[tp] = records[-1].offset + 1
-                standby.task.restore(tp, records, standby.positions[tp])
+                try:
+                    standby.task.restore(tp, records, standby.positions[tp])
+                except CorruptStateError as error:
+                    self._start_over(standby, error)
                 applied += len(records)
         for tp, end in polled.ends.items():
             if tp in self._reader:
@@ -132,19 +133,25 @@ class StandbyTasks:
             self.release(task_id).close()
         self._consumer.close()
 
-    def _read(self, standby: _Standby) -> None:
+    def _read(self, task_id: TaskId, backend: StateBackend) -> None:
         """Go on after what the local state has, or from the beginning if it is of another history than the changelog."""
-        known = standby.backend.positions()
-        starts = {tp: known.get(tp, 0) for tp in standby.task.changelogs.values()}
+        spec = self._application.task_spec(task_id, self._layout.tasks[task_id])
+        task = Task(spec, Ports(Nowhere(), backend, self._clock))
+        starts = task.restore_starts()
         first, last = self._admin.beginning_offsets(starts), self._admin.end_offsets(starts)
-        if any(start > last[tp] or 0 < start < first[tp] for tp, start in starts.items()):
-            standby.backend.wipe()
-            starts = dict.fromkeys(starts, 0)
-        standby.positions = {tp: max(start, first[tp]) for tp, start in starts.items()}
+        try:
+            check_starts(starts, first, last)
+        except TaskCorruptedError as error:
+            start_over(task, backend, error)
+            self._read(task_id, backend)
+            return
+        standby = _Standby(task, backend, {tp: max(start, first[tp]) for tp, start in starts.items()})
+        self._standbys[task_id] = standby
         self._reader |= dict.fromkeys(standby.positions, standby)
         self._consumer.assign(standby.positions)
 
-    def _start_over(self) -> None:
-        for standby in self._standbys.values():
-            self._consumer.unassign(standby.positions)
-            self._read(standby)
+    def _start_over(self, standby: _Standby, error: StreamsError) -> None:
+        task_id = standby.task.spec.id
+        self.release(task_id)
+        start_over(standby.task, standby.backend, error)
+        self._read(task_id, standby.backend)

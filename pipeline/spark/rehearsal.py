@@ -123,11 +123,19 @@ def rehearse_task(
     with tempfile.TemporaryDirectory(prefix="millrace-dry-run-") as directory:
         backend = open_backend(application.sub_topology(work.task_id.sub_topology), Path(directory) / "state")
         spec = application.task_spec(work.task_id, layout.tasks[work.task_id])
-        task = Task(spec, Ports(collector, backend, clock, global_state.stores))
+        ports = Ports(collector, backend, clock, global_state.stores)
+        task = Task(spec, ports)
         try:
             if restores:
                 starts = {tp: wanted.start for tp, wanted in work.ranges.items()}
-                restore(task, backend, admin, work.job.kafka, starts, lambda _changelog, _done, _expected: None)
+                task, _ = restore(
+                    lambda: Task(spec, ports),
+                    backend,
+                    admin,
+                    work.job.kafka,
+                    starts,
+                    lambda _changelog, _done, _expected: None,
+                )
             _start(task, work, application, admin, restores=restores)
             check_wall_clock(application, task)
             _feed(task, work, layout, admin, handed_over)

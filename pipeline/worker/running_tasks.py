@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pipeline.errors import BrokerError, TaskCorruptedError, TaskMigratedError, UnknownOutcomeError
+from pipeline.errors import BrokerError, CorruptStateError, TaskCorruptedError, TaskError, TaskMigratedError, UnknownOutcomeError
 from pipeline.hosting.application import prepare, with_topics
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.global_tables import open_global_state
@@ -42,7 +42,7 @@ _RECORDS_PER_TURN = 1_000
 _RETRY_SECONDS = 0.5
 _COMMITTERS = 16
 """How many tasks commit at the same time."""
-_RECOVERABLE = (UnknownOutcomeError, TaskCorruptedError, BrokerError)
+_RECOVERABLE = (UnknownOutcomeError, TaskCorruptedError, CorruptStateError, BrokerError)
 """After these a task is taken over anew; broker errors count only if waiting helps."""
 
 
@@ -320,7 +320,7 @@ class RunningTasks:
             self._drop(self._tasks[task_id])
 
     def _drop(self, owned: OwnedTask) -> None:
-        self._dropped += owned.task.dropped
+        self._dropped += owned.dropped
         self._consumer.unassign(owned.inputs)
         owned.close(abort=self._has_brokers)
         del self._tasks[owned.id]
@@ -404,8 +404,7 @@ class RunningTasks:
         with self._interruptions.away():
             wait(future for _, future in sent)  # all, before any is closed or started over
         for owned, future in sent:
-            if self._succeeds(owned, future.result):
-                owned.finish_commit()
+            if self._succeeds(owned, future.result) and self._succeeds(owned, owned.finish_commit):
                 self._commits += 1
         seconds = time.monotonic() - began
         self._commit_seconds = self._commit_seconds[0] + seconds, max(self._commit_seconds[1], seconds)
@@ -441,7 +440,7 @@ class RunningTasks:
                 self._lose(owned, migrated)
                 return
             except _RECOVERABLE as again:
-                may_come_back = not isinstance(again, BrokerError) or again.retriable
+                may_come_back = again.retriable if isinstance(again, BrokerError) else isinstance(again, TaskError)
                 if not may_come_back or time.monotonic() > deadline or self._stopping:
                     raise
                 log.warning("task %s: %s", owned.id, again, extra={"task": str(owned.id)})

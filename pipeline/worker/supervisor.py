@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import queue
+import re
 import threading
 import time
 import uuid
@@ -473,7 +474,7 @@ def instance_id(application: Application) -> str:
 def left_positions(application: Application) -> dict[TaskId, int]:
     """How far the state of each task is that lies in the local directory: changelog offsets applied, summed up."""
     found = {}
-    for path in application.directory.glob("*_*"):
+    for path in filter(_is_state, application.directory.glob("*_*")):
         try:
             backend = RocksDbBackend(path)
         except StateError as error:
@@ -482,6 +483,11 @@ def left_positions(application: Application) -> dict[TaskId, int]:
         found[TaskId.parse(path.name)] = sum(backend.positions().values())
         backend.close()
     return found
+
+
+def _is_state(path: Path) -> bool:
+    """Whether this is the directory of a task, and not what somebody left who died while he made one."""
+    return re.fullmatch(r"\d+_\d+", path.name) is not None
 
 
 def _job(application: Application) -> StreamJob:

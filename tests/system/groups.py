@@ -35,6 +35,15 @@ def build_queried(builder):
     grouped.windowed_by(SessionWindows.of(timedelta(seconds=1))).count(Materialized("sessions"))
     return builder.build()
 
+def build_fold(builder):
+    words = builder.stream("{name}.in", Consumed(STRING, STRING))
+    folded = words.group_by_key(Grouped(STRING, STRING)).aggregate(
+        lambda: 0, lambda k, v, total: (total * 31 + int(v)) % 1_000_000_007, Materialized("folded", STRING, LONG))
+    folded.to_stream().to("{name}.folded", Produced(STRING, LONG))
+    counts = words.group_by(lambda k, v: "w" + v[-1], Grouped(STRING, STRING)).count(Materialized("counts"))
+    counts.to_stream().to("{name}.out", Produced(STRING, LONG))
+    return builder.build()
+
 def _build(builder, store):
     words = builder.stream("{name}.in", Consumed(STRING, STRING))
     counts = words.group_by(lambda k, v: v, Grouped(STRING, STRING)).count(Materialized(store))
@@ -51,7 +60,7 @@ topology = "{name}_app:{build}"
 "commit.interval.ms" = 50
 "num.standby.replicas" = {standbys}
 "acceptable.recovery.lag" = {lag}
-"consumer.session.timeout.ms" = 6000
+"consumer.session.timeout.ms" = {session_timeout_ms}
 "consumer.heartbeat.interval.ms" = 300
 {settings}
 """
@@ -76,6 +85,7 @@ class Group:
         build: str = "build",
         standbys: int = 0,
         lag: int = 10_000,
+        session_timeout_ms: int = 6000,
         settings: str = "",
         options: tuple[str, ...] = (),
     ) -> subprocess.Popen[str]:
@@ -87,6 +97,7 @@ class Group:
             "build": build,
             "standbys": standbys,
             "lag": lag,
+            "session_timeout_ms": session_timeout_ms,
             "settings": settings,
         }
         project.write_text(PROJECT.format(**values))

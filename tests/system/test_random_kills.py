@@ -1,0 +1,126 @@
+"""Three instances of which one is killed, again and again, while records come in: what they write is what one would have written."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline import LONG
+from pipeline.records import TopicPartition
+from tests.system.groups import PARTITIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.system.groups import Group
+
+pytestmark = pytest.mark.broker
+
+KEYS = 17
+KILLS = 20
+
+
+class Load:
+    """Writes numbers under a few keys, in steps, until it is told to end."""
+
+    def __init__(self, broker: Any, topic: str) -> None:
+        self.written: list[tuple[bytes, int]] = []
+        self._broker = broker
+        self._topic = topic
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ends.wait(0.1):
+            numbers = range(len(self.written), len(self.written) + 200)
+            step = [(b"k%d" % (n * n % KEYS), n) for n in numbers]
+            self._broker.write(self._topic, [(key, b"%d" % n, n + 1) for key, n in step])
+            self.written += step
+
+
+def sequentially(written: list[tuple[bytes, int]]) -> tuple[dict[bytes, list[int]], dict[bytes, list[int]]]:
+    """Every value of both tables, per key in order, as a single pass over the input gives them."""
+    folded: defaultdict[bytes, list[int]] = defaultdict(list)
+    counts: defaultdict[bytes, list[int]] = defaultdict(list)
+    for key, number in written:
+        folded[key].append(((folded[key][-1] if folded[key] else 0) * 31 + number) % 1_000_000_007)
+        digit = b"w%d" % (number % 10)
+        counts[digit].append(len(counts[digit]) + 1)
+    return dict(folded), dict(counts)
+
+
+def by_key(broker: Any, topic: str) -> dict[bytes, list[int]]:
+    found: defaultdict[bytes, list[int]] = defaultdict(list)
+    for record in broker.read(topic):
+        found[record.key].append(LONG.deserialize(record.value))
+    return dict(found)
+
+
+def kill(group: Group, instance: int, chance: random.Random) -> None:
+    """Kill an instance: its supervisor alone, whose processes then have to notice, or all of it at once."""
+    pid = group.instances[instance].pid
+    children = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout.split()
+    os.kill(pid, signal.SIGKILL)
+    if chance.random() < 0.5:
+        for child in children:
+            try:
+                os.kill(int(child), signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+    group.instances[instance].wait()
+
+
+def test_one_of_three_is_killed_twenty_times_and_the_output_is_that_of_a_single_pass(group: Group) -> None:
+    seed = random.randrange(1_000_000)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    topics = f"{group.name}.folded", f"{group.name}.out"
+    group.broker.create(PARTITIONS, topics[0])
+    outputs = [TopicPartition(topic, n) for topic in topics for n in range(PARTITIONS)]
+    admin = group.broker.admin()
+
+    def start(place: int) -> int:
+        """Start an instance in one of three state directories; gives its number."""
+        state = str(group.directory / f"place-{place}")
+        settings = '"statestore.cache.max.bytes" = 0'
+        group.start("--state-dir", state, build="build_fold", session_timeout_ms=1500, settings=settings)
+        return len(group.instances) - 1
+
+    def output() -> int:
+        return sum(admin.end_offsets(outputs).values())
+
+    with Load(group.broker, f"{group.name}.in") as load:
+        living = {place: start(place) for place in range(3)}
+        group.until(lambda: output() > 0, "began")
+        for _ in range(KILLS):
+            moment = len(load.written) + chance.randrange(1, 3000)
+            group.until(lambda: len(load.written) >= moment, "had more to do")
+            place = chance.randrange(3)
+            kill(group, living[place], chance)
+            living[place] = start(place)
+    began = time.monotonic()
+    size = len(load.written)
+    group.until(lambda: min(len(group.broker.read(topic)) for topic in topics) >= size, f"wrote all of {size} results")
+    print(f"{size} records; after the last kill all results were there within {time.monotonic() - began:.1f} s")
+    for number in living.values():
+        group.until(lambda: "Worker is" in group.log(number), "was ready to be stopped")
+        assert group.stop(group.instances[number]) == 0
+    folded, counts = sequentially(load.written)
+    assert by_key(group.broker, topics[0]) == folded
+    assert by_key(group.broker, topics[1]) == counts

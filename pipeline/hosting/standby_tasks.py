@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipeline.errors import CorruptStateError, RangeError, TaskCorruptedError
+from pipeline.errors import BrokerError, CorruptStateError, RangeError, StreamsError, TaskCorruptedError
 from pipeline.hosting.snapshots import Nowhere, open_state
 from pipeline.hosting.task_state import check_starts, start_over
 from pipeline.kafka.consumer import RecordConsumer
@@ -13,7 +13,8 @@ from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
 
 if TYPE_CHECKING:
-    from pipeline.errors import StreamsError
+    from collections.abc import Mapping
+
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin
     from pipeline.records import TaskId, TopicPartition
@@ -49,6 +50,7 @@ class StandbyTasks:
         self._clock = clock
         self._standbys: dict[TaskId, _Standby] = {}
         self._reader: dict[TopicPartition, _Standby] = {}
+        self._ends: Mapping[TopicPartition, int] = {}
         self._consumer = RecordConsumer(application.kafka, application.config.streams.consumer)
 
     @property
@@ -63,7 +65,12 @@ class StandbyTasks:
             StateError: If another process has it open.
             BrokerError: If brokers do not answer.
         """
-        self._read(task_id, open_state(self._application, task_id, self._admin, self._clock))
+        backend = open_state(self._application, task_id, self._admin, self._clock)
+        try:
+            self._read(task_id, backend)
+        except StreamsError:
+            backend.close()
+            raise
 
     def release(self, task_id: TaskId) -> StateBackend:
         """Stop following a task, and give its state to whoever is to run it, or to close it."""
@@ -86,7 +93,8 @@ class StandbyTasks:
             polled = self._consumer.poll(_RECORDS_PER_POLL, timeout_s)
         except RangeError:  # a changelog was cut off below the local position: what is left of it is the truth
             for task_id in self.tasks:
-                self._read(task_id, self.release(task_id))
+                self.release(task_id).close()
+                self.follow(task_id)
             return 0
         applied = 0
         for tp, records in polled.records.items():
@@ -116,14 +124,19 @@ class StandbyTasks:
         return {task_id: sum(standby.positions.values()) for task_id, standby in self._standbys.items()}
 
     def lags(self) -> dict[TaskId, int]:
-        """How many offsets are missing, per task.
+        """How many offsets are missing, per task; while brokers do not answer, as it was when they did.
 
         Raises:
-            BrokerError: If brokers do not answer.
+            BrokerError: If brokers refuse.
         """
-        ends = self._admin.end_offsets(self._reader)
+        try:
+            self._ends = self._admin.end_offsets(self._reader)
+        except BrokerError as error:
+            if not error.retriable:
+                raise
+        ends = self._ends
         return {
-            task_id: sum(max(ends[tp] - position, 0) for tp, position in standby.positions.items())
+            task_id: sum(max(ends.get(tp, position) - position, 0) for tp, position in standby.positions.items())
             for task_id, standby in self._standbys.items()
         }
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from pipeline.errors import (
     BrokerError,
+    CorruptStateError,
     DeserializationError,
     ProcessingError,
     SerializationError,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     Forward = Callable[[Any, Any, int, Headers], None]
     Send = Callable[[str, bytes | None, bytes | None, int, Headers, int | None], None]
 
-_NOT_THE_USERS = (TaskError, BrokerError)
+_NOT_THE_USERS = (TaskError, BrokerError, CorruptStateError)
 """The host's to deal with: dropping a record because of these would lose it."""
 
 

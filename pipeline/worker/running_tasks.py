@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pipeline.records import TaskId, TopicPartition
     from pipeline.runtime.global_state import GlobalState
     from pipeline.runtime.layout import Layout
+    from pipeline.runtime.task import Task
     from pipeline.state.api import StateBackend, StoreBuilder
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,10 @@ log = logging.getLogger(__name__)
 _RECORDS_PER_POLL = 10_000
 _RECORDS_PER_TURN = 1_000
 """How many records a task processes before the next one has its turn."""
+_RECORDS_PER_LOOK = 32
+"""How many of these it processes before it looks at the clock, at most."""
+_TURN_SECONDS = 0.2
+"""So long does a turn last if records are slow: transactions must be committed, and supervisors answered, in time."""
 _RETRY_SECONDS = 0.5
 _COMMITTERS = 16
 """How many tasks commit at the same time."""
@@ -171,7 +176,7 @@ class RunningTasks:
         for task_id in sorted(active - self.active):
             self._add(task_id, states.get(task_id))
         for task_id in sorted(standby - self.standby):
-            self._standbys.follow(task_id)
+            self._follow(task_id)
 
     def run_once(self) -> None:
         """Fetch, process a few records of each task, and commit if it is time."""
@@ -185,7 +190,7 @@ class RunningTasks:
         processed = 0
         for owned in list(self._tasks.values()):
             try:
-                done = owned.task.process(_RECORDS_PER_TURN)
+                done = _take_turn(owned.task)
                 owned.task.punctuate_wall_clock()
                 processed += done
                 self._processed_by[owned.id] += done
@@ -313,6 +318,17 @@ class RunningTasks:
             self._take_over(owned, state)
         except _RECOVERABLE as error:
             self._recover(owned, error)
+
+    def _follow(self, task_id: TaskId) -> None:
+        deadline = self._deadline()
+        while task_id not in self.standby:
+            try:
+                self._standbys.follow(task_id)
+            except BrokerError as error:
+                if not error.retriable or time.monotonic() > deadline or self._stopping:
+                    raise
+                log.warning("standby of task %s: %s", task_id, error, extra={"task": str(task_id)})
+                self._wait_for_brokers(deadline)
 
     def _release(self, leaving: frozenset[TaskId]) -> None:
         self._commit(owned for task_id, owned in self._tasks.items() if task_id in leaving and owned.task.needs_commit)
@@ -470,6 +486,21 @@ class RunningTasks:
 
     def _deadline(self) -> float:
         return time.monotonic() + self._streams.task_timeout_ms / 1000
+
+
+def _take_turn(task: Task) -> int:
+    """Let a task process records until the turn is over; gives how many (`TaskManager.process`, `max.poll.interval.ms`).
+
+    The clock is looked at after 1, 2, 4, ... records: one slow record is enough to notice, many fast ones cost no looks.
+    """
+    ends, done, next_look = time.monotonic() + _TURN_SECONDS, 0, 1
+    while done < _RECORDS_PER_TURN:
+        part = task.process(next_look)
+        done += part
+        if part < next_look or time.monotonic() > ends:
+            break
+        next_look = min(2 * next_look, _RECORDS_PER_LOOK)
+    return done
 
 
 def _builders(application: Application) -> dict[str, StoreBuilder]:

@@ -6,8 +6,10 @@ pipe between the two breaks, and the process lets go of its tasks and ends.
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import signal
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,7 @@ from pipeline.worker.running_tasks import RunningTasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
     from multiprocessing.connection import Connection
 
     from pipeline.topology.topology import Topology
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_PR_SET_PDEATHSIG = 1
 REPORT_SECONDS = 1.0
 """How often it reports when nothing changes."""
 
@@ -43,6 +47,7 @@ def run_stream_process(
         pipe: Commands come in, reports go out.
         logs: How it logs, to the standard error output.
     """
+    _end_with_supervisor()
     start_logging(logs)
     collect_rarely()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -65,8 +70,7 @@ class _Obedience:
         self._tasks = RunningTasks(
             application,
             gives_up=True,
-            interruptions=self._attendance,
-            on_restore=lambda _changelog, _done, _expected: self._report(),
+            interruptions=self,
         )
         self._poll_seconds = application.config.streams.poll_ms / 1000
         self._pipe = pipe
@@ -92,6 +96,15 @@ class _Obedience:
             self._report(always=True)
         finally:
             self._tasks.close()
+
+    def attend(self) -> None:
+        """Between the turns of two tasks: answer what was asked, and show that it is alive."""
+        self._attendance.attend()
+        self._report()
+
+    def away(self) -> AbstractContextManager[None]:
+        """While brokers are waited for."""
+        return self._attendance.away()
 
     def _answer(self, question: Question) -> Page | Refusal:
         return self._tasks.answer(question)
@@ -129,6 +142,16 @@ class _Obedience:
                 self._tasks.figures(),
             )
         )
+
+
+def _end_with_supervisor() -> None:
+    """Have the kernel kill this process when its supervisor dies, whatever it is at.
+
+    Else one that is busy would hold the local state against the instance that is started in its place, until it looks at the
+    pipe again. Linux only: elsewhere it ends when it looks.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _last_word(pipe: Connection, failed: Failed) -> None:

@@ -114,6 +114,7 @@ class Supervisor:
         self._shuts_down = False
         self._is_paused = False
         self._deaths: list[float] = []
+        self._unsettled_at = time.monotonic()
         self._told_at = time.monotonic()
         self._told = WorkerSummary(0, 0, 0, {})
         self._positions: dict[TaskId, int] = {}
@@ -353,6 +354,11 @@ class Supervisor:
         )
         wanted = WorkerState.RUNNING if task_ids(orders.active) == running else WorkerState.REBALANCING
         if wanted is not self.state and wanted in TRANSITIONS[self.state]:
+            now = time.monotonic()
+            if wanted is WorkerState.RUNNING:
+                took_s = now - self._unsettled_at
+                log.info("all %d tasks of this instance run, %.1f s after its tasks changed", len(running), took_s)
+            self._unsettled_at = now
             self._move_to(wanted)
 
     def _sum_up(self) -> None:
@@ -450,10 +456,14 @@ def locked(directory: Path) -> Iterator[None]:
     """Keep other instances on this machine out of a state directory.
 
     Raises:
-        StateError: If one uses it.
+        StateError: If one uses it, or it cannot be written.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / ".lock").open("w") as file:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        file = (directory / ".lock").open("w")
+    except OSError as error:
+        raise _unusable(directory, error) from error
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -463,12 +473,24 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def instance_id(application: Application) -> str:
-    """The id of this state directory: made once, kept in it (`kafka-streams-process-metadata`)."""
+    """The id of this state directory: made once, kept in it (`kafka-streams-process-metadata`).
+
+    Raises:
+        StateError: If the directory cannot be written.
+    """
     path = application.directory / "process-id"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"{uuid.uuid4()}\n")
-    return path.read_text().strip()
+    try:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{uuid.uuid4()}\n")
+        return path.read_text().strip()
+    except OSError as error:
+        raise _unusable(application.directory, error) from error
+
+
+def _unusable(directory: Path, error: OSError) -> StateError:
+    message = f"State in {directory} cannot be used: {error}"
+    return StateError(message, hint="Is the disk full, or the directory read-only?")
 
 
 def left_positions(application: Application) -> dict[TaskId, int]:

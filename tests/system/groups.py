@@ -8,15 +8,16 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline import LONG
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 APP = """
+import time
 from datetime import timedelta
 from pipeline import *
 
@@ -43,6 +44,26 @@ def build_fold(builder):
     counts = words.group_by(lambda k, v: "w" + v[-1], Grouped(STRING, STRING)).count(Materialized("counts"))
     counts.to_stream().to("{name}.out", Produced(STRING, LONG))
     return builder.build()
+
+def build_slow(builder):
+    words = builder.stream("{name}.in", Consumed(STRING, STRING)).map_values(slowly)
+    counts = words.group_by(lambda k, v: v, Grouped(STRING, STRING)).count(Materialized("counts"))
+    counts.to_stream().to("{name}.out", Produced(STRING, LONG))
+    return builder.build()
+
+def build_stuck(builder):
+    words = builder.stream("{name}.in", Consumed(STRING, STRING))
+    counts = words.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
+    counts.to_stream().map_values(stick).to("{name}.out", Produced(STRING, LONG))
+    return builder.build()
+
+def slowly(value):
+    time.sleep(0.02)
+    return value
+
+def stick(value):
+    print("stuck", flush=True)
+    time.sleep(3600)
 
 def _build(builder, store):
     words = builder.stream("{name}.in", Consumed(STRING, STRING))
@@ -88,6 +109,7 @@ class Group:
         session_timeout_ms: int = 6000,
         settings: str = "",
         options: tuple[str, ...] = (),
+        within: tuple[str, ...] = (),
     ) -> subprocess.Popen[str]:
         number = len(self.instances)
         project = self.directory / f"{number}.toml"
@@ -105,6 +127,7 @@ class Group:
         log = (self.directory / f"{number}.log").open("w")
         instance = subprocess.Popen(
             [
+                *within,
                 sys.executable,
                 "-m",
                 "pipeline.cli",
@@ -139,6 +162,12 @@ class Group:
             timeout=120,
             check=False,
         )
+
+    def children(self, instance: subprocess.Popen[str]) -> list[int]:
+        """The stream processes of an instance."""
+        found = subprocess.run(["pgrep", "-P", str(instance.pid)], capture_output=True, text=True, check=False)
+        pids = [int(pid) for pid in found.stdout.split()]
+        return [pid for pid in pids if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
 
     def log(self, number: int) -> str:
         return (self.directory / f"{number}.log").read_text()

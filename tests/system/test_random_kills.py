@@ -109,7 +109,7 @@ def test_one_of_three_is_killed_twenty_times_and_the_output_is_that_of_a_single_
         living = {place: start(place) for place in range(3)}
         group.until(lambda: output() > 0, "began")
         for _ in range(KILLS):
-            moment = len(load.written) + chance.randrange(1, 3000)
+            moment = len(load.written) + chance.randrange(1, 1200)
             group.until(lambda: len(load.written) >= moment, "had more to do")
             place = chance.randrange(3)
             kill(group, living[place], chance)

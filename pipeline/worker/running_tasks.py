@@ -149,9 +149,9 @@ class RunningTasks:
         """
         self._application = with_topics(self._application, self._admin)
         self.layout = prepare(self._application, self._admin)
-        self._global = open_global_state(self._application, self._admin, self._clock)
-        self._internal_topics = {topic.name for topic in self.layout.repartition_topics}
         self._standbys = StandbyTasks(self._application, self.layout, self._admin, self._clock)
+        self._global = open_global_state(self._application, self._admin, self._clock, on_restore=self._on_restore)
+        self._internal_topics = {topic.name for topic in self.layout.repartition_topics}
         self._consumer.assign(self._global.positions())
 
     def stop_waiting(self) -> None:
@@ -318,6 +318,7 @@ class RunningTasks:
             self._take_over(owned, state)
         except _RECOVERABLE as error:
             self._recover(owned, error)
+        self._interruptions.attend()
 
     def _follow(self, task_id: TaskId) -> None:
         deadline = self._deadline()

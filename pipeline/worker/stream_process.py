@@ -71,6 +71,7 @@ class _Obedience:
             application,
             gives_up=True,
             interruptions=self,
+            on_restore=lambda _changelog, _done, _expected: self._report(),
         )
         self._poll_seconds = application.config.streams.poll_ms / 1000
         self._pipe = pipe

@@ -58,7 +58,7 @@ def build_stuck(builder):
     return builder.build()
 
 def slowly(value):
-    time.sleep(0.02)
+    time.sleep(0.025)
     return value
 
 def stick(value):

@@ -29,7 +29,7 @@ def test_with_a_full_disk_or_a_read_only_one_an_instance_ends_and_goes_on_where_
     group.until_done()
     for pid in group.children(first):
         _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, (4096, hard))  # no file grows any more
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (1, hard))  # no file grows any more
     group.write(2300)
     assert ended_with_words(group, first) == "Is the disk full"
     state = group.directory / "state-0"
@@ -55,7 +55,7 @@ def ended_with_words(group: Group, instance: subprocess.Popen[str]) -> str:
 
 
 def test_records_that_take_longer_than_max_poll_interval_together_move_no_task(group: Group) -> None:
-    first = group.start(build="build_slow", settings='"max.poll.interval.ms" = 2000')
+    first = group.start(build="build_slow", settings='"max.poll.interval.ms" = 8000')
     group.write(460)
     group.until_done()
     assert group.stop(first) == 0

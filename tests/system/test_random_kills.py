@@ -6,70 +6,21 @@ import os
 import random
 import signal
 import subprocess
-import threading
 import time
-from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline import LONG
 from pipeline.records import TopicPartition
 from tests.system.groups import PARTITIONS
+from tests.system.load import Load, check
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.system.groups import Group
 
 pytestmark = pytest.mark.broker
 
-KEYS = 17
 KILLS = 20
-
-
-class Load:
-    """Writes numbers under a few keys, in steps, until it is told to end."""
-
-    def __init__(self, broker: Any, topic: str) -> None:
-        self.written: list[tuple[bytes, int]] = []
-        self._broker = broker
-        self._topic = topic
-        self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Load:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ends.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._ends.wait(0.1):
-            numbers = range(len(self.written), len(self.written) + 200)
-            step = [(b"k%d" % (n * n % KEYS), n) for n in numbers]
-            self._broker.write(self._topic, [(key, b"%d" % n, n + 1) for key, n in step])
-            self.written += step
-
-
-def sequentially(written: list[tuple[bytes, int]]) -> tuple[dict[bytes, list[int]], dict[bytes, list[int]]]:
-    """Every value of both tables, per key in order, as a single pass over the input gives them."""
-    folded: defaultdict[bytes, list[int]] = defaultdict(list)
-    counts: defaultdict[bytes, list[int]] = defaultdict(list)
-    for key, number in written:
-        folded[key].append(((folded[key][-1] if folded[key] else 0) * 31 + number) % 1_000_000_007)
-        digit = b"w%d" % (number % 10)
-        counts[digit].append(len(counts[digit]) + 1)
-    return dict(folded), dict(counts)
-
-
-def by_key(broker: Any, topic: str) -> dict[bytes, list[int]]:
-    found: defaultdict[bytes, list[int]] = defaultdict(list)
-    for record in broker.read(topic):
-        found[record.key].append(LONG.deserialize(record.value))
-    return dict(found)
 
 
 def kill(group: Group, instance: int, chance: random.Random) -> None:
@@ -121,6 +72,4 @@ def test_one_of_three_is_killed_twenty_times_and_the_output_is_that_of_a_single_
     for number in living.values():
         group.until(lambda: "Worker is" in group.log(number), "was ready to be stopped")
         assert group.stop(group.instances[number]) == 0
-    folded, counts = sequentially(load.written)
-    assert by_key(group.broker, topics[0]) == folded
-    assert by_key(group.broker, topics[1]) == counts
+    check(group, load)

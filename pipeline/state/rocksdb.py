@@ -212,11 +212,11 @@ class RocksDbBackend:
 
     def _open(self) -> None:
         self.families.clear()
+        if (self._directory / _DAMAGED).exists():
+            message = f"State in {self._directory} was found to be damaged"
+            raise CorruptStateError(message, hint=_RESTORABLE)
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            if (self._directory / _DAMAGED).exists():
-                message = f"State in {self._directory} was found to be damaged"
-                raise CorruptStateError(message, hint=_RESTORABLE)
             exists = (self._directory / "CURRENT").exists()
             names = Rdict.list_cf(str(self._directory), _options()) if exists else ["default"]
             families = {name: _options() for name in names if name != "default"}

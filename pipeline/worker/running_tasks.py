@@ -9,7 +9,14 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pipeline.errors import BrokerError, CorruptStateError, TaskCorruptedError, TaskError, TaskMigratedError, UnknownOutcomeError
+from pipeline.errors import (
+    BrokerError,
+    CorruptStateError,
+    TaskCorruptedError,
+    TaskError,
+    TaskMigratedError,
+    UnknownOutcomeError,
+)
 from pipeline.hosting.application import prepare, with_topics
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.global_tables import open_global_state

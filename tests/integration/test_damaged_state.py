@@ -16,6 +16,7 @@ from pipeline.hosting.standby_tasks import StandbyTasks
 from pipeline.kafka.admin import Admin
 from pipeline.records import TaskId, TopicPartition
 from pipeline.state.rocksdb import RocksDbBackend
+from pipeline.worker.supervisor import left_positions
 from pipeline.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -121,8 +122,6 @@ def test_damaged_state_is_restored_with_a_warning(
 
 
 def test_what_dies_while_it_makes_state_leaves_nothing_that_others_stumble_over(case: Case) -> None:
-    from pipeline.worker.supervisor import left_positions
-
     case.work()
     for left in (".checkpoint-0_0", ".0_0.unfinished"):
         shutil.copytree(case.state, case.app.directory / left)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from pipeline import LONG
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from tests.system.groups import Group
 
 KEYS = 17
@@ -22,17 +24,30 @@ class Load:
         self._broker = broker
         self._topic = topic
         self._ends = threading.Event()
+        self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run)
 
-    def __enter__(self) -> Load:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ends.set()
         self._thread.join()
+        assert self._failure is None, self._failure
+
+    def until_grown(self, group: Group, records: int) -> None:
+        """Wait until so many records have been written since."""
+        moment = len(self.written) + records
+        group.until(lambda: len(self.written) >= moment, "had more to do")
 
     def _run(self) -> None:
+        try:
+            self._write()
+        except Exception as error:  # noqa: BLE001 - told to the test
+            self._failure = error
+
+    def _write(self) -> None:
         while not self._ends.wait(0.1):
             numbers = range(len(self.written), len(self.written) + 200)
             step = [(b"k%d" % (n * n % KEYS), n) for n in numbers]

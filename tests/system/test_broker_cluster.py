@@ -30,9 +30,7 @@ def cluster(tmp_path: Path, new_port: Callable[[], int]) -> Iterator[EmbeddedClu
 
 
 @pytest.fixture
-def group(
-    cluster: EmbeddedCluster, broker_tools: Callable[[Any], Any], unique: str, tmp_path: Path
-) -> Iterator[Group]:
+def group(cluster: EmbeddedCluster, broker_tools: Callable[[Any], Any], unique: str, tmp_path: Path) -> Iterator[Group]:
     broker = broker_tools(cluster)
     broker.create(PARTITIONS, f"{unique}.in", f"{unique}.out", f"{unique}.folded")
     group = Group(broker, unique, tmp_path)
@@ -51,14 +49,18 @@ def test_brokers_are_lost_one_at_a_time_and_nothing_is_lost_or_comes_twice(
     def output() -> int:
         return sum(admin.end_offsets(outputs).values())
 
+    def goes_on(what: str) -> None:
+        enough = output() + 500
+        group.until(lambda: output() > enough, what)
+
     for _ in range(2):
         group.start(build="build_fold", standbys=1, settings='"statestore.cache.max.bytes" = 0')
     with Load(group.broker, f"{group.name}.in") as load:
         group.until(lambda: output() > 0, "began")
         for broker in cluster.brokers:
             broker.kill()
-            killed, before = time.monotonic(), output()
-            group.until(lambda: output() > before + 500, "went on with two brokers")
+            killed = time.monotonic()
+            goes_on("went on with two brokers")
             print(f"500 results within {time.monotonic() - killed:.1f} s of the death of {broker.bootstrap_servers}")
             broker.start()
     size = len(load.written)

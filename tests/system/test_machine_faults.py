@@ -23,7 +23,9 @@ OBEDIENT = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search")
 """Makes permissions count for root, too."""
 
 
-def test_with_a_full_disk_or_a_read_only_one_an_instance_ends_and_goes_on_where_it_was_once_it_can(group: Group) -> None:
+def test_with_a_full_disk_or_a_read_only_one_an_instance_ends_and_goes_on_where_it_was_once_it_can(
+    group: Group,
+) -> None:
     first = group.start()
     group.write(2300)
     group.until_done()

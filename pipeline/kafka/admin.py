@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import (
+    OFFSET_INVALID,
     Consumer,
     ConsumerGroupTopicPartitions,
     IsolationLevel,
@@ -350,7 +351,7 @@ class Admin:
             for tp, future in futures.items():
                 ignore = _NO_LEADER | UNREACHABLE
                 answer = self._result(future, f"look up offsets of {tp.topic}-{tp.partition}", ignore=ignore)
-                if answer is None:
+                if answer is None or answer.offset == OFFSET_INVALID:  # said of leaders that died, and no error with it
                     self._check_exists(TopicPartition(tp.topic, tp.partition))
                     return False
                 found[TopicPartition(tp.topic, tp.partition)] = answer.offset

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pipeline.errors import BrokerError
 from pipeline.kafka.broker import EmbeddedCluster
 from pipeline.records import TopicPartition
 from tests.system.groups import PARTITIONS, Group
@@ -47,9 +48,15 @@ def test_brokers_are_lost_one_at_a_time_and_nothing_is_lost_or_comes_twice(
     admin = group.broker.admin()
 
     def output() -> int:
-        return sum(admin.end_offsets(outputs).values())
+        """How far the outputs are; -1 while partitions are without leaders."""
+        try:
+            return sum(admin.end_offsets(outputs).values())
+        except BrokerError as error:
+            assert error.retriable, error
+            return -1
 
     def goes_on(what: str) -> None:
+        group.until(lambda: output() >= 0, "found new leaders")
         enough = output() + 500
         group.until(lambda: output() > enough, what)
 

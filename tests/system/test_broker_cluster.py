@@ -17,7 +17,7 @@ from tests.system.load import Load, check
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 HOME = Path("~/.cache/millrace").expanduser()
 

@@ -11,7 +11,7 @@ from pipeline.runtime.global_state import GlobalState
 from pipeline.state.memory import MemoryBackend
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin
@@ -26,12 +26,23 @@ def global_partitions(application: Application, admin: Admin) -> list[TopicParti
 
 
 def open_global_state(
-    application: Application, admin: Admin, clock: Clock, ends: Mapping[TopicPartition, int] | None = None
+    application: Application,
+    admin: Admin,
+    clock: Clock,
+    ends: Mapping[TopicPartition, int] | None = None,
+    on_restore: Callable[[TopicPartition, int, int], None] | None = None,
 ) -> GlobalState:
     """Open the global stores and fill them up to the given ends, or to the present ones.
 
     They are kept in memory and read anew at every start: their topics are compacted, and every host is right without any
     local file.
+
+    Args:
+        application: Whose stores.
+        admin: Asks the brokers.
+        clock: What time it is.
+        ends: Where to stop; the present ends if left out.
+        on_restore: Called with partition, records so far and offsets expected.
 
     Raises:
         RangeError: If an end lies beyond what has been written.
@@ -44,9 +55,13 @@ def open_global_state(
     wanted = ends if ends is not None else admin.end_offsets(global_partitions(application, admin))
     first = admin.beginning_offsets(wanted)
     ranges = {tp: OffsetRange(min(first[tp], end), end) for tp, end in wanted.items()}
+    expected, done = sum(r.size for r in ranges.values()), 0
     for tp, records in read_range(admin, application.kafka, ranges):
         if records:
             state.apply(tp, records, records[-1].offset + 1)
+            done += len(records)
+            if on_restore is not None:
+                on_restore(tp, done, expected)
     for tp, end in wanted.items():
         state.apply(tp, [], end)
     return state

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config import EXACTLY_ONCE
-from pipeline.errors import StreamsError, TaskMigratedError
+from pipeline.errors import RangeError, StreamsError, TaskMigratedError
 from pipeline.hosting.offset_reset import reset_offsets
 from pipeline.hosting.restoring import Missing, find_missing, restore, silently
 from pipeline.hosting.snapshots import TaskCheckpoint, open_state, publish_checkpoint, take_checkpoint
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from pipeline.runtime.ports import Clock, Collector
     from pipeline.state.api import StateBackend
     from pipeline.state.snapshots import Manifest
+
+log = logging.getLogger(__name__)
 
 
 class PublishedCollector:
@@ -152,8 +155,8 @@ class OwnedTask:
             StateError: If the local state is in use by another process.
         """
         self.take_over(state)
-        task, missing = self.prepare()
-        self.restored_records = restore(task, missing, self._admin, self._application.kafka, on_restore or silently)
+        while not self._is_restored(on_restore or silently):
+            self.find_missing()
         self.start()
 
     def take_over(self, state: StateBackend | None = None) -> None:
@@ -171,6 +174,17 @@ class OwnedTask:
         if state is None:
             self._backend = open_state(self._application, self.id, self._admin, self._clock)
         self.find_missing()
+
+    def _is_restored(self, on_restore: Callable[[TopicPartition, int, int], None]) -> bool:
+        """Apply what is missing; False if records were deleted since that was found out."""
+        task, missing = self.prepare()
+        try:
+            self.restored_records = restore(task, missing, self._admin, self._application.kafka, on_restore)
+        except RangeError as error:
+            log.warning("the restore of task %s starts over: %s", self.id, error.message)
+            task.close()
+            return False
+        return True
 
     def find_missing(self) -> None:
         """See what the state lacks of the changelogs as they are now.

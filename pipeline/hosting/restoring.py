@@ -7,6 +7,7 @@ that nobody chooses.
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from pipeline.state.api import StateBackend
 
     OnRestore = Callable[[TopicPartition, int, int], None]
+
+log = logging.getLogger(__name__)
 
 WHOLE_SLICE = 10_000
 """Records of a slice when nothing else is to be done: fewer cost more each."""
@@ -68,7 +71,11 @@ def find_missing(
     last |= {tp: max(first[tp], committed.get(tp, 0)) for tp in sources}
     known = backend.positions()
     starts = {tp: known.get(tp, 0) for tp in tps}
-    if any(start > last[tp] or 0 < start < first[tp] for tp, start in starts.items()):
+    other = [tp for tp, start in starts.items() if start > last[tp] or 0 < start < first[tp]]
+    if other:
+        tp = other[0]
+        found = f"the local state is at offset {starts[tp]} of {tp}, which has {first[tp]} to {last[tp]}"
+        log.warning("task %s restores all of its state: %s", spec.id, found, extra={"task": str(spec.id)})
         backend.wipe()
         starts = dict.fromkeys(tps, 0)
     return Missing(backend, {tp: OffsetRange(max(start, first[tp]), last[tp]) for tp, start in starts.items()})

@@ -76,18 +76,20 @@ def snapshot_store(application: Application, task_id: TaskId) -> SnapshotStore:
 def open_state(application: Application, task_id: TaskId, admin: Admin, clock: Clock) -> StateBackend:
     """Open a task's local state; where there is none, that of the newest snapshot that can be used.
 
+    State that cannot be read is deleted: the changelogs have everything that was in it.
+
     Raises:
-        StateError: If another process has it open.
+        StateError: If another process has it open, or the directory cannot be used.
         BrokerError: If brokers do not answer.
     """
     directory = application.directory / str(task_id)
     sub_topology = application.sub_topology(task_id.sub_topology)
-    if not _fetched(application, task_id, admin, clock, directory):
-        return open_backend(sub_topology, directory)
+    _fetch(application, task_id, admin, clock, directory)
     try:
         return open_backend(sub_topology, directory)
     except CorruptStateError as error:
-        log.warning("the snapshot of task %s cannot be opened, its changelogs are used: %s", task_id, error.message)
+        named = {"task": str(task_id)}
+        log.warning("task %s is restored from its changelogs: %s", task_id, error.message, extra=named)
         shutil.rmtree(directory)
         return open_backend(sub_topology, directory)
 
@@ -241,10 +243,10 @@ def _publish_from_log(
         state.close()
 
 
-def _fetched(application: Application, task_id: TaskId, admin: Admin, clock: Clock, directory: Path) -> bool:
-    """Whether a snapshot has been put where there was no local state."""
+def _fetch(application: Application, task_id: TaskId, admin: Admin, clock: Clock, directory: Path) -> None:
+    """Put a snapshot where there is no local state, if there is one that can be used."""
     if (directory / "CURRENT").exists() or not has_snapshots(application, task_id):
-        return False
+        return
     try:
         store = snapshot_store(application, task_id)
         for manifest in store.manifests():
@@ -256,11 +258,10 @@ def _fetched(application: Application, task_id: TaskId, admin: Admin, clock: Clo
                     reason = error.message
                 else:
                     log.info("task %s begins with snapshot %s", task_id, manifest.name)
-                    return True
+                    return
             log.warning("snapshot %s of task %s is passed over: %s", manifest.name, task_id, reason)
     except SnapshotError as error:
         log.warning("task %s is restored from its changelogs: %s", task_id, error.message)
-    return False
 
 
 def _why_unusable(manifest: Manifest, application: Application, admin: Admin, clock: Clock) -> str | None:

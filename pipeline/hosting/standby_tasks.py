@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pipeline.errors import RangeError
+from pipeline.errors import BrokerError, CorruptStateError, RangeError, StreamsError
 from pipeline.hosting.restoring import find_missing
 from pipeline.hosting.snapshots import Nowhere, open_state
 from pipeline.kafka.consumer import MessageBatch, RecordConsumer
@@ -13,6 +14,8 @@ from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin
     from pipeline.records import TaskId, TopicPartition
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from pipeline.runtime.ports import Clock
     from pipeline.runtime.task import TaskSpec
     from pipeline.state.api import StateBackend
+
+log = logging.getLogger(__name__)
 
 _RECORDS_PER_POLL = 10_000
 _NO_RECORDS = MessageBatch(())
@@ -75,6 +80,7 @@ class StandbyTasks:
         self._standbys: dict[TaskId, _Standby] = {}
         self._reader: dict[TopicPartition, _Standby] = {}
         self._limits_at_ms = 0
+        self._ends: Mapping[TopicPartition, int] = {}
         self._consumer = RecordConsumer(application.kafka, application.config.streams.consumer)
 
     @property
@@ -90,12 +96,11 @@ class StandbyTasks:
             BrokerError: If brokers do not answer.
         """
         backend = open_state(self._application, task_id, self._admin, self._clock)
-        spec = self._application.task_spec(task_id, self._layout.tasks[task_id])
-        starts, limits = self._starts(spec, backend)
-        task = Task(spec, Ports(Nowhere(), backend, self._clock))
-        task.restore_starts()
-        self._standbys[task_id] = standby = _Standby(task, backend, starts, limits)
-        self._read(standby)
+        try:
+            self._begin(task_id, backend)
+        except StreamsError:
+            backend.close()
+            raise
 
     def release(self, task_id: TaskId) -> StateBackend:
         """Stop following a task, and give its state to whoever is to run it, or to close it."""
@@ -117,13 +122,15 @@ class StandbyTasks:
         try:
             polled = self._consumer.poll_batches(_RECORDS_PER_POLL, timeout_s)
         except RangeError:  # a changelog was cut off below the local position: what is left of it is the truth
-            self._start_over()
+            for task_id in self.tasks:
+                self.release(task_id).close()
+                self.follow(task_id)
             return 0
         applied = self._apply_held()
         for tp, reached in polled.reached.items():
             standby = self._reader.get(tp)
             if standby is not None and tp not in standby.held:
-                applied += standby.apply(tp, polled.batches.get(tp, _NO_RECORDS), reached)
+                applied += self._apply(standby, tp, polled.batches.get(tp, _NO_RECORDS), reached)
                 if tp in standby.held:
                     self._consumer.pause([tp])
         return applied
@@ -141,15 +148,20 @@ class StandbyTasks:
         return {task_id: sum(standby.positions.values()) for task_id, standby in self._standbys.items()}
 
     def lags(self) -> dict[TaskId, int]:
-        """How many offsets are missing, per task.
+        """How many offsets are missing, per task; while brokers do not answer, as it was when they did.
 
         Raises:
-            BrokerError: If brokers do not answer.
+            BrokerError: If brokers refuse.
         """
-        self._raise_limits()
-        ends = self._admin.end_offsets(self._reader)
+        try:
+            self._raise_limits()
+            self._ends = self._admin.end_offsets(self._reader)
+        except BrokerError as error:
+            if not error.retriable:
+                raise
+        ends = self._ends
         return {
-            task_id: sum(max(standby.limits.get(tp, ends[tp]) - at, 0) for tp, at in standby.positions.items())
+            task_id: sum(max(standby.limits.get(tp, ends.get(tp, at)) - at, 0) for tp, at in standby.positions.items())
             for task_id, standby in self._standbys.items()
         }
 
@@ -158,6 +170,18 @@ class StandbyTasks:
         for task_id in list(self._standbys):
             self.release(task_id).close()
         self._consumer.close()
+
+    def _apply(self, standby: _Standby, tp: TopicPartition, batch: MessageBatch, reached: int) -> int:
+        try:
+            return standby.apply(tp, batch, reached)
+        except CorruptStateError as error:
+            task_id = standby.task.spec.id
+            log.warning("standby of task %s starts over: %s", task_id, error.message, extra={"task": str(task_id)})
+            self.release(task_id)
+            standby.held.clear()
+            standby.backend.wipe()
+            self._begin(task_id, standby.backend)
+            return 0
 
     def _apply_held(self) -> int:
         """Go on with what was read too early, as far as it is committed by now; gives the number of records.
@@ -171,10 +195,11 @@ class StandbyTasks:
         self._raise_limits()
         applied = 0
         for tp, standby in held:
-            batch = standby.held.pop(tp)
-            applied += standby.apply(tp, batch, batch.end)
-            if tp not in standby.held:
-                self._consumer.resume([tp])
+            batch = standby.held.pop(tp, _NO_RECORDS)
+            if batch:
+                applied += self._apply(standby, tp, batch, batch.end)
+                if tp not in standby.held:
+                    self._consumer.resume([tp])
         return applied
 
     def _raise_limits(self) -> None:
@@ -195,13 +220,12 @@ class StandbyTasks:
         ranges = find_missing(self._admin, backend, spec, committed).ranges
         return {tp: r.start for tp, r in ranges.items()}, {tp: ranges[tp].end for tp in inputs}
 
-    def _read(self, standby: _Standby) -> None:
+    def _begin(self, task_id: TaskId, backend: StateBackend) -> None:
+        """Go on after what the local state has."""
+        spec = self._application.task_spec(task_id, self._layout.tasks[task_id])
+        starts, limits = self._starts(spec, backend)
+        task = Task(spec, Ports(Nowhere(), backend, self._clock))
+        task.restore_starts()
+        self._standbys[task_id] = standby = _Standby(task, backend, starts, limits)
         self._reader |= dict.fromkeys(standby.positions, standby)
         self._consumer.assign(standby.positions)
-
-    def _start_over(self) -> None:
-        for standby in self._standbys.values():
-            self._consumer.unassign(standby.positions)
-            standby.positions, standby.limits = self._starts(standby.task.spec, standby.backend)
-            standby.held.clear()
-            self._read(standby)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import (
+    OFFSET_INVALID,
     Consumer,
     ConsumerGroupTopicPartitions,
     IsolationLevel,
@@ -43,6 +44,9 @@ REQUEST_SECONDS = 15.0
 _STABLE_SECONDS = 90.0
 """How long to wait for an open transaction to end; longer than `transaction.timeout.ms`."""
 _PAUSE_SECONDS = 0.05
+_LEADER_SECONDS = 3.0
+"""How long a partition's leader may take to answer before it is asked anew who leads: the client itself would go on asking a
+broker that died, for minutes."""
 _NOT_YET = frozenset(
     {
         KafkaError.UNSTABLE_OFFSET_COMMIT,
@@ -59,7 +63,7 @@ _NO_LEADER = frozenset(
         KafkaError._NOENT,  # noqa: SLF001 - how the library names its own codes
     }
 )
-"""The topic was just created, its broker just started, or there is no such partition."""
+"""The topic was just created, its broker just started or died, or there is no such partition."""
 
 RECONNECT = {"reconnect.backoff.max.ms": 1000}
 """How often to look whether brokers are back, as Java's clients do; the library's default is 10 s."""
@@ -348,6 +352,7 @@ class Admin:
             return {}
         doing = "look up topics"
         with self._asking(doing):
+            self._client.list_topics(names[0], timeout=REQUEST_SECONDS)  # from any broker: else one that died is asked
             futures = self._client.describe_topics(TopicCollection(names), request_timeout=REQUEST_SECONDS)
         answers = {name: self._result(future, doing, ignore=MISSING_TOPIC) for name, future in futures.items()}
         return {name: answer for name, answer in answers.items() if answer is not None}
@@ -364,10 +369,11 @@ class Admin:
         found: dict[TopicPartition, int] = {}
 
         def has_leaders() -> bool:
-            futures = self._client.list_offsets(request, isolation_level=isolation, request_timeout=REQUEST_SECONDS)
+            futures = self._client.list_offsets(request, isolation_level=isolation, request_timeout=_LEADER_SECONDS)
             for tp, future in futures.items():
-                answer = self._result(future, f"look up offsets of {tp.topic}-{tp.partition}", ignore=_NO_LEADER)
-                if answer is None:
+                ignore = _NO_LEADER | UNREACHABLE
+                answer = self._result(future, f"look up offsets of {tp.topic}-{tp.partition}", ignore=ignore)
+                if answer is None or answer.offset == OFFSET_INVALID:  # said of leaders that died, and no error with it
                     self._check_exists(TopicPartition(tp.topic, tp.partition))
                     return False
                 found[TopicPartition(tp.topic, tp.partition)] = answer.offset
@@ -377,14 +383,17 @@ class Admin:
         return found
 
     def _check_exists(self, tp: TopicPartition) -> None:
-        """Tell a partition that does not exist from one without a leader for the moment.
+        """Tell a partition that does not exist from one without a leader for the moment; whoever leads is known afterwards.
 
         Raises:
             TopicError: If it does not exist.
+            BrokerError: If no broker answers.
         """
-        count = self.partitions([tp.topic]).get(tp.topic)
-        if count is None or tp.partition >= count:
-            has = "does not exist" if count is None else f"has {count} partitions, and no number {tp.partition}"
+        with self._asking(f"find the leader of {tp}"):
+            known = self._client.list_topics(timeout=REQUEST_SECONDS).topics
+        count = len(known[tp.topic].partitions) if tp.topic in known else 0
+        if tp.partition >= count:
+            has = f"has {count} partitions, and no number {tp.partition}" if count else "does not exist"
             message = f"Topic {tp.topic} {has}"
             raise TopicError(message, hint="Create the topic, or correct its name.")
 

@@ -1,4 +1,4 @@
-"""The embedded broker: real Apache Kafka, one node, on the loopback interface; for development, tests and the demo."""
+"""The embedded broker: real Apache Kafka on the loopback interface; for development, tests and the demo."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -35,8 +36,8 @@ _TELLING = re.compile(r"Exception|Error|ERROR|FATAL|Failed")
 """What a line of the broker's log has that says why it did not come up."""
 
 _PROPERTIES = """process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller_port}
+node.id={node}
+controller.quorum.voters={voters}
 listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port}
 controller.listener.names=CONTROLLER
@@ -45,14 +46,15 @@ listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
 log.dirs={data}
 auto.create.topics.enable=false
 num.partitions=4
-default.replication.factor=1
-offsets.topic.replication.factor=1
+default.replication.factor={replicas}
+min.insync.replicas={in_sync}
+offsets.topic.replication.factor={replicas}
 offsets.topic.num.partitions=4
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
+transaction.state.log.replication.factor={replicas}
+transaction.state.log.min.isr={in_sync}
 transaction.state.log.num.partitions=4
-share.coordinator.state.topic.replication.factor=1
-share.coordinator.state.topic.min.isr=1
+share.coordinator.state.topic.replication.factor={replicas}
+share.coordinator.state.topic.min.isr={in_sync}
 # A broker that died is let in again once its session has ended.
 broker.session.timeout.ms=5000
 broker.heartbeat.interval.ms=500
@@ -87,16 +89,24 @@ class EmbeddedBroker:
         libraries: Where Kafka's libraries are kept; filled on the first start, which needs a network.
         port: Port on the loopback interface; the controller takes the next one.
         java_home: Where to look for Java before the PATH.
+        cluster: Ports of all brokers of its cluster, its own among them; alone if left out. Always the same ones.
     """
 
     def __init__(
-        self, directory: Path, libraries: Path, port: int = DEFAULT_PORT, *, java_home: Path | None = None
+        self,
+        directory: Path,
+        libraries: Path,
+        port: int = DEFAULT_PORT,
+        *,
+        java_home: Path | None = None,
+        cluster: tuple[int, ...] = (),
     ) -> None:
         """Nothing is started."""
         self._directory = directory
         self._libraries = libraries / f"kafka-{KAFKA_VERSION}"
         self._port = port
         self._java_home = java_home
+        self._cluster = cluster or (port,)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -240,7 +250,16 @@ class EmbeddedBroker:
 
     def _write_settings(self) -> Path:
         """Write the settings; gives the logging's."""
-        settings = _PROPERTIES.format(port=self._port, controller_port=self._port + 1, data=self._data)
+        nodes = enumerate(self._cluster, 1)
+        settings = _PROPERTIES.format(
+            node=self._cluster.index(self._port) + 1,
+            voters=",".join(f"{node}@127.0.0.1:{port + 1}" for node, port in nodes),
+            replicas=min(3, len(self._cluster)),
+            in_sync=min(2, len(self._cluster)),
+            port=self._port,
+            controller_port=self._port + 1,
+            data=self._data,
+        )
         self._properties_file.write_text(settings)
         logging = self._directory / "log4j2.xml"
         logging.write_text(_LOGGING)
@@ -294,3 +313,46 @@ class EmbeddedBroker:
                 return True
             time.sleep(0.1)
         return False
+
+
+class EmbeddedCluster:
+    """Several brokers, each of which may die and come back: every record is on three of them, or on all if they are fewer.
+
+    Args:
+        directory: Holds a directory per broker.
+        libraries: As for `EmbeddedBroker`.
+        ports: One per broker; controllers take the next ones.
+        java_home: Where to look for Java before the PATH.
+    """
+
+    def __init__(
+        self, directory: Path, libraries: Path, ports: tuple[int, ...], *, java_home: Path | None = None
+    ) -> None:
+        """Nothing is started."""
+        self.brokers = tuple(
+            EmbeddedBroker(directory / str(node), libraries, port, java_home=java_home, cluster=ports)
+            for node, port in enumerate(ports, 1)
+        )
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients find them."""
+        return ",".join(broker.bootstrap_servers for broker in self.brokers)
+
+    def start(self) -> None:
+        """Start those that do not run, at the same time: none comes up before most of them are there.
+
+        Raises:
+            EmbeddedBrokerError: As `EmbeddedBroker.start`.
+        """
+        with ThreadPoolExecutor(len(self.brokers)) as threads:
+            list(threads.map(lambda broker: broker.start(), self.brokers))
+
+    def stop(self) -> None:
+        """Stop all of them. They go at the same time: the last ones would wait for others to take over.
+
+        Raises:
+            EmbeddedBrokerError: If one cannot be stopped.
+        """
+        with ThreadPoolExecutor(len(self.brokers)) as threads:
+            list(threads.map(lambda broker: broker.stop(), self.brokers))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from pipeline.errors import (
     BrokerError,
+    CorruptStateError,
     DeserializationError,
     ProcessingError,
     SerializationError,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_NOT_THE_USERS = (TaskError, BrokerError)
+_NOT_THE_USERS = (TaskError, BrokerError, CorruptStateError)
 """The host's to deal with: dropping a record because of these would lose it."""
 
 

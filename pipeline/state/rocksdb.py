@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import struct
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from rocksdict import (
@@ -39,8 +40,12 @@ _WRITE_BUFFER_BYTES = 16 * 1024 * 1024
 _BLOOM_BITS_PER_KEY = 10
 _FORMAT_KEY = b"format"
 _POSITION_PREFIX = b"position:"
+_POSITION_END = b"position;"
 _TABLE_PREFIX = "table:"
 _OFFSET = struct.Struct(">q")
+_DAMAGED = "DAMAGED"
+"""A file of this name says that others in its directory were found to be damaged."""
+_RESTORABLE = "Delete the directory: it is restored from the changelogs."
 
 
 class RocksDbTable:
@@ -49,37 +54,32 @@ class RocksDbTable:
     def __init__(self, backend: RocksDbBackend, name: str) -> None:
         """Nothing is created."""
         self._backend = backend
+        self._families = backend.families
         self._name = name
-        self._family: Rdict | None = backend.family(name)
 
     def get(self, key: bytes) -> bytes | None:
-        """The value, or None."""
-        family = self._family or self._find()
+        """The value, or None.
+
+        Raises:
+            CorruptStateError: If it cannot be read because its file is damaged.
+        """
+        family = self._families.get(self._name)
         if family is None:
             return None
-        found: bytes | None = family.get(key)
+        try:
+            found: bytes | None = family.get(key)
+        except Exception as error:
+            raise self._backend.failure(error) from error
         return found
 
     def scan(self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Entries with `lower <= key < upper`, as they were at the first `next`."""
-        family = self._family or self._find()
-        if family is None:
-            return
-        if reverse:
-            for key, value in family.items(backwards=True, from_key=upper):
-                if lower is not None and key < lower:
-                    return
-                if key != upper:
-                    yield key, value
-            return
-        for key, value in family.items(from_key=lower):
-            if upper is not None and key >= upper:
-                return
-            yield key, value
+        """Entries with `lower <= key < upper`, as they were at the first `next`.
 
-    def _find(self) -> Rdict | None:
-        self._family = self._backend.family(self._name)
-        return self._family
+        Raises:
+            CorruptStateError: If some cannot be read because a file is damaged.
+        """
+        family = self._families.get(self._name)
+        return iter(()) if family is None else self._backend.scan(family, lower, upper, reverse=reverse)
 
 
 class RocksDbBackend:
@@ -96,13 +96,10 @@ class RocksDbBackend:
     def __init__(self, directory: Path) -> None:
         """Open or create the directory."""
         self._directory = directory
-        self._families: dict[str, Rdict] = {}
+        self.families: dict[str, Rdict] = {}
+        """The column families of the tables that exist; tables look here, so that they outlive a `wipe`."""
         self._db: Rdict | None = None
         self._open()
-
-    def family(self, name: str) -> Rdict | None:
-        """The column family of a table, if it exists."""
-        return self._families.get(name)
 
     def table(self, name: str) -> RocksDbTable:
         """The table of that name."""
@@ -110,11 +107,11 @@ class RocksDbBackend:
 
     def tables(self) -> tuple[str, ...]:
         """Names of all tables, sorted."""
-        return tuple(sorted(self._families))
+        return tuple(sorted(self.families))
 
     def drop(self, name: str) -> None:
         """Remove a table and its files."""
-        if self._families.pop(name, None) is not None:
+        if self.families.pop(name, None) is not None:
             self._opened.drop_column_family(_TABLE_PREFIX + name)
 
     def write(self, puts: Puts, positions: Mapping[TopicPartition, int], pause: Callable[[], None] = idle) -> None:
@@ -127,6 +124,7 @@ class RocksDbBackend:
 
         Raises:
             StateError: If they cannot be written: the disk is full, or the directory read-only.
+            CorruptStateError: If files are damaged.
         """
         batch = WriteBatch(raw_mode=True)
         for name, entries in puts.items():
@@ -144,18 +142,56 @@ class RocksDbBackend:
         try:
             self._opened.write(batch)
         except Exception as error:
-            message = f"State cannot be written to {self._directory}: {error}"
-            raise StateError(message, hint="Is the disk full, or the directory read-only?") from error
+            raise self.failure(error) from error
 
     def positions(self) -> dict[TopicPartition, int]:
         """Per changelog partition the next offset that is not yet applied."""
         found = {}
-        for key, value in self._opened.items(from_key=_POSITION_PREFIX):
-            if not key.startswith(_POSITION_PREFIX):
-                break
+        for key, value in self.scan(self._opened, _POSITION_PREFIX, _POSITION_END):
             tp = TopicPartition.parse(key[len(_POSITION_PREFIX) :].decode())
             (found[tp],) = _OFFSET.unpack(value)
         return found
+
+    def scan(
+        self, family: Rdict, lower: bytes | None, upper: bytes | None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Entries of a column family, as `RocksDbTable.scan` gives them."""
+        last = upper if reverse else lower
+        try:
+            if reverse:
+                for key, value in family.items(backwards=True, from_key=upper):
+                    if lower is not None and key < lower:
+                        return
+                    last = key
+                    if key != upper:
+                        yield key, value
+            else:
+                for key, value in family.items(from_key=lower):
+                    if upper is not None and key >= upper:
+                        return
+                    last = key
+                    yield key, value
+            _check_end(family, last, reverse=reverse)
+        except Exception as error:
+            raise self.failure(error) from error
+
+    def failure(self, error: Exception) -> StateError:
+        """What an error of the library means.
+
+        Damage is noted in the directory, which is not opened any more then: it holds a copy of what the changelogs have, and
+        whoever opens it next begins anew.
+        """
+        text = str(error)
+        if not isinstance(error, OSError) and ("Corruption" in text or "No such file" in text):
+            with suppress(OSError):
+                (self._directory / _DAMAGED).touch()
+            message = f"State in {self._directory} is damaged: {text}"
+            return CorruptStateError(message, hint=_RESTORABLE)
+        if "Resource temporarily unavailable" in text or "No locks available" in text:
+            message = f"State in {self._directory} is in use by another process: {text}"
+            return StateInUseError(message, hint="Stop that process, or give this one another state.dir.")
+        message = f"State in {self._directory} cannot be used: {text}"
+        return StateError(message, hint="Is the disk full, or the directory read-only?")
 
     def checkpoint(self, directory: Path) -> None:
         """Write a consistent copy into a directory that does not exist yet; files are linked, not copied."""
@@ -163,12 +199,11 @@ class RocksDbBackend:
         Checkpoint(self._opened).create_checkpoint(str(directory))
 
     def close(self) -> None:
-        """Flush and release the directory."""
+        """Flush and release the directory. What cannot be flushed, on a full disk, is in the write-ahead log."""
         if self._db is not None:
-            for family in self._families.values():
-                family.close()
-            self._families.clear()
-            self._db.close()
+            for family in (*self.families.values(), self._db):
+                with suppress(Exception):
+                    family.close()
             self._db = None
 
     def wipe(self) -> None:
@@ -185,17 +220,25 @@ class RocksDbBackend:
         return self._db
 
     def _open(self) -> None:
-        self._directory.mkdir(parents=True, exist_ok=True)
-        exists = (self._directory / "CURRENT").exists()
+        self.families.clear()
+        if (self._directory / _DAMAGED).exists():
+            message = f"State in {self._directory} was found to be damaged"
+            raise CorruptStateError(message, hint=_RESTORABLE)
         try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            exists = (self._directory / "CURRENT").exists()
             names = Rdict.list_cf(str(self._directory), _options()) if exists else ["default"]
             families = {name: _options() for name in names if name != "default"}
             self._db = Rdict(str(self._directory), _options(), column_families=families)
+            for name in families:
+                self.families[name.removeprefix(_TABLE_PREFIX)] = self._db.get_column_family(name)
+            self._check_format(exists=exists)
+        except StateError:
+            raise
         except Exception as error:
-            raise self._refusal(error) from error
-        for name in families:
-            self._families[name.removeprefix(_TABLE_PREFIX)] = self._db.get_column_family(name)
-        self._check_format(exists=exists)
+            failure = self.failure(error)
+            self.close()
+            raise failure from error
 
     def _check_format(self, *, exists: bool) -> None:
         found: Any = self._opened.get(_FORMAT_KEY)
@@ -205,23 +248,27 @@ class RocksDbBackend:
             self.close()
             version = "no format version" if found is None else f"format version {found.decode(errors='replace')}"
             message = f"State in {self._directory} has {version}; this release reads {FORMAT_VERSION}"
-            raise CorruptStateError(message, hint="Delete the directory: it is restored from the changelogs.")
-
-    def _refusal(self, error: Exception) -> StateError:
-        text = str(error)
-        if "lock" in text.lower():
-            message = f"State in {self._directory} is in use by another process: {text}"
-            return StateInUseError(message, hint="Stop that process, or give this one another state.dir.")
-        if "Permission denied" in text or "Read-only file system" in text:
-            message = f"State in {self._directory} cannot be opened: {text}"
-            return StateError(message, hint="Is the directory read-only?")
-        message = f"State in {self._directory} cannot be read: {text}"
-        return CorruptStateError(message, hint="Delete the directory: it is restored from the changelogs.")
+            raise CorruptStateError(message, hint=_RESTORABLE)
 
     def _handle(self, name: str) -> Any:
-        if name not in self._families:
-            self._families[name] = self._opened.create_column_family(_TABLE_PREFIX + name, _options())
+        if name not in self.families:
+            self.families[name] = self._opened.create_column_family(_TABLE_PREFIX + name, _options())
         return self._opened.get_column_family_handle(_TABLE_PREFIX + name)
+
+
+def _check_end(family: Rdict, last: bytes | None, *, reverse: bool) -> None:
+    """Make sure that nothing comes after the last key of a scan.
+
+    The library's iterators end at a damaged block as they do at the end of the table, in silence; its cursors tell.
+    """
+    cursor = family.iter()
+    if reverse:
+        cursor.seek_to_last() if last is None else cursor.seek_for_prev(last)
+    else:
+        cursor.seek_to_first() if last is None else cursor.seek(last)
+    if cursor.valid() and cursor.key() == last:
+        cursor.prev() if reverse else cursor.next()
+    cursor.status()
 
 
 _block_cache = Cache(_BLOCK_CACHE_BYTES)

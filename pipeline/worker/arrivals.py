@@ -8,7 +8,14 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipeline.errors import BrokerError, RangeError, StreamsError, TaskCorruptedError, UnknownOutcomeError
+from pipeline.errors import (
+    BrokerError,
+    CorruptStateError,
+    RangeError,
+    StreamsError,
+    TaskCorruptedError,
+    UnknownOutcomeError,
+)
 from pipeline.hosting.restoring import Restorer
 
 if TYPE_CHECKING:
@@ -22,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-RECOVERABLE = (UnknownOutcomeError, TaskCorruptedError, BrokerError)
+RECOVERABLE = (UnknownOutcomeError, TaskCorruptedError, CorruptStateError, BrokerError)
 """After these a task is taken over anew; broker errors count only if waiting helps."""
 _RETRY_SECONDS = 0.5
 _AT_ONCE = 4

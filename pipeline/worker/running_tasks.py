@@ -51,6 +51,8 @@ _STRETCH_SECONDS = 0.0005
 """So long does a task process without anybody being answered; the number of records is found out."""
 _RECORDS_PER_TURN = 1_000
 """How many records a task processes before the next one has its turn."""
+_TURN_SECONDS = 0.2
+"""So long does a turn last if records are slow: transactions must be committed, and supervisors answered, in time."""
 _RETRY_SECONDS = 0.5
 _COMMIT_PARTS = 4
 """The commits that are due begin in so many turns, so that not all tasks wait for brokers at the same time."""
@@ -117,6 +119,7 @@ class RunningTasks:
         self._application = application
         self._streams = application.config.streams
         self._gives_up = gives_up
+        self._on_restore = on_restore or silently
         self._interruptions = interruptions or Undisturbed()
         self._builders = _builders(application)
         self._global_names = frozenset(declared.store.name for declared in application.topology.global_stores)
@@ -125,7 +128,7 @@ class RunningTasks:
         self._purge = RepartitionPurge(self._admin, self._streams.repartition_purge_interval_ms)
         self._snapshots: RegularSnapshots
         self._tasks: dict[TaskId, OwnedTask] = {}
-        self._arrivals = Arrivals(self._admin, application.kafka, self._streams.task_timeout_ms, on_restore or silently)
+        self._arrivals = Arrivals(self._admin, application.kafka, self._streams.task_timeout_ms, self._on_restore)
         self._owner_of: dict[TopicPartition, OwnedTask] = {}
         self._standbys: StandbyTasks
         self._paused: set[TopicPartition] = set()
@@ -171,12 +174,12 @@ class RunningTasks:
         """
         self._application = with_topics(self._application, self._admin)
         self.layout = prepare(self._application, self._admin)
-        self._global = open_global_state(self._application, self._admin, self._clock)
         if self._application.topology.has_patterns:
             self._topics = source_partitions(self._application, self._admin)
-        self._internal_topics = {topic.name for topic in self.layout.repartition_topics}
         self._snapshots = RegularSnapshots(self._application, self._admin, self._streams.snapshot_interval_ms)
         self._standbys = StandbyTasks(self._application, self.layout, self._admin, self._clock)
+        self._global = open_global_state(self._application, self._admin, self._clock, on_restore=self._on_restore)
+        self._internal_topics = {topic.name for topic in self.layout.repartition_topics}
         self._consumer.assign(self._global.positions())
 
     def stop_waiting(self) -> None:
@@ -215,7 +218,7 @@ class RunningTasks:
             )
             self._arrivals.add(owned, states.get(task_id))
         for task_id in sorted(standby - self.standby):
-            self._standbys.follow(task_id)
+            self._follow(task_id)
 
     def take_all(self) -> None:
         """Run all tasks there are. Errors are those of `take`."""
@@ -416,9 +419,9 @@ class RunningTasks:
 
     def _take_turn(self, task: Task) -> int:
         """Let a task process, in stretches between which questions are answered; gives how many records it were."""
-        done = 0
-        while done < _RECORDS_PER_TURN:
-            began, asked = time.perf_counter(), self._stretch
+        done, ends = 0, time.perf_counter() + _TURN_SECONDS
+        while done < _RECORDS_PER_TURN and (began := time.perf_counter()) < ends:
+            asked = self._stretch
             part = task.process(asked)
             done += part
             self._interruptions.attend()
@@ -454,6 +457,17 @@ class RunningTasks:
         self._consumer.assign(owned.starts())
         known = {"task": str(owned.id), "offsets": {str(tp): offset for tp, offset in owned.committed_offsets.items()}}
         log.info("task %s taken over, %d records restored", owned.id, owned.restored_records, extra=known)
+
+    def _follow(self, task_id: TaskId) -> None:
+        deadline = self._deadline()
+        while task_id not in self.standby:
+            try:
+                self._standbys.follow(task_id)
+            except BrokerError as error:
+                if not error.retriable or time.monotonic() > deadline or self._stopping:
+                    raise
+                log.warning("standby of task %s: %s", task_id, error, extra={"task": str(task_id)})
+                self._wait_for_brokers(deadline)
 
     def _release(self, leaving: AbstractSet[TaskId]) -> None:
         self._commit(owned for task_id, owned in self._tasks.items() if task_id in leaving)
@@ -543,8 +557,7 @@ class RunningTasks:
     def _finish_commits(self) -> None:
         """Look after the commits that have an outcome."""
         for owned, outcome in self._commits_under_way.take_done():
-            if self._succeeds(owned, outcome.result):
-                owned.finish_commit()
+            if self._succeeds(owned, outcome.result) and self._succeeds(owned, owned.finish_commit):
                 self._commits += 1
 
     def _commit(self, tasks: Iterable[OwnedTask]) -> None:

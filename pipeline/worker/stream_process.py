@@ -6,6 +6,7 @@ pipe between the two breaks, and the process lets go of its tasks and ends.
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import signal
 import sys
@@ -22,6 +23,7 @@ from pipeline.worker.running_tasks import RunningTasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
     from multiprocessing.connection import Connection
 
     from pipeline.topology.topology import Topology
@@ -31,6 +33,7 @@ log = logging.getLogger(__name__)
 
 _SWITCH_SECONDS = 0.0002
 """How long the thread that answers waits for the interpreter; it costs nothing while nobody asks."""
+_PR_SET_PDEATHSIG = 1
 REPORT_SECONDS = 1.0
 """How often it reports when nothing changes."""
 
@@ -46,6 +49,7 @@ def run_stream_process(
         pipe: Commands come in, reports go out.
         logs: How it logs, to the standard error output.
     """
+    _end_with_supervisor()
     start_logging(logs)
     collect_rarely()
     sys.setswitchinterval(_SWITCH_SECONDS)
@@ -68,7 +72,12 @@ class _Obedience:
 
     def __init__(self, application: Application, pipe: Connection) -> None:
         self._attendance = Attendance(pipe, self._answer)
-        self._tasks = RunningTasks(application, gives_up=True, interruptions=self._attendance)
+        self._tasks = RunningTasks(
+            application,
+            gives_up=True,
+            interruptions=self,
+            on_restore=lambda _changelog, _done, _expected: self._report(),
+        )
         self._poll_seconds = application.config.streams.poll_ms / 1000
         self._pipe = pipe
         self._is_stopping = False
@@ -93,6 +102,20 @@ class _Obedience:
             self._report(always=True)
         finally:
             self._tasks.close()
+
+    def attend(self) -> None:
+        """Between two records: answer what was asked, and show now and then that it is alive."""
+        self._attendance.attend()
+        if time.monotonic() >= self._next_report:
+            self._report()
+
+    def pause(self) -> None:
+        """Within a commit: answer what can be answered."""
+        self._attendance.pause()
+
+    def away(self) -> AbstractContextManager[None]:
+        """While brokers are waited for."""
+        return self._attendance.away()
 
     def _answer(self, question: Question) -> Page | Refusal:
         return self._tasks.answer(question)
@@ -134,6 +157,16 @@ class _Obedience:
                 self._tasks.figures(),
             )
         )
+
+
+def _end_with_supervisor() -> None:
+    """Have the kernel kill this process when its supervisor dies, whatever it is at.
+
+    Else one that is busy would hold the local state against the instance that is started in its place, until it looks at the
+    pipe again. Linux only: elsewhere it ends when it looks.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _last_word(pipe: Connection, failed: Failed) -> None:

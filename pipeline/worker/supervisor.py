@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import queue
+import re
 import threading
 import time
 import uuid
@@ -125,6 +126,7 @@ class Supervisor:
         self._shuts_down = False
         self._is_paused = False
         self._deaths: list[float] = []
+        self._unsettled_at = time.monotonic()
         self._told_at = time.monotonic()
         self._told = WorkerSummary(0, 0, 0, {})
         self._positions: dict[TaskId, int] = {}
@@ -370,6 +372,11 @@ class Supervisor:
         )
         wanted = WorkerState.RUNNING if task_ids(orders.active) == running else WorkerState.REBALANCING
         if wanted is not self.state and wanted in TRANSITIONS[self.state]:
+            now = time.monotonic()
+            if wanted is WorkerState.RUNNING:
+                took_s = now - self._unsettled_at
+                log.info("all %d tasks of this instance run, %.1f s after its tasks changed", len(running), took_s)
+            self._unsettled_at = now
             self._move_to(wanted)
 
     def _sum_up(self) -> None:
@@ -492,9 +499,14 @@ def locked(directory: Path) -> Iterator[None]:
 
     Raises:
         StateInUseError: If one uses it.
+        StateError: If it cannot be written.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / ".lock").open("w") as file:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        file = (directory / ".lock").open("w")
+    except OSError as error:
+        raise _unusable(directory, error) from error
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -504,12 +516,24 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def instance_id(application: Application) -> str:
-    """The id of this state directory: made once, kept in it (`kafka-streams-process-metadata`)."""
+    """The id of this state directory: made once, kept in it (`kafka-streams-process-metadata`).
+
+    Raises:
+        StateError: If the directory cannot be written.
+    """
     path = application.directory / "process-id"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"{uuid.uuid4()}\n")
-    return path.read_text().strip()
+    try:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{uuid.uuid4()}\n")
+        return path.read_text().strip()
+    except OSError as error:
+        raise _unusable(application.directory, error) from error
+
+
+def _unusable(directory: Path, error: OSError) -> StateError:
+    message = f"State in {directory} cannot be used: {error}"
+    return StateError(message, hint="Is the disk full, or the directory read-only?")
 
 
 def left_positions(application: Application) -> dict[TaskId, int]:
@@ -518,7 +542,7 @@ def left_positions(application: Application) -> dict[TaskId, int]:
     Stream processes of an instance that was killed here a moment ago may have it open still: they are waited for.
     """
     found = {}
-    for path in application.directory.glob("*_*"):
+    for path in filter(_is_state, application.directory.glob("*_*")):
         try:
             backend = _opened(path)
         except StateError as error:
@@ -538,6 +562,11 @@ def _opened(path: Path) -> RocksDbBackend:
             if time.monotonic() > deadline:
                 raise
             time.sleep(_TURN_SECONDS)
+
+
+def _is_state(path: Path) -> bool:
+    """Whether this is the directory of a task, and not what somebody left who died while he made one."""
+    return re.fullmatch(r"\d+_\d+", path.name) is not None
 
 
 def _job(application: Application) -> StreamJob:

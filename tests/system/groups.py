@@ -8,16 +8,17 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline import LONG
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 APP = """
 import re
+import time
 from datetime import timedelta
 from pipeline import *
 
@@ -41,19 +42,47 @@ def build_queried(builder):
     grouped.windowed_by(SessionWindows.of(timedelta(seconds=1))).count(Materialized("sessions"))
     return builder.build()
 
-def build_slow(builder):
-    import time
+def build_slowly(builder):
     return _build(builder, "counts", lambda key, value: time.sleep(0.02) if int(key) % 100 == 0 else None)
 
 def build_straggling(builder):
     # The first process to come to a certain word takes very long; a copy of it does not.
-    import os, time
+    import os
     def look(key, value):
         if value == "w7" and not os.path.exists("{directory}/straggles"):
             open("{directory}/straggles", "w").close()
             time.sleep(120)
             open("{directory}/arrived", "w").close()
     return _build(builder, "counts", look)
+
+def build_fold(builder):
+    words = builder.stream("{name}.in", Consumed(STRING, STRING))
+    folded = words.group_by_key(Grouped(STRING, STRING)).aggregate(
+        lambda: 0, lambda k, v, total: (total * 31 + int(v)) % 1_000_000_007, Materialized("folded", STRING, LONG))
+    folded.to_stream().to("{name}.folded", Produced(STRING, LONG))
+    counts = words.group_by(lambda k, v: "w" + v[-1], Grouped(STRING, STRING)).count(Materialized("counts"))
+    counts.to_stream().to("{name}.out", Produced(STRING, LONG))
+    return builder.build()
+
+def build_slow(builder):
+    words = builder.stream("{name}.in", Consumed(STRING, STRING)).map_values(slowly)
+    counts = words.group_by(lambda k, v: v, Grouped(STRING, STRING)).count(Materialized("counts"))
+    counts.to_stream().to("{name}.out", Produced(STRING, LONG))
+    return builder.build()
+
+def build_stuck(builder):
+    words = builder.stream("{name}.in", Consumed(STRING, STRING))
+    counts = words.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
+    counts.to_stream().map_values(stick).to("{name}.out", Produced(STRING, LONG))
+    return builder.build()
+
+def slowly(value):
+    time.sleep(0.025)
+    return value
+
+def stick(value):
+    print("stuck", flush=True)
+    time.sleep(3600)
 
 def _build(builder, store, look=None):
     words = builder.stream("{name}.in", Consumed(STRING, STRING))
@@ -73,7 +102,7 @@ topology = "{name}_app:{build}"
 "commit.interval.ms" = 50
 "num.standby.replicas" = {standbys}
 "acceptable.recovery.lag" = {lag}
-"consumer.session.timeout.ms" = 6000
+"consumer.session.timeout.ms" = {session_timeout_ms}
 "consumer.heartbeat.interval.ms" = 300
 {settings}
 """
@@ -98,14 +127,19 @@ class Group:
         build: str = "build",
         standbys: int = 0,
         lag: int = 10_000,
+        session_timeout_ms: int = 6000,
         settings: str = "",
         options: tuple[str, ...] = (),
+        within: tuple[str, ...] = (),
     ) -> subprocess.Popen[str]:
         number = len(self.instances)
-        project = self.configure(number, build=build, standbys=standbys, lag=lag, settings=settings)
+        project = self.configure(
+            number, build=build, standbys=standbys, lag=lag, session_timeout_ms=session_timeout_ms, settings=settings
+        )
         log = (self.directory / f"{number}.log").open("w")
         instance = subprocess.Popen(
             [
+                *within,
                 sys.executable,
                 "-m",
                 "pipeline.cli",
@@ -129,7 +163,14 @@ class Group:
         return instance
 
     def configure(
-        self, number: int = 0, *, build: str = "build", standbys: int = 0, lag: int = 10_000, settings: str = ""
+        self,
+        number: int = 0,
+        *,
+        build: str = "build",
+        standbys: int = 0,
+        lag: int = 10_000,
+        session_timeout_ms: int = 6000,
+        settings: str = "",
     ) -> Path:
         """Write the project that an instance is started with."""
         project = self.directory / f"{number}.toml"
@@ -139,6 +180,7 @@ class Group:
             "build": build,
             "standbys": standbys,
             "lag": lag,
+            "session_timeout_ms": session_timeout_ms,
             "settings": settings,
         }
         project.write_text(PROJECT.format(**values))
@@ -162,6 +204,12 @@ class Group:
             timeout=120,
             check=False,
         )
+
+    def children(self, instance: subprocess.Popen[str]) -> list[int]:
+        """The stream processes of an instance."""
+        found = subprocess.run(["pgrep", "-P", str(instance.pid)], capture_output=True, text=True, check=False)
+        pids = [int(pid) for pid in found.stdout.split()]
+        return [pid for pid in pids if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
 
     def log(self, number: int) -> str:
         return (self.directory / f"{number}.log").read_text()

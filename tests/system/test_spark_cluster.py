@@ -58,7 +58,7 @@ def run_log(group: Group) -> str:
 
 
 def test_a_run_one_of_whose_executors_is_killed_is_exact(group: Group, cluster: SparkCluster) -> None:
-    group.configure(build="build_slow", settings=on_spark(cluster))
+    group.configure(build="build_slowly", settings=on_spark(cluster))
     group.write(20_000)
     run = begin_run(group)
     until(lambda: is_half_way(group), "came half way")
@@ -68,7 +68,7 @@ def test_a_run_one_of_whose_executors_is_killed_is_exact(group: Group, cluster: 
 
 
 def test_a_run_whose_driver_is_killed_is_continued_by_the_next_one(group: Group, cluster: SparkCluster) -> None:
-    group.configure(build="build_slow", settings=on_spark(cluster))
+    group.configure(build="build_slowly", settings=on_spark(cluster))
     group.write(20_000)
     run = begin_run(group)
     until(lambda: is_half_way(group), "came half way")
@@ -81,7 +81,7 @@ def test_a_run_whose_driver_is_killed_is_continued_by_the_next_one(group: Group,
 
 
 def test_of_two_runs_at_once_none_does_what_the_other_has_done(group: Group, cluster: SparkCluster) -> None:
-    group.configure(build="build_slow", settings=on_spark(cluster, spark_cores_max="1"))
+    group.configure(build="build_slowly", settings=on_spark(cluster, spark_cores_max="1"))
     group.write(20_000)
     runs = [begin_run(group), begin_run(group)]
     codes = [run.wait(300) for run in runs]

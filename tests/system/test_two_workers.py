@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
 from pipeline.config import AppConfig, StreamsConfig
-from pipeline.errors import TaskMigratedError
+from pipeline.errors import TaskMigratedError, UnknownOutcomeError
 from pipeline.hosting.application import Application
+from pipeline.records import TaskId
+from pipeline.worker.running_tasks import RunningTasks
 from pipeline.worker.worker import Worker, WorkerState
 
 if TYPE_CHECKING:
@@ -98,3 +101,34 @@ def test_the_older_worker_ends_with_a_clear_error_and_nothing_is_duplicated(
     assert younger.worker.state is WorkerState.NOT_RUNNING
     assert_as_if_one(records, 80_000)
     assert totals(broker.read(f"{unique}.out")) == totals(records), "the older one wrote nothing more"
+
+
+def test_a_task_with_which_somebody_else_went_on_is_given_up_when_its_owner_would_start_over(
+    broker: Any, unique: str, tmp_path: Path
+) -> None:
+    elsewhere: list[Worker] = []
+
+    def meet_trouble(value: str) -> str:
+        """While the first owner is at it, another one does all of the work; then the first one's brokers fail."""
+        if not elsewhere:
+            elsewhere.append(Worker(replace(app, state_directory=tmp_path / "other")))
+            elsewhere[0].run(until_caught_up=True)
+            message = "no answer"
+            raise UnknownOutcomeError(message)
+        return value
+
+    builder = StreamsBuilder()
+    builder.stream(f"{unique}.in", Consumed(STRING, STRING)).map_values(meet_trouble).to(
+        f"{unique}.out", Produced(STRING, STRING)
+    )
+    config = AppConfig(unique, "none:none", streams=StreamsConfig(commit_interval_ms=50))
+    app = Application(config, "v1", builder.build(), broker.kafka, tmp_path / "first")
+    broker.create(1, f"{unique}.in", f"{unique}.out")
+    write(broker, unique, 0, 10)
+    first = RunningTasks(app, gives_up=True)
+    first.start()
+    first.take(frozenset({TaskId(0, 0)}), frozenset())
+    while first.active:
+        first.run_once()
+    first.close()
+    assert len(broker.read(f"{unique}.out")) == 10

@@ -294,6 +294,36 @@ def test_a_damaged_directory_is_refused_with_a_way_out(tmp_path: Path) -> None:
         RocksDbBackend(tmp_path)
 
 
+def test_no_scan_ends_silently_at_a_damaged_block_and_the_directory_is_not_opened_again(tmp_path: Path) -> None:
+    backend = RocksDbBackend(tmp_path)
+    backend.write({"store": {b"%05d" % n: b"%100d" % n for n in range(10_000)}}, {CHANGELOG: 3})
+    backend.close()
+    largest = max(tmp_path.glob("*.sst"), key=lambda path: path.stat().st_size)
+    data = bytearray(largest.read_bytes())
+    data[len(data) // 3 : len(data) // 2] = bytes(len(data) // 2 - len(data) // 3)
+    largest.write_bytes(data)
+    damaged = RocksDbBackend(tmp_path)
+    for reverse in (False, True):
+        with pytest.raises(CorruptStateError, match="is damaged"):
+            list(damaged.table("store").scan(None, None, reverse=reverse))
+    with pytest.raises(CorruptStateError, match="is damaged"):
+        damaged.table("store").get(b"04500")
+    damaged.close()
+    with pytest.raises(CorruptStateError, match="was found to be damaged"):
+        RocksDbBackend(tmp_path)
+
+
+def test_a_table_outlives_a_wipe(reopen: Callable[[], Any]) -> None:
+    reopen().write({"store": {b"a": b"1"}}, {})
+    backend = reopen()
+    table = backend.table("store")
+    assert table.get(b"a") == b"1"
+    backend.wipe()
+    assert table.get(b"a") is None
+    backend.write({"store": {b"b": b"2"}}, {})
+    assert table.get(b"b") == b"2"
+
+
 def test_a_directory_of_another_format_version_is_refused(tmp_path: Path) -> None:
     backend = RocksDbBackend(tmp_path)
     backend._opened[b"format"] = b"999"

@@ -1,0 +1,78 @@
+"""Machines that misbehave under instances: full disks, directories that cannot be written, records that take their time."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.system.groups import PARTITIONS, tasks_taken
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from tests.system.groups import Group
+
+pytestmark = pytest.mark.broker
+
+OBEDIENT = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search")
+"""Makes permissions count for root, too."""
+
+
+def test_with_a_full_disk_or_a_read_only_one_an_instance_ends_and_goes_on_where_it_was_once_it_can(
+    group: Group,
+) -> None:
+    first = group.start()
+    group.write(2300)
+    group.until_done()
+    for pid in group.children(first):
+        _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (1, hard))  # no file grows any more
+    group.write(2300)
+    assert ended_with_words(group, first) == "Is the disk full"
+    state = group.directory / "state-0"
+    for path in [state, *state.rglob("*")]:
+        path.chmod(path.stat().st_mode & ~0o222)
+    second = group.start("--state-dir", str(state), within=OBEDIENT if os.geteuid() == 0 else ())
+    assert ended_with_words(group, second) == "Is the disk full"
+    for path in [state, *state.rglob("*")]:
+        path.chmod(path.stat().st_mode | 0o200)
+    third = group.start("--state-dir", str(state))
+    group.until_done()
+    assert group.stop(third) == 0
+    group.check()
+
+
+def ended_with_words(group: Group, instance: subprocess.Popen[str]) -> str:
+    """Which words an instance ended with: an error and what to do about it, and no traceback."""
+    assert instance.wait(60) == 1
+    log = group.log(group.instances.index(instance))
+    assert "Error: State in" in log, log
+    assert "Traceback" not in log, log
+    return log.rsplit("Hint: ", 1)[1].split(",")[0]
+
+
+def test_records_that_take_longer_than_max_poll_interval_together_move_no_task(group: Group) -> None:
+    first = group.start(build="build_slow", settings='"max.poll.interval.ms" = 8000')
+    group.write(460)
+    group.until_done()
+    assert group.stop(first) == 0
+    assert "silent" not in group.log(0)
+    assert group.log(0).count(" taken over, ") == 2 * PARTITIONS
+    group.check()
+
+
+def test_stream_processes_die_with_their_supervisor_whatever_they_are_at(group: Group) -> None:
+    first = group.start(build="build_stuck")
+    group.write(100)
+    group.until(lambda: "stuck" in group.log(0), "met the record that never ends")
+    (stream,) = group.children(first)
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    group.until(lambda: not Path(f"/proc/{stream}").exists(), "ended the stream process as well")
+    group.start("--state-dir", str(group.directory / "state-0"), build="build_stuck")
+    group.until(lambda: len(tasks_taken(group.log(1))) == PARTITIONS, "took the tasks over")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
+import weakref
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import (
-    OFFSET_INVALID,
+    OFFSET_BEGINNING,
+    OFFSET_END,
     Consumer,
     ConsumerGroupTopicPartitions,
-    IsolationLevel,
     KafkaError,
     KafkaException,
     TopicCollection,
@@ -24,7 +25,6 @@ from confluent_kafka.admin import (
     ConfigEntry,
     ConfigResource,
     NewTopic,
-    OffsetSpec,
     ResourceType,
 )
 
@@ -63,7 +63,8 @@ _NO_LEADER = frozenset(
         KafkaError._NOENT,  # noqa: SLF001 - how the library names its own codes
     }
 )
-"""The topic was just created, its broker just started or died, or there is no such partition."""
+"""The topic was just created, or its broker just started or died."""
+MISSING_PARTITION = MISSING_TOPIC | {KafkaError._UNKNOWN_PARTITION}  # noqa: SLF001 - how the library names its own codes
 
 RECONNECT = {"reconnect.backoff.max.ms": 1000}
 """How often to look whether brokers are back, as Java's clients do; the library's default is 10 s."""
@@ -126,6 +127,8 @@ class Admin:
                 refusals[:] = [error]
 
         own = {"client.id": "millrace-admin", "error_cb": connection_failed}
+        self._askers: dict[str, Consumer] = {}
+        weakref.finalize(self, _end_all, self._askers).atexit = False
         with mapped_errors("use the client properties"):
             self._client = AdminClient({**RECONNECT, **kafka, **own}, logger=quiet)
 
@@ -197,7 +200,7 @@ class Admin:
 
     def end_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Last stable offsets: the ends for whoever reads committed records only."""
-        return self._offsets(tps, OffsetSpec.latest())
+        return self._offsets(tps, OFFSET_END)
 
     def settled_end_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Ends of partitions to which nobody writes at present, once their transactions have ended.
@@ -219,7 +222,7 @@ class Admin:
 
     def written_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Ends of partitions with what is not committed, or was aborted (high watermarks)."""
-        return self._offsets(tps, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+        return self._offsets(tps, OFFSET_END, "read_uncommitted")
 
     def stable_end_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Ends of partitions to which somebody may write: all that is being committed now lies before them.
@@ -242,7 +245,7 @@ class Admin:
 
     def beginning_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """First offsets that still exist."""
-        return self._offsets(tps, OffsetSpec.earliest())
+        return self._offsets(tps, OFFSET_BEGINNING)
 
     def offsets_for_time(self, tps: Iterable[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
         """Per partition the first offset at or after a time; past the last record, the last stable offset.
@@ -252,7 +255,7 @@ class Admin:
         """
         partitions = list(tps)
         ends = self.end_offsets(partitions)
-        found = self._offsets(partitions, OffsetSpec.for_timestamp(max(0, timestamp_ms)))
+        found = self._offsets(partitions, max(0, timestamp_ms))
         return {tp: ends[tp] if found[tp] < 0 else min(found[tp], ends[tp]) for tp in partitions}
 
     def committed(self, group: str, tps: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
@@ -358,29 +361,47 @@ class Admin:
         return {name: answer for name, answer in answers.items() if answer is not None}
 
     def _offsets(
-        self,
-        tps: Iterable[TopicPartition],
-        spec: OffsetSpec,
-        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+        self, tps: Iterable[TopicPartition], time_ms: int, isolation: str = "read_committed"
     ) -> dict[TopicPartition, int]:
-        request = {ClientTopicPartition(*tp): spec for tp in tps}
+        """What the leaders say to `ListOffsets`: the first offset of a time, ms, or of `OFFSET_BEGINNING` and `OFFSET_END`.
+
+        A consumer asks: `AdminClient.list_offsets` crashes the process when a leader dies or moves.
+        """
+        request = [ClientTopicPartition(*tp, time_ms) for tp in tps]
         if not request:
             return {}
         found: dict[TopicPartition, int] = {}
 
         def has_leaders() -> bool:
-            futures = self._client.list_offsets(request, isolation_level=isolation, request_timeout=_LEADER_SECONDS)
-            for tp, future in futures.items():
-                ignore = _NO_LEADER | UNREACHABLE
-                answer = self._result(future, f"look up offsets of {tp.topic}-{tp.partition}", ignore=ignore)
-                if answer is None or answer.offset == OFFSET_INVALID:  # said of leaders that died, and no error with it
-                    self._check_exists(TopicPartition(tp.topic, tp.partition))
-                    return False
-                found[TopicPartition(tp.topic, tp.partition)] = answer.offset
+            try:
+                answers = self._asker(isolation).offsets_for_times(request, _LEADER_SECONDS)
+            except KafkaException as error:
+                return self._leader_comes(error.args[0], request[0])
+            for tp in answers:
+                if tp.error is not None:
+                    return self._leader_comes(tp.error, tp)
+                found[TopicPartition(tp.topic, tp.partition)] = tp.offset
             return True
 
         self._until(has_leaders, "find the leaders of partitions")
         return found
+
+    def _leader_comes(self, error: KafkaError, tp: ClientTopicPartition) -> bool:
+        """That a partition has no leader at present, or one that does not answer, passes: False, the answer is not there yet.
+
+        Raises:
+            TopicError: If there is no such partition.
+            BrokerError: If it is another error, or no broker answers.
+        """
+        if error.code() not in _NO_LEADER | UNREACHABLE | MISSING_PARTITION:
+            raise self._error(error, f"look up offsets of {tp.topic}-{tp.partition}")
+        self._check_exists(TopicPartition(tp.topic, tp.partition))
+        return False
+
+    def _asker(self, isolation: str) -> Consumer:
+        if isolation not in self._askers:
+            self._askers[isolation] = self._asker_of("millrace-unjoined", isolation)
+        return self._askers[isolation]
 
     def _check_exists(self, tp: TopicPartition) -> None:
         """Tell a partition that does not exist from one without a leader for the moment; whoever leads is known afterwards.
@@ -397,13 +418,13 @@ class Admin:
             message = f"Topic {tp.topic} {has}"
             raise TopicError(message, hint="Create the topic, or correct its name.")
 
-    def _asker_of(self, group: str) -> Consumer:
+    def _asker_of(self, group: str, isolation: str = "read_committed") -> Consumer:
         """A consumer that asks for a group's offsets, and never joins it.
 
         The admin client is not asked: it crashes the process if the coordinator has just moved or started (librdkafka
         issue 5040).
         """
-        own = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
+        own = {"group.id": group, "enable.auto.commit": False, "isolation.level": isolation}
         with mapped_errors("create a consumer"):
             return Consumer({**RECONNECT, **self.kafka, **own}, logger=quiet)
 
@@ -440,3 +461,9 @@ class Admin:
                 message = f"Cannot {doing} at {self._servers} within {seconds:.0f} s"
                 raise BrokerError(message, retriable=True)
             time.sleep(_PAUSE_SECONDS)
+
+
+def _end_all(askers: dict[str, Consumer]) -> None:
+    """End the consumers of an `Admin` that is gone."""
+    for consumer in askers.values():
+        end_in_background(consumer.close, "asker")

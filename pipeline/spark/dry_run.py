@@ -32,19 +32,10 @@ if TYPE_CHECKING:
 _HEADERS = "array<struct<name: string, value: binary>>"
 PUBLIC_COLUMNS = ("topic", "partition", "key", "value", "timestamp", "headers", "task", "position")
 """Of the frame a dry run gives: `timestamp` in ms; `position` counts the records of a task."""
-_COLUMNS = {
-    "reader": "string",
-    "topic": "string",
-    "partition": "int",
-    "key": "binary",
-    "value": "binary",
-    "timestamp": "long",
-    "headers": _HEADERS,
-    "task": "string",
-    "position": "long",
-    "error": "string",
-}
-_SCHEMA = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())
+_SCHEMA = (
+    f"reader string, topic string, partition int, key binary, value binary, timestamp long, headers {_HEADERS}, "
+    "task string, position long, error string"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,19 +146,13 @@ def _run_level(
     def process(key: tuple[Any, ...], table: Any) -> Any:
         return _outputs(by_task[key[0].as_py()], table, rehearsal, build)
 
-    inbox = _announced(spark, by_task)
+    inbox = spark.createDataFrame([(task,) + (None,) * 9 for task in by_task], _SCHEMA)
     for frame in above:
         inbox = inbox.unionByName(frame.where(frame.reader.isin(*by_task)))
     outputs = inbox.groupBy("reader").applyInArrow(process, _SCHEMA).persist()
     for row in outputs.where("error is not null").select("error").take(1):
         raise rebuilt_error(row.error)
     return outputs
-
-
-def _announced(spark: Any, tasks: Iterable[str]) -> Any:
-    """A row for each task that has nothing but its name. Only names are sent: of nulls in lists, Spark Connect leaks memory."""
-    empty = [f"cast(null as {kind}) as {name}" for name, kind in _COLUMNS.items() if name != "reader"]
-    return spark.createDataFrame([(task,) for task in tasks], "reader string").selectExpr("reader", *empty)
 
 
 def _outputs(work: TaskWork, inbox: Any, rehearsal: _Rehearsal, build: Callable[[Job], Topology]) -> Any:

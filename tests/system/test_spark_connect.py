@@ -40,7 +40,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, new_port: Callable[[], int]
             f"{SPARK_HOME}/bin/spark-submit",
             *options,
             "--class",
-            "org.apache.spark.sql.connect.service.SparkConnectServer",
+            main,
             "spark-internal",
         ],
         env={**os.environ, "SPARK_HOME": str(SPARK_HOME), "PYSPARK_PYTHON": sys.executable},

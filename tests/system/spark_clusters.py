@@ -30,12 +30,12 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 
 def processes_with(text: str) -> list[int]:
-    """Ids of the processes that have `text` in their command lines."""
+    """Ids of the processes that have `text` in their command lines or environments."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if text.encode() in path.read_bytes():
-                found.append(int(path.parent.name))
+            if text.encode() in (process / "cmdline").read_bytes() + (process / "environ").read_bytes():
+                found.append(int(process.name))
     return sorted(set(found) - {os.getpid()})
 
 
@@ -92,12 +92,12 @@ class SparkCluster:
 
     def executors(self) -> list[int]:
         """Process ids of the executors that run now."""
-        return [
-            pid
-            for pid in processes_with("CoarseGrainedExecutorBackend")
-            if f"{self.directory}/".encode() in Path(f"/proc/{pid}/environ").read_bytes()
-            or str(Path(f"/proc/{pid}/cwd").resolve()).startswith(str(self.directory))
-        ]
+        found = []
+        for pid in processes_with("executor.CoarseGrainedExecutorBackend"):
+            with contextlib.suppress(OSError):
+                if str(Path(f"/proc/{pid}/cwd").resolve()).startswith(f"{self.directory}/"):
+                    found.append(pid)
+        return found
 
     def stop(self) -> None:
         for process in self.processes:

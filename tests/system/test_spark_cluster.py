@@ -131,7 +131,7 @@ def test_workers_on_spark_lose_nothing_when_an_executor_is_killed_and_leave_noth
     assert group.stop(driver) == 0
     assert " records processed in " in group.log(0).splitlines()[-1]
     until(lambda: not cluster.executors(), "ended the executors")
-    assert processes_with(str(group.directory)) == []
+    until(lambda: not processes_with(str(group.directory)), "ended all its processes")
     assert "0 instances" in group.command("status", group.name).stdout
     group.check()
 

@@ -23,18 +23,26 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 def server(tmp_path_factory: pytest.TempPathFactory, new_port: Callable[[], int]) -> Iterator[str]:
     """The address of a server with two cores, whose executor finds Millrace, but no application."""
     directory, port = tmp_path_factory.mktemp("connect"), new_port()
-    submit = ["java", *SMALL_HEAP, "-Xmx1g", "-cp", f"{SPARK_HOME}/jars/*", "org.apache.spark.deploy.SparkSubmit"]
     settings = {
         "spark.master": "local[2,4]",
         "spark.connect.grpc.binding.port": str(port),
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": " ".join(SMALL_HEAP),
         "spark.ui.enabled": "false",
         "spark.pyspark.python": sys.executable,
         "spark.executorEnv.PYTHONPATH": search_path(),
     }
     options = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     log = (directory / "server.log").open("w")
+    main = "org.apache.spark.sql.connect.service.SparkConnectServer"
     server = subprocess.Popen(
-        [*submit, *options, "--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"],
+        [
+            f"{SPARK_HOME}/bin/spark-submit",
+            *options,
+            "--class",
+            main,
+            "spark-internal",
+        ],
         env={**os.environ, "SPARK_HOME": str(SPARK_HOME), "PYSPARK_PYTHON": sys.executable},
         cwd=directory,
         stdout=log,

@@ -445,6 +445,7 @@ class RunningTasks:
                 log.warning("task %s is given up: %s", owned.id, error, extra={"task": str(owned.id)})
                 self._processed_by.pop(owned.id, None)
             else:
+                self._has_brokers = not isinstance(error, BrokerError)
                 raise error
 
     def _welcome(self, owned: OwnedTask) -> None:

@@ -16,7 +16,7 @@ class Row:
 
     Args:
         name: Its name in the report.
-        kind: How it is measured: a key of `report.KINDS` and `bench.MEASURE`.
+        kind: How it is measured: a key of `report.KINDS` and `laboratory.MEASURE`.
         topology: What is run: the names in topologies.py, Bench.java, and of the scripts of other sides.
         text: What it does, for the report.
         sides: Who takes part; ratios are to the first.

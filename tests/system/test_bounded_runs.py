@@ -188,9 +188,9 @@ def test_the_result_is_the_ranges_alone_on_one_core_and_four_spilled_and_interru
         chosen = resolve(app, broker.admin())
         if way == "again":
             with pytest.raises(ProcessingError, match="interrupted"):
-                run(app, chosen, spark, on_executor(build), max_records_per_slice=600)
-        summary = run(app, chosen, spark, on_executor(build), max_records_per_slice=600)
-        assert summary.slices > 3
+                run(app, chosen, spark, on_executor(build), max_records_per_slice=900)
+        summary = run(app, chosen, spark, on_executor(build), max_records_per_slice=900)
+        assert summary.slices == 4
         written[way] = [(r.key, r.value, r.timestamp) for r in broker.read(f"{unique}.{way}")]
         latest[way] = table(broker, f"{unique}.{way}")
     spark_session().stop()

@@ -1,10 +1,10 @@
-"""Makes one function of a source and the operators without state below it: a loop over records without a call per hop.
+"""Makes one function of a source, or an operator with state, and the operators without state below it: no call per hop.
 
-The function is generated as Python source, once per task. Decoding, filters, mappers and plain sinks become lines of one loop;
-whatever else there is - operators with stores, users' processors, sinks that choose topics or partitions - is called from
-there. It does what `Task` does record by record, in the same order: `tests/unit/runtime/test_fusion.py` compares the two. What
-is out of the ordinary (a record that cannot be decoded, a value that cannot be written) is handed to the plain functions, which
-know what to say about it.
+The function is generated as Python source, once per task; that of a source is a loop over records. Decoding, filters, mappers and
+plain sinks become lines; whatever else there is - operators with stores, users' processors, sinks that choose topics or
+partitions - is called from there. It does what `Task` does record by record, in the same order:
+`tests/unit/runtime/test_fusion.py` compares the two. What is out of the ordinary (a record that cannot be decoded, a value that
+cannot be written) is handed to the plain functions, which know what to say about it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from pipeline.operators.stateless import (
     Peek,
 )
 from pipeline.operators.table_transforms import TableTransformValues
+from pipeline.operators.tables import ToStream
 from pipeline.topology.nodes import SinkNode
 
 if TYPE_CHECKING:
@@ -87,6 +88,10 @@ def run(queue, limit, last_time):
         if skipped:
             context.has_skipped = True
 """
+_FORWARD = """\
+def run(key, value, timestamp, headers):
+{nodes}
+"""
 _STOP = "if records[0][2] > last_time: return done - skipped"
 _EXTRACT = "else: queue.partition_time = partition_time; timestamp = event_time(raw, key, value)"
 _PUNCTUATE = """\
@@ -107,7 +112,8 @@ else:
 class _Form:
     """How an operator is written: one line, and the attribute that is the user's function.
 
-    A line that names `{key}` or `{value}` gives what is below new ones; one that ends in a colon has it as its block.
+    A line that names `{key}` or `{value}` gives what is below new ones, made of the `{given}` value or by a `{call}`; one that
+    ends in a colon has what is below as its block.
     """
 
     line: str
@@ -116,6 +122,7 @@ class _Form:
 
 _FORMS: Mapping[type, _Form] = {
     PassThrough: _Form("pass"),
+    ToStream: _Form("{value} = {given}.new"),
     Peek: _Form("{call}", "action"),
     Filter: _Form("if {call}:", "predicate"),
     Map: _Form("{key}, {value} = {call}", "mapper"),
@@ -177,9 +184,28 @@ class Fusion:
             extract=_EXTRACT if has_extractor else "",
             nodes=indent("\n".join(lines), " " * 12),
         )
-        exec(compile(text, f"<fused {source.name}>", "exec"), self._names)  # noqa: S102 - the text is ours; users' functions are names in it
-        loop: Loop = self._names["run"]
+        loop: Loop = self._made(source.name, text)
         return loop
+
+    def forward(self, node: str) -> Forward | None:
+        """The function by which an operator forwards to its children; None if each of them is only called."""
+        if not any(self._is_taken_apart(child) for child in self._children.get(node, [])):
+            return None
+        self._names = {"send": self.collector.send}
+        lines = self._below(node, "key", "value", 0)
+        made: Forward = self._made(node, _FORWARD.format(nodes=indent("\n".join(lines), " " * 4)))
+        return made
+
+    def _made(self, name: str, text: str) -> Any:
+        exec(compile(text, f"<fused {name}>", "exec"), self._names)  # noqa: S102 - our text: users' functions are names in it
+        return self._names["run"]
+
+    def _is_taken_apart(self, node: Node) -> bool:
+        """Whether a node becomes lines, rather than a call."""
+        if isinstance(node, SinkNode):
+            return node.name in self.sink_topics
+        operator = self.operators[node.name]
+        return len(node.parents) == 1 and (isinstance(operator, Branch) or type(operator) in _FORMS)
 
     def _below(self, node: str, key: str, value: str, depth: int) -> Iterable[str]:
         """The lines for all children of a node, given the names that hold key and value."""
@@ -192,22 +218,19 @@ class Fusion:
         name = self._named(f"n{number}", self.inlets[node.name])
         if isinstance(node, SinkNode):
             return self._sink(node, name, key, value)
-        plain = [f"{name}({key}, {value}, timestamp, headers)"]
-        if len(node.parents) > 1 or depth > _DEEPEST:
-            return plain
-        return self._operator(node, name, key, value, depth) or plain
+        if depth > _DEEPEST or not self._is_taken_apart(node):
+            return [f"{name}({key}, {value}, timestamp, headers)"]
+        return self._operator(node, name, key, value, depth)
 
     def _operator(self, node: Node, name: str, key: str, value: str, depth: int) -> list[str]:
-        """The lines for an operator without state; none for others."""
+        """The lines for an operator without state."""
         operator = self.operators[node.name]
         if isinstance(operator, Branch):
             return self._branches(operator, name, key, value, depth + 1)
-        form = _FORMS.get(type(operator))
-        if form is None:
-            return []
+        form = _FORMS[type(operator)]
         own_key, own_value = f"k_{name}", f"v_{name}"
         call = self._call(f"f_{name}", getattr(operator, form.function), key, value) if form.function else ""
-        line = form.line.format(call=call, key=own_key, value=own_value)
+        line = form.line.format(call=call, key=own_key, value=own_value, given=value)
         key, value = own_key if "{key}" in form.line else key, own_value if "{value}" in form.line else value
         below = list(self._below(node.name, key, value, depth + 1))
         return [line, *(_within(below) if line.endswith(":") else below)]

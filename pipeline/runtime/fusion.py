@@ -1,7 +1,7 @@
 """Makes one function of a source, or an operator with state, and the operators without state below it: no call per hop.
 
-The function is generated as Python source, once per task; that of a source is a loop over records. Decoding, filters, mappers and
-plain sinks become lines; whatever else there is - operators with stores, users' processors, sinks that choose topics or
+The function is generated as Python source, once per task; that of a source is a loop over records. Decoding, filters, mappers
+and plain sinks become lines; whatever else there is - operators with stores, users' processors, sinks that choose topics or
 partitions - is called from there. It does what `Task` does record by record, in the same order:
 `tests/unit/runtime/test_fusion.py` compares the two. What is out of the ordinary (a record that cannot be decoded, a value that
 cannot be written) is handed to the plain functions, which know what to say about it.

@@ -96,7 +96,7 @@ def test_the_examples_of_a_page_do_what_it_says(page: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_commands_of_a_page_can_be_parsed(page: Path) -> None:
-    for found in _COMMAND.finditer(page.read_text()):
+    for found in _COMMAND.finditer(page.read_text().replace("\\\n", " ")):
         words = shlex.split(found[1] or found[2], comments=True)
         if not _PLACEHOLDER.search(found[0]) and len(words) > 1:
             parse(words)

@@ -35,13 +35,18 @@ unit: setup
 	$(BIN)/python -m pytest tests/conformance -m driver
 	$(BIN)/python -m pytest --doctest-modules pipeline
 
-# A process for each: what native libraries leave behind in one cannot trouble the next.
-PARTS := tests/unit tests/oracle tests/architecture \
-	$(sort $(wildcard tests/conformance/test_*.py tests/integration/test_*.py tests/system/test_*.py tests/airflow/test_*.py))
+# A process for each: what native libraries leave behind in one cannot trouble the next. Two at a time: they wait more than they
+# compute, for brokers that die and sessions that end.
+PARTS := $(sort $(wildcard tests/system/test_*.py)) tests/oracle tests/unit tests/architecture \
+	$(sort $(wildcard tests/conformance/test_*.py tests/integration/test_*.py tests/airflow/test_*.py))
+.PHONY: $(PARTS)
 
 test: setup
 	$(BIN)/python -m pytest --doctest-modules pipeline
-	for part in $(PARTS); do $(BIN)/python -m pytest $$part || exit 1; done
+	$(MAKE) --no-print-directory --jobs 2 --output-sync=target $(PARTS)
+
+$(PARTS):
+	$(BIN)/python -m pytest $@
 
 bench: setup
 	$(BIN)/python tests/benchmarks/bench.py $(BENCH)

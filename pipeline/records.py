@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from pipeline.errors import ConfigError, ProcessingError
 
@@ -76,6 +76,12 @@ class RawRecord(NamedTuple):
     timestamp: int
     offset: int
     headers: Headers = ()
+
+
+RawFields: TypeAlias = "tuple[bytes | None, bytes | None, int, int, Headers]"
+"""The same without names: what consumers give and tasks take, since named tuples take half as long again to make."""
+RAW_TIMESTAMP: Final = 2
+RAW_OFFSET: Final = 3
 
 
 class ConsumerRecord(NamedTuple, Generic[K, V]):

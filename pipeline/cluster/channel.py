@@ -95,7 +95,9 @@ class Channel:
             self._forget()
             return []
         return [
-            self._decode(r.value) for r in polled.records.get(_TP, []) if r.key == self._key and r.value is not None
+            self._decode(value)
+            for key, value, *_ in polled.records.get(_TP, [])
+            if key == self._key and value is not None
         ]
 
     def close(self) -> None:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import BrokerError, RangeError
 from pipeline.kafka.consumer import RecordConsumer
-from pipeline.records import OffsetRange
+from pipeline.records import RAW_OFFSET, OffsetRange, RawRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pipeline.kafka.admin import Admin
-    from pipeline.records import RawRecord, TopicPartition
+    from pipeline.records import RawFields, TopicPartition
 
 _BATCH = 10_000
 _POLL_SECONDS = 1.0
@@ -50,8 +50,8 @@ def _first_time(admin: Admin, tp: TopicPartition, offset: int) -> str:
         consumer.assign({tp: offset})
         for _ in range(_SILENT_POLLS):
             polled = consumer.poll(1, _POLL_SECONDS)
-            for record in polled.records.get(tp, ()):
-                time = datetime.fromtimestamp(record.timestamp / 1000, UTC).isoformat(timespec="seconds")
+            for _, _, time_ms, _, _ in polled.records.get(tp, ()):
+                time = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds")
                 return f" (the first that is left is of {time})"
             if tp in polled.ends:
                 break
@@ -63,6 +63,14 @@ def _first_time(admin: Admin, tp: TopicPartition, offset: int) -> str:
 def read_range(
     admin: Admin, kafka: Mapping[str, str], ranges: Mapping[TopicPartition, OffsetRange]
 ) -> Iterator[tuple[TopicPartition, list[RawRecord]]]:
+    """What `read_fields` gives, with names."""
+    for tp, batch in read_fields(admin, kafka, ranges):
+        yield tp, [tuple.__new__(RawRecord, fields) for fields in batch]  # half the time of a call
+
+
+def read_fields(
+    admin: Admin, kafka: Mapping[str, str], ranges: Mapping[TopicPartition, OffsetRange]
+) -> Iterator[tuple[TopicPartition, list[RawFields]]]:
     """Read ranges of partitions; batches of different partitions alternate, each in order of offsets.
 
     A partition is done when a record at its last offset or beyond has been seen, or the end of the log at or beyond its end:
@@ -99,9 +107,10 @@ def read_range(
                 if tp not in open_ranges:
                     continue
                 end = open_ranges[tp].end
-                if records[-1].offset >= end - 1:
+                last = records[-1][RAW_OFFSET]
+                if last >= end - 1:
                     done.append(tp)
-                yield tp, records if records[-1].offset < end else [r for r in records if r.offset < end]
+                yield tp, records if last < end else [r for r in records if r[RAW_OFFSET] < end]
             consumer.unassign(done)
             for tp in done:
                 open_ranges.pop(tp, None)

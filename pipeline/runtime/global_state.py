@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from pipeline.processor.operator import Operator
-    from pipeline.records import Headers, RawRecord, TopicPartition
+    from pipeline.records import Headers, RawFields, TopicPartition
     from pipeline.runtime.ports import Clock
     from pipeline.state.api import StateBackend, StateStore
     from pipeline.topology.nodes import GlobalStore
@@ -77,7 +77,7 @@ class GlobalState:
         """Per partition the next offset to read."""
         return self._backend.positions()
 
-    def apply(self, tp: TopicPartition, records: Iterable[RawRecord], next_offset: int) -> None:
+    def apply(self, tp: TopicPartition, records: Iterable[RawFields], next_offset: int) -> None:
         """Apply records of one partition, all before `next_offset`, and make them durable.
 
         Raises:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from pipeline.errors import DeserializationError, RecordError
 from pipeline.processor.drops import DropReason
 from pipeline.processor.timestamps import NEGATIVE, USE_ANOTHER, WallclockTimestampExtractor
-from pipeline.records import ConsumerRecord
+from pipeline.records import RAW_OFFSET, ConsumerRecord, RawRecord
 from pipeline.windows import MAX_TIME_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from pipeline.processor.timestamps import TimestampExtractor
-    from pipeline.records import Headers, RawRecord, TaskId, TopicPartition
+    from pipeline.records import Headers, RawFields, TaskId, TopicPartition
     from pipeline.runtime.context import TaskContext
     from pipeline.runtime.failures import Failures
     from pipeline.runtime.fusion import Loop
@@ -57,13 +57,13 @@ class RecordQueue:
     partition_time: int = -1
     next_offset: int = -1
     is_caught_up: bool = False
-    waiting: deque[RawRecord] = field(default_factory=deque)
-    _batches: Iterator[Iterable[RawRecord]] | None = None
+    waiting: deque[RawFields] = field(default_factory=deque)
+    _batches: Iterator[Iterable[RawFields]] | None = None
     _head: Decoded | None = None
     _end: int = -1
     _key_of: Callable[[bytes], Any] = field(init=False)
     _value_of: Callable[[bytes], Any] = field(init=False)
-    decode: Callable[[RawRecord], Decoded | None] = field(init=False)
+    decode: Callable[[RawFields], Decoded | None] = field(init=False)
     _source: RawRecord | None = None
 
     def __post_init__(self) -> None:
@@ -82,12 +82,12 @@ class RecordQueue:
         """Number of records waiting."""
         return len(self.waiting) + (self._head is not None)
 
-    def add(self, records: Iterable[RawRecord]) -> None:
+    def add(self, records: Iterable[RawFields]) -> None:
         """Append records; they must follow those already there."""
         self.waiting.extend(records)
         self.is_caught_up = False
 
-    def follow(self, batches: Iterator[Iterable[RawRecord]]) -> None:
+    def follow(self, batches: Iterator[Iterable[RawFields]]) -> None:
         """Append records that are fetched when those at hand have been processed."""
         self._batches = batches
 
@@ -102,7 +102,7 @@ class RecordQueue:
             raw = self.waiting.popleft()
             self._head = self.decode(raw)
             if self._head is None:
-                self.next_offset = raw.offset + 1
+                self.next_offset = raw[RAW_OFFSET] + 1
                 self.context.has_skipped = True
         return self._head
 
@@ -126,7 +126,7 @@ class RecordQueue:
         if self._head is not None:
             return self._head[_OFFSET]
         if self.waiting:
-            return self.waiting[0].offset
+            return self.waiting[0][RAW_OFFSET]
         return max(self.next_offset, self._end)  # behind the last record there may be markers and gaps
 
     def has_waiting(self) -> bool:
@@ -139,7 +139,7 @@ class RecordQueue:
                 self.waiting.extend(batch)
         return bool(self.waiting)
 
-    def _decode(self, raw: RawRecord) -> Decoded | None:
+    def _decode(self, raw: RawFields) -> Decoded | None:
         raw_key, raw_value, timestamp, offset, headers = raw
         try:
             key = None if raw_key is None else self._key_of(raw_key)
@@ -147,7 +147,7 @@ class RecordQueue:
         except Exception as error:  # noqa: BLE001 - serdes are the user's, and the handler decides
             serdes = f"key serde {self.node.key_serde.name} and value serde {self.node.value_serde.name}"
             message = f"Record cannot be decoded with {serdes}: {type(error).__name__}: {error}"
-            self.failures.undecodable(self.node.name, self.tp, raw, error, message)
+            self.failures.undecodable(self.node.name, self.tp, RawRecord(*raw), error, message)
             return None
         if self.extractor is not None:
             timestamp = self.event_time(raw, key, value)
@@ -158,8 +158,8 @@ class RecordQueue:
             return None
         return key, value, timestamp, offset, headers
 
-    def _decode_and_keep(self, raw: RawRecord) -> Decoded | None:
-        self._source = raw
+    def _decode_and_keep(self, raw: RawFields) -> Decoded | None:
+        self._source = RawRecord(*raw)
         return self._decode(raw)
 
     def _entering(self, enter: Forward) -> Forward:
@@ -171,16 +171,16 @@ class RecordQueue:
 
         return entered
 
-    def event_time(self, raw: RawRecord, key: Any, value: Any) -> int:
+    def event_time(self, raw: RawFields, key: Any, value: Any) -> int:
         """What the extractor gives for a record, ms.
 
         Raises:
             DeserializationError: If it fails.
         """
-        extract = self.extractor
+        extract, (_, _, timestamp, offset, headers) = self.extractor, raw
         if extract is None:
-            return raw.timestamp
-        record = ConsumerRecord(key, value, raw.timestamp, raw.headers, *self.tp, raw.offset)
+            return timestamp
+        record = ConsumerRecord(key, value, timestamp, headers, *self.tp, offset)
         try:
             return extract(record, self.partition_time)
         except RecordError as error:
@@ -189,13 +189,13 @@ class RecordQueue:
             message = f"Timestamp extractor of {self.node.name} failed: {type(error).__name__}: {error}"
             raise self._error(message, raw, None) from error
 
-    def _error(self, message: str, raw: RawRecord, hint: str | None) -> DeserializationError:
+    def _error(self, message: str, raw: RawFields, hint: str | None) -> DeserializationError:
         return DeserializationError(
             message,
             task=str(self.task_id),
             topic=self.tp.topic,
             partition=self.tp.partition,
-            offset=raw.offset,
+            offset=raw[RAW_OFFSET],
             hint=hint,
         )
 

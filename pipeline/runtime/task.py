@@ -24,7 +24,7 @@ from pipeline.errors import InvalidStateStoreError, RecordError, StreamsError
 from pipeline.processor.drops import DropReason
 from pipeline.processor.handlers import ErrorHandlers
 from pipeline.processor.operator import FollowsStreamTime
-from pipeline.records import TopicPartition
+from pipeline.records import RAW_TIMESTAMP, TopicPartition
 from pipeline.runtime.compile import compile_nodes
 from pipeline.runtime.context import Environment, TaskContext
 from pipeline.runtime.failures import Failures, processing_error, to_topic
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from pipeline.processor.timestamps import TimestampExtractor
-    from pipeline.records import RawRecord, TaskId
+    from pipeline.records import RawFields, TaskId
     from pipeline.runtime.ports import Ports
     from pipeline.state.api import ChangelogBatch, StateStore
     from pipeline.topology.nodes import SourceNode, SubTopology
@@ -225,7 +225,7 @@ class Task:
         for key, time_ms in times.items():
             known[key] = max(time_ms, known.get(key, time_ms))
 
-    def add_records(self, tp: TopicPartition, records: Iterable[RawRecord], run: int = 0) -> None:
+    def add_records(self, tp: TopicPartition, records: Iterable[RawFields], run: int = 0) -> None:
         """Append records of an input.
 
         Args:
@@ -236,7 +236,7 @@ class Task:
         """
         self._queue(tp, run).add(records)
 
-    def follow(self, tp: TopicPartition, batches: Iterator[Iterable[RawRecord]], run: int = 0) -> None:
+    def follow(self, tp: TopicPartition, batches: Iterator[Iterable[RawFields]], run: int = 0) -> None:
         """Append records of an input that are fetched batch by batch, when `process_all` needs them.
 
         Args:
@@ -479,7 +479,7 @@ class Task:
         done = self._process_records(queue, 1) if queue.has_head and limit else 0
         until = MAX_TIME_MS if last_time is None else last_time
         try:
-            while done < limit and queue.has_waiting() and queue.waiting[0].timestamp <= until:
+            while done < limit and queue.has_waiting() and queue.waiting[0][RAW_TIMESTAMP] <= until:
                 done += queue.loop(queue, limit - done, until)  # less than could be if there are undecodable ones
         except RecordError as error:
             raise error.at(**self._coordinates(queue.tp, queue.next_offset - 1)) from error

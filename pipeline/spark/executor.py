@@ -28,7 +28,7 @@ from pipeline.hosting.global_tables import open_global_state
 from pipeline.hosting.owned_task import OwnedTask
 from pipeline.hosting.snapshots import has_snapshots
 from pipeline.kafka.admin import Admin
-from pipeline.kafka.ranges import read_range
+from pipeline.kafka.ranges import read_fields
 from pipeline.runtime.layout import plan_layout
 from pipeline.spark.spilling import WriterRuns, writer_tag
 from pipeline.spark.work import TaskResult
@@ -36,7 +36,7 @@ from pipeline.spark.work import TaskResult
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
-    from pipeline.records import Headers, OffsetRange, RawRecord, TaskId, TopicPartition
+    from pipeline.records import Headers, OffsetRange, RawFields, TaskId, TopicPartition
     from pipeline.runtime.ports import Collector
     from pipeline.runtime.task import Task
     from pipeline.spark.work import Job, TaskWork
@@ -128,15 +128,15 @@ class Inputs:
         """
         asked = {tp: wanted for tp, wanted in self._ranges.items() if wanted.size}
         own = {tp: wanted for tp, wanted in asked.items() if tp.topic in self._repartitions}
-        for tp, records in read_range(self._admin, self._kafka, own):
+        for tp, records in read_fields(self._admin, self._kafka, own):
             self._writers.add(tp, records)
         for (tp, run), batches in self._writers.runs():
             task.follow(tp, batches, run)
         for tp in asked.keys() - own.keys():
             task.follow(tp, self._open.enter_context(closing(self._batches(tp))))
 
-    def _batches(self, tp: TopicPartition) -> Generator[list[RawRecord], None, None]:
-        for _, records in read_range(self._admin, self._kafka, {tp: self._ranges[tp]}):
+    def _batches(self, tp: TopicPartition) -> Generator[list[RawFields], None, None]:
+        for _, records in read_fields(self._admin, self._kafka, {tp: self._ranges[tp]}):
             self.read += len(records)
             yield records
 

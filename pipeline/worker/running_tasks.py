@@ -19,6 +19,7 @@ from pipeline.hosting.restoring import WHOLE_SLICE, silently
 from pipeline.hosting.standby_tasks import StandbyTasks
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.consumer import RecordConsumer
+from pipeline.records import RAW_OFFSET
 from pipeline.worker.answers import look_up
 from pipeline.worker.arrivals import RECOVERABLE, Arrivals
 from pipeline.worker.open_commits import OpenCommits
@@ -499,7 +500,7 @@ class RunningTasks:
             if tp in self._owner_of:
                 self._owner_of[tp].task.add_records(tp, records)
             elif tp.topic in self._global.topics:
-                self._global.apply(tp, records, records[-1].offset + 1)
+                self._global.apply(tp, records, records[-1][RAW_OFFSET] + 1)
         for tp, end in polled.ends.items():
             self._ends_seen.add(tp)
             if tp in self._owner_of:

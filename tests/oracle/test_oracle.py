@@ -29,7 +29,7 @@ EXPLAINED = {
     "suppress_sessions": {108, 111, 125},
     "emit_on_close_sliding": {130, 192},
 }
-"""Scenarios in which a session ended exactly a retention ago, or a sliding window begins behind a late record (DIFFERENCES.md)."""
+"""Where a session ended exactly a retention ago, or a sliding window begins behind a late record (DIFFERENCES.md)."""
 
 
 @pytest.mark.parametrize("name", NAMES)

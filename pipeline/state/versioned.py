@@ -165,8 +165,9 @@ class VersionedStateStore:
         replaces = at >= 0 and versions[at].timestamp == timestamp
         below = at - 1 if replaces else at
         is_latest = at == len(versions) - 1
-        if replaces and is_latest and data is None and (below < 0 or versions[below].data is None):
-            # Kafka Streams keeps a deletion as the end of the value below; without one it is forgotten
+        deletes_latest = replaces and is_latest and data is None and versions[at].data is not None
+        if deletes_latest and (below < 0 or versions[below].data is None):
+            # Kafka Streams keeps such a deletion as the end of the value below; without one it is forgotten
             del versions[at]
             self._pending[_row_key(raw, timestamp)] = None
         else:

@@ -122,6 +122,13 @@ def test_a_deletion_of_nothing_is_remembered(after: Any) -> None:
     assert store.get("k", 7) == VersionedRecord("a", 5, 10)
 
 
+def test_a_deletion_that_comes_twice_is_remembered(after: Any) -> None:
+    opened = Opened()
+    assert opened.store.put("k", None, 10) == LATEST
+    assert opened.store.put("k", None, 10) == LATEST
+    assert after(opened).put("k", "a", 5) == 10
+
+
 def test_a_put_behind_the_history_is_refused_and_counted(after: Any) -> None:
     opened = Opened()
     opened.store.put("k", "a", 50)

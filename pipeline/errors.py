@@ -21,6 +21,7 @@
     - RefusedRecordError          one record cannot be sent
     - TopicError                  a topic is missing or has the wrong shape
     - EmbeddedBrokerError         the broker that Millrace itself starts
+  x EngineError                   the operator of Spark, or of a database it writes to: it gave up, trying again may help
   x RangeError                    whoever asked for a range of offsets
   x ReleaseError                  whoever drives the release
     - VersionConflictError        somebody else changed the release in between: look again
@@ -164,6 +165,10 @@ class TopicError(BrokerError):
 
 class EmbeddedBrokerError(BrokerError):
     """The embedded broker cannot be installed, started or stopped."""
+
+
+class EngineError(StreamsError):
+    """Spark, or what it reads from or writes to, gave up: a disk is full, a database does not answer."""
 
 
 class RangeError(StreamsError):

@@ -10,7 +10,7 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pipeline.errors import ConfigError, StreamsError
+from pipeline.errors import ConfigError, EngineError, StreamsError
 from pipeline.spark.work import describe_error, rebuilt_error
 
 if TYPE_CHECKING:
@@ -60,7 +60,8 @@ def spark_failures(doing: str) -> Iterator[None]:
         doing: What Spark is asked to do, for the message: "write batch 3".
 
     Raises:
-        StreamsError: The executor's own, if it was one; else one that says what Spark said.
+        StreamsError: The executor's own, if it was one.
+        EngineError: What Spark said, otherwise.
     """
     from py4j.protocol import Py4JError  # noqa: PLC0415 - an engine loads where it is used
     from pyspark.errors import AnalysisException, PySparkException  # noqa: PLC0415 - as above
@@ -89,11 +90,11 @@ def translated(text: str, doing: str) -> StreamsError:
         return missing
     if _FULL.search(text):
         message = f"Cannot {doing}: there is no space left on the disk of a Spark executor or of the target"
-        return StreamsError(message, hint="Free space, or point spark.local.dir, TMPDIR or the target elsewhere.")
+        return EngineError(message, hint="Free space, or point spark.local.dir, TMPDIR or the target elsewhere.")
     named = next((causes for each in _CAUSES if (causes := each.findall(text))), None)
     essence = (named[-1] if named else text.strip().partition("\n")[0]).strip()
     hint = "Name the driver's library: --package group:name:version, and --option driver=its.class."
-    return StreamsError(f"Spark cannot {doing}: {essence}", hint=hint if _NO_DRIVER in essence else None)
+    return EngineError(f"Spark cannot {doing}: {essence}", hint=hint if _NO_DRIVER in essence else None)
 
 
 def missing_module(text: str) -> ConfigError | None:

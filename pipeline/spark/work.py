@@ -134,12 +134,12 @@ def another_attempt_may_help(error: StreamsError) -> bool:
 
 def describe_error(error: StreamsError) -> str:
     """An executor's error as text that `rebuilt_error` understands."""
-    return json.dumps([type(error).__name__, error.message, error.hint])
+    return json.dumps([type(error).__name__, error.message, error.hint, bool(getattr(error, "retriable", False))])
 
 
 def rebuilt_error(text: str) -> StreamsError:
     """An executor's error, in the driver."""
-    name, message, hint = json.loads(text)
+    name, message, hint, may_help = json.loads(text)
     kind = getattr(pipeline.errors, name, ProcessingError)
-    rebuilt: StreamsError = kind(message, hint=hint)
+    rebuilt: StreamsError = kind(message, hint=hint, retriable=True) if may_help else kind(message, hint=hint)
     return rebuilt

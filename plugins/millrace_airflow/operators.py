@@ -10,7 +10,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from pipeline.config import ProjectConfig
-from pipeline.errors import BrokerError, StreamsError
+from pipeline.errors import BrokerError, EngineError, StreamsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -173,6 +173,8 @@ def acting(action: Callable[[], str]) -> str:
     """Run an action; only what waiting may mend is left to Airflow's retries."""
     try:
         return action()
+    except EngineError:
+        raise
     except BrokerError as error:
         if error.retriable:
             raise

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline.errors import BrokerError, ConfigError, DeserializationError, RangeError, StreamsError, TopicError
+from pipeline.errors import BrokerError, ConfigError, DeserializationError, EngineError, RangeError, TopicError
 from pipeline.partitioning import partition_for
 from pipeline.records import TopicPartition
 from pipeline.spark import exports
@@ -219,5 +219,5 @@ def test_a_full_disk_is_told_as_such(spark: Any) -> None:
             full.write(b"x")
         yield from batches
 
-    with pytest.raises(StreamsError, match="Cannot write: there is no space left"), spark_failures("write"):
+    with pytest.raises(EngineError, match="Cannot write: there is no space left"), spark_failures("write"):
         spark.range(1).mapInArrow(fill, "id long").collect()

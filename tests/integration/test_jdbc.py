@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline.errors import ConfigError, RangeError, StreamsError
+from pipeline.errors import ConfigError, EngineError, RangeError
 from pipeline.hosting.control_topic import ControlTopic
 from pipeline.spark.exports import EXPORTS_TOPIC, ExportSpec, run_export
 from pipeline.spark.imports import ImportSpec, run_import
@@ -217,9 +217,7 @@ def test_a_target_that_is_ahead_or_cannot_be_reached_is_left_alone(
     with pytest.raises(RangeError, match="The target has batch 1"):
         run_export(spec, broker.kafka, spark)
     nowhere = replace(spec, options={"url": "jdbc:postgresql://127.0.0.1:1/postgres", "user": "test"})
-    with pytest.raises(
-        StreamsError, match=r"Spark cannot connect to jdbc:postgresql://127.0.0.1:1/postgres: .*refused"
-    ):
+    with pytest.raises(EngineError, match=r"Spark cannot connect to jdbc:postgresql://127.0.0.1:1/postgres: .*refused"):
         run_export(nowhere, broker.kafka, spark)
 
 

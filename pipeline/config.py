@@ -313,7 +313,8 @@ def load_attribute(reference: str) -> Any:
         module = importlib.import_module(module_name)
     except ImportError as error:
         message = f"Module {module_name!r} cannot be imported: {error}"
-        raise ConfigError(message, hint="Is it installed, or in the directory millrace was started in?") from error
+        hint = "Is it installed, or in the directory millrace was started in? Executors of a cluster need it, too: [spark]."
+        raise ConfigError(message, hint=hint) from error
     if not hasattr(module, attribute):
         message = f"Module {module_name} has no attribute {attribute!r}"
         raise ConfigError(message, hint=_nearest(attribute, vars(module)))

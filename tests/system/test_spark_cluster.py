@@ -105,8 +105,8 @@ def test_an_application_is_sent_to_executors_that_do_not_have_it(group: Group, c
     group.write(100)
     run = begin_run(group)
     assert run.wait(300) == 1
-    assert f"Executors cannot import '{group.name}_app'" in run_log(group)
-    assert "spark.submit.pyFiles" in run_log(group)
+    assert f"Module '{group.name}_app' cannot be imported" in run_log(group)
+    assert "Executors of a cluster need it" in run_log(group)
     files = f"{group.directory}/{group.name}_app.py"
     group.configure(settings=on_spark(cluster, **elsewhere, spark_submit_pyFiles=files))
     assert begin_run(group).wait(300) == 0, run_log(group)

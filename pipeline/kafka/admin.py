@@ -373,20 +373,21 @@ class Admin:
         found: dict[TopicPartition, int] = {}
 
         def has_leaders() -> bool:
+            asker = self._asker(isolation)
             try:
-                answers = self._asker(isolation).offsets_for_times(request, _LEADER_SECONDS)
+                answers = asker.offsets_for_times(request, _LEADER_SECONDS)
             except KafkaException as error:
-                return self._leader_comes(error.args[0], request[0])
+                return self._leader_comes(asker, error.args[0], request[0])
             for tp in answers:
                 if tp.error is not None:
-                    return self._leader_comes(tp.error, tp)
+                    return self._leader_comes(asker, tp.error, tp)
                 found[TopicPartition(tp.topic, tp.partition)] = tp.offset
             return True
 
         self._until(has_leaders, "find the leaders of partitions")
         return found
 
-    def _leader_comes(self, error: KafkaError, tp: ClientTopicPartition) -> bool:
+    def _leader_comes(self, asker: Consumer, error: KafkaError, tp: ClientTopicPartition) -> bool:
         """That a partition has no leader at present, or one that does not answer, passes: False, the answer is not there yet.
 
         Raises:
@@ -395,7 +396,7 @@ class Admin:
         """
         if error.code() not in _NO_LEADER | UNREACHABLE | MISSING_PARTITION:
             raise self._error(error, f"look up offsets of {tp.topic}-{tp.partition}")
-        self._check_exists(TopicPartition(tp.topic, tp.partition))
+        self._check_exists(asker, TopicPartition(tp.topic, tp.partition))
         return False
 
     def _asker(self, isolation: str) -> Consumer:
@@ -403,15 +404,15 @@ class Admin:
             self._askers[isolation] = self._asker_of("millrace-unjoined", isolation)
         return self._askers[isolation]
 
-    def _check_exists(self, tp: TopicPartition) -> None:
-        """Tell a partition that does not exist from one without a leader for the moment; whoever leads is known afterwards.
+    def _check_exists(self, asker: Consumer, tp: TopicPartition) -> None:
+        """Tell a partition that does not exist from one without a leader for the moment; the asker knows who leads afterwards.
 
         Raises:
             TopicError: If it does not exist.
             BrokerError: If no broker answers.
         """
         with self._asking(f"find the leader of {tp}"):
-            known = self._client.list_topics(timeout=REQUEST_SECONDS).topics
+            known = asker.list_topics(timeout=REQUEST_SECONDS).topics
         count = len(known[tp.topic].partitions) if tp.topic in known else 0
         if tp.partition >= count:
             has = f"has {count} partitions, and no number {tp.partition}" if count else "does not exist"

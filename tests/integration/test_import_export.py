@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -221,3 +222,15 @@ def test_a_full_disk_is_told_as_such(spark: Any) -> None:
 
     with pytest.raises(EngineError, match="Cannot write: there is no space left"), spark_failures("write"):
         spark.range(1).mapInArrow(fill, "id long").collect()
+
+
+def test_rows_that_do_not_fit_the_schema_end_an_import_unless_nulls_are_wanted(
+    broker: Any, unique: str, tmp_path: Path, spark: Any
+) -> None:
+    broker.create(1, unique)
+    (tmp_path / "a.csv").write_text("1,ann\nno number,bob\n")
+    spec = ImportSpec(unique, str(tmp_path / "a.csv"), "csv", schema="id int, user string")
+    with pytest.raises(EngineError, match=r"cannot import csv source .*a.csv"):
+        run_import(spec, broker.kafka, spark)
+    assert broker.read(unique) == []
+    assert run_import(replace(spec, options={"mode": "PERMISSIVE"}), broker.kafka, spark).written == 2

@@ -59,7 +59,7 @@ def _started(master: str, given: Mapping[str, str], name: str) -> Any:
 def _defaults() -> dict[str, str]:
     return {
         "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.shuffle.partitions": "4",  # a Python task for each of 200 takes minutes
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
     }
@@ -85,7 +85,7 @@ def _connected(remote: str, given: Mapping[str, str]) -> Any:
     from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
 
     builder = SparkSession.builder.remote(remote)
-    for key, value in given.items():
+    for key, value in {**_defaults(), **given}.items():
         if key.startswith(_OF_A_SESSION):
             builder = builder.config(key, value)
     session = builder.getOrCreate()

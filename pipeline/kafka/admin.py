@@ -180,8 +180,12 @@ class Admin:
                 futures = self._client.create_topics(new, request_timeout=REQUEST_SECONDS)
             for name, future in futures.items():
                 self._result(future, f"create topic {name}", ignore={KafkaError.TOPIC_ALREADY_EXISTS})
-            self._until(lambda: self.partitions(wanted).keys() == wanted.keys(), "see the topics that were created")
-            known = self.partitions(wanted)
+
+            def are_seen() -> bool:
+                known.update(self.partitions(wanted))  # not every broker hears of them at the same time
+                return known.keys() == wanted.keys()
+
+            self._until(are_seen, "see the topics that were created")
         for name, spec in wanted.items():
             if known[name] != spec.partitions:
                 message = f"Existing topic {name} has {known[name]} partitions, not {spec.partitions}"

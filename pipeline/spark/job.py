@@ -10,6 +10,7 @@ import pipeline.errors
 from pipeline.errors import ProcessingError, StreamsError
 from pipeline.hosting.application import prepare
 from pipeline.hosting.global_tables import global_partitions
+from pipeline.hosting.owned_task import fence_owners
 from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetRange, TaskId
 from pipeline.runtime.layout import plan_layout
@@ -142,6 +143,8 @@ def _run_levels(
     admin, ranges = Admin(application.kafka), plan.range.ranges
     application = replace(application, topology=application.topology.resolved({tp.topic for tp in ranges}))
     layout = prepare(application, admin)
+    if admin.has_open_transactions(tp for inputs in layout.tasks.values() for tp in inputs if tp not in ranges):
+        fence_owners(application, layout.tasks)  # of a run that died: nobody could say where repartition topics end
     job = job_of(application, admin)
     results: list[TaskResult] = []
     leftover = {tp: OffsetRange(r.start, r.start) for tp, r in ranges.items()}  # of a run that died between levels

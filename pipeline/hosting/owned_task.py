@@ -18,7 +18,7 @@ from pipeline.runtime.task import Task, TaskCommit, TaskState
 from pipeline.state.api import idle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin, CommittedOffset
@@ -59,6 +59,20 @@ class PublishedCollector:
 def transactional_id(application_id: str, task_id: TaskId) -> str:
     """Names the one owner a task may have, in whatever process."""
     return f"{application_id}-{task_id}"
+
+
+def fence_owners(application: Application, task_ids: Iterable[TaskId]) -> None:
+    """Take tasks from whoever has them, and abort what they have open, without going on with them.
+
+    Raises:
+        BrokerError: If the brokers do not answer.
+    """
+    for task_id in task_ids:
+        owner = TransactionalProducer(application.kafka, transactional_id(application.id, task_id))
+        try:
+            owner.init()
+        finally:
+            owner.close()
 
 
 class OwnedTask:

@@ -206,6 +206,13 @@ class Admin:
         """Last stable offsets: the ends for whoever reads committed records only."""
         return self._offsets(tps, OFFSET_END)
 
+    def has_open_transactions(self, tps: Iterable[TopicPartition]) -> bool:
+        """Whether something has been written to partitions that is neither committed nor aborted at this moment."""
+        partitions = list(tps)
+        return self.end_offsets(partitions) != self._offsets(
+            partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED
+        )
+
     def settled_end_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Ends of partitions to which nobody writes at present, once their transactions have ended.
 

@@ -31,6 +31,7 @@ UNREACHABLE = frozenset(
         KafkaError._MSG_TIMED_OUT,  # noqa: SLF001
         KafkaError._WAIT_COORD,  # noqa: SLF001
         KafkaError._TIMED_OUT_QUEUE,  # noqa: SLF001
+        KafkaError._UNSUPPORTED_FEATURE,  # noqa: SLF001 - said of brokers that have not told yet what they can
         KafkaError.NETWORK_EXCEPTION,
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.COORDINATOR_NOT_AVAILABLE,

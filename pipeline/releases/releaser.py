@@ -17,10 +17,13 @@ from pipeline.config import load_attribute
 from pipeline.dsl.builder import StreamsBuilder
 from pipeline.errors import GateFailedError, RangeError, ReleaseError
 from pipeline.hosting.application import Application, load_application, prepare, with_topics
-from pipeline.hosting.owned_task import transactional_id
+from pipeline.hosting.owned_task import fence_owners
 from pipeline.kafka.admin import Admin
+<<<<<<< HEAD
 from pipeline.kafka.producer import TransactionalProducer
 from pipeline.processor.handlers import may_keep_letters
+=======
+>>>>>>> w3-cluster
 from pipeline.quality.gate import CHANGE, judge
 from pipeline.records import OffsetRange, OffsetVector, TopicPartition
 from pipeline.releases.build import build_topology
@@ -227,8 +230,7 @@ class Releaser:
 
     def _fence(self, application: Application) -> None:
         """Take all tasks over for a moment: whoever still runs one can commit nothing more."""
-        for task_id in prepare(with_topics(application, self._admin), self._admin).tasks:
-            TransactionalProducer(application.kafka, transactional_id(application.id, task_id)).init()
+        fence_owners(application, prepare(with_topics(application, self._admin), self._admin).tasks)
 
     def _keep_table(self, application: Application) -> None:
         """Bring a version's staging topics to what it has published so far: what a way back starts from."""

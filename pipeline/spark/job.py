@@ -11,6 +11,7 @@ from zipimport import zipimporter
 from pipeline.errors import StreamsError
 from pipeline.hosting.application import prepare
 from pipeline.hosting.global_tables import global_partitions
+from pipeline.hosting.owned_task import fence_owners
 from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetRange, TaskId, TopicPartition
 from pipeline.runtime.layout import full_name, plan_layout
@@ -153,8 +154,14 @@ def _run_levels(
     admin, ranges = Admin(application.kafka), plan.range.ranges
     application = replace(application, topology=application.topology.resolved({tp.topic for tp in ranges}))
     layout = prepare(application, admin)
+<<<<<<< HEAD
     _note_starts(application, admin, ranges)
     levels = _Levels(job_of(application, admin), admin, layout, application.topology.levels())
+=======
+    if admin.has_open_transactions(tp for inputs in layout.tasks.values() for tp in inputs if tp not in ranges):
+        fence_owners(application, layout.tasks)  # of a run that died: nobody could say where repartition topics end
+    job = job_of(application, admin)
+>>>>>>> w3-cluster
     results: list[TaskResult] = []
     committed = {tp: known.offset for tp, known in admin.committed(application.id, ranges).items()}
     slices = remaining(plan.slices, committed) or [ranges]  # without records, there is what a run that died has left

@@ -24,6 +24,9 @@ from pipeline import (
 from pipeline.config import AppConfig, StreamsConfig
 from pipeline.errors import ProcessingError
 from pipeline.hosting.application import Application
+from pipeline.hosting.owned_task import transactional_id
+from pipeline.kafka.producer import TransactionalProducer
+from pipeline.records import TaskId
 from pipeline.spark.job import run
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
@@ -161,6 +164,7 @@ def test_a_run_that_is_repeated_after_it_is_done_does_nothing(broker: Any, uniqu
     assert broker.read(f"{unique}.out") == before
 
 
+<<<<<<< HEAD
 def test_the_result_is_the_ranges_alone_on_one_core_and_four_spilled_and_interrupted(
     broker: Any, unique: str, tmp_path: Path
 ) -> None:
@@ -197,3 +201,25 @@ def test_the_result_is_the_ranges_alone_on_one_core_and_four_spilled_and_interru
     assert len(latest["one"]) == ITEMS * 10
     assert written["four"] == written["one"]
     assert latest["again"] == latest["one"]
+=======
+def test_a_run_goes_on_although_a_dead_one_has_left_a_transaction_open(
+    broker: Any, unique: str, tmp_path: Path
+) -> None:
+    write_inputs(broker, unique)
+    broker.create(2, f"{unique}.out")
+    build = sales(unique, f"{unique}.out")
+    app, admin, spark = application(broker, unique, tmp_path, build), broker.admin(), spark_session()
+    run(app, resolve(app, admin, "committed", "1970-01-01T00:03:00+00:00"), spark, on_executor(build))
+    (repartition,) = [topic for topic in admin.list_topics(f"{app.id}-") if topic.endswith("-repartition")]
+    dead = TransactionalProducer(broker.kafka, transactional_id(app.id, TaskId(0, 0)), transaction_timeout_ms=900_000)
+    dead.init()
+    dead.send(repartition, b"i0", b"{}", 1, (), 0)
+    dead._client.producer.flush()
+    run(app, resolve(app, admin), spark, on_executor(build))
+    dead.close()
+    broker.create(2, f"{unique}.expected")
+    plain = sales(unique, f"{unique}.expected")
+    reference = application(broker, f"{unique}-reference", tmp_path, plain)
+    run(reference, resolve(reference, admin), spark, on_executor(plain))
+    assert table(broker, f"{unique}.out") == table(broker, f"{unique}.expected")
+>>>>>>> w3-cluster

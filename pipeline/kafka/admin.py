@@ -209,9 +209,7 @@ class Admin:
     def has_open_transactions(self, tps: Iterable[TopicPartition]) -> bool:
         """Whether something has been written to partitions that is neither committed nor aborted at this moment."""
         partitions = list(tps)
-        return self.end_offsets(partitions) != self._offsets(
-            partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED
-        )
+        return self.end_offsets(partitions) != self.written_offsets(partitions)
 
     def settled_end_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Ends of partitions to which nobody writes at present, once their transactions have ended.

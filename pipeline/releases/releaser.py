@@ -19,11 +19,7 @@ from pipeline.errors import GateFailedError, RangeError, ReleaseError
 from pipeline.hosting.application import Application, load_application, prepare, with_topics
 from pipeline.hosting.owned_task import fence_owners
 from pipeline.kafka.admin import Admin
-<<<<<<< HEAD
-from pipeline.kafka.producer import TransactionalProducer
 from pipeline.processor.handlers import may_keep_letters
-=======
->>>>>>> w3-cluster
 from pipeline.quality.gate import CHANGE, judge
 from pipeline.records import OffsetRange, OffsetVector, TopicPartition
 from pipeline.releases.build import build_topology

@@ -154,14 +154,10 @@ def _run_levels(
     admin, ranges = Admin(application.kafka), plan.range.ranges
     application = replace(application, topology=application.topology.resolved({tp.topic for tp in ranges}))
     layout = prepare(application, admin)
-<<<<<<< HEAD
-    _note_starts(application, admin, ranges)
-    levels = _Levels(job_of(application, admin), admin, layout, application.topology.levels())
-=======
     if admin.has_open_transactions(tp for inputs in layout.tasks.values() for tp in inputs if tp not in ranges):
         fence_owners(application, layout.tasks)  # of a run that died: nobody could say where repartition topics end
-    job = job_of(application, admin)
->>>>>>> w3-cluster
+    _note_starts(application, admin, ranges)
+    levels = _Levels(job_of(application, admin), admin, layout, application.topology.levels())
     results: list[TaskResult] = []
     committed = {tp: known.offset for tp, known in admin.committed(application.id, ranges).items()}
     slices = remaining(plan.slices, committed) or [ranges]  # without records, there is what a run that died has left

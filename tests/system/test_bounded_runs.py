@@ -164,7 +164,6 @@ def test_a_run_that_is_repeated_after_it_is_done_does_nothing(broker: Any, uniqu
     assert broker.read(f"{unique}.out") == before
 
 
-<<<<<<< HEAD
 def test_the_result_is_the_ranges_alone_on_one_core_and_four_spilled_and_interrupted(
     broker: Any, unique: str, tmp_path: Path
 ) -> None:
@@ -201,7 +200,8 @@ def test_the_result_is_the_ranges_alone_on_one_core_and_four_spilled_and_interru
     assert len(latest["one"]) == ITEMS * 10
     assert written["four"] == written["one"]
     assert latest["again"] == latest["one"]
-=======
+
+
 def test_a_run_goes_on_although_a_dead_one_has_left_a_transaction_open(
     broker: Any, unique: str, tmp_path: Path
 ) -> None:
@@ -222,4 +222,3 @@ def test_a_run_goes_on_although_a_dead_one_has_left_a_transaction_open(
     reference = application(broker, f"{unique}-reference", tmp_path, plain)
     run(reference, resolve(reference, admin), spark, on_executor(plain))
     assert table(broker, f"{unique}.out") == table(broker, f"{unique}.expected")
->>>>>>> w3-cluster

@@ -23,6 +23,7 @@ from pipeline.runtime.offset_metadata import OffsetMetadata
 from pipeline.serde.internal import ChangeBytes, decode_change, encode_change
 from pipeline.state.codec import codec_of
 from pipeline.testing import TopologyTestDriver
+from tests.changelogs import Batch
 from tests.oracle.topologies import texts
 
 MINUTE = timedelta(minutes=1)
@@ -52,7 +53,7 @@ def test_a_store_holds_the_timestamp_before_the_value_and_the_changelog_the_valu
     assert data.hex() == "000000000000000578797a"
     record = codec.to_changelog(b"k", data, 9)
     assert (record.value, record.timestamp) == (b"xyz", 5)
-    assert codec.from_changelog(record) == data
+    assert codec.from_changelog(Batch([record])) == [data]
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def run_log(group: Group) -> str:
 
 def test_a_run_one_of_whose_executors_is_killed_is_exact(group: Group, cluster: SparkCluster) -> None:
     group.configure(build="build_slowly", settings=on_spark(cluster))
-    group.write(20_000)
+    group.write(8_000)
     run = begin_run(group)
     until(lambda: is_half_way(group), "came half way")
     os.kill(cluster.executors()[0], signal.SIGKILL)
@@ -69,7 +69,7 @@ def test_a_run_one_of_whose_executors_is_killed_is_exact(group: Group, cluster: 
 
 def test_a_run_whose_driver_is_killed_is_continued_by_the_next_one(group: Group, cluster: SparkCluster) -> None:
     group.configure(build="build_slowly", settings=on_spark(cluster))
-    group.write(20_000)
+    group.write(8_000)
     run = begin_run(group)
     until(lambda: is_half_way(group), "came half way")
     run.kill()
@@ -81,7 +81,7 @@ def test_a_run_whose_driver_is_killed_is_continued_by_the_next_one(group: Group,
 
 def test_of_two_runs_at_once_none_does_what_the_other_has_done(group: Group, cluster: SparkCluster) -> None:
     group.configure(build="build_slowly", settings=on_spark(cluster, spark_cores_max="1"))
-    group.write(20_000)
+    group.write(8_000)
     runs = [begin_run(group), begin_run(group)]
     codes = [run.wait(300) for run in runs]
     assert 0 in codes or begin_run(group).wait(300) == 0, run_log(group)

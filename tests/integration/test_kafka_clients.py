@@ -52,7 +52,7 @@ def until_end(consumer: RecordConsumer, tp: TopicPartition, max_records: int = 1
     found: list[RawRecord] = []
     for _ in range(POLLS):
         polled = consumer.poll(max_records, 0.2)
-        found += polled.records.get(tp, [])
+        found += map(RawRecord._make, polled.records.get(tp, []))
         if tp in polled.ends:
             return found
     pytest.fail(f"no end of {tp} was reported")
@@ -221,7 +221,7 @@ def test_a_pause_loses_and_repeats_nothing(broker: Any, unique: str) -> None:
     while len(found) < 100:
         polled = consumer.poll(10, 1.0)
         assert sum(map(len, polled.records.values())) <= 10
-        found += polled.records.get(tp, [])
+        found += map(RawRecord._make, polled.records.get(tp, []))
     consumer.pause([tp])
     assert consumer.poll(100, 0.1).records == {}
     consumer.resume([tp])

@@ -65,7 +65,7 @@ def run(queue, limit, last_time):
             try:
                 key = None if raw_key is None else key_of(raw_key)
                 value = None if raw_value is None else value_of(raw_value)
-            except Exception:
+            except Exception:  # serdes are the user's: `decode` tries again, and asks the handler
                 timestamp = -1
             {extract}
             if timestamp < 0:
@@ -102,7 +102,7 @@ _SINK = """\
 try:
     raw_key = None if {key} is None else {name}_key({key})
     raw_value = None if {value} is None else {name}_value({value})
-except Exception:
+except Exception:  # the plain function tries again, and asks the handler
     {name}({key}, {value}, timestamp, headers)
 else:
     send({name}_topic, raw_key, raw_value, timestamp, headers, None)"""

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from pipeline.processor.timestamps import TimestampExtractor
     from pipeline.records import RawFields, TaskId
+    from pipeline.runtime.fusion import Loop
     from pipeline.runtime.ports import Ports
     from pipeline.state.api import ChangelogBatch, StateStore
     from pipeline.topology.nodes import SourceNode, SubTopology
@@ -478,9 +479,14 @@ class Task:
             return self._process_records(queue, limit if last_time is None else min(limit, 1))
         done = self._process_records(queue, 1) if queue.has_head and limit else 0
         until = MAX_TIME_MS if last_time is None else last_time
+        while done < limit and queue.has_waiting() and queue.waiting[0][RAW_TIMESTAMP] <= until:
+            done += self._process_loop(queue, queue.loop, limit - done, until)  # fewer if some cannot be decoded
+        return done
+
+    def _process_loop(self, queue: RecordQueue, loop: Loop, limit: int, until: int) -> int:
+        """Process up to `limit` records that are at hand, none of a later time than `until`, in one generated loop."""
         try:
-            while done < limit and queue.has_waiting() and queue.waiting[0][RAW_TIMESTAMP] <= until:
-                done += queue.loop(queue, limit - done, until)  # less than could be if there are undecodable ones
+            return loop(queue, limit, until)
         except RecordError as error:
             raise error.at(**self._coordinates(queue.tp, queue.next_offset - 1)) from error
         except StreamsError:
@@ -488,7 +494,6 @@ class Task:
         except Exception as error:
             failed = processing_error("Processing", error)
             raise failed.at(**self._coordinates(queue.tp, queue.next_offset - 1)) from error
-        return done
 
     def _process_records(self, queue: RecordQueue, limit: int) -> int:
         """The same, record by record: what is the same for all of them is looked up once."""

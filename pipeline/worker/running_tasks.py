@@ -545,8 +545,8 @@ class RunningTasks:
             due = resting
         else:
             latest = now_ms - self._streams.commit_interval_ms
-            late = sorted((at, task_id) for task_id, at in self._committed_at.items() if at <= latest)
-            chosen = {task_id for _, task_id in late[: -(-len(self._tasks) // _COMMIT_PARTS)]}
+            late = sorted((self._committed_at[owned.id], owned.id) for owned in resting)
+            chosen = {task_id for at, task_id in late[: -(-len(self._tasks) // _COMMIT_PARTS)] if at <= latest}
             due = [owned for owned in resting if owned.id in chosen or owned.task.commit_requested]
         for owned in due:
             self._committed_at[owned.id] = now_ms

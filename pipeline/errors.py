@@ -15,7 +15,6 @@
     - SnapshotError             a copy of a state cannot be written or used; nothing depends on it
   x TaskError                     the host, which recovers by itself
     - TaskMigratedError           another owner fenced this task: give it up
-    - TaskCorruptedError          state and log disagree: wipe the state and restore
     - UnknownOutcomeError         a commit got no answer: read the committed offsets and go on from there
   x BrokerError                   the operator of the brokers; `retriable` says whether waiting can help
     - RefusedRecordError          one record cannot be sent
@@ -126,13 +125,6 @@ class TaskMigratedError(TaskError):
     """Another owner has fenced this task. The one who sees this must drop the task and write nothing more.
 
     Kafka Streams' `TaskMigratedException`.
-    """
-
-
-class TaskCorruptedError(TaskError):
-    """Local state does not fit the log. The task must be wiped and restored from its changelogs.
-
-    Kafka Streams' `TaskCorruptedException`.
     """
 
 

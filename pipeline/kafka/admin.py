@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 import weakref
 from contextlib import contextmanager
@@ -128,6 +129,7 @@ class Admin:
 
         own = {"client.id": "millrace-admin", "error_cb": connection_failed}
         self._askers: dict[str, Consumer] = {}
+        self._making_asker = threading.Lock()
         weakref.finalize(self, _end_all, self._askers).atexit = False
         with mapped_errors("use the client properties"):
             self._client = AdminClient({**RECONNECT, **kafka, **own}, logger=quiet)
@@ -409,9 +411,10 @@ class Admin:
         return False
 
     def _asker(self, isolation: str) -> Consumer:
-        if isolation not in self._askers:
-            self._askers[isolation] = self._asker_of("millrace-unjoined", isolation)
-        return self._askers[isolation]
+        with self._making_asker:  # tasks ask at the same time
+            if isolation not in self._askers:
+                self._askers[isolation] = self._asker_of("millrace-unjoined", isolation)
+            return self._askers[isolation]
 
     def _check_exists(self, asker: Consumer, tp: TopicPartition) -> None:
         """Tell a partition that does not exist from one without a leader for the moment; the asker knows who leads afterwards.

@@ -13,7 +13,6 @@ from pipeline.errors import (
     CorruptStateError,
     RangeError,
     StreamsError,
-    TaskCorruptedError,
     UnknownOutcomeError,
 )
 from pipeline.hosting.restoring import Restorer
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-RECOVERABLE = (UnknownOutcomeError, TaskCorruptedError, CorruptStateError, BrokerError)
+RECOVERABLE = (UnknownOutcomeError, CorruptStateError, BrokerError)
 """After these a task is taken over anew; broker errors count only if waiting helps."""
 _RETRY_SECONDS = 0.5
 _AT_ONCE = 4

@@ -134,16 +134,12 @@ class Restorer:
             task: The task.
             missing: What its state lacks.
             on_restore: Called with changelog, records so far and records expected.
-
-        Raises:
-            BrokerError: If the brokers cannot be reached.
         """
         wanted = {tp: r for tp, r in missing.ranges.items() if r.size}
         restore = _Restore(task, missing, wanted, on_restore, sum(r.size for r in wanted.values()))
         self._restores[task] = restore
         self._reader |= dict.fromkeys(wanted, restore)
         if wanted:
-            check_ranges(self._admin, wanted)
             self._reading.assign({tp: r.start for tp, r in wanted.items()})
             self._heard_at = self._asked_at = time.monotonic()
 

@@ -1,8 +1,9 @@
-"""Looks up in an open store what a query asks for."""
+"""Answers questions: looks up in an open store what a query asks for."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipeline.state.api import StoreKind
@@ -22,9 +23,11 @@ from pipeline.worker.queries import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
+    from pipeline.records import TopicPartition
     from pipeline.state.api import StoreBuilder
+    from pipeline.worker.queries import Question
 
 MAX_ROWS = 1_000
 """Longest page."""
@@ -39,7 +42,66 @@ _KINDS: dict[type, frozenset[StoreKind]] = {
     SessionQuery: frozenset({StoreKind.SESSION}),
 }
 
+_TIDY_AFTER = 1_000
+"""After so many answers, what they left in the stores' caches is looked at."""
+
 Found = tuple[Place, Row]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStore:
+    """A store that can be read now.
+
+    Args:
+        store: The store.
+        position: How far its task is.
+        is_standby: Whether it is a copy that follows the task's.
+    """
+
+    store: Any
+    position: Mapping[TopicPartition, int]
+    is_standby: bool = False
+
+
+class StoreAnswers:
+    """Answers questions about the stores of a process.
+
+    Args:
+        builders: All stores of the application, by name.
+        find: The open store that a question is about, or why there is none.
+    """
+
+    def __init__(self, builders: Mapping[str, StoreBuilder], find: Callable[[Question], OpenStore | Refusal]) -> None:
+        """Nothing has been asked."""
+        self._builders = builders
+        self._find = find
+        self._answers = 0
+
+    def answer(self, question: Question) -> Page | Refusal:
+        """A page of what the store has at this moment, or why there is none."""
+        builder = self._builders.get(question.store)
+        if builder is None:
+            known = ", ".join(sorted(self._builders)) or "none"
+            return Refusal(Reason.NO_SUCH_STORE, f"There is no store {question.store}; there are: {known}")
+        found = self._find(question)
+        if isinstance(found, Refusal):
+            return found
+        try:
+            page = look_up(found.store, builder, question.query, question.limit, question.after)
+        except Exception as error:  # noqa: BLE001 - a serde may raise anything, and nothing but the answer is lost
+            return Refusal(Reason.FAILED, f"Store {question.store}: {type(error).__name__}: {error}")
+        if isinstance(page, Refusal):
+            return page
+        self._tidy(found)
+        return Page(page.rows, page.after, found.position, found.is_standby)
+
+    def _tidy(self, found: OpenStore) -> None:
+        """Reads from outside are not followed by a commit, which would look after the caches."""
+        self._answers += 1
+        if found.is_standby:
+            found.store.forget_reads(0)  # restoring goes past the cache
+        elif self._answers % _TIDY_AFTER == 0:
+            found.store.forget_reads()
 
 
 def look_up(store: Any, builder: StoreBuilder, query: Query, limit: int, after: Place | None) -> Page | Refusal:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from pipeline.errors import BrokerError, TaskMigratedError
 from pipeline.hosting.application import prepare, source_partitions, with_topics
@@ -20,11 +19,12 @@ from pipeline.hosting.standby_tasks import StandbyTasks
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.consumer import RecordConsumer
 from pipeline.records import RAW_OFFSET
-from pipeline.worker.answers import look_up
+from pipeline.worker.answers import OpenStore, StoreAnswers
 from pipeline.worker.arrivals import RECOVERABLE, Arrivals
+from pipeline.worker.interruptions import Interruptions, Undisturbed
 from pipeline.worker.open_commits import OpenCommits
 from pipeline.worker.protocol import TaskFigures
-from pipeline.worker.queries import Page, Question, Reason, Refusal
+from pipeline.worker.queries import Reason, Refusal
 from pipeline.worker.regular_snapshots import RegularSnapshots
 from pipeline.worker.states import WorkerSummary
 
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from pipeline.runtime.layout import Layout
     from pipeline.runtime.task import Task
     from pipeline.state.api import StateBackend, StoreBuilder
+    from pipeline.topology.topology import Topology
+    from pipeline.worker.queries import Page, Question
 
 log = logging.getLogger(__name__)
 
@@ -63,38 +65,6 @@ _RESTORED_PER_TURN = 4_000
 """How many records are restored per turn while other tasks have something to do."""
 _ARRIVAL_SECONDS = 0.01
 """How long a turn waits for tasks that are taken over, if there is nothing else to do."""
-_TIDY_AFTER = 1_000
-"""After so many answers, what they left in the stores' caches is looked at."""
-
-
-class Interruptions(Protocol):
-    """What may happen beside processing."""
-
-    def attend(self) -> None:
-        """Called between two records, several times per millisecond, when stores are at rest."""
-        ...
-
-    def pause(self) -> None:
-        """Called within a commit, when stores may be read by key, but not scanned."""
-        ...
-
-    def away(self) -> AbstractContextManager[None]:
-        """Entered while brokers are waited for and no store is touched."""
-        ...
-
-
-class Undisturbed:
-    """Nothing happens beside processing."""
-
-    def attend(self) -> None:
-        """Nothing."""
-
-    def pause(self) -> None:
-        """Nothing."""
-
-    def away(self) -> AbstractContextManager[None]:
-        """Nothing either."""
-        return nullcontext()
 
 
 class RunningTasks:
@@ -122,7 +92,7 @@ class RunningTasks:
         self._gives_up = gives_up
         self._on_restore = on_restore or silently
         self._interruptions = interruptions or Undisturbed()
-        self._builders = _builders(application)
+        self._answers = StoreAnswers(_builders(application.topology), self._find)
         self._global_names = frozenset(declared.store.name for declared in application.topology.global_stores)
         self._admin = Admin(application.kafka)
         self._clock = SystemClock()
@@ -143,7 +113,6 @@ class RunningTasks:
         self._processed = 0
         self._commits = 0
         self._processed_by: Counter[TaskId] = Counter()
-        self._answers = 0
         self._dropped: Counter[str] = Counter()
         self._committed_at: dict[TaskId, int] = {}
         self._is_stalled = False
@@ -352,28 +321,9 @@ class RunningTasks:
     def answer(self, question: Question) -> Page | Refusal:
         """Look up what a store has at this moment: what is not committed yet included, since processing sees that as well.
 
-        To be called between two turns only, or while brokers are waited for.
+        To be called between two records only, or while brokers are waited for.
         """
-        builder = self._builders.get(question.store)
-        if builder is None:
-            known = ", ".join(sorted(self._builders)) or "none"
-            return Refusal(Reason.NO_SUCH_STORE, f"There is no store {question.store}; there are: {known}")
-        found = self._find(question)
-        if isinstance(found, Refusal):
-            return found
-        store, position, is_standby = found
-        try:
-            page = look_up(store, builder, question.query, question.limit, question.after)
-        except Exception as error:  # noqa: BLE001 - a serde may raise anything, and nothing but the answer is lost
-            return Refusal(Reason.FAILED, f"Store {question.store}: {type(error).__name__}: {error}")
-        if isinstance(page, Refusal):
-            return page
-        self._answers += 1
-        if is_standby:
-            store.forget_reads(0)  # restoring goes past the cache
-        elif self._answers % _TIDY_AFTER == 0:
-            store.forget_reads()
-        return Page(page.rows, page.after, position, is_standby)
+        return self._answers.answer(question)
 
     def close(self) -> None:
         """Let go of all tasks. What was not committed is forgotten."""
@@ -385,20 +335,21 @@ class RunningTasks:
             self._standbys.close()
         self._consumer.close()
 
-    def _find(self, question: Question) -> tuple[Any, Mapping[TopicPartition, int], bool] | Refusal:
-        """The open store that a question is about, how far it is, and whether it is a standby's."""
+    def _find(self, question: Question) -> OpenStore | Refusal:
+        """The open store that a question is about."""
         task_id = question.task
         if question.store in self._global_names:
-            return self._global.stores[question.store], self._global.positions(), False
+            return OpenStore(self._global.stores[question.store], self._global.positions())
         if task_id in self._tasks:
             owned = self._tasks[task_id]
             reached = {tp: owned.task.position(tp) for tp in owned.inputs}
-            return owned.task.store(question.store), {tp: n for tp, n in reached.items() if n >= 0}, False
+            return OpenStore(owned.task.store(question.store), {tp: n for tp, n in reached.items() if n >= 0})
         restoring = self._arrivals.missing
         if task_id is not None and task_id in restoring:
             return Refusal(Reason.RESTORING, f"Task {task_id} is being restored", missing=restoring[task_id])
         if task_id in self.standby and question.allows_standby:
-            return self._standbys.task(task_id).store(question.store), self._standbys.applied(task_id), True
+            store = self._standbys.task(task_id).store(question.store)
+            return OpenStore(store, self._standbys.applied(task_id), is_standby=True)
         return Refusal(Reason.NOT_HERE, f"Task {task_id} does not run here")
 
     @property
@@ -638,8 +589,7 @@ class RunningTasks:
         return time.monotonic() + self._streams.task_timeout_ms / 1000
 
 
-def _builders(application: Application) -> dict[str, StoreBuilder]:
-    """All stores by name."""
-    topology = application.topology
+def _builders(topology: Topology) -> dict[str, StoreBuilder]:
+    """All stores by name, global ones included."""
     own = {store.name: store for sub in topology.sub_topologies() for store in sub.stores}
     return own | {declared.store.name: declared.store for declared in topology.global_stores}

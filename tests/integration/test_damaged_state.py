@@ -12,10 +12,12 @@ from pipeline.config import AppConfig, StreamsConfig
 from pipeline.hosting.application import Application, prepare
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.owned_task import OwnedTask
+from pipeline.hosting.restoring import silently
 from pipeline.hosting.standby_tasks import StandbyTasks
 from pipeline.kafka.admin import Admin
 from pipeline.records import TaskId, TopicPartition
 from pipeline.state.rocksdb import RocksDbBackend
+from pipeline.worker.arrivals import Arrivals
 from pipeline.worker.supervisor import left_positions
 from pipeline.worker.worker import Worker
 
@@ -153,6 +155,23 @@ def test_a_changelog_that_is_cut_off_just_when_it_is_to_be_restored_is_restored_
     assert owned.restored_records == len(KEYS)
     case.work()
     case.check()
+
+
+def test_a_changelog_that_is_cut_off_just_when_a_worker_takes_its_task_over_is_restored_from_there(case: Case) -> None:
+    case.work()
+    end = case.broker.admin().end_offsets([case.changelog])[case.changelog]
+    case.work()
+    shutil.rmtree(case.state)
+    admin = Cutting(case, end)
+    owned = OwnedTask(case.app, prepare(case.app, admin), TASK, admin, SystemClock(), {})
+    arrivals = Arrivals(admin, case.app.kafka, 60_000, silently)
+    arrivals.add(owned)
+    while not (arrived := arrivals.run_once(10_000, 0.1)):
+        pass
+    assert arrived == [(owned, None)]
+    assert owned.restored_records == len(KEYS)
+    arrivals.close()
+    owned.close()
 
 
 def test_a_standby_whose_changelog_is_cut_off_under_it_goes_on_with_what_is_left(case: Case) -> None:

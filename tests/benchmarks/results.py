@@ -30,7 +30,7 @@ class Result(msgspec.Struct, frozen=True):
 
 def keep(directory: Path, group: str, result: Result) -> None:
     """Put a result in the place of the one there is of the same row and guarantee."""
-    directory.mkdir(exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     others = [
         old for old in kept(directory).get(group, ()) if (old.row, old.guarantee) != (result.row, result.guarantee)
     ]

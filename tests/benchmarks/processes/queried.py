@@ -29,7 +29,7 @@ LOCAL = "127.0.0.1:0"
 def main(config: str, name: str) -> None:
     application = load_application(ProjectConfig.load(Path(config), os.environ), name, StreamsBuilder)
     listener = bound(LOCAL, "")
-    server = name_of(listener, LOCAL)
+    server = name_of(listener, LOCAL, application.kafka["bootstrap.servers"])
     supervisor = Supervisor(application, build_topology, server=server)
     signal.signal(signal.SIGTERM, lambda _number, _frame: supervisor.stop())
     threading.Thread(target=measure, args=[supervisor], daemon=True).start()
@@ -45,7 +45,7 @@ def measure(supervisor: Supervisor) -> None:
         seconds, limit, keys = (float(word) for word in line.split())
         layout = supervisor.layout
         assert layout is not None
-        place = store_places(supervisor.application.topology, layout)[STORE]
+        place = store_places(supervisor.application.topology, layout, supervisor.application.id)[STORE]
         end, micros = time.perf_counter() + seconds, list[float]()
         while len(micros) < limit and time.perf_counter() < end:
             key = f"user-{random_of.randrange(int(keys)):06}".encode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import threading
 import time
@@ -339,6 +340,9 @@ class Admin:
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         """Delete the records before the given offsets."""
         request = [ClientTopicPartition(tp.topic, tp.partition, offset) for tp, offset in before.items()]
+        # The library gives back a reference to the list that it never took (`Admin_delete_records`, confluent-kafka 2.9.0):
+        # without another one the list would be freed while it is still in use here, which corrupts the process.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(request))
         futures = self._client.delete_records(request, request_timeout=REQUEST_SECONDS)
         for tp, future in futures.items():
             self._result(future, f"delete records of {tp.topic}-{tp.partition}")
@@ -376,7 +380,7 @@ class Admin:
     ) -> dict[TopicPartition, int]:
         """What the leaders say to `ListOffsets`: the first offset of a time, ms, or of `OFFSET_BEGINNING` and `OFFSET_END`.
 
-        A consumer asks: `AdminClient.list_offsets` crashes the process when a leader dies or moves.
+        A consumer asks, whose requests end when they should even if a leader has died.
         """
         request = [ClientTopicPartition(*tp, time_ms) for tp in tps]
         if not request:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from pipeline.errors import BrokerError, ConfigError, RangeError, TaskMigratedError, TopicError
 from pipeline.kafka import admin as admin_module
@@ -240,6 +242,25 @@ def test_an_offset_that_is_gone_is_refused_and_not_jumped_over(broker: Any, uniq
         with pytest.raises(RangeError, match=f"{unique}-0 has offsets 4 to 10; offset {asked} "):
             until_end(consumer, tp)
         consumer.close()
+
+
+def test_the_client_library_gives_back_no_reference_of_ours(
+    broker: Any, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It did: lists were freed while they were in use, and stream processes crashed, now and then, at other places."""
+    tp = new_topic(broker, unique)
+    broker.write(unique, [(b"k", b"v", 1)])
+    admin, lists = broker.admin(), []
+    delete_records = AdminClient.delete_records
+
+    def noted(client: AdminClient, request: list[Any], **options: Any) -> Any:
+        lists.append(request)
+        return delete_records(client, request, **options)
+
+    monkeypatch.setattr(AdminClient, "delete_records", noted)
+    admin.delete_records({tp: 1})
+    ours = [[tp]]
+    assert sys.getrefcount(lists[0]) == sys.getrefcount(ours[0])
 
 
 # Bounded reads

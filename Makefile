@@ -28,6 +28,7 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy tests/benchmarks/bench.py tests/benchmarks/processes/*.py
 	$(BIN)/lint-imports
 
 unit: setup

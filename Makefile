@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test test-cluster unit check bench docs lock oracle clean help
+.PHONY: setup demo test unit check bench docs lock oracle clean help
 
 help:
 	@echo "setup  create the environment       demo   the main job, end to end"
@@ -38,9 +38,7 @@ unit: setup
 
 # A process for each: what native libraries leave behind in one cannot trouble the next. Two at a time: they wait more than they
 # compute, for brokers that die and sessions that end.
-# A cluster of three brokers that die one after the other is a test of its own: `make test-cluster`.
-CLUSTER := tests/system/test_broker_cluster.py
-PARTS := $(filter-out $(CLUSTER),$(sort $(wildcard tests/system/test_*.py))) tests/oracle tests/unit tests/architecture \
+PARTS := $(sort $(wildcard tests/system/test_*.py)) tests/oracle tests/unit tests/architecture \
 	$(sort $(wildcard tests/conformance/test_*.py tests/integration/test_*.py tests/airflow/test_*.py))
 .PHONY: $(PARTS)
 
@@ -50,9 +48,6 @@ test: setup
 
 $(PARTS):
 	$(BIN)/python -m pytest $@
-
-test-cluster: setup
-	$(BIN)/python -m pytest $(CLUSTER)
 
 bench: setup
 	$(BIN)/python tests/benchmarks/bench.py $(BENCH)

@@ -15,6 +15,7 @@ from pipeline.dsl.branching import BranchedKStream
 from pipeline.dsl.foreign_key_joins import ForeignKeyJoin, joined_by_foreign_key
 from pipeline.dsl.grouped_streams import KGroupedStream
 from pipeline.dsl.grouped_tables import KGroupedTable
+from pipeline.dsl.grouping import Grouping
 from pipeline.dsl.options import (
     Grouped,
     Joined,
@@ -258,14 +259,16 @@ class KStream(Generic[K, V]):
         """Group by the current key, for an aggregation."""
         options: Grouped[K, V] = grouped or Grouped()
         return KGroupedStream(
-            KTable,
-            self._plan,
-            self._node,
-            self._sources,
-            options.key_serde or self._key_serde,
-            options.value_serde or self._value_serde,
-            options.name,
-            self._repartition_required,
+            Grouping(
+                KTable,
+                self._plan,
+                self._node,
+                self._sources,
+                options.key_serde or self._key_serde,
+                options.value_serde or self._value_serde,
+                options.name,
+                self._repartition_required,
+            )
         )
 
     def group_by(self, mapper: Callable[[K, V], K2], grouped: Grouped[K2, V] | None = None) -> KGroupedStream[K2, V]:
@@ -276,14 +279,16 @@ class KStream(Generic[K, V]):
         self._plan.changes.of_keys[name] = None
         value_serde = options.value_serde or self._value_serde
         return KGroupedStream(
-            KTable,
-            self._plan,
-            name,
-            self._sources,
-            options.key_serde,
-            value_serde,
-            options.name,
-            _repartition_required=True,
+            Grouping(
+                KTable,
+                self._plan,
+                name,
+                self._sources,
+                options.key_serde,
+                value_serde,
+                options.name,
+                repartition_required=True,
+            )
         )
 
     @overload
@@ -513,8 +518,7 @@ class KStream(Generic[K, V]):
         is_optimizable: bool = True,
         is_named: bool,
     ) -> KStream[K, V]:
-        keys = serde_of(key_serde or self._key_serde, "keys", f"repartition topic {prefix}")
-        values = serde_of(value_serde or self._value_serde, "values", f"repartition topic {prefix}")
+        keys, values = key_serde or self._key_serde, value_serde or self._value_serde
         source = repartition(
             self._plan,
             self._node,

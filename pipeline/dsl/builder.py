@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipeline.config import Optimization, TopologyConfig, parse_optimization
+from pipeline.dsl.kstream import KStream
+from pipeline.dsl.ktable import GlobalKTable, KTable
 from pipeline.dsl.options import Materialized
 from pipeline.dsl.plan import Plan
 from pipeline.dsl.sources import StreamSources
-from pipeline.dsl.streams import GlobalKTable, KStream, KTable
 from pipeline.dsl.tables import stored_node, table_store
 from pipeline.errors import TopologyError
 from pipeline.operators.tables import GlobalTableSource, TableSource, store_getter

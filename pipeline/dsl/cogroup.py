@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from pipeline.dsl.grouped_streams import KGroupedStream
     from pipeline.dsl.grouping import Grouping
+    from pipeline.dsl.ktable import KTable
     from pipeline.dsl.options import Named
     from pipeline.dsl.plan import Plan, TableNode
-    from pipeline.dsl.streams import KTable
     from pipeline.dsl.windowed import OperatorOf, Windows
     from pipeline.processor.operator import Operator
     from pipeline.serde.api import Serde

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pipeline.dsl.grouping import Grouping
+    from pipeline.dsl.ktable import KTable
     from pipeline.dsl.options import Named
     from pipeline.dsl.plan import TableNode
-    from pipeline.dsl.streams import KTable
     from pipeline.processor.operator import Operator
     from pipeline.state.api import StoreBuilder
 

@@ -16,8 +16,8 @@ from pipeline.topology.nodes import InternalTopic
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pipeline.dsl.ktable import KTable
     from pipeline.dsl.options import Grouped, Named
-    from pipeline.dsl.streams import KTable
     from pipeline.processor.operator import Operator
     from pipeline.topology.topology import Topology
 

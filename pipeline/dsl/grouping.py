@@ -15,9 +15,9 @@ from pipeline.dsl.windowed import covered, windowed_key_serde, windowed_node, wi
 
 if TYPE_CHECKING:
     from pipeline.dsl.emit_strategy import EmitStrategy
+    from pipeline.dsl.ktable import KTable
     from pipeline.dsl.options import Materialized, Named
     from pipeline.dsl.plan import Plan, TableNode
-    from pipeline.dsl.streams import KTable
     from pipeline.dsl.windowed import OperatorOf, Windows
     from pipeline.serde.api import Serde
     from pipeline.state.api import StoreBuilder

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from pipeline.dsl.streams import KStream
+    from pipeline.dsl.kstream import KStream
     from pipeline.partitioning import Partitions
     from pipeline.records import AutoOffsetReset, ConsumerRecord
     from pipeline.serde.api import Serde

@@ -28,6 +28,8 @@ from pipeline.dsl.cogroup import CogroupedKStream, SessionWindowedCogroupedKStre
 from pipeline.dsl.emit_strategy import EmitStrategy
 from pipeline.dsl.grouped_streams import KGroupedStream, SessionWindowedKStream, TimeWindowedKStream
 from pipeline.dsl.grouped_tables import KGroupedTable
+from pipeline.dsl.kstream import KStream
+from pipeline.dsl.ktable import GlobalKTable, KTable
 from pipeline.dsl.options import (
     Branched,
     Consumed,
@@ -41,7 +43,6 @@ from pipeline.dsl.options import (
     StreamJoined,
     TableJoined,
 )
-from pipeline.dsl.streams import GlobalKTable, KStream, KTable
 from pipeline.dsl.suppressed import BufferConfig, Suppressed
 from pipeline.errors import (
     BrokerError,

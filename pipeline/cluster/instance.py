@@ -19,7 +19,7 @@ from pipeline.hosting.application import Application
 from pipeline.hosting.logs import LogStyle, start_logging
 from pipeline.service.instance import new_instance
 from pipeline.spark.work import another_attempt_may_help, describe_error
-from pipeline.worker.supervisor import Supervisor, locked
+from pipeline.worker.local_state import locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from pipeline.topology.topology import Topology
     from pipeline.worker.protocol import StreamJob
+    from pipeline.worker.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from pipeline.operators.stateless import PassThrough
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pipeline.dsl.kstream import KStream
     from pipeline.dsl.plan import Plan
-    from pipeline.dsl.streams import KStream
     from pipeline.topology.topology import Topology
 
 K = TypeVar("K")

@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipeline.config import Optimization, TopologyConfig, parse_optimization
+from pipeline.dsl.kstream import KStream
+from pipeline.dsl.ktable import GlobalKTable, KTable
 from pipeline.dsl.options import Materialized
-from pipeline.dsl.plan import Plan, TableNode
+from pipeline.dsl.plan import Plan
 from pipeline.dsl.sources import StreamSources
-from pipeline.dsl.streams import GlobalKTable, KStream, KTable
-from pipeline.dsl.tables import table_store
+from pipeline.dsl.tables import stored_node, table_store
 from pipeline.errors import TopologyError
 from pipeline.operators.tables import GlobalTableSource, TableSource, store_getter
 from pipeline.topology.nodes import GlobalStore, ProcessorNode, SourceNode
@@ -93,12 +94,8 @@ class StreamsBuilder:
         name = plan.processor_name("KTABLE-SOURCE-", consumed.name)
         source = _source(source_name, (topic,), consumed)
         store = table_store(plan, store_name, options, consumed.key_serde, consumed.value_serde)
-        node = TableNode(
-            name,
-            store_name,
-            lambda c: store_getter(c, store_name),
-            is_materialized=options.name is not None,
-            is_versioned=options.is_versioned,
+        node = stored_node(
+            name, store_name, is_materialized=options.name is not None, is_versioned=options.is_versioned
         )
 
         def operator() -> TableSource:

@@ -6,24 +6,31 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from pipeline.dsl.options import Materialized, name_of
-from pipeline.dsl.plan import Plan, TableNode, repartition, serde_of
-from pipeline.dsl.tables import table_store
-from pipeline.dsl.windowed import SessionAggregator, covered, session_aggregate, window_aggregate, windowed_store
+from pipeline.dsl.tables import stored_node, table_store
+from pipeline.dsl.windowed import (
+    SessionAggregator,
+    covered,
+    session_aggregate,
+    window_aggregate,
+    windowed_key_serde,
+    windowed_node,
+    windowed_store,
+)
 from pipeline.operators.aggregations import Aggregator, StreamAggregate
-from pipeline.operators.sessions import session_store_getter
 from pipeline.operators.stateless import PassThrough
-from pipeline.operators.tables import store_getter, window_store_getter
-from pipeline.serde.windowed import session_windowed, windowed_of_size_ms
 from pipeline.windows import SessionWindows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pipeline.dsl.grouped_streams import KGroupedStream
+    from pipeline.dsl.grouping import Grouping
+    from pipeline.dsl.ktable import KTable
     from pipeline.dsl.options import Named
-    from pipeline.dsl.streams import KTable
-    from pipeline.dsl.windowed import Windows
+    from pipeline.dsl.plan import Plan, TableNode
+    from pipeline.dsl.windowed import OperatorOf, Windows
     from pipeline.processor.operator import Operator
+    from pipeline.serde.api import Serde
     from pipeline.state.api import StoreBuilder
     from pipeline.topology.topology import Topology
     from pipeline.windows import SlidingWindows, TimeWindows, UnlimitedWindows, Windowed
@@ -34,8 +41,128 @@ VO = TypeVar("VO")
 
 _PREFIX = "COGROUPKSTREAM-AGGREGATE-"
 
-Member = tuple["KGroupedStream[Any, Any]", "Callable[[Any, Any, Any], Any]"]
+Member = tuple["Grouping[Any, Any]", "Callable[[Any, Any, Any], Any]"]
 """A grouped stream and its `(key, value, aggregate) -> aggregate`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cogrouping:
+    """Grouped streams that are aggregated together (`CogroupedStreamAggregateBuilder`).
+
+    Args:
+        members: The streams and what is done with their records, in the order in which they were added last.
+        sources: Sources that read members back from repartition topics, by identity: all aggregations share them.
+    """
+
+    members: tuple[Member, ...]
+    sources: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def plan(self) -> Plan:
+        """Where the steps go."""
+        return self.members[0][0].plan
+
+    @property
+    def key_serde(self) -> Serde[Any] | None:
+        """Of the keys: the first stream's."""
+        return self.members[0][0].key_serde
+
+    def plus(self, member: Member) -> Cogrouping:
+        """These and another; it takes the place of one with the same stream."""
+        return replace(self, members=(*(known for known in self.members if known[0] is not member[0]), member))
+
+    def aggregate(
+        self,
+        store: StoreBuilder,
+        node_of: Callable[[str], TableNode],
+        key_serde: Serde[Any],
+        initializer: Callable[[], Any],
+        operator_of: Callable[[Aggregator], OperatorOf],
+        covers: tuple[Any, ...],
+        given: str | None,
+    ) -> KTable[Any, Any]:
+        """One aggregation per stream, and the node that brings them together.
+
+        Args:
+            store: The one that all share.
+            node_of: Makes the table's node of its name.
+            key_serde: Of the table's keys.
+            initializer: Gives the aggregate of nothing.
+            operator_of: Makes what makes the operator of a stream.
+            covers: What the fingerprint covers beside the user's functions.
+            given: Prefix of the names of the nodes.
+
+        Raises:
+            TopologyError: If a serde is missing.
+        """
+        plan = self.plan
+        parents = [self._parent(grouping, store.name) for grouping, _ in self.members]
+        sources = frozenset().union(*(sources for _, sources in parents))
+        names = [
+            plan.processor_name(_PREFIX, given and f"{given}-cogroup-agg-{number}") for number in range(len(parents))
+        ]
+        node = node_of(plan.processor_name("COGROUPKSTREAM-MERGE-", given and f"{given}-cogroup-merge"))
+
+        def aggregation(add: Callable[[Any, Any, Any], Any]) -> Callable[[], Operator]:
+            return lambda: operator_of(Aggregator(initializer, add))(store, node)
+
+        def write(topology: Topology) -> None:
+            for name, (parent, _), (_, add) in zip(names, parents, self.members, strict=True):
+                topology.add_processor(name, aggregation(add), parent, functions=(initializer, add, *covers))
+                topology.add_state_store(store, name)
+            topology.add_processor(node.name, PassThrough, *names, functions=())
+            topology.copartition(sources)
+
+        plan.steps.append(write)
+        table = self.members[0][0].table
+        return table(plan, node, sources, key_serde, store.value_serde)
+
+    def aggregate_windows(
+        self,
+        windows: Windows,
+        initializer: Callable[[], Any],
+        operator_of: Callable[[Aggregator], OperatorOf],
+        functions: tuple[Any, ...],
+        materialized: Materialized[Any, Any] | None,
+        named: Named | None,
+    ) -> KTable[Any, Any]:
+        """Aggregate per key and window, or session.
+
+        Args:
+            windows: Which windows.
+            initializer: Gives the aggregate of nothing.
+            operator_of: Makes what makes the operator of a stream.
+            functions: The user's further functions.
+            materialized: How the windows are stored.
+            named: Prefix of the names of the nodes.
+
+        Raises:
+            TopologyError: If a serde is missing, or the options do not fit the windows.
+        """
+        plan, options = self.plan, materialized or Materialized()
+        store = windowed_store(plan, plan.table_name(options, _PREFIX), options, self.key_serde, windows)
+        return self.aggregate(
+            store,
+            lambda name: windowed_node(plan, name, store, windows),
+            windowed_key_serde(store.key_serde, windows),
+            initializer,
+            operator_of,
+            covered(functions, windows),
+            name_of(named),
+        )
+
+    def _parent(self, grouping: Grouping[Any, Any], store_name: str) -> tuple[str, frozenset[str]]:
+        """The node to aggregate, behind a repartition where keys may have changed, and the sources above it."""
+        if not grouping.repartition_required:
+            return grouping.node, grouping.sources
+        prefix = grouping.name or store_name
+        is_named = store_name not in self.plan.unnamed.stores or grouping.name is not None
+        known = self.sources.get(id(grouping))
+        if known is None:
+            known = self.sources[id(grouping)] = grouping.repartitioned(prefix, is_named=is_named)
+        else:
+            self.plan.repartition_again(prefix, is_named=is_named)
+        return known, frozenset({known})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +173,7 @@ class CogroupedKStream(Generic[K, VO]):
     missing.
     """
 
-    _plan: Plan
-    _members: tuple[Member, ...]
-    _table: type[KTable[Any, Any]]
-    _sources: dict[int, str] = field(default_factory=dict)
+    _cogrouping: Cogrouping
 
     def cogroup(self, grouped: KGroupedStream[K, V], aggregator: Callable[[K, V, VO], VO]) -> CogroupedKStream[K, VO]:
         """Add a stream.
@@ -58,8 +182,7 @@ class CogroupedKStream(Generic[K, VO]):
             grouped: The stream; its topics must have as many partitions as those of the others.
             aggregator: `(key, value, aggregate) -> aggregate` for its records; None deletes the key.
         """
-        others = tuple(member for member in self._members if member[0] is not grouped)
-        return replace(self, _members=(*others, (grouped, aggregator)))
+        return CogroupedKStream(self._cogrouping.plus((grouped._grouping, aggregator)))  # noqa: SLF001 - same family
 
     @overload
     def windowed_by(
@@ -74,8 +197,8 @@ class CogroupedKStream(Generic[K, VO]):
     ) -> TimeWindowedCogroupedKStream[K, VO] | SessionWindowedCogroupedKStream[K, VO]:
         """Aggregate per key and window."""
         if isinstance(windows, SessionWindows):
-            return SessionWindowedCogroupedKStream(self, windows)
-        return TimeWindowedCogroupedKStream(self, windows)
+            return SessionWindowedCogroupedKStream(self._cogrouping, windows)
+        return TimeWindowedCogroupedKStream(self._cogrouping, windows)
 
     def aggregate(
         self,
@@ -88,81 +211,29 @@ class CogroupedKStream(Generic[K, VO]):
 
         Records with a null key or a null value are not aggregated.
         """
-        options: Materialized[K, VO] = materialized or Materialized()
-        store_name = self._plan.table_name(options, _PREFIX)
-        store = table_store(self._plan, store_name, options, self._members[0][0]._key_serde, None)  # noqa: SLF001 - same family
+        plan, options = self._cogrouping.plan, materialized or Materialized()
+        store_name = plan.table_name(options, _PREFIX)
+        store = table_store(plan, store_name, options, self._cogrouping.key_serde, None)
 
-        def operator(aggregator: Aggregator, node: TableNode) -> Operator:
-            return StreamAggregate(store_name, aggregator, send_old_values=node.sends_old_values)
+        def operator_of(aggregator: Aggregator) -> OperatorOf:
+            return lambda store, node: StreamAggregate(store.name, aggregator, send_old_values=node.sends_old_values)
 
-        node = TableNode(
-            "",
-            store_name,
-            lambda c: store_getter(c, store_name),
-            is_materialized=True,
-            is_versioned=options.is_versioned,
+        return self._cogrouping.aggregate(
+            store,
+            lambda name: stored_node(name, store_name, is_versioned=options.is_versioned),
+            store.key_serde,
+            initializer,
+            operator_of,
+            (),
+            name_of(named),
         )
-        sources = self._write(node, store, initializer, operator, name_of(named))
-        return self._table(self._plan, node, sources, store.key_serde, store.value_serde)
-
-    def _windowed_store(self, materialized: Materialized[K, VO] | None, windows: Windows) -> StoreBuilder:
-        options: Materialized[K, VO] = materialized or Materialized()
-        store_name = self._plan.table_name(options, _PREFIX)
-        return windowed_store(self._plan, store_name, options, self._members[0][0]._key_serde, windows)  # noqa: SLF001 - same family
-
-    def _write(
-        self,
-        node: TableNode,
-        store: StoreBuilder,
-        initializer: Callable[[], VO],
-        operator: Callable[[Aggregator, TableNode], Operator],
-        given: str | None,
-        *covered: object,
-    ) -> frozenset[str]:
-        """One aggregation per stream, and the node that brings them together (`CogroupedStreamAggregateBuilder`)."""
-        plan = self._plan
-        parents = [self._parent(grouped, store.name) for grouped, _ in self._members]
-        sources = frozenset().union(*(sources for _, sources in parents))
-        names = [
-            plan.processor_name(_PREFIX, given and f"{given}-cogroup-agg-{number}") for number in range(len(parents))
-        ]
-        node.name = plan.processor_name("COGROUPKSTREAM-MERGE-", given and f"{given}-cogroup-merge")
-
-        def aggregation(add: Callable[[Any, Any, Any], Any]) -> Callable[[], Operator]:
-            return lambda: operator(Aggregator(initializer, add), node)
-
-        def write(topology: Topology) -> None:
-            for name, (parent, _), (_, add) in zip(names, parents, self._members, strict=True):
-                topology.add_processor(name, aggregation(add), parent, functions=(initializer, add, *covered))
-                topology.add_state_store(store, name)
-            topology.add_processor(node.name, PassThrough, *names, functions=())
-            topology.copartition(sources)
-
-        plan.steps.append(write)
-        return sources
-
-    def _parent(self, grouped: KGroupedStream[Any, Any], store_name: str) -> tuple[str, frozenset[str]]:
-        """The node to aggregate, behind a repartition where keys may have changed, and the sources above it."""
-        if not grouped._repartition_required:  # noqa: SLF001 - same family
-            return grouped._node, grouped._sources  # noqa: SLF001 - same family
-        prefix = grouped._name or store_name  # noqa: SLF001 - same family
-        is_named = store_name not in self._plan.unnamed.stores or grouped._name is not None  # noqa: SLF001
-        if id(grouped) in self._sources:
-            source = self._sources[id(grouped)]
-            self._plan.repartition_again(prefix, is_named=is_named)
-            return source, frozenset({source})
-        keys = serde_of(grouped._key_serde, "keys", f"repartition topic {prefix}")  # noqa: SLF001 - same family
-        values = serde_of(grouped._value_serde, "values", f"repartition topic {prefix}")  # noqa: SLF001 - same family
-        source = repartition(self._plan, grouped._node, prefix, (keys, values), is_named=is_named)  # noqa: SLF001
-        self._sources[id(grouped)] = source
-        return source, frozenset({source})
 
 
 @dataclass(frozen=True, slots=True)
 class TimeWindowedCogroupedKStream(Generic[K, VO]):
     """Several grouped streams in windows (`org.apache.kafka.streams.kstream.TimeWindowedCogroupedKStream`)."""
 
-    _cogrouped: CogroupedKStream[K, VO]
+    _cogrouping: Cogrouping
     _windows: TimeWindows | SlidingWindows | UnlimitedWindows
 
     def aggregate(
@@ -173,24 +244,17 @@ class TimeWindowedCogroupedKStream(Generic[K, VO]):
         named: Named | None = None,
     ) -> KTable[Windowed[K], VO]:
         """Combine the values of all streams per key and window, starting from `initializer()`."""
-        cogrouped, windows = self._cogrouped, self._windows
-        store = cogrouped._windowed_store(materialized, windows)  # noqa: SLF001 - two halves of one operation
-
-        def operator(aggregator: Aggregator, node: TableNode) -> Operator:
-            return window_aggregate(store, windows, aggregator, send_old_values=node.sends_old_values)
-
-        node = TableNode("", store.name, lambda c: window_store_getter(c, store.name), is_materialized=True)
-        sources = cogrouped._write(node, store, initializer, operator, name_of(named), *covered((), windows))  # noqa: SLF001
-        cogrouped._plan.graces_ms[node.name] = windows.grace_ms  # noqa: SLF001 - two halves of one operation
-        key_serde = windowed_of_size_ms(store.key_serde, windows.size_ms)
-        return cogrouped._table(cogrouped._plan, node, sources, key_serde, store.value_serde)  # noqa: SLF001
+        windows = self._windows
+        return self._cogrouping.aggregate_windows(
+            windows, initializer, lambda aggregator: window_aggregate(windows, aggregator), (), materialized, named
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class SessionWindowedCogroupedKStream(Generic[K, VO]):
     """Several grouped streams in sessions (`org.apache.kafka.streams.kstream.SessionWindowedCogroupedKStream`)."""
 
-    _cogrouped: CogroupedKStream[K, VO]
+    _cogrouping: Cogrouping
     _windows: SessionWindows
 
     def aggregate(
@@ -209,17 +273,9 @@ class SessionWindowedCogroupedKStream(Generic[K, VO]):
             materialized: How the sessions are stored.
             named: Prefix of the names of the nodes.
         """
-        cogrouped, windows = self._cogrouped, self._windows
-        store = cogrouped._windowed_store(materialized, windows)  # noqa: SLF001 - two halves of one operation
+        windows = self._windows
 
-        def operator(aggregator: Aggregator, node: TableNode) -> Operator:
-            how = SessionAggregator(aggregator, merger)
-            return session_aggregate(store, windows, how, send_old_values=node.sends_old_values)
+        def operator_of(aggregator: Aggregator) -> OperatorOf:
+            return session_aggregate(windows, SessionAggregator(aggregator, merger))
 
-        node = TableNode("", store.name, lambda c: session_store_getter(c, store.name), is_materialized=True)
-        sources = cogrouped._write(  # noqa: SLF001 - two halves of one operation
-            node, store, initializer, operator, name_of(named), *covered((merger,), windows)
-        )
-        cogrouped._plan.graces_ms[node.name] = windows.retention_ms  # noqa: SLF001 - two halves of one operation
-        key_serde = session_windowed(store.key_serde)
-        return cogrouped._table(cogrouped._plan, node, sources, key_serde, store.value_serde)  # noqa: SLF001
+        return self._cogrouping.aggregate_windows(windows, initializer, operator_of, (merger,), materialized, named)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.dsl.arity import with_key
 from pipeline.dsl.options import Materialized, TableJoined
-from pipeline.dsl.plan import Plan, TableNode, serde_of
-from pipeline.dsl.tables import Derived, table_store
+from pipeline.dsl.plan import Plan, serde_of
+from pipeline.dsl.tables import Derived, stored_node, table_store
 from pipeline.operators.foreign_key_joins import (
     ForeignTableJoin,
     ResponseJoin,
@@ -16,7 +16,7 @@ from pipeline.operators.foreign_key_joins import (
     SubscriptionReceive,
     SubscriptionSend,
 )
-from pipeline.operators.tables import TableSource, store_getter
+from pipeline.operators.tables import TableSource
 from pipeline.serde.foreign_key import response_serde, subscription_serde
 from pipeline.serde.primitives import BYTES
 from pipeline.state.api import StoreBuilder, StoreKind
@@ -128,10 +128,9 @@ def joined_by_foreign_key(
     sources = primary_sources | {names.response_source}
     materialized: Materialized[Any, Any] = options or Materialized()
     store_name = plan.table_name(materialized, f"{_FK}OUTPUT-")
-    result = TableNode(
+    result = stored_node(
         names.result,
         store_name,
-        lambda context: store_getter(context, store_name),
         is_materialized=materialized.name is not None,
         is_versioned=materialized.is_versioned,
     )

@@ -1,46 +1,37 @@
 """`KGroupedStream` and windowed streams: a stream grouped by key, on its way to a table.
 
-They are given the class of the tables they make, which lies above them: a table can become a stream again, and be grouped.
-Bodies only append steps to the plan of the builder.
+What they write into the plan of the builder is their `Grouping`'s.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from pipeline.dsl import tables
-from pipeline.dsl.cogroup import CogroupedKStream
+from pipeline.dsl.cogroup import CogroupedKStream, Cogrouping
 from pipeline.dsl.emit_strategy import EmitStrategy
-from pipeline.dsl.options import Materialized, name_of
-from pipeline.dsl.plan import Plan, TableNode, repartition, serde_of
+from pipeline.dsl.options import Materialized, with_value_serde
 from pipeline.dsl.windowed import (
-    SESSION_COUNT,
     SessionAggregator,
     burn_store_name,
-    covered,
     session_aggregate,
     session_reducer,
     window_aggregate,
-    windowed_store,
 )
 from pipeline.errors import TopologyError
 from pipeline.operators.aggregations import Aggregator, StreamAggregate
-from pipeline.operators.sessions import session_store_getter
-from pipeline.operators.tables import store_getter, window_store_getter
 from pipeline.serde.primitives import LONG
-from pipeline.serde.windowed import session_windowed, windowed_of_size_ms
 from pipeline.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windowed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pipeline.dsl.grouping import Grouping
+    from pipeline.dsl.ktable import KTable
     from pipeline.dsl.options import Named
-    from pipeline.dsl.streams import KTable
+    from pipeline.dsl.plan import TableNode
     from pipeline.processor.operator import Operator
-    from pipeline.serde.api import Serde
     from pipeline.state.api import StoreBuilder
-    from pipeline.topology.topology import Topology
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -64,20 +55,11 @@ class KGroupedStream(Generic[K, V]):
     2
     """
 
-    _table: type[KTable[Any, Any]]
-    _plan: Plan
-    _node: str
-    _sources: frozenset[str]
-    _key_serde: Serde[K] | None
-    _value_serde: Serde[V] | None
-    _name: str | None
-    _repartition_required: bool
-    _repartitions: dict[str, str] = field(default_factory=dict, compare=False)
-    """Sources that read it back, by the name given to the grouping: its aggregations share the topic."""
+    _grouping: Grouping[K, V]
 
     def count(self, materialized: Materialized[K, int] | None = None, *, named: Named | None = None) -> KTable[K, int]:
         """Number of records per key."""
-        return self._aggregate("KSTREAM-AGGREGATE-", COUNT, (), _counted(materialized), named)
+        return self._aggregate("KSTREAM-AGGREGATE-", COUNT, (), with_value_serde(materialized, LONG), named)
 
     def reduce(
         self,
@@ -87,7 +69,7 @@ class KGroupedStream(Generic[K, V]):
         named: Named | None = None,
     ) -> KTable[K, V]:
         """Combine values per key: `reducer(aggregate, value)`; the first value is the first aggregate."""
-        options = _valued(materialized, self._value_serde)
+        options = with_value_serde(materialized, self._grouping.value_serde)
         return self._aggregate("KSTREAM-REDUCE-", _reducing(reducer), (reducer,), options, named)
 
     def aggregate(
@@ -112,7 +94,7 @@ class KGroupedStream(Generic[K, V]):
         Args:
             aggregator: `(key, value, aggregate) -> aggregate` for the records of this stream; None deletes the key.
         """
-        return CogroupedKStream(self._plan, ((self, aggregator),), self._table)
+        return CogroupedKStream(Cogrouping(((self._grouping, aggregator),)))
 
     @overload
     def windowed_by(self, windows: TimeWindows | SlidingWindows | UnlimitedWindows) -> TimeWindowedKStream[K, V]: ...
@@ -125,8 +107,8 @@ class KGroupedStream(Generic[K, V]):
     ) -> TimeWindowedKStream[K, V] | SessionWindowedKStream[K, V]:
         """Aggregate per key and window."""
         if isinstance(windows, SessionWindows):
-            return SessionWindowedKStream(self, windows)
-        return TimeWindowedKStream(self, windows)
+            return SessionWindowedKStream(self._grouping, windows)
+        return TimeWindowedKStream(self._grouping, windows)
 
     def _aggregate(
         self,
@@ -136,56 +118,10 @@ class KGroupedStream(Generic[K, V]):
         options: Materialized[K, Any],
         named: Named | None,
     ) -> KTable[K, Any]:
-        store_name = self._plan.table_name(options, prefix)
-        name = self._plan.processor_name(prefix, name_of(named))
-        store = tables.table_store(self._plan, store_name, options, self._key_serde, None)
-        node = TableNode(
-            name,
-            store_name,
-            lambda c: store_getter(c, store_name),
-            is_materialized=True,
-            is_versioned=options.is_versioned,
-        )
+        def operator(store: StoreBuilder, node: TableNode) -> Operator:
+            return StreamAggregate(store.name, aggregator, send_old_values=node.sends_old_values)
 
-        def operator() -> Operator:
-            return StreamAggregate(store_name, aggregator, send_old_values=node.sends_old_values)
-
-        sources = self._append(node, store, operator, functions, is_named=options.name is not None)
-        return self._table(self._plan, node, sources, store.key_serde, store.value_serde)
-
-    def _append(
-        self,
-        node: TableNode,
-        store: StoreBuilder,
-        operator: Callable[[], Operator],
-        functions: tuple[Any, ...],
-        *,
-        is_named: bool,
-    ) -> frozenset[str]:
-        """Write the aggregation, behind a repartition where keys may have changed; gives its sources."""
-        parent, sources = self._node, self._sources
-        if self._repartition_required:
-            parent = self._repartitioned(self._name or store.name, is_named=is_named or self._name is not None)
-            sources = frozenset({parent})
-
-        def write(topology: Topology) -> None:
-            topology.add_processor(node.name, operator, parent, functions=functions)
-            topology.add_state_store(store, node.name)
-
-        self._plan.steps.append(write)
-        return sources
-
-    def _repartitioned(self, prefix: str, *, is_named: bool) -> str:
-        """Source of the repartition topic; made once if the grouping was named (`GroupedStreamAggregateBuilder`)."""
-        if prefix in self._repartitions:
-            self._plan.repartition_again(prefix, is_named=is_named)
-            return self._repartitions[prefix]
-        keys = serde_of(self._key_serde, "keys", f"repartition topic {prefix}")
-        values = serde_of(self._value_serde, "values", f"repartition topic {prefix}")
-        source = repartition(self._plan, self._node, prefix, (keys, values), is_named=is_named)
-        if prefix == self._name:
-            self._repartitions[prefix] = source
-        return source
+        return self._grouping.aggregate(prefix, operator, functions, options, named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +133,7 @@ class TimeWindowedKStream(Generic[K, V]):
     if a serde is missing, or the store keeps windows for less than size and grace.
     """
 
-    _grouped: KGroupedStream[K, V]
+    _grouping: Grouping[K, V]
     _windows: TimeWindows | SlidingWindows | UnlimitedWindows
     _emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
 
@@ -217,8 +153,8 @@ class TimeWindowedKStream(Generic[K, V]):
     ) -> KTable[Windowed[K], int]:
         """Number of records per key and window."""
         if not isinstance(self._windows, SlidingWindows):
-            burn_store_name(self._grouped._plan, materialized)  # noqa: SLF001 - two halves of one operation
-        return self._aggregate("KSTREAM-AGGREGATE-", COUNT, (), _counted(materialized), named)
+            burn_store_name(self._grouping.plan, materialized)
+        return self._aggregate("KSTREAM-AGGREGATE-", COUNT, (), with_value_serde(materialized, LONG), named)
 
     def reduce(
         self,
@@ -228,7 +164,7 @@ class TimeWindowedKStream(Generic[K, V]):
         named: Named | None = None,
     ) -> KTable[Windowed[K], V]:
         """Combine values per key and window: `reducer(aggregate, value)`."""
-        options = _valued(materialized, self._grouped._value_serde)  # noqa: SLF001 - two halves of one operation
+        options = with_value_serde(materialized, self._grouping.value_serde)
         return self._aggregate("KSTREAM-REDUCE-", _reducing(reducer), (reducer,), options, named)
 
     def aggregate(
@@ -255,23 +191,8 @@ class TimeWindowedKStream(Generic[K, V]):
         options: Materialized[K, Any],
         named: Named | None,
     ) -> KTable[Windowed[K], Any]:
-        grouped, windows = self._grouped, self._windows
-        plan = grouped._plan  # noqa: SLF001 - two halves of one operation
-        store_name = plan.table_name(options, prefix)
-        name = plan.processor_name(prefix, name_of(named))
-        store = windowed_store(plan, store_name, options, grouped._key_serde, windows, self._emit)  # noqa: SLF001 - two halves
-        node = TableNode(name, store_name, lambda c: window_store_getter(c, store_name), is_materialized=True)
-        plan.graces_ms[name] = windows.grace_ms
-
-        def operator() -> Operator:
-            return window_aggregate(store, windows, aggregator, send_old_values=node.sends_old_values)
-
-        sources = grouped._append(  # noqa: SLF001 - two halves of one operation
-            node, store, operator, covered(functions, windows, self._emit), is_named=options.name is not None
-        )
-        key_serde = windowed_of_size_ms(store.key_serde, windows.size_ms)
-        table = grouped._table  # noqa: SLF001 - two halves of one operation
-        return table(plan, node, sources, key_serde, store.value_serde)
+        operator = window_aggregate(self._windows, aggregator)
+        return self._grouping.aggregate_windows(self._windows, self._emit, prefix, operator, functions, options, named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +205,7 @@ class SessionWindowedKStream(Generic[K, V]):
     the store keeps sessions for less than gap and grace.
     """
 
-    _grouped: KGroupedStream[K, V]
+    _grouping: Grouping[K, V]
     _windows: SessionWindows
     _emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
 
@@ -296,8 +217,8 @@ class SessionWindowedKStream(Generic[K, V]):
         self, materialized: Materialized[K, int] | None = None, *, named: Named | None = None
     ) -> KTable[Windowed[K], int]:
         """Number of records per key and session."""
-        burn_store_name(self._grouped._plan, materialized)  # noqa: SLF001 - two halves of one operation
-        return self._aggregate("KSTREAM-AGGREGATE-", SESSION_COUNT, (), _counted(materialized), named)
+        burn_store_name(self._grouping.plan, materialized)
+        return self._aggregate("KSTREAM-AGGREGATE-", SESSION_COUNT, (), with_value_serde(materialized, LONG), named)
 
     def reduce(
         self,
@@ -307,7 +228,7 @@ class SessionWindowedKStream(Generic[K, V]):
         named: Named | None = None,
     ) -> KTable[Windowed[K], V]:
         """Combine values per key and session: `reducer(aggregate, value)`; merged sessions are combined in the same way."""
-        options = _valued(materialized, self._grouped._value_serde)  # noqa: SLF001 - two halves of one operation
+        options = with_value_serde(materialized, self._grouping.value_serde)
         return self._aggregate("KSTREAM-REDUCE-", session_reducer(reducer), (reducer,), options, named)
 
     def aggregate(
@@ -341,36 +262,13 @@ class SessionWindowedKStream(Generic[K, V]):
         options: Materialized[K, Any],
         named: Named | None,
     ) -> KTable[Windowed[K], Any]:
-        grouped, windows = self._grouped, self._windows
-        plan = grouped._plan  # noqa: SLF001 - two halves of one operation
-        store_name = plan.table_name(options, prefix)
-        name = plan.processor_name(prefix, name_of(named))
-        store = windowed_store(plan, store_name, options, grouped._key_serde, windows, self._emit)  # noqa: SLF001 - two halves
-        node = TableNode(name, store_name, lambda c: session_store_getter(c, store_name), is_materialized=True)
-        plan.graces_ms[name] = windows.retention_ms
-
-        def operator() -> Operator:
-            return session_aggregate(store, windows, aggregator, send_old_values=node.sends_old_values)
-
-        sources = grouped._append(  # noqa: SLF001 - two halves of one operation
-            node, store, operator, covered(functions, windows, self._emit), is_named=options.name is not None
-        )
-        table = grouped._table  # noqa: SLF001 - two halves of one operation
-        return table(plan, node, sources, session_windowed(store.key_serde), store.value_serde)
+        operator = session_aggregate(self._windows, aggregator)
+        return self._grouping.aggregate_windows(self._windows, self._emit, prefix, operator, functions, options, named)
 
 
 COUNT = Aggregator(lambda: 0, lambda _key, _value, count: count + 1)
+SESSION_COUNT = SessionAggregator(COUNT, lambda _key, one, two: one + two)
 
 
 def _reducing(reducer: Callable[[Any, Any], Any]) -> Aggregator:
     return Aggregator(None, lambda _key, value, aggregate: reducer(aggregate, value))
-
-
-def _counted(materialized: Materialized[Any, int] | None) -> Materialized[Any, int]:
-    options: Materialized[Any, int] = materialized or Materialized()
-    return options if options.value_serde is not None else replace(options, value_serde=LONG)
-
-
-def _valued(materialized: Materialized[Any, V] | None, serde: Serde[V] | None) -> Materialized[Any, V]:
-    options: Materialized[Any, V] = materialized or Materialized()
-    return options if options.value_serde is not None else replace(options, value_serde=serde)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from pipeline.dsl.options import Materialized, name_of
-from pipeline.dsl.plan import Plan, TableNode, serde_of
-from pipeline.dsl.tables import table_store
+from pipeline.dsl.options import Materialized, name_of, with_value_serde
+from pipeline.dsl.plan import Plan, serde_of
+from pipeline.dsl.tables import stored_node, table_store
 from pipeline.operators.table_aggregations import TableAggregate, TableAggregator
-from pipeline.operators.tables import store_getter
 from pipeline.serde.internal import change_serde
 from pipeline.serde.primitives import LONG
 from pipeline.topology.nodes import InternalTopic
@@ -17,8 +16,8 @@ from pipeline.topology.nodes import InternalTopic
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pipeline.dsl.ktable import KTable
     from pipeline.dsl.options import Grouped, Named
-    from pipeline.dsl.streams import KTable
     from pipeline.processor.operator import Operator
     from pipeline.topology.topology import Topology
 
@@ -46,10 +45,7 @@ class KGroupedTable(Generic[K, V]):
 
     def count(self, materialized: Materialized[K, int] | None = None, *, named: Named | None = None) -> KTable[K, int]:
         """Number of rows per group; a group that has become empty stays, with 0."""
-        options: Materialized[K, int] = materialized or Materialized()
-        if options.value_serde is None:
-            options = replace(options, value_serde=LONG)
-        return self._aggregate("KTABLE-AGGREGATE-", COUNT, (), options, named)
+        return self._aggregate("KTABLE-AGGREGATE-", COUNT, (), with_value_serde(materialized, LONG), named)
 
     def reduce(
         self,
@@ -67,9 +63,7 @@ class KGroupedTable(Generic[K, V]):
             materialized: How the result is stored.
             named: Name of the node.
         """
-        options: Materialized[K, V] = materialized or Materialized()
-        if options.value_serde is None:
-            options = replace(options, value_serde=self._options.value_serde)
+        options = with_value_serde(materialized, self._options.value_serde)
         aggregator = TableAggregator(
             None,
             lambda _key, value, aggregate: adder(aggregate, value),
@@ -115,13 +109,7 @@ class KGroupedTable(Generic[K, V]):
         name = plan.processor_name(prefix, given)
         store = table_store(plan, store_name, options, self._options.key_serde, None)
         source = self._repartitioned(store_name, sink, source)
-        node = TableNode(
-            name,
-            store_name,
-            lambda c: store_getter(c, store_name),
-            is_materialized=True,
-            is_versioned=options.is_versioned,
-        )
+        node = stored_node(name, store_name, is_versioned=options.is_versioned)
 
         def operator() -> Operator:
             return TableAggregate(store_name, aggregator, send_old_values=node.sends_old_values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from pipeline.dsl.streams import KStream
+    from pipeline.dsl.kstream import KStream
     from pipeline.partitioning import Partitions
     from pipeline.records import AutoOffsetReset, ConsumerRecord
     from pipeline.serde.api import Serde
@@ -385,3 +385,9 @@ class Named:
 def name_of(named: Named | None) -> str | None:
     """The name that was given, if one was."""
     return named.name if named is not None else None
+
+
+def with_value_serde(materialized: Materialized[K, V] | None, serde: Serde[V] | None) -> Materialized[K, V]:
+    """The options of a table, with this serde for its values if they give none."""
+    options: Materialized[K, V] = materialized or Materialized()
+    return options if options.value_serde is not None else replace(options, value_serde=serde)

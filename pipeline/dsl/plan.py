@@ -254,7 +254,7 @@ def repartition(
     plan: Plan,
     parent: str,
     prefix: str,
-    serdes: tuple[Serde[Any], Serde[Any]],
+    serdes: tuple[Serde[Any] | None, Serde[Any] | None],
     *,
     partitions: int | None = None,
     partitioner: StreamPartitioner | None = None,
@@ -275,7 +275,12 @@ def repartition(
 
     Returns:
         Name of the source that reads the records back.
+
+    Raises:
+        TopologyError: If a serde is missing.
     """
+    where = f"repartition topic {prefix}"
+    key_serde, value_serde = serde_of(serdes[0], "keys", where), serde_of(serdes[1], "values", where)
     topic = prefix if prefix.endswith("-repartition") else f"{prefix}-repartition"
     if not is_named:
         plan.unnamed.repartitions.append(topic)
@@ -283,7 +288,6 @@ def repartition(
     if not _is_generated(prefix):
         generated = [f"{topic}-sink", f"{topic}-filter", f"{topic}-source"]
     sink, null_key_filter, source = generated
-    key_serde, value_serde = serdes
     plan.changes.repartitions[source] = Repartition(
         topic, null_key_filter, sink, source, key_serde, value_serde, is_optimizable
     )
@@ -317,19 +321,15 @@ def repartition_for_join(
 
     Returns:
         Name of the source that reads the records back.
+
+    Raises:
+        TopologyError: If a serde is missing.
     """
     known = plan.join_repartitions.get(parent)
     if known is not None and prefix == parent:
         plan.repartition_again(prefix, is_named=is_named)
         return known
-    where = f"repartition topic {prefix}"
-    source = repartition(
-        plan,
-        parent,
-        prefix,
-        (serde_of(serdes[0], "keys", where), serde_of(serdes[1], "values", where)),
-        is_named=is_named,
-    )
+    source = repartition(plan, parent, prefix, serdes, is_named=is_named)
     plan.join_repartitions[parent] = source
     return source
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pipeline.dsl.plan import TableNode
-from pipeline.dsl.tables import table_store
-from pipeline.operators.tables import TableSource, store_getter
+from pipeline.dsl.tables import stored_node, table_store
+from pipeline.operators.tables import TableSource
 
 if TYPE_CHECKING:
     from pipeline.dsl.options import Materialized
-    from pipeline.dsl.plan import Plan
+    from pipeline.dsl.plan import Plan, TableNode
     from pipeline.serde.api import Serde
     from pipeline.topology.topology import Topology
 
@@ -33,13 +32,7 @@ def read_as_table(
         serdes: Of keys and values.
         options: How it is stored.
     """
-    node = TableNode(
-        name,
-        store_name,
-        lambda c: store_getter(c, store_name),
-        is_materialized=options.name is not None,
-        is_versioned=options.is_versioned,
-    )
+    node = stored_node(name, store_name, is_materialized=options.name is not None, is_versioned=options.is_versioned)
 
     def operator() -> TableSource:
         return TableSource(store_name if node.is_materialized else None, send_old_values=node.sends_old_values)

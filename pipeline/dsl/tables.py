@@ -92,6 +92,24 @@ def check_supplied(options: Materialized[Any, Any], *kinds: StoreKind) -> None:
         raise TopologyError(message)
 
 
+def stored_node(name: str, store: str, *, is_materialized: bool = True, is_versioned: bool) -> TableNode:
+    """A table whose values are looked up in a store of its own.
+
+    Args:
+        name: Name of the node that forwards its updates.
+        store: Name of the store.
+        is_materialized: Whether the store exists even if nothing downstream needs it.
+        is_versioned: Whether the store keeps the history of each key.
+    """
+    return TableNode(
+        name,
+        store,
+        lambda context: store_getter(context, store),
+        is_materialized=is_materialized,
+        is_versioned=is_versioned,
+    )
+
+
 def filtered(
     plan: Plan,
     parent: Derived,

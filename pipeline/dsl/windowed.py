@@ -1,28 +1,33 @@
-"""What the windowed aggregations have in common: their stores, their operators, what they burn of the counter."""
+"""What the windowed aggregations have in common: stores, nodes, operators, serdes, what they burn of the counter."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pipeline.dsl.emit_strategy import EmitStrategy
+from pipeline.dsl.plan import TableNode
 from pipeline.dsl.tables import check_supplied, table_store
 from pipeline.errors import TopologyError
 from pipeline.operators.aggregations import Aggregator, StreamWindowAggregate
 from pipeline.operators.emit import ClosingWindows
-from pipeline.operators.sessions import StreamSessionWindowAggregate
+from pipeline.operators.sessions import StreamSessionWindowAggregate, session_store_getter
 from pipeline.operators.sliding import StreamSlidingWindowAggregate
+from pipeline.operators.tables import window_store_getter
+from pipeline.serde.windowed import session_windowed, windowed_of_size_ms
 from pipeline.state.api import StoreKind
 from pipeline.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, millis
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pipeline.dsl.options import Materialized
     from pipeline.dsl.plan import Plan
     from pipeline.processor.operator import Operator
     from pipeline.serde.api import Serde
     from pipeline.state.api import StoreBuilder
+
+OperatorOf = Callable[["StoreBuilder", "TableNode"], "Operator"]
+"""Makes the operator of an aggregation, of its store and its node; what the node sends is known when it is called."""
 
 Windows = TimeWindows | SlidingWindows | UnlimitedWindows | SessionWindows
 """Everything a stream can be windowed by."""
@@ -39,11 +44,6 @@ class SessionAggregator:
 
     aggregator: Aggregator
     merger: Callable[[Any, Any, Any], Any]
-
-
-SESSION_COUNT = SessionAggregator(
-    Aggregator(lambda: 0, lambda _key, _value, count: count + 1), lambda _key, one, two: one + two
-)
 
 
 def session_reducer(reducer: Callable[[Any, Any], Any]) -> SessionAggregator:
@@ -138,28 +138,42 @@ def covered(
     return (*functions, type(windows).__name__, *astuple(windows), emit.value)
 
 
-def window_aggregate(
-    store: StoreBuilder,
-    windows: TimeWindows | SlidingWindows | UnlimitedWindows,
-    aggregator: Aggregator,
-    *,
-    send_old_values: bool,
-) -> Operator:
-    """A new operator for windows of a fixed size."""
-    closing = _closing(store)
+def windowed_node(plan: Plan, name: str, store: StoreBuilder, windows: Windows) -> TableNode:
+    """A new table of windows that is looked up in its store; the plan notes how long they stay open."""
+    if isinstance(windows, SessionWindows):
+        plan.graces_ms[name] = windows.retention_ms
+        return TableNode(name, store.name, lambda c: session_store_getter(c, store.name), is_materialized=True)
+    plan.graces_ms[name] = windows.grace_ms
+    return TableNode(name, store.name, lambda c: window_store_getter(c, store.name), is_materialized=True)
+
+
+def windowed_key_serde(inner: Serde[Any], windows: Windows) -> Serde[Any]:
+    """The serde of a windowed table's keys."""
+    if isinstance(windows, SessionWindows):
+        return session_windowed(inner)
+    return windowed_of_size_ms(inner, windows.size_ms)
+
+
+def window_aggregate(windows: TimeWindows | SlidingWindows | UnlimitedWindows, aggregator: Aggregator) -> OperatorOf:
+    """Makes operators for windows of a fixed size."""
     if isinstance(windows, SlidingWindows):
-        return StreamSlidingWindowAggregate(
-            store.name, windows, aggregator, send_old_values=send_old_values, closing=closing
+        return lambda store, node: StreamSlidingWindowAggregate(
+            store.name, windows, aggregator, send_old_values=node.sends_old_values, closing=_closing(store)
         )
-    return StreamWindowAggregate(store.name, windows, aggregator, send_old_values=send_old_values, closing=closing)
+    return lambda store, node: StreamWindowAggregate(
+        store.name, windows, aggregator, send_old_values=node.sends_old_values, closing=_closing(store)
+    )
 
 
-def session_aggregate(
-    store: StoreBuilder, windows: SessionWindows, how: SessionAggregator, *, send_old_values: bool
-) -> Operator:
-    """A new operator for sessions."""
-    return StreamSessionWindowAggregate(
-        store.name, windows, how.aggregator, how.merger, send_old_values=send_old_values, closing=_closing(store)
+def session_aggregate(windows: SessionWindows, how: SessionAggregator) -> OperatorOf:
+    """Makes operators for sessions."""
+    return lambda store, node: StreamSessionWindowAggregate(
+        store.name,
+        windows,
+        how.aggregator,
+        how.merger,
+        send_old_values=node.sends_old_values,
+        closing=_closing(store),
     )
 
 

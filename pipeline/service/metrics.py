@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pipeline.hosting.application import Application
     from pipeline.worker.protocol import Report
-    from pipeline.worker.supervisor import InstanceStatus
+    from pipeline.worker.states import InstanceStatus
 
 _THREAD = "kafka_streams_stream_thread_metrics_"
 _TASK = "kafka_streams_stream_task_metrics_"

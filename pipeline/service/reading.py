@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pipeline.service.routing import KeyQueryMetadata, StorePlace
     from pipeline.worker.protocol import Orders
     from pipeline.worker.queries import Page, Query
-    from pipeline.worker.supervisor import InstanceStatus
+    from pipeline.worker.states import InstanceStatus
 
 FORWARDED = "X-Millrace-Forwarded"
 """Marks a question that another instance passed on: it is not passed on again."""

@@ -16,6 +16,7 @@ from pipeline.hosting.logs import current_style
 from pipeline.worker.assignment import Instance, spread
 from pipeline.worker.protocol import Answered, Ask, Command, Failed, Report, Stop, StreamJob, Take
 from pipeline.worker.queries import Page, Question, Reason, Refusal
+from pipeline.worker.states import WorkerSummary
 from pipeline.worker.stream_process import run_stream_process
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ class StreamProcesses:
         self._job = job
         self._build = build
         self._next_number = 1
+        self._past = WorkerSummary(0, 0, 0, {})
         self.all: list[StreamProcess] = []
 
     def start(self, count: int) -> None:
@@ -167,10 +169,11 @@ class StreamProcesses:
         return bool(heard)
 
     def dead(self) -> list[StreamProcess]:
-        """Those that have ended; they are not listed any more."""
+        """Those that have ended; they are not listed any more, but what they have done is remembered."""
         ended = [stream for stream in self.all if not stream.process.is_alive()]
         self.all = [stream for stream in self.all if stream.process.is_alive()]
         for stream in ended:
+            self._past = _added(self._past, stream.report)
             stream.pipe.close()
             stream.leave_unanswered()
         return ended
@@ -214,8 +217,12 @@ class StreamProcesses:
         """Those that have not reported for so long."""
         return [stream for stream in self.all if time.monotonic() - stream.heard_at > seconds]
 
-    def stop(self, streams: Iterable[StreamProcess], timeout_s: float) -> None:
-        """Let processes commit and end; those that do not end in time are killed, which loses nothing that was committed."""
+    def stop(self, streams: Iterable[StreamProcess], timeout_s: float) -> list[StreamProcess]:
+        """Let processes commit and end; those that do not end in time are killed, which loses nothing that was committed.
+
+        Returns:
+            Them; they are not listed any more, but what they have done is remembered.
+        """
         stopping = list(streams)
         for stream in stopping:
             stream.tell(Stop())
@@ -227,6 +234,16 @@ class StreamProcesses:
                 stream.process.kill()
             stream.process.join()
             stream.leave_unanswered()
+            self._past = _added(self._past, stream.report)
+        self.all = [stream for stream in self.all if stream not in stopping]
+        return stopping
+
+    def summary(self) -> WorkerSummary:
+        """What all of them have done, those that have ended included."""
+        summary = self._past
+        for stream in self.all:
+            summary = _added(summary, stream.report)
+        return summary
 
     def positions(self) -> Mapping[TaskId, int]:
         """Changelog offsets applied, summed up, per task that is open."""
@@ -250,3 +267,14 @@ class StreamProcesses:
     def _holders(self, held: Callable[[StreamProcess], frozenset[TaskId]]) -> list[Instance]:
         """The processes as `spread` sees instances: whoever has a task open in any way is the best place for it."""
         return [Instance(str(stream.number), 1, {}, held(stream), dict.fromkeys(stream.held, 1)) for stream in self.all]
+
+
+def _added(summary: WorkerSummary, report: Report) -> WorkerSummary:
+    dropped = Counter(summary.dropped)
+    dropped.update(report.dropped)
+    return WorkerSummary(
+        summary.processed + report.processed,
+        summary.restored + report.restored,
+        summary.commits + report.commits,
+        dict(dropped),
+    )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipeline.errors import StreamsError
-from pipeline.worker.supervisor import locked
+from pipeline.worker.local_state import locked
 
 if TYPE_CHECKING:
     from collections.abc import Collection

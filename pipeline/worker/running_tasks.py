@@ -17,16 +17,18 @@ from pipeline.hosting.purge import RepartitionPurge
 from pipeline.hosting.restoring import WHOLE_SLICE, silently
 from pipeline.hosting.standby_tasks import StandbyTasks
 from pipeline.kafka.admin import Admin
-from pipeline.kafka.consumer import RecordConsumer
-from pipeline.records import RAW_OFFSET
+from pipeline.worker.absent_brokers import AbsentBrokers
 from pipeline.worker.answers import OpenStore, StoreAnswers
 from pipeline.worker.arrivals import RECOVERABLE, Arrivals
+from pipeline.worker.commit_schedule import CommitSchedule
+from pipeline.worker.fetching import ENOUGH, Fetching
 from pipeline.worker.interruptions import Interruptions, Undisturbed
 from pipeline.worker.open_commits import OpenCommits
 from pipeline.worker.protocol import TaskFigures
 from pipeline.worker.queries import Reason, Refusal
 from pipeline.worker.regular_snapshots import RegularSnapshots
 from pipeline.worker.states import WorkerSummary
+from pipeline.worker.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -34,31 +36,15 @@ if TYPE_CHECKING:
 
     from pipeline.errors import StreamsError
     from pipeline.hosting.application import Application
-    from pipeline.kafka.consumer import Polled
     from pipeline.records import TaskId, TopicPartition
     from pipeline.runtime.global_state import GlobalState
     from pipeline.runtime.layout import Layout
-    from pipeline.runtime.task import Task
     from pipeline.state.api import StateBackend, StoreBuilder
     from pipeline.topology.topology import Topology
     from pipeline.worker.queries import Page, Question
 
 log = logging.getLogger(__name__)
 
-_RECORDS_PER_POLL = 2_000
-_WAITING = 10_000
-"""With so many records at hand nothing is fetched."""
-_PAUSED_ABOVE = 50_000
-"""With so many records of one input at hand it is not fetched any further, so that memory stays bounded."""
-_STRETCH_SECONDS = 0.0005
-"""So long does a task process without anybody being answered; the number of records is found out."""
-_RECORDS_PER_TURN = 1_000
-"""How many records a task processes before the next one has its turn."""
-_TURN_SECONDS = 0.2
-"""So long does a turn last if records are slow: transactions must be committed, and supervisors answered, in time."""
-_RETRY_SECONDS = 0.5
-_COMMIT_PARTS = 4
-"""The commits that are due begin in so many turns, so that not all tasks wait for brokers at the same time."""
 _COMMIT_SECONDS = 0.01
 """How long a turn waits for commits, if there is nothing else to do."""
 _RESTORED_PER_TURN = 4_000
@@ -98,14 +84,14 @@ class RunningTasks:
         self._clock = SystemClock()
         self._purge = RepartitionPurge(self._admin, self._streams.repartition_purge_interval_ms)
         self._snapshots: RegularSnapshots
+        self._brokers = AbsentBrokers(self._admin, self._streams.task_timeout_ms, self._interruptions)
+        self._fetching = Fetching(application.kafka, self._streams, self._interruptions)
+        self._turns = Turns(self._interruptions)
         self._tasks: dict[TaskId, OwnedTask] = {}
         self._arrivals = Arrivals(self._admin, application.kafka, self._streams.task_timeout_ms, self._on_restore)
-        self._owner_of: dict[TopicPartition, OwnedTask] = {}
         self._standbys: StandbyTasks
-        self._paused: set[TopicPartition] = set()
         self._internal_topics: set[str] = set()
-        self._ends_seen: set[TopicPartition] = set()
-        self._consumer = RecordConsumer(application.kafka, self._streams.consumer)
+        self._schedule = CommitSchedule(self._streams.commit_interval_ms, self._streams.statestore_cache_max_bytes)
         self._commits_under_way = OpenCommits()
         self._global: GlobalState
         self._topics: Mapping[str, int] = {}
@@ -114,11 +100,7 @@ class RunningTasks:
         self._commits = 0
         self._processed_by: Counter[TaskId] = Counter()
         self._dropped: Counter[str] = Counter()
-        self._committed_at: dict[TaskId, int] = {}
         self._is_stalled = False
-        self._stretch = 16
-        self._has_brokers = True
-        self._stopping = False
 
     @property
     def active(self) -> frozenset[TaskId]:
@@ -150,11 +132,11 @@ class RunningTasks:
         self._standbys = StandbyTasks(self._application, self.layout, self._admin, self._clock)
         self._global = open_global_state(self._application, self._admin, self._clock, on_restore=self._on_restore)
         self._internal_topics = {topic.name for topic in self.layout.repartition_topics}
-        self._consumer.assign(self._global.positions())
+        self._fetching.follow(self._global)
 
     def stop_waiting(self) -> None:
         """Wait for absent brokers no longer. May be called from a signal handler."""
-        self._stopping = True
+        self._brokers.gives_up = True
 
     def take(self, active: frozenset[TaskId], standby: frozenset[TaskId]) -> None:
         """Run these tasks and follow those; commit and let go of all others. Tasks that stay are not disturbed.
@@ -238,23 +220,23 @@ class RunningTasks:
 
     def run_once(self) -> None:
         """Fetch, process a few records of each task, and commit if it is time."""
-        waiting = sum(owned.task.buffered(tp) for tp, owned in self._owner_of.items())
+        waiting = self._fetching.waiting()
         is_idle = waiting == 0 or self._is_stalled
-        if waiting < _WAITING or self._is_stalled:
-            self._fetch(self._streams.poll_ms / 1000 if is_idle and not self._is_busy_elsewhere else 0)
+        if waiting < ENOUGH or self._is_stalled:
+            self._fetching.fetch(self._streams.poll_ms / 1000 if is_idle and not self._is_busy_elsewhere else 0)
         if self._arrivals.coming or self._arrivals.leaving:
             self._bring_in(is_idle=is_idle)
         else:  # standbys wait, as for `StoreChangelogReader`
             self._standbys.run_once(0)
-        if self._consumer.has_lost_brokers():
-            self._wait_for_brokers(self._deadline())
+        if self._fetching.has_lost_brokers():
+            self._wait_for_brokers()
         processed = 0
         self._finish_commits()
         for owned in list(self._tasks.values()):
             if owned.id in self._commits_under_way:
                 continue
             try:
-                done = self._take_turn(owned.task)
+                done = self._turns.take(owned.task)
                 owned.task.punctuate_wall_clock()
                 processed += done
                 self._processed_by[owned.id] += done
@@ -264,7 +246,7 @@ class RunningTasks:
                 self._lose(owned, error)
         self._processed += processed
         self._is_stalled = processed == 0
-        self._balance_fetching()
+        self._fetching.balance()
         now_ms = self._clock.now_ms()
         self._commit_due(now_ms)
         if self._commits_under_way and not processed:
@@ -284,7 +266,7 @@ class RunningTasks:
         except BrokerError as error:
             if not error.retriable:
                 raise
-            self._wait_for_brokers(self._deadline())
+            self._wait_for_brokers()
             return False
 
     def summary(self) -> WorkerSummary:
@@ -329,11 +311,11 @@ class RunningTasks:
         """Let go of all tasks. What was not committed is forgotten."""
         self._commits_under_way.close()
         for owned in self._tasks.values():
-            owned.close(abort=self._has_brokers)
+            owned.close(abort=self._brokers.are_there)
         self._arrivals.close()
         if hasattr(self, "_standbys"):
             self._standbys.close()
-        self._consumer.close()
+        self._fetching.close()
 
     def _find(self, question: Question) -> OpenStore | Refusal:
         """The open store that a question is about."""
@@ -357,39 +339,11 @@ class RunningTasks:
         """Whether something other than a record may come next."""
         return bool(self._arrivals.coming or self._commits_under_way)
 
-    def _fetch(self, timeout_s: float) -> None:
-        """Hand out what there is, up to what may wait, in parts: nobody is answered while a part is made."""
-        fetched = 0
-        while fetched < _WAITING:
-            with self._interruptions.away():
-                polled = self._consumer.poll(_RECORDS_PER_POLL, timeout_s)
-            self._hand_out(polled)
-            records = sum(map(len, polled.records.values()))
-            fetched, timeout_s = fetched + records, 0
-            if records + len(polled.ends) < _RECORDS_PER_POLL:
-                return
-
-    def _take_turn(self, task: Task) -> int:
-        """Let a task process, in stretches between which questions are answered; gives how many records it were."""
-        done, ends = 0, time.perf_counter() + _TURN_SECONDS
-        while done < _RECORDS_PER_TURN and (began := time.perf_counter()) < ends:
-            asked = self._stretch
-            part = task.process(asked)
-            done += part
-            self._interruptions.attend()
-            if part < asked:
-                break
-            took_s = time.perf_counter() - began
-            self._stretch = min(
-                max(int(asked * _STRETCH_SECONDS / took_s), asked // 2, 1), 2 * asked, _RECORDS_PER_TURN
-            )
-        return done
-
     def _bring_in(self, *, is_idle: bool) -> None:
         """Go on with the tasks that are taken over: for long if there is nothing else to do, else for a slice."""
         share = (WHOLE_SLICE, _ARRIVAL_SECONDS) if is_idle else (_RESTORED_PER_TURN, 0)
         with self._interruptions.away():
-            arrived = self._arrivals.run_once(*share, gives_up=self._stopping)
+            arrived = self._arrivals.run_once(*share, gives_up=self._brokers.gives_up)
         for owned, error in arrived:
             if error is None:
                 self._welcome(owned)
@@ -397,28 +351,24 @@ class RunningTasks:
                 log.warning("task %s is given up: %s", owned.id, error, extra={"task": str(owned.id)})
                 self._processed_by.pop(owned.id, None)
             else:
-                self._has_brokers = not isinstance(error, BrokerError)
+                self._brokers.are_there = not isinstance(error, BrokerError)
                 raise error
 
     def _welcome(self, owned: OwnedTask) -> None:
         """Fetch for a task whose state is complete."""
         self._tasks[owned.id] = owned
-        self._committed_at[owned.id] = self._clock.now_ms()
-        self._owner_of |= dict.fromkeys(owned.inputs, owned)
-        self._ends_seen -= set(owned.inputs)
-        self._paused -= set(owned.inputs)
-        self._consumer.assign(owned.starts())
+        self._schedule.note(owned.id, self._clock.now_ms())
+        self._fetching.begin(owned)
         known = {"task": str(owned.id), "offsets": {str(tp): offset for tp, offset in owned.committed_offsets.items()}}
         log.info("task %s taken over, %d records restored", owned.id, owned.restored_records, extra=known)
 
     def _follow(self, task_id: TaskId) -> None:
-        deadline = self._deadline()
+        deadline = self._brokers.deadline()
         while task_id not in self.standby:
             try:
                 self._standbys.follow(task_id)
             except BrokerError as error:
-                if not error.retriable or time.monotonic() > deadline or self._stopping:
-                    raise
+                self._brokers.check(error, deadline)
                 log.warning("standby of task %s: %s", task_id, error, extra={"task": str(task_id)})
                 self._wait_for_brokers(deadline)
 
@@ -430,14 +380,13 @@ class RunningTasks:
     def _drop(self, owned: OwnedTask, *, is_ours: bool = True) -> None:
         self._stop_running(owned)
         self._processed_by.pop(owned.id, None)
-        owned.close(abort=is_ours and self._has_brokers)
+        owned.close(abort=is_ours and self._brokers.are_there)
 
     def _stop_running(self, owned: OwnedTask) -> None:
         self._dropped += owned.dropped
-        self._consumer.unassign(owned.inputs)
-        del self._tasks[owned.id], self._committed_at[owned.id]
-        for tp in owned.inputs:
-            del self._owner_of[tp]
+        self._fetching.end(owned)
+        self._schedule.forget(owned.id)
+        del self._tasks[owned.id]
 
     def _lose(self, owned: OwnedTask, error: TaskMigratedError) -> None:
         if not self._gives_up:
@@ -445,28 +394,13 @@ class RunningTasks:
         log.warning("task %s is given up: %s", owned.id, error, extra={"task": str(owned.id)})
         self._drop(owned, is_ours=False)
 
-    def _hand_out(self, polled: Polled) -> None:
-        for tp, records in polled.records.items():
-            self._ends_seen.discard(tp)
-            if tp in self._owner_of:
-                self._owner_of[tp].task.add_records(tp, records)
-            elif tp.topic in self._global.topics:
-                self._global.apply(tp, records, records[-1][RAW_OFFSET] + 1)
-        for tp, end in polled.ends.items():
-            self._ends_seen.add(tp)
-            if tp in self._owner_of:
-                self._owner_of[tp].task.reached_end(tp, end)
-
     def _has_nothing_left(self) -> bool:
-        if self._arrivals.coming:
-            return False
-        is_idle = not any(owned.task.buffered(tp) for tp, owned in self._owner_of.items())
-        if not is_idle or not self._ends_seen.issuperset(self._owner_of):
+        if self._arrivals.coming or not self._fetching.has_run_dry():
             return False
         if self._commits_under_way or any(owned.task.needs_commit for owned in self._tasks.values()):
             self.commit_all()  # may write to repartition topics, whose ends then have to be reached again
             return False
-        positions = {tp: owned.task.position(tp) for tp, owned in self._owner_of.items()}
+        positions = self._fetching.positions()
         internal = {tp for tp in positions if tp.topic in self._internal_topics}
         ends = self._admin.settled_end_offsets(internal) | self._admin.end_offsets(positions.keys() - internal)
         return all(positions[tp] >= ends[tp] or ends[tp] == 0 for tp in positions)
@@ -475,32 +409,11 @@ class RunningTasks:
         committed = {tp: at for owned in self._tasks.values() for tp, at in owned.committed_offsets.items()}
         return {tp: offset for tp, offset in committed.items() if tp.topic in self._internal_topics}
 
-    def _balance_fetching(self) -> None:
-        """Stop fetching inputs that run ahead of the others of their task, so that memory stays bounded."""
-        limit = max(self._streams.buffered_records_per_partition, _PAUSED_ABOVE)
-        full = {tp for tp, owned in self._owner_of.items() if owned.task.buffered(tp) > limit}
-        if full - self._paused:
-            self._consumer.pause(full - self._paused)
-        if self._paused - full:
-            self._consumer.resume(self._paused - full)
-        self._paused = full
-
-    def _cache_is_full(self) -> bool:
-        held_back = sum(owned.task.held_back_bytes() for owned in self._tasks.values())
-        return held_back > self._streams.statestore_cache_max_bytes
-
     def _commit_due(self, now_ms: int) -> None:
         """Begin the commits for which it is time, a part of the tasks per turn: others process while these wait for brokers."""
         resting = [owned for owned in self._tasks.values() if owned.id not in self._commits_under_way]
-        if self._cache_is_full():
-            due = resting
-        else:
-            latest = now_ms - self._streams.commit_interval_ms
-            late = sorted((self._committed_at[owned.id], owned.id) for owned in resting)
-            chosen = {task_id for at, task_id in late[: -(-len(self._tasks) // _COMMIT_PARTS)] if at <= latest}
-            due = [owned for owned in resting if owned.id in chosen or owned.task.commit_requested]
-        for owned in due:
-            self._committed_at[owned.id] = now_ms
+        for owned in self._schedule.due(self._tasks.values(), resting, now_ms):
+            self._schedule.note(owned.id, now_ms)
             self._begin_commit(owned)
 
     def _begin_commit(self, owned: OwnedTask) -> None:
@@ -562,31 +475,11 @@ class RunningTasks:
         log.warning("task %s starts over from its last commit: %s", owned.id, error, extra={"task": str(owned.id)})
         self._stop_running(owned)
         owned.close(abort=False)
-        self._wait_for_brokers(self._deadline())
+        self._wait_for_brokers()
         self._arrivals.add(owned, again=True)
 
-    def _wait_for_brokers(self, deadline: float) -> None:
-        """Try nothing while brokers do not answer: each try would run into its own time limit.
-
-        Raises:
-            BrokerError: If they do not answer until the deadline, or until this worker is to stop.
-        """
-        self._has_brokers = False
-        while not self._has_brokers:
-            try:
-                with self._interruptions.away():
-                    self._admin.partitions(self._application.topology.source_topics)
-            except BrokerError as error:
-                if not error.retriable or time.monotonic() > deadline or self._stopping:
-                    raise
-                log.warning("waiting for brokers: %s", error)
-                with self._interruptions.away():
-                    time.sleep(_RETRY_SECONDS)
-            else:
-                self._has_brokers = True
-
-    def _deadline(self) -> float:
-        return time.monotonic() + self._streams.task_timeout_ms / 1000
+    def _wait_for_brokers(self, deadline: float | None = None) -> None:
+        self._brokers.wait(self._application.topology.source_topics, deadline or self._brokers.deadline())
 
 
 def _builders(topology: Topology) -> dict[str, StoreBuilder]:

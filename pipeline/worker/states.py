@@ -11,6 +11,8 @@ from pipeline.errors import StreamsError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pipeline.records import TaskId
+
 
 class WorkerState(Enum):
     """Where a worker stands (`KafkaStreams.State`)."""
@@ -42,6 +44,31 @@ class WorkerSummary:
     restored: int
     commits: int
     dropped: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceStatus:
+    """What an instance can say of itself at any time.
+
+    Args:
+        state: Where it stands.
+        active: Tasks that run here.
+        standby: Tasks whose changelogs are followed here.
+        lags: Records that are missing, per standby.
+        restoring: Tasks that are being taken over, with the number of changelog records that are missing, if it is known.
+        processes: Number of stream processes.
+        paused: Whether it processes nothing for now.
+        summary: What has been done since it started.
+    """
+
+    state: WorkerState
+    active: frozenset[TaskId]
+    standby: frozenset[TaskId]
+    lags: Mapping[TaskId, int]
+    restoring: Mapping[TaskId, int | None]
+    processes: int
+    paused: bool
+    summary: WorkerSummary
 
 
 def moved(old: WorkerState, new: WorkerState) -> WorkerState:

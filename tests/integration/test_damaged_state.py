@@ -18,7 +18,7 @@ from pipeline.kafka.admin import Admin
 from pipeline.records import TaskId, TopicPartition
 from pipeline.state.rocksdb import RocksDbBackend
 from pipeline.worker.arrivals import Arrivals
-from pipeline.worker.supervisor import left_positions
+from pipeline.worker.local_state import left_positions
 from pipeline.worker.worker import Worker
 
 if TYPE_CHECKING:

@@ -100,6 +100,16 @@ def write(broker: Any, topic: str, *rows: tuple[bytes, dict[str, Any] | None]) -
     broker.write(topic, [(key, None if value is None else json.dumps(value).encode(), 1000) for key, value in rows])
 
 
+def write_five(broker: Any, topic: str) -> None:
+    broker.create(1, topic)
+    write(broker, topic, *((b"k", {"id": n, "amount": 0}) for n in range(5)))
+
+
+def export(database: Database, name: str, key: tuple[str, ...] = ()) -> ExportSpec:
+    """Of a topic to the table of the same name."""
+    return ExportSpec(name, name, "jdbc", database.options, SCHEMA, key=key)
+
+
 def staging(database: Database) -> list[list[str]]:
     return database.rows("SELECT tablename FROM pg_tables WHERE tablename ~ '^millrace_[0-9a-f]{8}_'")
 
@@ -108,7 +118,7 @@ def test_records_are_added_once_each_and_the_next_export_goes_on(
     broker: Any, unique: str, database: Database, spark: Any
 ) -> None:
     broker.create(2, unique)
-    spec = ExportSpec(unique, unique, "jdbc", database.options, SCHEMA)
+    spec = export(database, unique)
     write(broker, unique, *((b"k%d" % n, {"id": n, "amount": n / 2}) for n in range(20)))
     summary = run_export(spec, broker.kafka, spark)
     assert (summary.read, summary.written) == (20, 20)
@@ -124,9 +134,8 @@ def test_records_are_added_once_each_and_the_next_export_goes_on(
 def test_an_export_that_died_after_the_tables_transaction_writes_nothing_twice(
     broker: Any, unique: str, database: Database, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broker.create(1, unique)
-    write(broker, unique, *((b"k", {"id": n, "amount": 0}) for n in range(5)))
-    spec = ExportSpec(unique, unique, "jdbc", database.options, SCHEMA)
+    write_five(broker, unique)
+    spec = export(database, unique)
     noted = ControlTopic.write
 
     def dies(topic: ControlTopic, values: Any, *check: Any) -> None:
@@ -147,9 +156,8 @@ def test_an_export_that_died_after_the_tables_transaction_writes_nothing_twice(
 def test_an_export_that_died_before_the_transaction_is_done_again_and_its_rests_are_removed(
     broker: Any, unique: str, database: Database, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broker.create(1, unique)
-    write(broker, unique, *((b"k", {"id": n, "amount": 0}) for n in range(5)))
-    spec = ExportSpec(unique, unique, "jdbc", database.options, SCHEMA)
+    write_five(broker, unique)
+    spec = export(database, unique)
     with monkeypatch.context() as patched:
         patched.setattr(JdbcTarget, "_move", lambda *_arguments: 1 / 0)
         with pytest.raises(ZeroDivisionError):
@@ -165,8 +173,7 @@ def test_an_export_that_died_before_the_transaction_is_done_again_and_its_rests_
 def test_rows_that_spark_wrote_twice_are_moved_once(
     broker: Any, unique: str, database: Database, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broker.create(1, unique)
-    write(broker, unique, *((b"k", {"id": n, "amount": 0}) for n in range(5)))
+    write_five(broker, unique)
     move = JdbcTarget._move
 
     def twice(target: JdbcTarget, opened: Any, table: str, columns: list[str]) -> int:
@@ -174,7 +181,7 @@ def test_rows_that_spark_wrote_twice_are_moved_once(
         return move(target, opened, table, columns)
 
     monkeypatch.setattr(JdbcTarget, "_move", twice)
-    run_export(ExportSpec(unique, unique, "jdbc", database.options, SCHEMA), broker.kafka, spark)
+    run_export(export(database, unique), broker.kafka, spark)
     assert database.rows(f"SELECT id FROM {unique} ORDER BY id") == [[str(n)] for n in range(5)]
 
 
@@ -182,7 +189,7 @@ def test_by_key_the_last_record_counts_and_one_without_a_value_deletes(
     broker: Any, unique: str, database: Database, spark: Any
 ) -> None:
     broker.create(2, unique)
-    spec = ExportSpec(unique, unique, "jdbc", database.options, SCHEMA, key=("_key",))
+    spec = export(database, unique, key=("_key",))
     write(
         broker, unique, (b"a", {"id": 1, "amount": 1}), (b"b", {"id": 2, "amount": 1}), (b"a", {"id": 1, "amount": 2})
     )
@@ -200,7 +207,7 @@ def test_what_cannot_be_replaced_is_refused_with_its_coordinates(
 ) -> None:
     broker.create(1, unique)
     write(broker, unique, (b"a", {"id": 1, "amount": 1}), (b"b", None))
-    spec = ExportSpec(unique, unique, "jdbc", database.options, SCHEMA, key=("id",))
+    spec = export(database, unique, key=("id",))
     with pytest.raises(ConfigError, match=r"no id to replace a row by \(partition 0, offset 1\)"):
         run_export(spec, broker.kafka, spark)
 
@@ -210,7 +217,7 @@ def test_a_target_that_is_ahead_or_cannot_be_reached_is_left_alone(
 ) -> None:
     broker.create(1, unique)
     write(broker, unique, (b"a", {"id": 1, "amount": 1}))
-    spec = ExportSpec(unique, unique, "jdbc", database.options, SCHEMA)
+    spec = export(database, unique)
     run_export(spec, broker.kafka, spark)
     ControlTopic(broker.kafka, EXPORTS_TOPIC).write({unique: None})  # as if it had never been
     write(broker, unique, (b"a", {"id": 2, "amount": 1}))

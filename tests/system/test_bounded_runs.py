@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline import Topology
+    from pipeline.spark.ranges import RunRange
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -78,6 +79,22 @@ def application(broker: Any, name: str, state: Path, build: Callable[..., Topolo
     return Application(config, "v1", build(StreamsBuilder()), broker.kafka, state)
 
 
+def summing(broker: Any, name: str, state: Path) -> tuple[Application, Callable[..., Topology]]:
+    """Inputs, and an application that sums them up in `<name>.out`; with what builds its topology."""
+    write_inputs(broker, name)
+    broker.create(2, f"{name}.out")
+    build = sales(name, f"{name}.out")
+    return application(broker, name, state, build), build
+
+
+def run_reference(broker: Any, name: str, state: Path, chosen: RunRange | None = None) -> None:
+    """Write to `<name>.expected` what an application of its own makes of the range, or of everything, in one run."""
+    broker.create(2, f"{name}.expected")
+    build = sales(name, f"{name}.expected")
+    reference = application(broker, f"{name}-reference", state, build)
+    run(reference, chosen or resolve(reference, broker.admin()), spark_session(), on_executor(build))
+
+
 def table(broker: Any, topic: str) -> dict[bytes, tuple[int, int]]:
     return {r.key: (LONG.deserialize(r.value), r.timestamp) for r in broker.read(topic)}
 
@@ -113,10 +130,7 @@ def test_two_runs_are_one_run_and_with_enough_grace_the_worker(
 def test_a_run_after_a_worker_and_a_worker_after_a_run_go_on_where_the_other_stopped(
     broker: Any, unique: str, tmp_path: Path
 ) -> None:
-    write_inputs(broker, unique)
-    broker.create(2, f"{unique}.out")
-    build = sales(unique, f"{unique}.out")
-    app, admin, spark = application(broker, unique, tmp_path, build), broker.admin(), spark_session()
+    (app, build), admin, spark = summing(broker, unique, tmp_path), broker.admin(), spark_session()
     run(app, resolve(app, admin, "committed", "1970-01-01T00:03:00+00:00"), spark, on_executor(build))
     Worker(app).run(until_caught_up=True)
     once = table(broker, f"{unique}.out")
@@ -131,7 +145,7 @@ def test_a_task_killed_in_the_middle_is_tried_again_and_counts_nothing_twice(
     broker: Any, unique: str, tmp_path: Path
 ) -> None:
     write_inputs(broker, unique)
-    broker.create(2, f"{unique}.out", f"{unique}.expected")
+    broker.create(2, f"{unique}.out")
     died = tmp_path / "died"
 
     def die_once(number: int) -> None:
@@ -139,24 +153,20 @@ def test_a_task_killed_in_the_middle_is_tried_again_and_counts_nothing_twice(
             died.touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
-    build, plain = sales(unique, f"{unique}.out", die_once), sales(unique, f"{unique}.expected")
+    build = sales(unique, f"{unique}.out", die_once)
     app = application(broker, unique, tmp_path / "state", build)
     chosen = resolve(app, broker.admin())
     run(app, chosen, spark_session(), on_executor(build))
     assert died.exists()
     assert resolve(app, broker.admin()).size == 0
 
-    reference = application(broker, f"{unique}-reference", tmp_path / "state", plain)
-    run(reference, chosen, spark_session(), on_executor(plain))
+    run_reference(broker, unique, tmp_path / "state", chosen)
     written, expected = broker.read(f"{unique}.out"), broker.read(f"{unique}.expected")
     assert [(r.key, r.value, r.timestamp) for r in written] == [(r.key, r.value, r.timestamp) for r in expected]
 
 
 def test_a_run_that_is_repeated_after_it_is_done_does_nothing(broker: Any, unique: str, tmp_path: Path) -> None:
-    write_inputs(broker, unique)
-    broker.create(2, f"{unique}.out")
-    build = sales(unique, f"{unique}.out")
-    app = application(broker, unique, tmp_path, build)
+    app, build = summing(broker, unique, tmp_path)
     chosen = resolve(app, broker.admin())
     run(app, chosen, spark_session(), on_executor(build))
     before = broker.read(f"{unique}.out")
@@ -205,10 +215,7 @@ def test_the_result_is_the_ranges_alone_on_one_core_and_four_spilled_and_interru
 def test_a_run_goes_on_although_a_dead_one_has_left_a_transaction_open(
     broker: Any, unique: str, tmp_path: Path
 ) -> None:
-    write_inputs(broker, unique)
-    broker.create(2, f"{unique}.out")
-    build = sales(unique, f"{unique}.out")
-    app, admin, spark = application(broker, unique, tmp_path, build), broker.admin(), spark_session()
+    (app, build), admin, spark = summing(broker, unique, tmp_path), broker.admin(), spark_session()
     run(app, resolve(app, admin, "committed", "1970-01-01T00:03:00+00:00"), spark, on_executor(build))
     (repartition,) = [topic for topic in admin.list_topics(f"{app.id}-") if topic.endswith("-repartition")]
     dead = TransactionalProducer(broker.kafka, transactional_id(app.id, TaskId(0, 0)), transaction_timeout_ms=900_000)
@@ -217,8 +224,5 @@ def test_a_run_goes_on_although_a_dead_one_has_left_a_transaction_open(
     dead._client.producer.flush()
     run(app, resolve(app, admin), spark, on_executor(build))
     dead.close()
-    broker.create(2, f"{unique}.expected")
-    plain = sales(unique, f"{unique}.expected")
-    reference = application(broker, f"{unique}-reference", tmp_path, plain)
-    run(reference, resolve(reference, admin), spark, on_executor(plain))
+    run_reference(broker, unique, tmp_path)
     assert table(broker, f"{unique}.out") == table(broker, f"{unique}.expected")

@@ -26,7 +26,7 @@ from pipeline.serde.buffered import BufferedRecord, buffer_key, buffered_key_of,
 from pipeline.testing import TopologyTestDriver
 
 if TYPE_CHECKING:
-    from pipeline.dsl.streams import KTable
+    from pipeline.dsl.ktable import KTable
 
 ROWS: Consumed[int, str] = Consumed(INTEGER, STRING)
 STRINGS: Consumed[str, str] = Consumed(STRING, STRING)

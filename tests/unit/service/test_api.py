@@ -23,8 +23,7 @@ from pipeline.service.routing import Here, KeyQueryMetadata, There, route, store
 from pipeline.service.server import bound, name_of
 from pipeline.worker.protocol import Orders, Report, TaskFigures
 from pipeline.worker.queries import KeyQuery, Page, Place, Question, Reason, Refusal, Row
-from pipeline.worker.states import WorkerState, WorkerSummary
-from pipeline.worker.supervisor import InstanceStatus
+from pipeline.worker.states import InstanceStatus, WorkerState, WorkerSummary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""`KStream`, `KTable`, `GlobalKTable`: what users chain together.
+"""`KStream`: a stream of records. Bodies only append steps to the plan of the builder.
 
-They stand in one module because each makes the others; what lies between them is given the class of the tables it makes.
-Bodies only append steps to the plan of the builder.
+It imports `KTable`, which makes streams as well, and imports this module where it does. What lies between them is given the
+class of the tables it makes.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from pipeline.dsl import tables
-from pipeline.dsl.arity import joiner_with_key, with_key
+from pipeline.dsl.arity import with_key
 from pipeline.dsl.branching import BranchedKStream
-from pipeline.dsl.foreign_key_joins import ForeignKeyJoin, joined_by_foreign_key
 from pipeline.dsl.grouped_streams import KGroupedStream
-from pipeline.dsl.grouped_tables import KGroupedTable
+from pipeline.dsl.grouping import Grouping
+from pipeline.dsl.ktable import GlobalKTable, KTable
 from pipeline.dsl.options import (
     Grouped,
     Joined,
@@ -24,31 +23,24 @@ from pipeline.dsl.options import (
     Produced,
     Repartitioned,
     StreamJoined,
-    TableJoined,
     name_of,
 )
-from pipeline.dsl.plan import Plan, TableNode, connect_stores, repartition, repartition_for_join, serde_of
+from pipeline.dsl.plan import Plan, connect_stores, repartition, repartition_for_join, serde_of
 from pipeline.dsl.stream_joins import JoinArguments, JoinInput, JoinKind, join_streams
+from pipeline.dsl.stream_table_joins import join_global_table, join_table
 from pipeline.dsl.stream_to_table import read_as_table
-from pipeline.dsl.suppressed import suppressed_table
-from pipeline.dsl.versioned_joins import VersionedJoin, write_versioned_join
-from pipeline.errors import TopologyError
-from pipeline.operators.joins import StreamTableJoin, StreamTableLeftJoin
 from pipeline.operators.printing import Print
 from pipeline.operators.process import UserFixedKeyProcessor
 from pipeline.operators.stateless import Filter, FlatMap, FlatMapValues, Map, MapKey, MapValues, PassThrough, Peek
-from pipeline.operators.tables import ToStream
 from pipeline.processor.suppliers import check_supplier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pipeline.dsl.suppressed import Suppressed
-    from pipeline.operators.tables import ValueGetter
     from pipeline.partitioning import StreamPartitioner
-    from pipeline.processor.api import Processor, ValueTransformerWithKey
+    from pipeline.processor.api import Processor
     from pipeline.processor.fixed_key import FixedKeyProcessor
-    from pipeline.processor.operator import Operator, OperatorContext
+    from pipeline.processor.operator import Operator
     from pipeline.serde.api import Serde
     from pipeline.topology.topology import Topology
     from pipeline.windows import JoinWindows
@@ -258,14 +250,16 @@ class KStream(Generic[K, V]):
         """Group by the current key, for an aggregation."""
         options: Grouped[K, V] = grouped or Grouped()
         return KGroupedStream(
-            KTable,
-            self._plan,
-            self._node,
-            self._sources,
-            options.key_serde or self._key_serde,
-            options.value_serde or self._value_serde,
-            options.name,
-            self._repartition_required,
+            Grouping(
+                KTable,
+                self._plan,
+                self._node,
+                self._sources,
+                options.key_serde or self._key_serde,
+                options.value_serde or self._value_serde,
+                options.name,
+                self._repartition_required,
+            )
         )
 
     def group_by(self, mapper: Callable[[K, V], K2], grouped: Grouped[K2, V] | None = None) -> KGroupedStream[K2, V]:
@@ -276,14 +270,16 @@ class KStream(Generic[K, V]):
         self._plan.changes.of_keys[name] = None
         value_serde = options.value_serde or self._value_serde
         return KGroupedStream(
-            KTable,
-            self._plan,
-            name,
-            self._sources,
-            options.key_serde,
-            value_serde,
-            options.name,
-            _repartition_required=True,
+            Grouping(
+                KTable,
+                self._plan,
+                name,
+                self._sources,
+                options.key_serde,
+                value_serde,
+                options.name,
+                repartition_required=True,
+            )
         )
 
     @overload
@@ -513,8 +509,7 @@ class KStream(Generic[K, V]):
         is_optimizable: bool = True,
         is_named: bool,
     ) -> KStream[K, V]:
-        keys = serde_of(key_serde or self._key_serde, "keys", f"repartition topic {prefix}")
-        values = serde_of(value_serde or self._value_serde, "values", f"repartition topic {prefix}")
+        keys, values = key_serde or self._key_serde, value_serde or self._value_serde
         source = repartition(
             self._plan,
             self._node,
@@ -536,33 +531,19 @@ class KStream(Generic[K, V]):
     ) -> KStream[K, V2]:
         if isinstance(other, KStream):
             return self._join_stream(kind, other, joiner, *arguments.of_stream())
-        is_inner = kind is JoinKind.INNER
-        prefix = "KSTREAM-JOIN-" if is_inner else "KSTREAM-LEFTJOIN-"
-        operator: type[StreamTableJoin | StreamTableLeftJoin] = StreamTableJoin if is_inner else StreamTableLeftJoin
         if isinstance(other, GlobalKTable):
-            return self._join_global(operator, other, joiner, *arguments.of_global_table())
-        return self._join_table(prefix, operator, other, joiner, arguments.of_table())
+            key, named = arguments.of_global_table()
+            node = join_global_table(self._plan, kind, self._node, other.open_getter, joiner, key, named)
+            return KStream(self._plan, node, self._sources, self._key_serde, None, self._repartition_required)
+        return self._join_table(kind, other, joiner, arguments.of_table())
 
     def _join_table(
-        self,
-        prefix: str,
-        operator: type[StreamTableJoin | StreamTableLeftJoin],
-        table: KTable[Any, VO],
-        joiner: Callable[..., V2],
-        joined: Joined[K, V, VO],
+        self, kind: JoinKind, table: KTable[Any, VO], joiner: Callable[..., V2], joined: Joined[K, V, VO]
     ) -> KStream[K, V2]:
         stream = self._for_join(joined.name, joined.key_serde, joined.value_serde)
-        return stream._joined(prefix, operator, table, joiner, joined)  # noqa: SLF001 - the same class
-
-    def _for_join(self, given: str | None, key_serde: Serde[K] | None, value_serde: Serde[V] | None) -> KStream[K, V]:
-        """This stream as a join can use it: repartitioned where keys may have changed."""
-        keys, values = key_serde or self._key_serde, value_serde or self._value_serde
-        if not self._repartition_required:
-            return replace(self, _key_serde=keys, _value_serde=values)
-        source = repartition_for_join(
-            self._plan, self._node, given or self._node, (keys, values), is_named=given is not None
-        )
-        return KStream(self._plan, source, frozenset({source}), keys, values)
+        sources = stream.sources | table.sources
+        node = join_table(self._plan, kind, stream, table._node, sources, joiner, joined)  # noqa: SLF001 - same family
+        return KStream(self._plan, node, sources, stream.key_serde, None)
 
     def _join_stream(
         self,
@@ -575,397 +556,19 @@ class KStream(Generic[K, V]):
         name = joined.name
         left = self._for_join(name and f"{name}-left", joined.key_serde, joined.value_serde)
         right = other._for_join(name and f"{name}-right", joined.key_serde, joined.other_value_serde)
-        inputs = left._as_join_input(), right._as_join_input()  # noqa: SLF001 - the same class
-        node = join_streams(self._plan, kind, *inputs, joiner, windows, joined)
-        return KStream(self._plan, node, inputs[0].sources | inputs[1].sources, inputs[0].key_serde, None)
+        node = join_streams(self._plan, kind, left, right, joiner, windows, joined)
+        return KStream(self._plan, node, left.sources | right.sources, left.key_serde, None)
 
-    def _as_join_input(self) -> JoinInput:
-        return JoinInput(self._node, self._sources, self._key_serde, self._value_serde)
-
-    def _joined(
-        self,
-        prefix: str,
-        operator: type[StreamTableJoin | StreamTableLeftJoin],
-        table: KTable[Any, VO],
-        joiner: Callable[..., V2],
-        joined: Joined[K, V, VO],
-    ) -> KStream[K, V2]:
-        name = self._plan.processor_name(prefix, joined.name)
-        node, parent, sources = table._node, self._node, self._sources | table.sources  # noqa: SLF001 - same family
-        node.materialize()
-        left_join = operator is StreamTableLeftJoin
-        keys, values = joined.key_serde or self._key_serde, joined.value_serde or self._value_serde
-        function = joiner_with_key(joiner)
-
-        def write(topology: Topology) -> None:
-            topology.add_processor(
-                name, lambda: operator(node.open_getter, _own_key, function), parent, functions=(operator, joiner)
-            )
-            topology.connect_processor_and_state_stores(name, *node.materialize())
-            topology.copartition(sources)
-
-        if node.is_versioned or joined.grace_period is not None:
-            if joined.name is None and joined.grace_period is not None:
-                self._plan.unnamed.add_store(f"{name}-Buffer", logging=True)
-            join = VersionedJoin(name, node, joiner, joined.grace_period, left_join, keys, values)
-            self._plan.steps.append(lambda topology: write_versioned_join(topology, join, parent, sources))
-        else:
-            self._plan.steps.append(write)
-        if left_join:
-            self._plan.null_key_joins.add(name)
-        return KStream(self._plan, name, sources, keys, None)
-
-    def _join_global(
-        self,
-        operator: type[StreamTableJoin | StreamTableLeftJoin],
-        table: GlobalKTable[Any, VO],
-        joiner: Callable[..., V2],
-        key: Callable[[Any, Any], Any],
-        named: Named | None,
-    ) -> KStream[K, V2]:
-        function = joiner_with_key(joiner)
-        # Inner joins are called so as well (`KStreamImpl.doGlobalTableJoin`).
-        prefix = "KSTREAM-LEFTJOIN-"
-        node = self._append(prefix, named, lambda: operator(table.open_getter, key, function), operator, joiner, key)
-        if operator is StreamTableLeftJoin:
-            self._plan.null_key_joins.add(node)
-        return KStream(self._plan, node, self._sources, self._key_serde, None, self._repartition_required)
-
-
-@dataclass(frozen=True, slots=True)
-class KTable(Generic[K, V]):
-    """A table: a stream of updates, of which the last one per key counts (`org.apache.kafka.streams.kstream.KTable`).
-
-    Tables are values: every operation gives a new stream or table and leaves this one as it is. Operations that store their
-    result raise `TopologyError` if a serde is missing.
-
-    >>> from pipeline import STRING, Consumed, StreamsBuilder
-    >>> from pipeline.testing import TopologyTestDriver
-    >>> builder = StreamsBuilder()
-    >>> names = builder.table("names", Consumed(STRING, STRING), Materialized("names"))
-    >>> names.map_values(str.upper).to_stream().to("upper", Produced(STRING, STRING))
-    >>> with TopologyTestDriver(builder.build()) as driver:
-    ...     driver.input_topic("names", STRING, STRING).pipe_key_value_list([("a", "ann"), ("a", None)])
-    ...     driver.output_topic("upper", STRING, STRING).read_key_values_to_list()
-    [('a', 'ANN'), ('a', None)]
-    """
-
-    _plan: Plan
-    _node: TableNode
-    sources: frozenset[str]
-    """Names of the source nodes its records come from."""
-    _key_serde: Serde[K] | None
-    _value_serde: Serde[V] | None
-
-    @property
-    def queryable_store_name(self) -> str | None:
-        """Name of the store that holds the table, if there is one."""
-        return self._node.store if self._node.is_materialized else None
-
-    def filter(
-        self,
-        predicate: Callable[[K, V], bool],
-        materialized: Materialized[K, V] | None = None,
-        *,
-        named: Named | None = None,
-    ) -> KTable[K, V]:
-        """Rows for which `predicate(key, value)` holds; a row that does not pass any more is deleted.
-
-        Args:
-            predicate: Called for values, never for deletions.
-            materialized: How the result is stored. Without a name it is not: lookups go to this table.
-            named: Name of the node.
-        """
-        return self._made(tables.filtered(self._plan, self._derived, predicate, materialized, named, negated=False))
-
-    def filter_not(
-        self,
-        predicate: Callable[[K, V], bool],
-        materialized: Materialized[K, V] | None = None,
-        *,
-        named: Named | None = None,
-    ) -> KTable[K, V]:
-        """Rows for which `predicate(key, value)` does not hold. Arguments are those of `filter`."""
-        return self._made(tables.filtered(self._plan, self._derived, predicate, materialized, named, negated=True))
-
-    @overload
-    def map_values(
-        self,
-        mapper: Callable[[V], V2],
-        materialized: Materialized[K, V2] | None = None,
-        *,
-        named: Named | None = None,
-    ) -> KTable[K, V2]: ...
-
-    @overload
-    def map_values(
-        self,
-        mapper: Callable[[K, V], V2],
-        materialized: Materialized[K, V2] | None = None,
-        *,
-        named: Named | None = None,
-    ) -> KTable[K, V2]: ...
-
-    def map_values(
-        self,
-        mapper: Callable[..., V2],
-        materialized: Materialized[K, V2] | None = None,
-        *,
-        named: Named | None = None,
-    ) -> KTable[K, V2]:
-        """`mapper(value)` or `mapper(key, value)`, told by its parameters; deletions stay deletions.
-
-        Args:
-            mapper: Called for values, never for deletions. A row for which it gives None is not in the result.
-            materialized: How the result is stored. Without a name it is not: lookups call the mapper.
-            named: Name of the node.
-        """
-        return self._made(tables.mapped(self._plan, self._derived, mapper, materialized, named))
-
-    def transform_values(
-        self,
-        supplier: Callable[[], ValueTransformerWithKey[K, V, V2]],
-        *state_stores: str,
-        materialized: Materialized[K, V2] | None = None,
-        named: Named | None = None,
-    ) -> KTable[K, V2]:
-        """What a transformer, which may use stores, makes of each value; it is called for deletions as well, with None.
-
-        Args:
-            supplier: Gives a new transformer on each call; a class will do. It may bring stores, as in
-                `KStream.process`. Lookups of a result without a store use a transformer of their own.
-            state_stores: Names of stores added by `StreamsBuilder.add_state_store`.
-            materialized: How the result is stored. Without a name it is not.
-            named: Name of the node.
-        """
-        return self._made(tables.transformed(self._plan, self._derived, supplier, state_stores, materialized, named))
-
-    @overload
-    def to_stream(self, mapper: None = None, *, named: Named | None = None) -> KStream[K, V]: ...
-
-    @overload
-    def to_stream(self, mapper: Callable[[K, V], K2], *, named: Named | None = None) -> KStream[K2, V]: ...
-
-    def to_stream(self, mapper: Callable[[K, V], Any] | None = None, *, named: Named | None = None) -> KStream[Any, V]:
-        """The updates as a stream; a deleted key appears with the value None.
-
-        Args:
-            mapper: `(key, value) -> key` of the stream's records; the table's keys if left out.
-            named: Name of the node.
-        """
-        name = self._plan.processor_name("KTABLE-TOSTREAM-", name_of(named))
-        parent = self._node.name
-        self._plan.steps.append(lambda topology: topology.add_processor(name, ToStream, parent, functions=()))
-        stream: KStream[K, V] = KStream(self._plan, name, self.sources, self._key_serde, self._value_serde)
-        return stream if mapper is None else stream.select_key(mapper)
-
-    def group_by(
-        self, mapper: Callable[[K, V], tuple[K2, V2] | None], grouped: Grouped[K2, V2] | None = None
-    ) -> KGroupedTable[K2, V2]:
-        """Group the rows by `mapper(key, value) -> (group, value)`, for an aggregation; goes through a repartition topic.
-
-        Args:
-            mapper: Called for values, never for deletions. A row for which it gives None, or whose group or value is None,
-                is not aggregated.
-            grouped: Serdes of groups and values, and the name.
-        """
-        options: Grouped[K2, V2] = grouped or Grouped()
-        node = tables.grouped(self._plan, self._node, mapper, options.name)
-        return KGroupedTable(self._plan, node, options, KTable)
-
-    @overload
-    def join(
-        self,
-        other: KTable[K, VO],
-        joiner: Callable[[V, VO], V2],
-        materialized: Materialized[K, V2] | None = None,
-        *,
-        named: Named | None = None,
-    ) -> KTable[K, V2]: ...
-
-    @overload
-    def join(
-        self,
-        other: KTable[KO, VO],
-        joiner: Callable[[V, VO], V2],
-        materialized: Materialized[K, V2] | None = None,
-        *,
-        foreign_key_extractor: Callable[[V], KO | None],
-        table_joined: TableJoined[K, KO] | None = None,
-    ) -> KTable[K, V2]: ...
-
-    @overload
-    def join(
-        self,
-        other: KTable[KO, VO],
-        joiner: Callable[[V, VO], V2],
-        materialized: Materialized[K, V2] | None = None,
-        *,
-        foreign_key_extractor: Callable[[K, V], KO | None],
-        table_joined: TableJoined[K, KO] | None = None,
-    ) -> KTable[K, V2]: ...
-
-    def join(
-        self,
-        other: KTable[Any, VO],
-        joiner: Callable[[V, VO], V2],
-        materialized: Materialized[K, V2] | None = None,
-        *,
-        named: Named | None = None,
-        foreign_key_extractor: Callable[..., Any] | None = None,
-        table_joined: TableJoined[K, Any] | None = None,
-    ) -> KTable[K, V2]:
-        """The rows that both tables have, joined by key or by a foreign key; follows updates of both.
-
-        Args:
-            other: The other table; must have as many partitions, unless the join is by a foreign key.
-            joiner: `(value, other_value) -> value`.
-            materialized: How the result is stored. Left out, it is not: lookups join what both tables hold.
-            named: Name of the node, for a join by key.
-            foreign_key_extractor: `(value)` or `(key, value)` to the key of the other table, told by its parameters; None means
-                that the row has none.
-            table_joined: Name and partitioners, for a join by foreign key.
-
-        Raises:
-            TopologyError: If `named` is given for a join by foreign key, or `table_joined` for one by key.
-        """
-        if foreign_key_extractor is not None:
-            return self._joined_by_foreign_key(
-                other, foreign_key_extractor, joiner, materialized, table_joined, named, left_join=False
-            )
-        _refuse_table_joined(table_joined)
-        return self._joined(other, joiner, tables.INNER, materialized, named)
-
-    @overload
-    def left_join(
-        self,
-        other: KTable[K, VO],
-        joiner: Callable[[V, VO | None], V2],
-        materialized: Materialized[K, V2] | None = None,
-        *,
-        named: Named | None = None,
-    ) -> KTable[K, V2]: ...
-
-    @overload
-    def left_join(
-        self,
-        other: KTable[KO, VO],
-        joiner: Callable[[V, VO | None], V2],
-        materialized: Materialized[K, V2] | None = None,
-        *,
-        foreign_key_extractor: Callable[[V], KO | None],
-        table_joined: TableJoined[K, KO] | None = None,
-    ) -> KTable[K, V2]: ...
-
-    @overload
-    def left_join(
-        self,
-        other: KTable[KO, VO],
-        joiner: Callable[[V, VO | None], V2],
-        materialized: Materialized[K, V2] | None = None,
-        *,
-        foreign_key_extractor: Callable[[K, V], KO | None],
-        table_joined: TableJoined[K, KO] | None = None,
-    ) -> KTable[K, V2]: ...
-
-    def left_join(
-        self,
-        other: KTable[Any, VO],
-        joiner: Callable[[V, VO | None], V2],
-        materialized: Materialized[K, V2] | None = None,
-        *,
-        named: Named | None = None,
-        foreign_key_extractor: Callable[..., Any] | None = None,
-        table_joined: TableJoined[K, Any] | None = None,
-    ) -> KTable[K, V2]:
-        """All rows of this table, joined with those of the other, or with None. Arguments and errors are those of `join`."""
-        if foreign_key_extractor is not None:
-            return self._joined_by_foreign_key(
-                other, foreign_key_extractor, joiner, materialized, table_joined, named, left_join=True
-            )
-        _refuse_table_joined(table_joined)
-        return self._joined(other, joiner, tables.LEFT, materialized, named)
-
-    def outer_join(
-        self,
-        other: KTable[K, VO],
-        joiner: Callable[[V | None, VO | None], V2],
-        materialized: Materialized[K, V2] | None = None,
-        *,
-        named: Named | None = None,
-    ) -> KTable[K, V2]:
-        """All rows of both tables, joined by key; the joiner gets None for what is missing. Arguments are those of `join`."""
-        return self._joined(other, joiner, tables.OUTER, materialized, named)
-
-    def suppress(self, suppressed: Suppressed) -> KTable[K, V]:
-        """The same table, with fewer updates: those that `suppressed` lets through, the last one per key.
-
-        Raises:
-            TopologyError: If a serde is missing; at `build()`, if a window's close is waited for and there are no windows.
-        """
-        return self._made(suppressed_table(self._plan, self._derived, suppressed))
-
-    def _joined(
-        self,
-        other: KTable[Any, Any],
-        joiner: Callable[..., V2],
-        kind: tables.JoinKind,
-        materialized: Materialized[K, V2] | None,
-        named: Named | None,
-    ) -> KTable[K, V2]:
-        sources = self.sources | other.sources
-        made = tables.joined(self._plan, self._derived, other._node, joiner, kind, materialized, named, sources)
-        return KTable(self._plan, made.node, sources, made.key_serde, made.value_serde)
-
-    def _joined_by_foreign_key(
-        self,
-        other: KTable[Any, Any],
-        extractor: Callable[..., Any],
-        joiner: Callable[..., V2],
-        materialized: Materialized[K, V2] | None,
-        table_joined: TableJoined[K, Any] | None,
-        named: Named | None,
-        *,
-        left_join: bool,
-    ) -> KTable[K, V2]:
-        if named is not None:
-            message = "named= belongs to a join by key"
-            raise TopologyError(message, hint="Name a join by foreign key with table_joined=TableJoined(name=...).")
-        options: TableJoined[K, Any] = table_joined or TableJoined()
-        join = ForeignKeyJoin(self._derived, other._derived, extractor, joiner, left_join, options)
-        made, sources = joined_by_foreign_key(self._plan, join, materialized, self.sources, other.sources)
-        return KTable(self._plan, made.node, sources, made.key_serde, made.value_serde)
-
-    @property
-    def _derived(self) -> tables.Derived:
-        return tables.Derived(self._node, self._key_serde, self._value_serde)
-
-    def _made(self, made: tables.Derived) -> KTable[K, Any]:
-        return KTable(self._plan, made.node, self.sources, made.key_serde, made.value_serde)
-
-
-@dataclass(frozen=True, slots=True)
-class GlobalKTable(Generic[K, V]):
-    """A table that every instance holds completely (`org.apache.kafka.streams.kstream.GlobalKTable`)."""
-
-    queryable_store_name: str
-    open_getter: Callable[[OperatorContext], ValueGetter]
-    """Opens the lookup of its values in a task."""
-
-    def __repr__(self) -> str:
-        """The store's name says which table it is."""
-        return f"GlobalKTable({self.queryable_store_name!r})"
+    def _for_join(self, given: str | None, key_serde: Serde[K] | None, value_serde: Serde[V] | None) -> JoinInput:
+        """This stream as a join can use it: repartitioned where keys may have changed."""
+        keys, values = key_serde or self._key_serde, value_serde or self._value_serde
+        if not self._repartition_required:
+            return JoinInput(self._node, self._sources, keys, values)
+        source = repartition_for_join(
+            self._plan, self._node, given or self._node, (keys, values), is_named=given is not None
+        )
+        return JoinInput(source, frozenset({source}), keys, values)
 
 
 def _key_and_value(key: object, value: object) -> str:
     return f"{'null' if key is None else key}, {'null' if value is None else value}"
-
-
-def _own_key(key: Any, _value: object) -> Any:
-    return key
-
-
-def _refuse_table_joined(table_joined: TableJoined[Any, Any] | None) -> None:
-    if table_joined is not None:
-        message = "table_joined= belongs to a join by foreign key"
-        raise TopologyError(message, hint="Pass foreign_key_extractor as well, or named=Named(...) instead.")

@@ -1,0 +1,28 @@
+"""`streams.toml`: which applications there are, where Kafka is, and how they run.
+
+Read with the standard library only, so that Airflow may parse it for every DAG. Whatever is not known is refused, with
+the nearest name that is.
+"""
+
+from __future__ import annotations
+
+from pipeline.config.app import AT_LEAST_ONCE, EXACTLY_ONCE, AppConfig
+from pipeline.config.attributes import load_attribute
+from pipeline.config.parsing import streams_config
+from pipeline.config.project import ProjectConfig
+from pipeline.config.streams import BOUNDED_WALL_CLOCK, StreamsConfig
+from pipeline.config.topology import Optimization, TopologyConfig, parse_optimization
+
+__all__ = [
+    "AT_LEAST_ONCE",
+    "BOUNDED_WALL_CLOCK",
+    "EXACTLY_ONCE",
+    "AppConfig",
+    "Optimization",
+    "ProjectConfig",
+    "StreamsConfig",
+    "TopologyConfig",
+    "load_attribute",
+    "parse_optimization",
+    "streams_config",
+]

@@ -1,0 +1,57 @@
+"""One application."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pipeline.config.checks import nearest
+from pipeline.config.streams import StreamsConfig
+from pipeline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+EXACTLY_ONCE = "exactly_once"
+AT_LEAST_ONCE = "at_least_once"
+
+
+@dataclass(frozen=True, slots=True)
+class AppConfig:
+    """One application.
+
+    Args:
+        name: Its name; everything else refers to it.
+        topology: Where its topology is built: `module:attribute`, a function of a `StreamsBuilder`.
+        version: The version that goes live first; from then on the releases decide.
+        processing_guarantee: `exactly_once` or `at_least_once`.
+        schedule: Cron expression of bounded runs; None if there are none.
+        quality: Where its expectations are: `module:attribute`; None if there are none.
+        versions: Further versions to release, with their topologies.
+        streams: Kafka Streams' settings.
+    """
+
+    name: str
+    topology: str
+    version: str = "v1"
+    processing_guarantee: str = EXACTLY_ONCE
+    schedule: str | None = None
+    quality: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    streams: StreamsConfig = field(default_factory=StreamsConfig)
+
+    def application_id(self, version: str | None = None) -> str:
+        """`<name>-<version>`: consumer group, prefix of internal topics and of transactional ids."""
+        return f"{self.name}-{version or self.version}"
+
+    def topology_of(self, version: str) -> str:
+        """Where a version's topology is built.
+
+        Raises:
+            ConfigError: If there is no such version.
+        """
+        known = {self.version: self.topology, **self.versions}
+        if version not in known:
+            message = f"Application {self.name} has no version {version!r}"
+            raise ConfigError(message, hint=f"Declare it in [apps.{self.name}.versions]. {nearest(version, known)}")
+        return known[version]

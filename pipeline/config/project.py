@@ -1,0 +1,137 @@
+"""`streams.toml`: which applications there are, where Kafka is, and how they run."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pipeline.config.app import AT_LEAST_ONCE, EXACTLY_ONCE, AppConfig
+from pipeline.config.checks import check_keys, check_type, nearest
+from pipeline.config.parsing import streams_config
+from pipeline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectConfig:
+    """All of `streams.toml`.
+
+    Args:
+        path: Where it was read from; relative paths in it are relative to its directory.
+        kafka: librdkafka properties. Never printed: they may hold secrets.
+        apps: Applications by name.
+        spark: Settings of Spark sessions, by Spark's own names. Never printed either.
+    """
+
+    path: Path
+    kafka: Mapping[str, str] = field(repr=False)
+    apps: Mapping[str, AppConfig]
+    spark: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def load(cls, path: Path, environ: Mapping[str, str]) -> ProjectConfig:
+        """Read and check a file.
+
+        Args:
+            path: The file.
+            environ: Where `${NAME}` in the `[kafka]` and `[spark]` sections, and in `server.token`, is looked up.
+
+        Raises:
+            ConfigError: If the file cannot be read, or anything in it is unknown or impossible.
+        """
+        try:
+            content = tomllib.loads(path.read_text())
+        except FileNotFoundError as error:
+            message = f"There is no {path}"
+            raise ConfigError(message, hint="Name another file with --config or MILLRACE_CONFIG.") from error
+        except tomllib.TOMLDecodeError as error:
+            message = f"{path} is not TOML: {error}"
+            raise ConfigError(message) from error
+        check_keys(path, "", content, ("kafka", "spark", "apps"))
+        kafka = _kafka(path, content.get("kafka", {}), environ)
+        apps = {name: _app(path, name, table, environ) for name, table in content.get("apps", {}).items()}
+        return cls(path, kafka, apps, _spark(path, content.get("spark", {}), environ))
+
+    def app(self, name: str) -> AppConfig:
+        """One application.
+
+        Raises:
+            ConfigError: If there is none of that name.
+        """
+        if name not in self.apps:
+            message = f"{self.path} has no application {name!r}"
+            raise ConfigError(message, hint=nearest(name, self.apps))
+        return self.apps[name]
+
+    def state_directory(self, app: AppConfig) -> Path:
+        """Where an application's local state is kept."""
+        return (self.path.parent / app.streams.state_dir).resolve()
+
+
+def _kafka(path: Path, table: Any, environ: Mapping[str, str]) -> dict[str, str]:
+    check_type(path, "kafka", table, dict)
+    if "bootstrap.servers" not in table:
+        message = f'{path}: [kafka] needs "bootstrap.servers"'
+        raise ConfigError(message)
+    return {key: _expanded(path, f"[kafka] {key}", str(value), environ) for key, value in table.items()}
+
+
+def _spark(path: Path, table: Any, environ: Mapping[str, str]) -> dict[str, str]:
+    check_type(path, "spark", table, dict)
+    for key, value in table.items():
+        if not key.startswith("spark."):
+            message = f"{path}: [spark] {key} is no setting of Spark: their names begin with spark."
+            hint = 'Names with dots are quoted: "spark.executor.memory" = "2g".'
+            raise ConfigError(message, hint=hint)
+        if not isinstance(value, str | int | float):
+            message = f"{path}: [spark] {key} is {value!r}, not one value"
+            raise ConfigError(message)
+    return {key: _expanded(path, f"[spark] {key}", _spark_text(value), environ) for key, value in table.items()}
+
+
+def _spark_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _expanded(path: Path, where: str, value: str, environ: Mapping[str, str]) -> str:
+    def look_up(match: re.Match[str]) -> str:
+        if match[1] not in environ:
+            message = f"{path}: {where} needs the environment variable {match[1]}, which is not set"
+            raise ConfigError(message)
+        return environ[match[1]]
+
+    return _VARIABLE.sub(look_up, value)
+
+
+def _app(path: Path, name: str, table: Any, environ: Mapping[str, str]) -> AppConfig:
+    where = f"apps.{name}"
+    check_type(path, where, table, dict)
+    if not _NAME.fullmatch(name):
+        message = f"{path}: application name {name!r} has characters other than a-z A-Z 0-9 . _ -"
+        raise ConfigError(message)
+    texts = ("topology", "version", "processing_guarantee", "schedule", "quality")
+    check_keys(path, where, table, (*texts, "versions", "config"))
+    if "topology" not in table:
+        message = f"{path}: [{where}] needs topology"
+        raise ConfigError(message, hint='For example topology = "my_module:build".')
+    for key in texts:
+        check_type(path, f"{where}.{key}", table.get(key, ""), str)
+    guarantee = table.get("processing_guarantee", EXACTLY_ONCE)
+    if guarantee not in {EXACTLY_ONCE, AT_LEAST_ONCE}:
+        message = f"{path}: {where}.processing_guarantee is {guarantee!r}"
+        raise ConfigError(message, hint=f"Allowed: {EXACTLY_ONCE}, {AT_LEAST_ONCE}")
+    settings = dict(table.get("config", {}))
+    if "server.token" in settings:
+        token = str(settings["server.token"])
+        settings["server.token"] = _expanded(path, f"{where}.config.server.token", token, environ)
+    streams = streams_config(path, f"{where}.config", settings, guarantee)
+    given = {key: table[key] for key in texts if key in table}
+    return AppConfig(name, **given, versions=dict(table.get("versions", {})), streams=streams)

@@ -1,0 +1,149 @@
+"""Kafka Streams' own settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from pipeline.config.topology import TopologyConfig, parse_optimization
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+BOUNDED_WALL_CLOCK = ("refuse", "once", "never")
+"""What a bounded run may do about punctuations that follow the wall clock."""
+PREFIXES = ("client.tag.", "consumer.", "producer.", "topic.", "user.")
+"""Of the settings that are many: what follows names one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsConfig:
+    """Kafka Streams' own settings, dots written as underscores; times in ms, sizes in bytes.
+
+    Args:
+        commit_interval_ms: How often to commit; 100 under exactly_once unless set.
+        state_dir: Where local state is kept, relative to `streams.toml`.
+        statestore_cache_max_bytes: Size of the stores' caches at which a commit comes early.
+        max_task_idle_ms: How long to wait for an empty input before others go ahead; -1 not at all.
+        buffered_records_per_partition: Above this, an input is not fetched for a while.
+        poll_ms: How long a poll waits for records.
+        task_timeout_ms: How long to retry while brokers do not answer.
+        replication_factor: Of internal topics; -1 for the brokers' default.
+        deserialization_exception_handler: What becomes of records that cannot be read: `fail`, `continue`, or a handler of the
+            user's as `module:attribute` (`pipeline.processor.handlers`).
+        processing_exception_handler: The same for records on which user code fails.
+        processing_exception_handler_global_enabled: Whether that handler is asked about global tables and stores as well.
+        production_exception_handler: The same for records that cannot be written.
+        errors_dead_letter_queue_topic_name: Where `fail` and `continue` keep the input records of failures; None: nowhere.
+        auto_offset_reset: Where sources start without committed offsets that do not say so themselves: `earliest`, `latest`,
+            `none` (then the application does not start) or `by_duration:` and a duration, as `by_duration:PT1H`.
+        default_timestamp_extractor: How sources find event times that do not say so themselves: a class of
+            `pipeline.processor.timestamps`, or `module:attribute`.
+        uncaught_exception_handler: What a worker does when a stream process fails: `shutdown_client` ends this instance,
+            `replace_thread` starts another process, `shutdown_application` ends all instances.
+        num_stream_threads: Stream processes per worker instance.
+        num_standby_replicas: Copies of each task's state on other instances, ready to take over.
+        max_warmup_replicas: How many tasks may warm up elsewhere at a time before they move there.
+        acceptable_recovery_lag: With at most so many changelog records missing, an instance may take a task over.
+        rack_aware_assignment_tags: Client tags in whose values the copies of a state should differ.
+        client_tag: What this instance is called by those tags (`client.tag.` prefix).
+        snapshot_url: Where snapshots of state are kept: any URL of fsspec, or a path relative to `streams.toml`; none if empty.
+        snapshot_keep: How many snapshots of a task are kept.
+        snapshot_interval_ms: How often workers publish the state of each task that has changed; 0 for never.
+        bounded_wall_clock_punctuation: What a bounded run does if a processor schedules by the wall clock: `refuse`, call each
+            `once` at the end of every slice of its task, or `never`.
+        metadata_max_age_ms: How often a worker looks for topics that have come to match a source's pattern.
+        bounded_buffer_max_bytes: How much of what a task reads from repartition topics a bounded run keeps in memory; more is
+            spilled to `state.dir`.
+        max_poll_interval_ms: A stream process that is silent for longer is replaced.
+        repartition_purge_interval_ms: How often records of repartition topics are deleted that have been processed.
+        log_summary_interval_ms: How often a worker logs what it has done.
+        application_server: `host:port` where a worker answers queries, and other instances find it; empty for nowhere. Port 0
+            takes any that is free.
+        server_token: What callers must show there (`Authorization: Bearer`), `${NAME}` is expanded; needed unless the host is
+            the loopback.
+        consumer: Client properties of consumers (`consumer.` prefix); `session.timeout.ms`, `heartbeat.interval.ms` and
+            `group.instance.id` are those of the membership.
+        producer: Client properties of producers (`producer.` prefix).
+        topic: Settings of internal topics (`topic.` prefix).
+        user: Settings of the application's own (`user.` prefix), for its processors to read.
+        default_dsl_store: Where the DSL keeps stores unless their options say otherwise: `rocksDB` or `in_memory`.
+        ensure_explicit_internal_resource_naming: Refuse topologies whose stores or internal topics are not all named: see
+            `StreamsBuilder.build`.
+        topology_optimization: `none`, `all`, or rules separated by commas: see `StreamsBuilder.build`.
+    """
+
+    commit_interval_ms: int = 30_000
+    state_dir: str = ".millrace/state"
+    statestore_cache_max_bytes: int = 10 * 1024 * 1024
+    max_task_idle_ms: int = 0
+    buffered_records_per_partition: int = 1000
+    poll_ms: int = 100
+    task_timeout_ms: int = 300_000
+    replication_factor: int = -1
+    deserialization_exception_handler: str = "fail"
+    processing_exception_handler: str = "fail"
+    processing_exception_handler_global_enabled: bool = False
+    production_exception_handler: str = "fail"
+    errors_dead_letter_queue_topic_name: str | None = None
+    auto_offset_reset: str = "earliest"
+    default_timestamp_extractor: str = "FailOnInvalidTimestamp"
+    uncaught_exception_handler: str = "shutdown_client"
+    num_stream_threads: int = 1
+    num_standby_replicas: int = 0
+    max_warmup_replicas: int = 2
+    acceptable_recovery_lag: int = 10_000
+    rack_aware_assignment_tags: tuple[str, ...] = ()
+    client_tag: Mapping[str, str] = field(default_factory=dict)
+    bounded_wall_clock_punctuation: str = "refuse"
+    bounded_buffer_max_bytes: int = 128 * 1024 * 1024
+    snapshot_url: str = ""
+    snapshot_keep: int = 3
+    snapshot_interval_ms: int = 600_000
+    metadata_max_age_ms: int = 300_000
+    max_poll_interval_ms: int = 300_000
+    repartition_purge_interval_ms: int = 30_000
+    log_summary_interval_ms: int = 120_000
+    application_server: str = ""
+    server_token: str = field(default="", repr=False)
+    consumer: Mapping[str, str] = field(default_factory=dict)
+    producer: Mapping[str, str] = field(default_factory=dict)
+    topic: Mapping[str, str] = field(default_factory=dict)
+    user: Mapping[str, Any] = field(default_factory=dict)
+    default_dsl_store: str = "rocksDB"
+    ensure_explicit_internal_resource_naming: bool = False
+    topology_optimization: str = "none"
+
+    def settings(self) -> dict[str, Any]:
+        """All of it by dotted names, for processors to read (`AbstractProcessorContext.appConfigs`); without the token."""
+        found: dict[str, Any] = {}
+        for setting in fields(self):
+            key, value = dotted(setting.name), getattr(self, setting.name)
+            if f"{key}." in PREFIXES:
+                found |= {f"{key}.{name}": given for name, given in value.items()}
+            elif key != "server.token":
+                found[key] = value
+        return found
+
+    @property
+    def topology_config(self) -> TopologyConfig:
+        """What decides how the topology is built.
+
+        Raises:
+            ConfigError: If a value is impossible.
+        """
+        return TopologyConfig(
+            parse_optimization(self.topology_optimization),
+            self.ensure_explicit_internal_resource_naming,
+            is_persistent=self.default_dsl_store == "rocksDB",
+        )
+
+
+def dotted(name: str) -> str:
+    """The name of a setting as Kafka writes it, from its field's."""
+    return name.replace("_", ".")
+
+
+def underscored(name: str) -> str:
+    """The name of a setting's field, from Kafka's."""
+    return name.replace(".", "_")

@@ -1,0 +1,365 @@
+"""`KTable` and `GlobalKTable`: a stream of updates. Bodies only append steps to the plan of the builder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from pipeline.dsl import tables
+from pipeline.dsl.foreign_key_joins import ForeignKeyJoin, joined_by_foreign_key
+from pipeline.dsl.grouped_tables import KGroupedTable
+from pipeline.dsl.options import Grouped, Materialized, Named, TableJoined, name_of
+from pipeline.dsl.suppressed import suppressed_table
+from pipeline.errors import TopologyError
+from pipeline.operators.tables import ToStream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.dsl.kstream import KStream
+    from pipeline.dsl.plan import Plan, TableNode
+    from pipeline.dsl.suppressed import Suppressed
+    from pipeline.operators.tables import ValueGetter
+    from pipeline.processor.api import ValueTransformerWithKey
+    from pipeline.processor.operator import OperatorContext
+    from pipeline.serde.api import Serde
+
+K = TypeVar("K")
+V = TypeVar("V")
+K2 = TypeVar("K2")
+V2 = TypeVar("V2")
+VO = TypeVar("VO")
+KO = TypeVar("KO")
+
+
+@dataclass(frozen=True, slots=True)
+class KTable(Generic[K, V]):
+    """A table: a stream of updates, of which the last one per key counts (`org.apache.kafka.streams.kstream.KTable`).
+
+    Tables are values: every operation gives a new stream or table and leaves this one as it is. Operations that store their
+    result raise `TopologyError` if a serde is missing.
+
+    >>> from pipeline import STRING, Consumed, Produced, StreamsBuilder
+    >>> from pipeline.testing import TopologyTestDriver
+    >>> builder = StreamsBuilder()
+    >>> names = builder.table("names", Consumed(STRING, STRING), Materialized("names"))
+    >>> names.map_values(str.upper).to_stream().to("upper", Produced(STRING, STRING))
+    >>> with TopologyTestDriver(builder.build()) as driver:
+    ...     driver.input_topic("names", STRING, STRING).pipe_key_value_list([("a", "ann"), ("a", None)])
+    ...     driver.output_topic("upper", STRING, STRING).read_key_values_to_list()
+    [('a', 'ANN'), ('a', None)]
+    """
+
+    _plan: Plan
+    _node: TableNode
+    sources: frozenset[str]
+    """Names of the source nodes its records come from."""
+    _key_serde: Serde[K] | None
+    _value_serde: Serde[V] | None
+
+    @property
+    def queryable_store_name(self) -> str | None:
+        """Name of the store that holds the table, if there is one."""
+        return self._node.store if self._node.is_materialized else None
+
+    def filter(
+        self,
+        predicate: Callable[[K, V], bool],
+        materialized: Materialized[K, V] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[K, V]:
+        """Rows for which `predicate(key, value)` holds; a row that does not pass any more is deleted.
+
+        Args:
+            predicate: Called for values, never for deletions.
+            materialized: How the result is stored. Without a name it is not: lookups go to this table.
+            named: Name of the node.
+        """
+        return self._made(tables.filtered(self._plan, self._derived, predicate, materialized, named, negated=False))
+
+    def filter_not(
+        self,
+        predicate: Callable[[K, V], bool],
+        materialized: Materialized[K, V] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[K, V]:
+        """Rows for which `predicate(key, value)` does not hold. Arguments are those of `filter`."""
+        return self._made(tables.filtered(self._plan, self._derived, predicate, materialized, named, negated=True))
+
+    @overload
+    def map_values(
+        self,
+        mapper: Callable[[V], V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[K, V2]: ...
+
+    @overload
+    def map_values(
+        self,
+        mapper: Callable[[K, V], V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[K, V2]: ...
+
+    def map_values(
+        self,
+        mapper: Callable[..., V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[K, V2]:
+        """`mapper(value)` or `mapper(key, value)`, told by its parameters; deletions stay deletions.
+
+        Args:
+            mapper: Called for values, never for deletions. A row for which it gives None is not in the result.
+            materialized: How the result is stored. Without a name it is not: lookups call the mapper.
+            named: Name of the node.
+        """
+        return self._made(tables.mapped(self._plan, self._derived, mapper, materialized, named))
+
+    def transform_values(
+        self,
+        supplier: Callable[[], ValueTransformerWithKey[K, V, V2]],
+        *state_stores: str,
+        materialized: Materialized[K, V2] | None = None,
+        named: Named | None = None,
+    ) -> KTable[K, V2]:
+        """What a transformer, which may use stores, makes of each value; it is called for deletions as well, with None.
+
+        Args:
+            supplier: Gives a new transformer on each call; a class will do. It may bring stores, as in
+                `KStream.process`. Lookups of a result without a store use a transformer of their own.
+            state_stores: Names of stores added by `StreamsBuilder.add_state_store`.
+            materialized: How the result is stored. Without a name it is not.
+            named: Name of the node.
+        """
+        return self._made(tables.transformed(self._plan, self._derived, supplier, state_stores, materialized, named))
+
+    @overload
+    def to_stream(self, mapper: None = None, *, named: Named | None = None) -> KStream[K, V]: ...
+
+    @overload
+    def to_stream(self, mapper: Callable[[K, V], K2], *, named: Named | None = None) -> KStream[K2, V]: ...
+
+    def to_stream(self, mapper: Callable[[K, V], Any] | None = None, *, named: Named | None = None) -> KStream[Any, V]:
+        """The updates as a stream; a deleted key appears with the value None.
+
+        Args:
+            mapper: `(key, value) -> key` of the stream's records; the table's keys if left out.
+            named: Name of the node.
+        """
+        from pipeline.dsl.kstream import KStream  # noqa: PLC0415 - each makes the other
+
+        name = self._plan.processor_name("KTABLE-TOSTREAM-", name_of(named))
+        parent = self._node.name
+        self._plan.steps.append(lambda topology: topology.add_processor(name, ToStream, parent, functions=()))
+        stream: KStream[K, V] = KStream(self._plan, name, self.sources, self._key_serde, self._value_serde)
+        return stream if mapper is None else stream.select_key(mapper)
+
+    def group_by(
+        self, mapper: Callable[[K, V], tuple[K2, V2] | None], grouped: Grouped[K2, V2] | None = None
+    ) -> KGroupedTable[K2, V2]:
+        """Group the rows by `mapper(key, value) -> (group, value)`, for an aggregation; goes through a repartition topic.
+
+        Args:
+            mapper: Called for values, never for deletions. A row for which it gives None, or whose group or value is None,
+                is not aggregated.
+            grouped: Serdes of groups and values, and the name.
+        """
+        options: Grouped[K2, V2] = grouped or Grouped()
+        node = tables.grouped(self._plan, self._node, mapper, options.name)
+        return KGroupedTable(self._plan, node, options, KTable)
+
+    @overload
+    def join(
+        self,
+        other: KTable[K, VO],
+        joiner: Callable[[V, VO], V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[K, V2]: ...
+
+    @overload
+    def join(
+        self,
+        other: KTable[KO, VO],
+        joiner: Callable[[V, VO], V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        foreign_key_extractor: Callable[[V], KO | None],
+        table_joined: TableJoined[K, KO] | None = None,
+    ) -> KTable[K, V2]: ...
+
+    @overload
+    def join(
+        self,
+        other: KTable[KO, VO],
+        joiner: Callable[[V, VO], V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        foreign_key_extractor: Callable[[K, V], KO | None],
+        table_joined: TableJoined[K, KO] | None = None,
+    ) -> KTable[K, V2]: ...
+
+    def join(
+        self,
+        other: KTable[Any, VO],
+        joiner: Callable[[V, VO], V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        named: Named | None = None,
+        foreign_key_extractor: Callable[..., Any] | None = None,
+        table_joined: TableJoined[K, Any] | None = None,
+    ) -> KTable[K, V2]:
+        """The rows that both tables have, joined by key or by a foreign key; follows updates of both.
+
+        Args:
+            other: The other table; must have as many partitions, unless the join is by a foreign key.
+            joiner: `(value, other_value) -> value`.
+            materialized: How the result is stored. Left out, it is not: lookups join what both tables hold.
+            named: Name of the node, for a join by key.
+            foreign_key_extractor: `(value)` or `(key, value)` to the key of the other table, told by its parameters; None means
+                that the row has none.
+            table_joined: Name and partitioners, for a join by foreign key.
+
+        Raises:
+            TopologyError: If `named` is given for a join by foreign key, or `table_joined` for one by key.
+        """
+        if foreign_key_extractor is not None:
+            return self._joined_by_foreign_key(
+                other, foreign_key_extractor, joiner, materialized, table_joined, named, left_join=False
+            )
+        _refuse_table_joined(table_joined)
+        return self._joined(other, joiner, tables.INNER, materialized, named)
+
+    @overload
+    def left_join(
+        self,
+        other: KTable[K, VO],
+        joiner: Callable[[V, VO | None], V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[K, V2]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KTable[KO, VO],
+        joiner: Callable[[V, VO | None], V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        foreign_key_extractor: Callable[[V], KO | None],
+        table_joined: TableJoined[K, KO] | None = None,
+    ) -> KTable[K, V2]: ...
+
+    @overload
+    def left_join(
+        self,
+        other: KTable[KO, VO],
+        joiner: Callable[[V, VO | None], V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        foreign_key_extractor: Callable[[K, V], KO | None],
+        table_joined: TableJoined[K, KO] | None = None,
+    ) -> KTable[K, V2]: ...
+
+    def left_join(
+        self,
+        other: KTable[Any, VO],
+        joiner: Callable[[V, VO | None], V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        named: Named | None = None,
+        foreign_key_extractor: Callable[..., Any] | None = None,
+        table_joined: TableJoined[K, Any] | None = None,
+    ) -> KTable[K, V2]:
+        """All rows of this table, joined with those of the other, or with None. Arguments and errors are those of `join`."""
+        if foreign_key_extractor is not None:
+            return self._joined_by_foreign_key(
+                other, foreign_key_extractor, joiner, materialized, table_joined, named, left_join=True
+            )
+        _refuse_table_joined(table_joined)
+        return self._joined(other, joiner, tables.LEFT, materialized, named)
+
+    def outer_join(
+        self,
+        other: KTable[K, VO],
+        joiner: Callable[[V | None, VO | None], V2],
+        materialized: Materialized[K, V2] | None = None,
+        *,
+        named: Named | None = None,
+    ) -> KTable[K, V2]:
+        """All rows of both tables, joined by key; the joiner gets None for what is missing. Arguments are those of `join`."""
+        return self._joined(other, joiner, tables.OUTER, materialized, named)
+
+    def suppress(self, suppressed: Suppressed) -> KTable[K, V]:
+        """The same table, with fewer updates: those that `suppressed` lets through, the last one per key.
+
+        Raises:
+            TopologyError: If a serde is missing; at `build()`, if a window's close is waited for and there are no windows.
+        """
+        return self._made(suppressed_table(self._plan, self._derived, suppressed))
+
+    def _joined(
+        self,
+        other: KTable[Any, Any],
+        joiner: Callable[..., V2],
+        kind: tables.JoinKind,
+        materialized: Materialized[K, V2] | None,
+        named: Named | None,
+    ) -> KTable[K, V2]:
+        sources = self.sources | other.sources
+        made = tables.joined(self._plan, self._derived, other._node, joiner, kind, materialized, named, sources)
+        return KTable(self._plan, made.node, sources, made.key_serde, made.value_serde)
+
+    def _joined_by_foreign_key(
+        self,
+        other: KTable[Any, Any],
+        extractor: Callable[..., Any],
+        joiner: Callable[..., V2],
+        materialized: Materialized[K, V2] | None,
+        table_joined: TableJoined[K, Any] | None,
+        named: Named | None,
+        *,
+        left_join: bool,
+    ) -> KTable[K, V2]:
+        if named is not None:
+            message = "named= belongs to a join by key"
+            raise TopologyError(message, hint="Name a join by foreign key with table_joined=TableJoined(name=...).")
+        options: TableJoined[K, Any] = table_joined or TableJoined()
+        join = ForeignKeyJoin(self._derived, other._derived, extractor, joiner, left_join, options)
+        made, sources = joined_by_foreign_key(self._plan, join, materialized, self.sources, other.sources)
+        return KTable(self._plan, made.node, sources, made.key_serde, made.value_serde)
+
+    @property
+    def _derived(self) -> tables.Derived:
+        return tables.Derived(self._node, self._key_serde, self._value_serde)
+
+    def _made(self, made: tables.Derived) -> KTable[K, Any]:
+        return KTable(self._plan, made.node, self.sources, made.key_serde, made.value_serde)
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalKTable(Generic[K, V]):
+    """A table that every instance holds completely (`org.apache.kafka.streams.kstream.GlobalKTable`)."""
+
+    queryable_store_name: str
+    open_getter: Callable[[OperatorContext], ValueGetter]
+    """Opens the lookup of its values in a task."""
+
+    def __repr__(self) -> str:
+        """The store's name says which table it is."""
+        return f"GlobalKTable({self.queryable_store_name!r})"
+
+
+def _refuse_table_joined(table_joined: TableJoined[Any, Any] | None) -> None:
+    if table_joined is not None:
+        message = "table_joined= belongs to a join by foreign key"
+        raise TopologyError(message, hint="Pass foreign_key_extractor as well, or named=Named(...) instead.")

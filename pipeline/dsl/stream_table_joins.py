@@ -1,0 +1,111 @@
+"""What a join of a stream with a table writes into the plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pipeline.dsl.arity import joiner_with_key
+from pipeline.dsl.options import name_of
+from pipeline.dsl.stream_joins import JoinKind
+from pipeline.dsl.versioned_joins import VersionedJoin, write_versioned_join
+from pipeline.operators.joins import StreamTableJoin, StreamTableLeftJoin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.dsl.options import Joined, Named
+    from pipeline.dsl.plan import Plan, TableNode
+    from pipeline.dsl.stream_joins import JoinInput
+    from pipeline.operators.tables import ValueGetter
+    from pipeline.processor.operator import OperatorContext
+    from pipeline.topology.topology import Topology
+
+
+def join_table(
+    plan: Plan,
+    kind: JoinKind,
+    stream: JoinInput,
+    table: TableNode,
+    sources: frozenset[str],
+    joiner: Callable[..., Any],
+    joined: Joined[Any, Any, Any],
+) -> str:
+    """Look records up in a table by their key (`KStreamImpl.doStreamTableJoin`).
+
+    Args:
+        plan: Where the steps go.
+        kind: Inner or left.
+        stream: The stream.
+        table: The table.
+        sources: Of both.
+        joiner: `(value, table_value)` or `(key, value, table_value)`.
+        joined: Name and grace period.
+
+    Returns:
+        Name of the node.
+    """
+    is_left, operator = kind is JoinKind.LEFT, _operator(kind)
+    name = plan.processor_name("KSTREAM-LEFTJOIN-" if is_left else "KSTREAM-JOIN-", joined.name)
+    table.materialize()
+    function = joiner_with_key(joiner)
+
+    def write(topology: Topology) -> None:
+        topology.add_processor(
+            name, lambda: operator(table.open_getter, _own_key, function), stream.node, functions=(operator, joiner)
+        )
+        topology.connect_processor_and_state_stores(name, *table.materialize())
+        topology.copartition(sources)
+
+    if table.is_versioned or joined.grace_period is not None:
+        if joined.name is None and joined.grace_period is not None:
+            plan.unnamed.add_store(f"{name}-Buffer", logging=True)
+        join = VersionedJoin(name, table, joiner, joined.grace_period, is_left, stream.key_serde, stream.value_serde)
+        plan.steps.append(lambda topology: write_versioned_join(topology, join, stream.node, sources))
+    else:
+        plan.steps.append(write)
+    if is_left:
+        plan.null_key_joins.add(name)
+    return name
+
+
+def join_global_table(
+    plan: Plan,
+    kind: JoinKind,
+    parent: str,
+    open_getter: Callable[[OperatorContext], ValueGetter],
+    joiner: Callable[..., Any],
+    key: Callable[[Any, Any], Any],
+    named: Named | None,
+) -> str:
+    """Look records up in a global table, by any key (`KStreamImpl.doGlobalTableJoin`).
+
+    Args:
+        plan: Where the steps go.
+        kind: Inner or left.
+        parent: The stream's node.
+        open_getter: Opens the lookup of the table's values.
+        joiner: `(value, table_value)` or `(key, value, table_value)`.
+        key: `(key, value) -> key` to look up.
+        named: Name of the node.
+
+    Returns:
+        Name of the node.
+    """
+    operator, function = _operator(kind), joiner_with_key(joiner)
+    name = plan.processor_name("KSTREAM-LEFTJOIN-", name_of(named))  # inner joins are called so as well
+    plan.steps.append(
+        lambda topology: topology.add_processor(
+            name, lambda: operator(open_getter, key, function), parent, functions=(operator, joiner, key)
+        )
+    )
+    if kind is JoinKind.LEFT:
+        plan.null_key_joins.add(name)
+    return name
+
+
+def _operator(kind: JoinKind) -> type[StreamTableJoin | StreamTableLeftJoin]:
+    return StreamTableLeftJoin if kind is JoinKind.LEFT else StreamTableJoin
+
+
+def _own_key(key: Any, _value: object) -> Any:
+    return key

@@ -1,0 +1,71 @@
+"""Waiting for brokers that do not answer, for as long as `task.timeout.ms`."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from pipeline.errors import BrokerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pipeline.kafka.admin import Admin
+    from pipeline.worker.interruptions import Interruptions
+
+log = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 0.5
+
+
+class AbsentBrokers:
+    """Whether brokers are absent, and for how long they are waited for.
+
+    Args:
+        admin: Asks them.
+        task_timeout_ms: How long to wait (`task.timeout.ms`).
+        interruptions: What may happen meanwhile.
+    """
+
+    def __init__(self, admin: Admin, task_timeout_ms: int, interruptions: Interruptions) -> None:
+        """They are taken to be there."""
+        self.are_there = True
+        """Whether they answered when they were asked last."""
+        self.gives_up = False
+        """Whether nobody waits any longer."""
+        self._admin = admin
+        self._timeout_s = task_timeout_ms / 1000
+        self._interruptions = interruptions
+
+    def deadline(self) -> float:
+        """Until when somebody who fails now may try again (monotonic seconds)."""
+        return time.monotonic() + self._timeout_s
+
+    def check(self, error: BrokerError, deadline: float) -> None:
+        """Make sure that it is worth while to try again.
+
+        Raises:
+            BrokerError: This one, if it does not pass, the deadline has, or nobody waits any longer.
+        """
+        if not error.retriable or time.monotonic() > deadline or self.gives_up:
+            raise error
+
+    def wait(self, topics: Iterable[str], deadline: float) -> None:
+        """Wait until they tell of these topics. Nothing else is tried meanwhile: each try would run into its own time limit.
+
+        Raises:
+            BrokerError: If they do not answer until the deadline, or nobody waits any longer.
+        """
+        self.are_there = False
+        while not self.are_there:
+            try:
+                with self._interruptions.away():
+                    self._admin.partitions(topics)
+            except BrokerError as error:
+                self.check(error, deadline)
+                log.warning("waiting for brokers: %s", error)
+                with self._interruptions.away():
+                    time.sleep(_RETRY_SECONDS)
+            else:
+                self.are_there = True

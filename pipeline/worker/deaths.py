@@ -1,0 +1,53 @@
+"""What follows when a stream process has ended (`StreamsUncaughtExceptionHandler`)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+import pipeline.errors
+from pipeline.errors import ProcessingError
+
+if TYPE_CHECKING:
+    from pipeline.errors import StreamsError
+    from pipeline.worker.processes import StreamProcess
+
+log = logging.getLogger(__name__)
+
+_ALLOWED = 10
+"""So many deaths of processes within `_SECONDS` that nobody explained are too many."""
+_SECONDS = 300.0
+
+
+class Deaths:
+    """The deaths of an instance's stream processes.
+
+    Args:
+        policy: `uncaught.exception.handler`.
+    """
+
+    def __init__(self, policy: str) -> None:
+        """There was none."""
+        self._policy = policy
+        self._at: list[float] = []
+
+    def judge(self, stream: StreamProcess) -> StreamsError | None:
+        """Take note of the end of a process.
+
+        Returns:
+            The error with which the instance is to end; None if another process is to take the place of this one.
+        """
+        now = time.monotonic()
+        self._at = [at for at in self._at if now - at < _SECONDS] + [now]
+        reason = stream.failure.message if stream.failure else f"exit code {stream.process.exitcode}"
+        coordinates = dict(stream.failure.coordinates) if stream.failure else {}
+        log.warning("stream process %d ended: %s", stream.number, reason, extra=coordinates)
+        replaces = stream.failure is None or self._policy == "replace_thread"
+        if replaces and len(self._at) <= _ALLOWED:
+            return None
+        if stream.failure is None:
+            message = f"Stream processes ended {len(self._at)} times within {_SECONDS:.0f} s, at last with {reason}"
+            return ProcessingError(message)
+        kind: type[StreamsError] = getattr(pipeline.errors, stream.failure.kind, ProcessingError)
+        return kind(stream.failure.message, hint=stream.failure.hint)

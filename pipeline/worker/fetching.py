@@ -1,0 +1,116 @@
+"""What a worker fetches: the inputs of its tasks and of the global tables, as much of each as memory allows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.kafka.consumer import RecordConsumer
+from pipeline.records import RAW_OFFSET
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pipeline.config import StreamsConfig
+    from pipeline.hosting.owned_task import OwnedTask
+    from pipeline.kafka.consumer import Polled
+    from pipeline.records import TopicPartition
+    from pipeline.runtime.global_state import GlobalState
+    from pipeline.worker.interruptions import Interruptions
+
+_RECORDS_PER_POLL = 2_000
+ENOUGH = 10_000
+"""With so many records at hand nothing is fetched."""
+_PAUSED_ABOVE = 50_000
+"""With so many records of one input at hand it is not fetched any further, so that memory stays bounded."""
+
+
+class Fetching:
+    """One consumer for all inputs, and whose they are.
+
+    Args:
+        kafka: Client properties.
+        streams: Settings.
+        interruptions: What may happen while brokers are waited for.
+    """
+
+    def __init__(self, kafka: Mapping[str, str], streams: StreamsConfig, interruptions: Interruptions) -> None:
+        """Nothing is fetched."""
+        self._consumer = RecordConsumer(kafka, streams.consumer)
+        self._interruptions = interruptions
+        self._limit = max(streams.buffered_records_per_partition, _PAUSED_ABOVE)
+        self._owner_of: dict[TopicPartition, OwnedTask] = {}
+        self._global: GlobalState | None = None
+        self._paused: set[TopicPartition] = set()
+        self._ends_seen: set[TopicPartition] = set()
+
+    def follow(self, tables: GlobalState) -> None:
+        """Fetch for the global tables, from where they stand."""
+        self._global = tables
+        self._consumer.assign(tables.positions())
+
+    def begin(self, owned: OwnedTask) -> None:
+        """Fetch for a task, from where it starts."""
+        self._owner_of |= dict.fromkeys(owned.inputs, owned)
+        self._ends_seen -= set(owned.inputs)
+        self._paused -= set(owned.inputs)
+        self._consumer.assign(owned.starts())
+
+    def end(self, owned: OwnedTask) -> None:
+        """Fetch for a task no longer."""
+        self._consumer.unassign(owned.inputs)
+        for tp in owned.inputs:
+            del self._owner_of[tp]
+
+    def waiting(self) -> int:
+        """Number of records that tasks have at hand."""
+        return sum(owned.task.buffered(tp) for tp, owned in self._owner_of.items())
+
+    def fetch(self, timeout_s: float) -> None:
+        """Hand out what there is, up to what may wait, in parts: nobody is answered while a part is made."""
+        fetched = 0
+        while fetched < ENOUGH:
+            with self._interruptions.away():
+                polled = self._consumer.poll(_RECORDS_PER_POLL, timeout_s)
+            self._hand_out(polled)
+            records = sum(map(len, polled.records.values()))
+            fetched, timeout_s = fetched + records, 0
+            if records + len(polled.ends) < _RECORDS_PER_POLL:
+                return
+
+    def balance(self) -> None:
+        """Stop fetching inputs that run ahead of the others of their task, and go on with those that do not any more."""
+        full = {tp for tp, owned in self._owner_of.items() if owned.task.buffered(tp) > self._limit}
+        if full - self._paused:
+            self._consumer.pause(full - self._paused)
+        if self._paused - full:
+            self._consumer.resume(self._paused - full)
+        self._paused = full
+
+    def has_run_dry(self) -> bool:
+        """Whether tasks have nothing at hand, and the last that was heard of every input was its end."""
+        is_idle = not any(owned.task.buffered(tp) for tp, owned in self._owner_of.items())
+        return is_idle and self._ends_seen.issuperset(self._owner_of)
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """How far tasks have come in their inputs."""
+        return {tp: owned.task.position(tp) for tp, owned in self._owner_of.items()}
+
+    def has_lost_brokers(self) -> bool:
+        """Whether no broker has been reached for a while; told once."""
+        return self._consumer.has_lost_brokers()
+
+    def close(self) -> None:
+        """End the consumer."""
+        self._consumer.close()
+
+    def _hand_out(self, polled: Polled) -> None:
+        for tp, records in polled.records.items():
+            self._ends_seen.discard(tp)
+            if tp in self._owner_of:
+                self._owner_of[tp].task.add_records(tp, records)
+            elif self._global is not None and tp.topic in self._global.topics:
+                self._global.apply(tp, records, records[-1][RAW_OFFSET] + 1)
+        for tp, end in polled.ends.items():
+            self._ends_seen.add(tp)
+            if tp in self._owner_of:
+                self._owner_of[tp].task.reached_end(tp, end)

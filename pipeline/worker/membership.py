@@ -1,0 +1,151 @@
+"""The place of an instance in its group: a thread that joins, hears orders, and asks for rebalances."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pipeline.errors import BrokerError, ProcessingError, StreamsError, TaskMigratedError
+from pipeline.hosting.application import source_partitions
+from pipeline.kafka.membership import GroupMember
+from pipeline.worker.assignment import AssignmentConfig
+from pipeline.worker.leadership import give_orders
+from pipeline.worker.protocol import Introduction, Orders
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pipeline.hosting.application import Application
+    from pipeline.kafka.admin import Admin
+    from pipeline.records import TaskId
+
+log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.5
+
+
+class Membership:
+    """Membership in the group of an application, from `start` until it is to end.
+
+    Args:
+        application: Whose group.
+        admin: Asks the brokers which topics there are.
+        ends: Set when the instance leaves.
+        introduce: What the instance says of itself, with the topics that it has found; called in the thread.
+        tasks_of: All tasks, and whether each has state, out of the topics that any member has found; called in the thread,
+            if this instance leads.
+    """
+
+    def __init__(
+        self,
+        application: Application,
+        admin: Admin,
+        ends: threading.Event,
+        introduce: Callable[[dict[str, int]], Introduction],
+        tasks_of: Callable[[Mapping[str, int]], Mapping[TaskId, bool]],
+    ) -> None:
+        """Looks for the topics that match patterns; nothing else is asked before `start`."""
+        self._application = application
+        self._streams = application.config.streams
+        self._admin = admin
+        self._ends = ends
+        self._introduce = introduce
+        self._tasks_of = tasks_of
+        self._rejoins = threading.Event()
+        self._arrived: queue.SimpleQueue[Orders | StreamsError] = queue.SimpleQueue()
+        self._found = source_partitions(application, admin) if application.topology.has_patterns else {}
+        self._looked_at = time.monotonic()
+        self._thread = threading.Thread(target=self._take_part, name="membership", daemon=True)
+
+    def start(self) -> None:
+        """Join."""
+        self._thread.start()
+
+    def rejoin(self) -> None:
+        """Ask for a rebalance. May be called from any thread."""
+        self._rejoins.set()
+
+    def heard(self, timeout_s: float = 0) -> Orders | StreamsError | None:
+        """The next orders, or the error that has ended the membership; None if there are none, nor come in time."""
+        try:
+            return self._arrived.get(block=timeout_s > 0, timeout=timeout_s)
+        except queue.Empty:
+            return None
+
+    def join(self) -> None:
+        """Wait until it has left the group."""
+        self._thread.join()
+
+    def _take_part(self) -> None:
+        """Whatever ends the membership ends the instance."""
+        try:
+            member = self._member()
+            try:
+                self._attend(member)
+            finally:
+                member.close()
+        except StreamsError as error:
+            self._arrived.put(error)
+        except Exception as error:
+            log.exception("membership ended")
+            self._arrived.put(ProcessingError(f"Membership in {self._application.id} ended: {error!r}"))
+
+    def _attend(self, member: GroupMember) -> None:
+        decode = msgspec.json.Decoder(Orders).decode
+        while not self._ends.is_set():
+            self._look_for_topics()
+            if self._rejoins.is_set():
+                self._rejoins.clear()
+                member.rejoin()
+            try:
+                orders = member.poll(_POLL_SECONDS)
+            except BrokerError as error:
+                if not error.retriable:
+                    raise
+                log.warning("%s", error)
+                continue
+            if orders:
+                self._arrived.put(decode(orders))
+            if member.is_fenced:
+                message = f"Another process has joined {self._application.id} as the same static member"
+                raise TaskMigratedError(message)
+
+    def _look_for_topics(self) -> None:
+        """If it is time, look whether other topics match the patterns now; then all instances have to hear of it."""
+        now, interval_s = time.monotonic(), self._streams.metadata_max_age_ms / 1000
+        if not self._application.topology.has_patterns or now - self._looked_at < interval_s:
+            return
+        self._looked_at = now
+        try:
+            found = source_partitions(self._application, self._admin)
+        except BrokerError as error:
+            log.warning("topics are not looked for: %s", error)
+            return
+        if found != self._found:
+            self._found = found
+            self._rejoins.set()
+
+    def _member(self) -> GroupMember:
+        client = self._streams.consumer
+        config = AssignmentConfig(
+            self._streams.num_standby_replicas,
+            self._streams.max_warmup_replicas,
+            self._streams.acceptable_recovery_lag,
+            self._streams.rack_aware_assignment_tags,
+        )
+        return GroupMember(
+            self._application.kafka,
+            self._application.id,
+            self._application.topology.source_topics,
+            describe=lambda: msgspec.json.encode(self._introduce(self._found)),
+            assign=lambda said: give_orders(said, self._tasks_of, config, self._application.id),
+            session_timeout_ms=int(client.get("session.timeout.ms", 45_000)),
+            heartbeat_interval_ms=int(client.get("heartbeat.interval.ms", 3_000)),
+            max_poll_interval_ms=self._streams.max_poll_interval_ms,
+            group_instance_id=client.get("group.instance.id"),
+        )

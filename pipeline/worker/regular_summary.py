@@ -1,0 +1,47 @@
+"""What a worker says of itself again and again, in the words of Kafka Streams (`log.summary.interval.ms`)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from pipeline.worker.states import WorkerSummary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+log = logging.getLogger(__name__)
+
+
+class RegularSummary:
+    """Logs what was done since the last time.
+
+    Args:
+        application_id: Whose work.
+        interval_ms: How often; 0 for never.
+    """
+
+    def __init__(self, application_id: str, interval_ms: int) -> None:
+        """The first interval begins."""
+        self._application_id = application_id
+        self._interval_s = interval_ms / 1000
+        self._told_at = time.monotonic()
+        self._told = WorkerSummary(0, 0, 0, {})
+
+    def log_if_due(self, summary: Callable[[], WorkerSummary]) -> None:
+        """Log it if it is time.
+
+        Args:
+            summary: Gives what has been done since the start.
+        """
+        if not self._interval_s or time.monotonic() - self._told_at < self._interval_s:
+            return
+        told, now = self._told, summary()
+        self._told_at, self._told = time.monotonic(), now
+        log.info(
+            "Processed %d total records and committed %d total tasks since the last update",
+            now.processed - told.processed,
+            now.commits - told.commits,
+            extra={"application": self._application_id},
+        )

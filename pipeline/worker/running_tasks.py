@@ -59,6 +59,8 @@ _TURN_SECONDS = 0.2
 _RETRY_SECONDS = 0.5
 _COMMIT_PARTS = 4
 """The commits that are due begin in so many turns, so that not all tasks wait for brokers at the same time."""
+_UNCACHED_MAX_BYTES = 10 * 1024 * 1024
+"""Stores without caches, too, hold what is not committed in memory: a commit comes early when it is larger."""
 _COMMIT_SECONDS = 0.01
 """How long a turn waits for commits, if there is nothing else to do."""
 _RESTORED_PER_TURN = 4_000
@@ -487,7 +489,7 @@ class RunningTasks:
 
     def _cache_is_full(self) -> bool:
         held_back = sum(owned.task.held_back_bytes() for owned in self._tasks.values())
-        return held_back > self._streams.statestore_cache_max_bytes
+        return held_back > (self._streams.statestore_cache_max_bytes or _UNCACHED_MAX_BYTES)
 
     def _commit_due(self, now_ms: int) -> None:
         """Begin the commits for which it is time, a part of the tasks per turn: others process while these wait for brokers."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.state.api import idle
 from pipeline.state.cache import ENTRY_OVERHEAD_BYTES, UpdateCache
-from pipeline.state.codec import codec_of
+from pipeline.state.codec import TimestampedCodec, codec_of
 from pipeline.state.key_value import CLEAN_CACHE_BYTES
 from pipeline.state.segments import Segments
 from pipeline.windows import MAX_TIME_MS
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         UpdateContext,
         WindowStore,
     )
-    from pipeline.state.cache import Fold
+    from pipeline.state.codec import Fold, Folded
 
 _SUFFIX = struct.Struct(">qi")
 """Window start and sequence number behind the key (`WindowKeySchema`); the number is 0 without duplicates."""
@@ -154,6 +154,32 @@ class WindowStateStore:
                 if self._changed is not None:
                     self._changed.setdefault(store_key[: -_SUFFIX.size], set()).add(store_key)
                 aggregate(store_key, (key, start), key, value, timestamp)
+
+        return put
+
+    def writing_fold(self, fold: Fold, *, tells_old: bool) -> Callable[[Any, Any, int, int], Folded] | None:
+        """The same without a cache: gives what to forward; an expired window has nothing, and keeps nothing.
+
+        None with a cache, of stores that are not timestamped, or where input records are kept.
+        """
+        codec, context = self._codec, self._context
+        if self._cache is not None or context.keeps_sources or not isinstance(codec, TimestampedCodec):
+            return None
+        folded, key_bytes, suffix = codec.folding(fold, tells_old=tells_old), self._key_bytes, _SUFFIX.pack
+        committed, retention_ms = self._segments.get, self._retention_ms
+
+        def put(key: Any, value: Any, timestamp: int, start: int) -> Folded:
+            first_kept = self._first_kept
+            if (first_kept is None or not first_kept <= start < first_kept + retention_ms) and not self._keeps(start):
+                return folded(None, key, value, timestamp)
+            store_key, pending = key_bytes(key) + suffix(start, 0), self._pending
+            known = pending[store_key] if store_key in pending else committed(store_key, start)
+            if self._changed is not None:
+                self._changed.setdefault(store_key[: -_SUFFIX.size], set()).add(store_key)
+            update = folded(known, key, value, timestamp)
+            pending[store_key] = update[0]
+            self._times[store_key] = context.timestamp
+            return update
 
         return put
 

@@ -89,7 +89,7 @@ class StreamAggregate:
             self._fold(key, value, timestamp)
             return
         if self._writing_fold is not None:
-            _, new, old, timestamp = self._writing_fold(key, value, timestamp)
+            _, _, new, old, timestamp = self._writing_fold(key, value, timestamp)
             self._forward(key, _made(Change, (new, old, True)), timestamp, headers)
             return
         stored = self._get(key)
@@ -179,6 +179,7 @@ class StreamWindowAggregate:
                 self._writing_fold = store.writing_fold(self._aggregator, tells_old=tells_old)
             return
         self._forwards_updates = False
+        self._writing_fold = store.writing_fold(self._aggregator, tells_old=False)
         size_ms = self._size_ms
         self._closing.init(context, ((start + size_ms, start, key) for key, start, _ in self._store.all()))
         if self._closing.last_close >= 0:
@@ -201,9 +202,12 @@ class StreamWindowAggregate:
             elif fold is not None:
                 fold(key, value, timestamp, start)
             elif writing_fold is not None:
-                _, new, old, time = writing_fold(key, value, timestamp, start)
-                window = _made(Window, (start, end_of(start, self._size_ms)))
-                self._forward(_made(Windowed, (key, window)), _made(Change, (new, old, True)), time, headers)
+                known, _, new, old, time = writing_fold(key, value, timestamp, start)
+                if self._closing is None:
+                    window = _made(Window, (start, end_of(start, self._size_ms)))
+                    self._forward(_made(Windowed, (key, window)), _made(Change, (new, old, True)), time, headers)
+                elif known is None:
+                    self._closing.opened(start + self._size_ms, start, key)
             else:
                 self._update(key, value, timestamp, headers, start)
 

@@ -36,8 +36,9 @@ class Fold(Protocol):
         ...
 
 
-Folded: TypeAlias = "tuple[bytes | None, Any, Any, int]"
-"""What adding a value to an aggregate gives: the bytes to store, the new aggregate, the old one if it is told, the time (ms)."""
+Folded: TypeAlias = "tuple[bytes | None, bytes | None, Any, Any, int]"
+"""What adding a value to an aggregate gives: the bytes that were stored and those to store, the new aggregate, the old one if it
+is told, and the time (ms)."""
 
 
 class ValueCodec(Protocol):
@@ -118,7 +119,7 @@ class TimestampedCodec:
                 new = add(key, value, decode(data[8:]))
                 if tells_old:
                     old = decode(data[8:])
-            return None if new is None else time_bytes(timestamp) + encode(new), new, old, timestamp
+            return data, None if new is None else time_bytes(timestamp) + encode(new), new, old, timestamp
 
         return folded
 

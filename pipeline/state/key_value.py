@@ -158,7 +158,7 @@ class KeyValueStateStore:
             store_key, pending = key_bytes(key), self._pending
             known = pending[store_key] if store_key in pending else committed(store_key)
             update = folded(known, key, value, timestamp)
-            pending[store_key] = update[0]
+            pending[store_key] = update[1]
             self._times[store_key] = context.timestamp
             return update
 

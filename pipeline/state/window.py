@@ -177,7 +177,7 @@ class WindowStateStore:
             if self._changed is not None:
                 self._changed.setdefault(store_key[: -_SUFFIX.size], set()).add(store_key)
             update = folded(known, key, value, timestamp)
-            pending[store_key] = update[0]
+            pending[store_key] = update[1]
             self._times[store_key] = context.timestamp
             return update
 

@@ -16,6 +16,7 @@ from pipeline import (
     STRING,
     Branched,
     Consumed,
+    EmitStrategy,
     Grouped,
     Materialized,
     Processor,
@@ -139,6 +140,9 @@ def windows_without_caches(stream: KStream[str, str]) -> None:
     hopping = grouped.windowed_by(TimeWindows.of_size_with_no_grace(size).advance_by(timedelta(milliseconds=7)))
     lists = Materialized("lists", STRING, JSON(list[str]), caching=False, logging=False)
     hopping.aggregate(list, appended, lists).to_stream().to("lists", Produced(windowed(STRING), JSON(list[str])))
+    final = tumbling.emit_strategy(EmitStrategy.on_window_close())
+    last = final.aggregate(list, appended, Materialized("last", STRING, JSON(list[str])))
+    last.to_stream().to("last", Produced(windowed(STRING), JSON(list[str])))
     longest = tumbling.reduce(higher, Materialized("longest", caching=False))
     longest.join(counts, lambda word, count: f"{word} {count}").to_stream().to(
         "out", Produced(windowed(STRING), STRING)

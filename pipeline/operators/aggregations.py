@@ -168,9 +168,7 @@ class StreamWindowAggregate:
         self._context, self._forward = context, context.forward
         self._store = store = context.get_state_store(self._store_name)
         if self._closing is None:
-            updates = CachedForward.of(
-                context, store, send_old_values=self._send_old_values, key_of=self._windowed
-            )
+            updates = CachedForward.of(context, store, send_old_values=self._send_old_values, key_of=self._windowed)
             self._forwards_updates = not updates.holds_back
             self._tells_old_values = tells_old = self._send_old_values and self._forwards_updates
             if updates.holds_back:

@@ -37,8 +37,8 @@ class Fold(Protocol):
 
 
 Folded: TypeAlias = "tuple[bytes | None, bytes | None, Any, Any, int]"
-"""What adding a value to an aggregate gives: the bytes that were stored and those to store, the new aggregate, the old one if it
-is told, and the time (ms)."""
+"""What adding a value to an aggregate gives: the bytes that were stored, those to store, the new aggregate, the old one if it is
+told, and the time (ms)."""
 
 
 class ValueCodec(Protocol):
@@ -92,9 +92,7 @@ class TimestampedCodec:
         """Both back."""
         return _made(ValueAndTimestamp, (self.decode_value(data[8:]), _TIME.unpack_from(data)[0]))
 
-    def folding(
-        self, fold: Fold, *, tells_old: bool
-    ) -> Callable[[bytes | None, Any, Any, int], Folded]:
+    def folding(self, fold: Fold, *, tells_old: bool) -> Callable[[bytes | None, Any, Any, int], Folded]:
         """A function of stored bytes, or None, and a record's key, value and timestamp (ms) that adds the value.
 
         The time is the highest so far. What a first value replaces is the aggregate of nothing.

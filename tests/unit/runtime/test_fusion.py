@@ -141,7 +141,7 @@ def windows_without_caches(stream: KStream[str, str]) -> None:
     lists = Materialized("lists", STRING, JSON(list[str]), caching=False, logging=False)
     hopping.aggregate(list, appended, lists).to_stream().to("lists", Produced(windowed(STRING), JSON(list[str])))
     final = tumbling.emit_strategy(EmitStrategy.on_window_close())
-    last = final.aggregate(list, appended, Materialized("last", STRING, JSON(list[str])))
+    last = final.aggregate(list, appended, Materialized("last", STRING, JSON(list[str]), caching=False))
     last.to_stream().to("last", Produced(windowed(STRING), JSON(list[str])))
     longest = tumbling.reduce(higher, Materialized("longest", caching=False))
     longest.join(counts, lambda word, count: f"{word} {count}").to_stream().to(
@@ -269,7 +269,10 @@ def started(spec: TaskSpec, sent: Sent, backend: MemoryBackend) -> Task:
 
 
 texts = st.sampled_from([None, b"a", b"b", b"no", b"never", b"five", b"long enough", b"\xff"])
-records = st.lists(st.tuples(texts, texts, st.integers(-1, 300) | st.integers(0, 50)), max_size=40)
+any_records = st.lists(st.tuples(texts, texts, st.integers(-1, 300) | st.integers(0, 50)), max_size=40)
+keys, values = st.sampled_from([b"a", b"b"]), st.sampled_from([None, b"b", b"never", b"long enough"])
+updates = st.lists(st.tuples(keys, values, st.integers(0, 300) | st.integers(0, 50)), min_size=10, max_size=40)
+records = any_records | updates
 
 
 @pytest.mark.parametrize("build", TOPOLOGIES)

@@ -75,10 +75,8 @@ class StreamAggregate:
         store = context.get_state_store(self._store_name)
         self._table, self._get, self._put = table, table.get, store.put
         self._holds_back, self._is_versioned = table.holds_back, table.is_versioned
-        self._fold = store.folding(self._aggregator) if table.holds_back else None
-        self._tells_old_values = tells_old = self._send_old_values and not table.holds_back
-        folds = not table.holds_back and not table.is_versioned
-        self._writing_fold = store.writing_fold(self._aggregator, tells_old=tells_old) if folds else None
+        self._fold, self._writing_fold = table.folding(self._aggregator), table.writing_fold(self._aggregator)
+        self._tells_old_values = self._send_old_values and not table.holds_back
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Aggregate one value."""

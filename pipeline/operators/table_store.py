@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Headers, VersionedRecord
+    from pipeline.state.codec import Fold, Folded
 
 
 _made = tuple.__new__
@@ -46,6 +47,22 @@ class TableStore:
     def _latest(self, key: Any) -> ValueAndTimestamp[Any] | None:
         found: VersionedRecord[Any] | None = self._store.get(key)
         return None if found is None else ValueAndTimestamp(found.value, found.timestamp)
+
+    def folding(self, fold: Fold) -> Callable[[Any, Any, int], None] | None:
+        """A function of key, value and timestamp (ms) that aggregates into the store, whose cache forwards later.
+
+        None where something else is to be done: there is no cache, or input records are kept.
+        """
+        return self._store.folding(fold) if self.holds_back else None
+
+    def writing_fold(self, fold: Fold) -> Callable[[Any, Any, int], Folded] | None:
+        """The same without a cache: gives what to forward.
+
+        None with one, of a versioned store, or where input records are kept.
+        """
+        if self.holds_back or self.is_versioned:
+            return None
+        return self._store.writing_fold(fold, tells_old=self._send_old_values)  # type: ignore[no-any-return]
 
     def replaced(self, key: Any) -> Any:
         """The value that an update of the key will replace; None where nobody asks for it, or a cache will know.

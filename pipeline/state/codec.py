@@ -37,8 +37,7 @@ class Fold(Protocol):
 
 
 Folded: TypeAlias = "tuple[bytes | None, bytes | None, Any, Any, int]"
-"""What adding a value to an aggregate gives: the bytes that were stored, those to store, the new aggregate, the old one if it is
-told, and the time (ms)."""
+"""What adding a value gives: bytes stored before and now, the new aggregate, the old one if it is told, the time (ms)."""
 
 
 class ValueCodec(Protocol):

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class ChangedKeys:
     """The store keys that were written since the last commit, by the key they begin with, in order.
 
-    A search of a key's windows or sessions looks at those of their times alone, however many were written: some operators search
-    for every record.
+    A search of a key's windows or sessions looks at those of their times alone, however many were written: some operators
+    search for every record.
     """
 
     def __init__(self) -> None:

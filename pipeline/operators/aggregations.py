@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Headers
     from pipeline.state.api import WindowStore
+    from pipeline.state.codec import Folded
 
 _made = tuple.__new__
 """Makes a named tuple in half the time of a call of its class."""
@@ -58,21 +59,23 @@ class StreamAggregate:
         self._send_old_values = send_old_values
         self._table: TableStore
         self._context: OperatorContext
+        self._forward: Callable[[Any, Any, int, Headers], None]
         self._holds_back: bool
         self._is_versioned: bool
         self._tells_old_values: bool
         self._get: Callable[[Any], ValueAndTimestamp[Any] | None]
         self._put: Callable[[Any, Any], object]
         self._fold: Callable[[Any, Any, int], None] | None
+        self._writing_fold: Callable[[Any, Any, int], Folded] | None
 
     def init(self, context: OperatorContext) -> None:
         """Open the store and bind the children."""
-        self._context = context
+        self._context, self._forward = context, context.forward
         table = TableStore(context, self._store_name, send_old_values=self._send_old_values)
         store = context.get_state_store(self._store_name)
         self._table, self._get, self._put = table, table.get, store.put
         self._holds_back, self._is_versioned = table.holds_back, table.is_versioned
-        self._fold = store.folding(self._aggregator) if table.holds_back else None
+        self._fold, self._writing_fold = table.folding(self._aggregator), table.writing_fold(self._aggregator)
         self._tells_old_values = self._send_old_values and not table.holds_back
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
@@ -82,6 +85,10 @@ class StreamAggregate:
             return
         if self._fold is not None:
             self._fold(key, value, timestamp)
+            return
+        if self._writing_fold is not None:
+            _, _, new, old, timestamp = self._writing_fold(key, value, timestamp)
+            self._forward(key, _made(Change, (new, old, True)), timestamp, headers)
             return
         stored = self._get(key)
         if stored is None:
@@ -97,7 +104,7 @@ class StreamAggregate:
             return
         self._put(key, None if new is None else _made(ValueAndTimestamp, (new, new_timestamp)))
         if not self._holds_back:
-            self._context.forward(key, Change(new, old), new_timestamp, headers)
+            self._forward(key, Change(new, old), new_timestamp, headers)
 
     def _replaced(self, key: Any) -> Any:
         """What an update replaces: of a key's first one, the aggregate of nothing.
@@ -148,25 +155,27 @@ class StreamWindowAggregate:
         self._observed = -1
         self._store: WindowStore[Any, ValueAndTimestamp[Any]]
         self._context: OperatorContext
+        self._forward: Callable[[Any, Any, int, Headers], None]
         self._forwards_updates: bool
         self._tells_old_values = False
         self._fold: Callable[[Any, Any, int, int], None] | None = None
+        self._writing_fold: Callable[[Any, Any, int, int], Folded] | None = None
 
     def init(self, context: OperatorContext) -> None:
         """Open the store and bind the children."""
-        self._context = context
-        self._store = context.get_state_store(self._store_name)
+        self._context, self._forward = context, context.forward
+        self._store = store = context.get_state_store(self._store_name)
         if self._closing is None:
-            updates = CachedForward.of(
-                context, self._store, send_old_values=self._send_old_values, key_of=self._windowed
-            )
+            updates = CachedForward.of(context, store, send_old_values=self._send_old_values, key_of=self._windowed)
             self._forwards_updates = not updates.holds_back
-            self._tells_old_values = self._send_old_values and self._forwards_updates
-            self._fold = (
-                None if self._forwards_updates else context.get_state_store(self._store_name).folding(self._aggregator)
-            )
+            self._tells_old_values = tells_old = self._send_old_values and self._forwards_updates
+            if updates.holds_back:
+                self._fold = store.folding(self._aggregator)
+            else:
+                self._writing_fold = store.writing_fold(self._aggregator, tells_old=tells_old)
             return
         self._forwards_updates = False
+        self._writing_fold = store.writing_fold(self._aggregator, tells_old=False)
         size_ms = self._size_ms
         self._closing.init(context, ((start + size_ms, start, key) for key, start, _ in self._store.all()))
         if self._closing.last_close >= 0:
@@ -182,12 +191,19 @@ class StreamWindowAggregate:
         if self._closing is not None:
             self._forward_closed(self._closing, self._observed - self._grace_ms, headers)
         last_closed_start = self._observed - self._kept_ms
-        size_ms, fold = self._tumbling_ms, self._fold
+        size_ms, fold, writing_fold = self._tumbling_ms, self._fold, self._writing_fold
         for start in self._starts_for(timestamp) if size_ms is None else (timestamp - timestamp % size_ms,):
             if start <= last_closed_start:
                 self._context.drop(DropReason.LATE)
             elif fold is not None:
                 fold(key, value, timestamp, start)
+            elif writing_fold is not None:
+                known, _, new, old, time = writing_fold(key, value, timestamp, start)
+                if self._closing is None:
+                    window = _made(Window, (start, end_of(start, self._size_ms)))
+                    self._forward(_made(Windowed, (key, window)), _made(Change, (new, old, True)), time, headers)
+                elif known is None:
+                    self._closing.opened(start + self._size_ms, start, key)
             else:
                 self._update(key, value, timestamp, headers, start)
 
@@ -211,7 +227,7 @@ class StreamWindowAggregate:
         old = self._replaced(key, start) if self._tells_old_values else None
         self._store.put(key, None if new is None else _made(ValueAndTimestamp, (new, new_timestamp)), start)
         if self._forwards_updates:
-            self._context.forward(self._windowed((key, start)), Change(new, old), new_timestamp, headers)
+            self._forward(self._windowed((key, start)), Change(new, old), new_timestamp, headers)
 
     def _replaced(self, key: Any, start: int) -> Any:
         """What an update replaces: of a window's first one, the aggregate of nothing.

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Headers
+    from pipeline.state.codec import Folded
+
+_made = tuple.__new__
+"""Makes a named tuple in half the time of a call of its class."""
 
 
 class TableRepartitionMap:
@@ -89,6 +93,31 @@ class TableAggregator:
         return self.add(key, value, aggregate)
 
 
+@dataclass(frozen=True, slots=True)
+class UpdateFold:
+    """Both sides of an update as one step of an aggregation, for stores that fold.
+
+    Args:
+        aggregator: What is done with the sides.
+    """
+
+    aggregator: TableAggregator
+
+    def initial(self) -> None:
+        """A group's first update replaced nothing."""
+
+    def first(self, key: Any, update: Change[Any]) -> Any:
+        """The aggregate of a group's first update; there is nothing to subtract from."""
+        return None if update.new is None else self.aggregator.added(key, update.new, None)
+
+    def add(self, key: Any, update: Change[Any], aggregate: Any) -> Any:
+        """The aggregate after an update; None deletes."""
+        new, old, _ = update
+        if old is not None:
+            aggregate = self.aggregator.subtract(key, old, aggregate)
+        return aggregate if new is None else self.aggregator.added(key, new, aggregate)
+
+
 class TableAggregate:
     """Aggregates the rows of a table per group (`KTableAggregate`, `KTableReduce`): first subtracts, then adds.
 
@@ -98,13 +127,19 @@ class TableAggregate:
     def __init__(self, store: str, aggregator: TableAggregator, *, send_old_values: bool) -> None:
         """Nothing is opened before `init`."""
         self._store_name = store
-        self._aggregator = aggregator
+        self._update = UpdateFold(aggregator)
         self._send_old_values = send_old_values
         self._store: TableStore
+        self._forward: Callable[[Any, Any, int, Headers], None]
+        self._fold: Callable[[Any, Any, int], None] | None
+        self._writing_fold: Callable[[Any, Any, int], Folded] | None
 
     def init(self, context: OperatorContext) -> None:
         """Open the store and bind the children."""
+        self._forward = context.forward
         self._store = TableStore(context, self._store_name, send_old_values=self._send_old_values)
+        self._fold = self._store.folding(self._update)
+        self._writing_fold = self._store.writing_fold(self._update)
 
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
         """Aggregate one update.
@@ -115,13 +150,18 @@ class TableAggregate:
         if key is None:
             message = f"Record key for KTable aggregate operator with state {self._store_name} should not be null."
             raise ProcessingError(message)
+        if self._fold is not None:
+            self._fold(key, value, timestamp)
+            return
+        if self._writing_fold is not None:
+            _, _, new, old, timestamp = self._writing_fold(key, value, timestamp)
+            self._forward(key, _made(Change, (new, old, True)), timestamp, headers)
+            return
         stored = self._store.get(key)
-        new = None if stored is None else stored.value
-        if value.old is not None and new is not None:
-            new = self._aggregator.subtract(key, value.old, new)
-        if value.new is not None:
-            new = self._aggregator.added(key, value.new, new)
-        touched_at = timestamp if stored is None else max(timestamp, stored.timestamp)
+        if stored is None:
+            new, touched_at = self._update.first(key, value), timestamp
+        else:
+            new, touched_at = self._update.add(key, value, stored.value), max(timestamp, stored.timestamp)
         self._store.update(key, new, self._store.replaced(key), touched_at, headers)
 
     def close(self) -> None:

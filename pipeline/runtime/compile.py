@@ -169,12 +169,12 @@ def fan_out(targets: Sequence[Forward]) -> Forward:
 
 
 def plain_sinks(sub: SubTopology, application_id: str) -> Mapping[str, str]:
-    """The topics of the sinks that choose neither topics nor partitions, by node name."""
+    """The topics of the sinks that choose neither topics nor partitions by functions of the user's, by node name."""
     sinks = (node for node in sub.nodes if isinstance(node, SinkNode))
     return {
         sink.name: full_name(sub, application_id, sink.topic)
         for sink in sinks
-        if isinstance(sink.topic, str) and sink.partitioner is None and sink.key_serde.partition_key is None
+        if isinstance(sink.topic, str) and sink.partitioner is None
     }
 
 

@@ -29,6 +29,7 @@ from pipeline.operators.stateless import (
 )
 from pipeline.operators.table_transforms import TableTransformValues
 from pipeline.operators.tables import ToStream
+from pipeline.partitioning import partition_for
 from pipeline.topology.nodes import SinkNode
 
 if TYPE_CHECKING:
@@ -101,11 +102,13 @@ if stream_time >= punctuations.next_due_ms:
 _SINK = """\
 try:
     raw_key = None if {key} is None else {name}_key({key})
-    raw_value = None if {value} is None else {name}_value({value})
+    raw_value = None if {value} is None else {name}_value({value}){chosen}
 except Exception:  # the plain function tries again, and asks the handler
     {name}({key}, {value}, timestamp, headers)
 else:
-    send({name}_topic, raw_key, raw_value, timestamp, headers, None)"""
+    send({name}_topic, raw_key, raw_value, timestamp, headers, {where})"""
+_INNER = """
+    where = None if {key} is None else partition_for({name}_inner({key}), partitions({name}_topic))"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +262,12 @@ class Fusion:
         self._named(f"{name}_topic", self.sink_topics[node.name])
         self._named(f"{name}_key", node.key_serde.serialize)
         self._named(f"{name}_value", node.value_serde.serialize)
-        return _SINK.format(name=name, key=key, value=value).splitlines()
+        if node.key_serde.partition_key is None:
+            return _SINK.format(name=name, key=key, value=value, chosen="", where="None").splitlines()
+        self._named(f"{name}_inner", node.key_serde.partition_key)
+        self._names |= {"partition_for": partition_for, "partitions": self.collector.partitions}
+        chosen = _INNER.format(name=name, key=key)
+        return _SINK.format(name=name, key=key, value=value, chosen=chosen, where="where").splitlines()
 
     def _named(self, name: str, thing: Any) -> str:
         self._names[name] = thing

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pipeline.records import ValueAndTimestamp
 from pipeline.state.api import PAUSED_AFTER, CachedUpdate, idle
@@ -13,26 +13,13 @@ if TYPE_CHECKING:
 
     from pipeline.records import Headers
     from pipeline.state.api import Place, UpdateContext
-    from pipeline.state.codec import ValueCodec
+    from pipeline.state.codec import Fold, ValueCodec
 
 ENTRY_OVERHEAD_BYTES = 200
 """What an entry costs beside its serialized key and value: the objects around them, measured with sys.getsizeof."""
 
 _made = tuple.__new__
 """Makes a named tuple in half the time of a call of its class."""
-
-
-class Fold(Protocol):
-    """What an aggregation does with a value."""
-
-    @property
-    def add(self) -> Callable[[Any, Any, Any], Any]:
-        """`(key, value, aggregate) -> aggregate`; None deletes."""
-        ...
-
-    def first(self, key: Any, value: Any) -> Any:
-        """The aggregate of a key's first value."""
-        ...
 
 
 Dirty: TypeAlias = "tuple[Any, int, Headers, Place | None]"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.state.api import idle
 from pipeline.state.cache import ENTRY_OVERHEAD_BYTES, UpdateCache
-from pipeline.state.codec import codec_of
+from pipeline.state.codec import TimestampedCodec, codec_of
 from pipeline.state.pending import merged_scan, prefix_end
 from pipeline.state.recency import Recency
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         StoreBuilder,
         UpdateContext,
     )
-    from pipeline.state.cache import Fold
+    from pipeline.state.codec import Fold, Folded
 
 CLEAN_CACHE_BYTES = 4 * 1024 * 1024
 """Above this, decoded values that a commit has left clean are forgotten."""
@@ -136,6 +136,31 @@ class KeyValueStateStore:
 
         def put(key: Any, value: Any, timestamp: int) -> None:
             aggregate(key_bytes(key), key, key, value, timestamp)
+
+        return put
+
+    def writing_fold(self, fold: Fold, *, tells_old: bool) -> Callable[[Any, Any, int], Folded] | None:
+        """The same without a cache: gives what to forward.
+
+        None with a cache, of stores that are not timestamped or keep so many keys, or where input records are kept.
+        """
+        codec, context = self._codec, self._context
+        if (
+            self._cache is not None
+            or self._recency is not None
+            or context.keeps_sources
+            or not isinstance(codec, TimestampedCodec)
+        ):
+            return None
+        folded, key_bytes, committed = codec.folding(fold, tells_old=tells_old), self._key_bytes, self._table.get
+
+        def put(key: Any, value: Any, timestamp: int) -> Folded:
+            store_key, pending = key_bytes(key), self._pending
+            known = pending[store_key] if store_key in pending else committed(store_key)
+            update = folded(known, key, value, timestamp)
+            pending[store_key] = update[1]
+            self._times[store_key] = context.timestamp
+            return update
 
         return put
 

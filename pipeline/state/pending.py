@@ -2,12 +2,44 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pipeline.state.api import Table
+
+
+class ChangedKeys:
+    """The store keys that were written since the last commit, by the key they begin with, in order.
+
+    A search of a key's windows or sessions looks at those of their times alone, however many were written: some operators
+    search for every record.
+    """
+
+    def __init__(self) -> None:
+        """Nothing was written."""
+        self._by_key: dict[bytes, list[bytes]] = {}
+
+    def add(self, key: bytes, store_key: bytes) -> None:
+        """A store key that begins with `key` was written."""
+        known = self._by_key.get(key)
+        if known is None:
+            self._by_key[key] = [store_key]
+            return
+        at = bisect_left(known, store_key)
+        if at == len(known) or known[at] != store_key:
+            known.insert(at, store_key)
+
+    def of(self, key: bytes, lower: bytes, upper: bytes) -> list[bytes]:
+        """Those of one key, `lower <= store_key < upper`."""
+        known = self._by_key.get(key)
+        return [] if known is None else known[bisect_left(known, lower) : bisect_left(known, upper)]
+
+    def all(self) -> Iterator[bytes]:
+        """Those of all keys."""
+        return (store_key for known in self._by_key.values() for store_key in known)
 
 
 def prefix_end(prefix: bytes) -> bytes | None:

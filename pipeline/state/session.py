@@ -9,6 +9,7 @@ from pipeline.state.api import idle
 from pipeline.state.cache import ENTRY_OVERHEAD_BYTES, Dirty, UpdateCache
 from pipeline.state.codec import codec_of
 from pipeline.state.key_value import CLEAN_CACHE_BYTES
+from pipeline.state.pending import ChangedKeys
 from pipeline.state.segments import Segments
 from pipeline.windows import MAX_TIME_MS, Window, Windowed
 
@@ -60,7 +61,7 @@ class SessionStateStore:
         self._segments = Segments(builder.name, builder.retention_ms, backend, _end_of)
         self._pending: dict[bytes, bytes | None] = {}
         self._times: dict[bytes, int] = {}
-        self._changed: dict[bytes, set[bytes]] = {}
+        self._changed = ChangedKeys()
         self._cache = (
             UpdateCache(self._codec, self._stored, self._write, _session_end, pause) if builder.caching else None
         )
@@ -76,7 +77,7 @@ class SessionStateStore:
         self._first_kept = max(first, end - self._retention_ms)
         raw = self._key_bytes(session.key)
         store_key = raw + _SUFFIX.pack(end, session.window.start)
-        self._changed.setdefault(raw, set()).add(store_key)
+        self._changed.add(raw, store_key)
         context, cache = self._context, self._cache
         if cache is None:
             self._write(store_key, None if value is None else self._codec.encode(value), context.timestamp)
@@ -168,7 +169,7 @@ class SessionStateStore:
 
     def committed(self) -> None:
         """The pending writes are in the backend; segments of which every session has expired are dropped."""
-        self._pending, self._times, self._changed = {}, {}, {}
+        self._pending, self._times, self._changed = {}, {}, ChangedKeys()
         self._segments.drop_before(self._find_first_kept())
         if self._cache is not None:
             self._cache.drop_clean(CLEAN_CACHE_BYTES)
@@ -190,7 +191,7 @@ class SessionStateStore:
         raw = self._key_bytes(key)
         first = max(0, earliest_end, self._find_first_kept())
         lower, upper = raw + _SUFFIX.pack(first, 0), raw + _SUFFIX.pack(MAX_TIME_MS, MAX_TIME_MS) + b"\0"
-        changed = self._laid_over(self._changed.get(raw, ()))
+        changed = self._laid_over(self._changed.of(raw, lower, upper))
         for store_key, data in self._segments.scan(changed, lower, upper, first, reverse=reverse):
             if len(store_key) == len(raw) + _SUFFIX.size and store_key.startswith(raw):
                 end, start = _SUFFIX.unpack_from(store_key, len(raw))
@@ -203,7 +204,7 @@ class SessionStateStore:
         lowest = None if key_from is None else self._key_bytes(key_from)
         highest = None if key_to is None else self._key_bytes(key_to)
         first = max(0, earliest_end, self._find_first_kept())
-        changed = self._laid_over(store_key for keys in self._changed.values() for store_key in keys)
+        changed = self._laid_over(self._changed.all())
         for store_key, data in self._segments.scan(changed, lowest, None, first, reverse=reverse):
             raw = store_key[: -_SUFFIX.size]
             end, start = _SUFFIX.unpack_from(store_key, len(raw))

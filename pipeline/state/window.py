@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.state.api import idle
 from pipeline.state.cache import ENTRY_OVERHEAD_BYTES, UpdateCache
-from pipeline.state.codec import codec_of
+from pipeline.state.codec import TimestampedCodec, codec_of
 from pipeline.state.key_value import CLEAN_CACHE_BYTES
+from pipeline.state.pending import ChangedKeys
 from pipeline.state.segments import Segments
 from pipeline.windows import MAX_TIME_MS
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
         UpdateContext,
         WindowStore,
     )
-    from pipeline.state.cache import Fold
+    from pipeline.state.codec import Fold, Folded
 
 _SUFFIX = struct.Struct(">qi")
 """Window start and sequence number behind the key (`WindowKeySchema`); the number is 0 without duplicates."""
@@ -59,7 +60,7 @@ class WindowStateStore:
         self._segments = Segments(builder.name, builder.retention_ms, backend, _start_of)
         self._pending: dict[bytes, bytes | None] = {}
         self._times: dict[bytes, int] = {}
-        self._changed: dict[bytes, set[bytes]] | None = None
+        self._changed: ChangedKeys | None = None
         self._cache = UpdateCache(self._codec, self._stored, self._write, pause=pause) if builder.caching else None
         self._first_kept: int | None = None
         self._last_key: Any = None
@@ -72,7 +73,7 @@ class WindowStateStore:
             return
         store_key = self._store_key(key, window_start)
         if self._changed is not None:
-            self._changed.setdefault(store_key[: -_SUFFIX.size], set()).add(store_key)
+            self._changed.add(store_key[: -_SUFFIX.size], store_key)
         context, cache = self._context, self._cache
         if cache is None:
             data = None if value is None else self._codec.encode(value)
@@ -152,8 +153,34 @@ class WindowStateStore:
             if (first_kept is not None and first_kept <= start < first_kept + retention_ms) or self._keeps(start):
                 store_key = key_bytes(key) + suffix(start, 0)
                 if self._changed is not None:
-                    self._changed.setdefault(store_key[: -_SUFFIX.size], set()).add(store_key)
+                    self._changed.add(store_key[: -_SUFFIX.size], store_key)
                 aggregate(store_key, (key, start), key, value, timestamp)
+
+        return put
+
+    def writing_fold(self, fold: Fold, *, tells_old: bool) -> Callable[[Any, Any, int, int], Folded] | None:
+        """The same without a cache: gives what to forward; an expired window has nothing, and keeps nothing.
+
+        None with a cache, of stores that are not timestamped, or where input records are kept.
+        """
+        codec, context = self._codec, self._context
+        if self._cache is not None or context.keeps_sources or not isinstance(codec, TimestampedCodec):
+            return None
+        folded, key_bytes, suffix = codec.folding(fold, tells_old=tells_old), self._key_bytes, _SUFFIX.pack
+        committed, retention_ms = self._segments.get, self._retention_ms
+
+        def put(key: Any, value: Any, timestamp: int, start: int) -> Folded:
+            first_kept = self._first_kept
+            if (first_kept is None or not first_kept <= start < first_kept + retention_ms) and not self._keeps(start):
+                return folded(None, key, value, timestamp)
+            store_key, pending = key_bytes(key) + suffix(start, 0), self._pending
+            known = pending[store_key] if store_key in pending else committed(store_key, start)
+            if self._changed is not None:
+                self._changed.add(store_key[: -_SUFFIX.size], store_key)
+            update = folded(known, key, value, timestamp)
+            pending[store_key] = update[1]
+            self._times[store_key] = context.timestamp
+            return update
 
         return put
 
@@ -180,7 +207,7 @@ class WindowStateStore:
         """The pending writes are in the backend; segments of which every window has expired are dropped."""
         self._pending, self._times = {}, {}
         if self._changed is not None:
-            self._changed = {}
+            self._changed = ChangedKeys()
         self._segments.drop_before(self._find_first_kept())
         if self._cache is not None:
             self._cache.drop_clean(CLEAN_CACHE_BYTES)
@@ -202,7 +229,7 @@ class WindowStateStore:
         if first > time_to:
             return
         lower, upper = raw + _SUFFIX.pack(first, 0), raw + _SUFFIX.pack(time_to, 0) + b"\0"
-        changed = self._laid_over(self._changed_by_key().get(raw, ()))
+        changed = self._laid_over(self._changed_by_key().of(raw, lower, upper))
         for store_key, data in self._segments.scan(changed, lower, upper, first, time_to, reverse=reverse):
             if len(store_key) == len(raw) + _SUFFIX.size and store_key.startswith(raw):
                 yield _start_of(store_key), self._codec.decode(data)
@@ -213,7 +240,7 @@ class WindowStateStore:
         lowest = None if key_from is None else self._key_bytes(key_from)
         highest = None if key_to is None else self._key_bytes(key_to)
         first = max(0, time_from, self._find_first_kept())
-        changed = self._laid_over(store_key for keys in self._changed_by_key().values() for store_key in keys)
+        changed = self._laid_over(self._changed_by_key().all())
         for store_key, data in self._segments.scan(changed, lowest, None, first, time_to, reverse=reverse):
             raw, start = store_key[: -_SUFFIX.size], _start_of(store_key)
             in_keys = (lowest is None or raw >= lowest) and (highest is None or raw <= highest)
@@ -245,12 +272,12 @@ class WindowStateStore:
             self._first_kept = self._segments.highest_time() - self._retention_ms + 1
         return self._first_kept
 
-    def _changed_by_key(self) -> dict[bytes, set[bytes]]:
+    def _changed_by_key(self) -> ChangedKeys:
         """What was written since the last commit, by key. Kept from the first search on: most stores are never searched."""
         if self._changed is None:
-            self._changed = {}
+            self._changed = ChangedKeys()
             for store_key in {*self._pending, *(self._cache.dirty if self._cache is not None else ())}:
-                self._changed.setdefault(store_key[: -_SUFFIX.size], set()).add(store_key)
+                self._changed.add(store_key[: -_SUFFIX.size], store_key)
         return self._changed
 
     def _laid_over(self, store_keys: Iterable[bytes]) -> Mapping[bytes, bytes | None]:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 _PARTS = 4
 """The commits that are due begin in so many turns, so that not all tasks wait for brokers at the same time."""
+_UNCACHED_MAX_BYTES = 10 * 1024 * 1024
+"""Stores without caches, too, hold what is not committed in memory: a commit comes early when it is larger."""
 
 
 class CommitSchedule:
@@ -20,13 +22,13 @@ class CommitSchedule:
     Args:
         interval_ms: Time between two commits of a task (`commit.interval.ms`).
         cache_max_bytes: With more than so much held back by the stores of all tasks, they commit early
-            (`statestore.cache.max.bytes`).
+            (`statestore.cache.max.bytes`). With 0 stores have no caches, and commit early as by default.
     """
 
     def __init__(self, interval_ms: int, cache_max_bytes: int) -> None:
         """There are no tasks."""
         self._interval_ms = interval_ms
-        self._cache_max_bytes = cache_max_bytes
+        self._cache_max_bytes = cache_max_bytes or _UNCACHED_MAX_BYTES
         self._begun_at_ms: dict[TaskId, int] = {}
 
     def note(self, task_id: TaskId, now_ms: int) -> None:

@@ -11,9 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline import (
+    JSON,
+    LONG,
     STRING,
     Branched,
     Consumed,
+    EmitStrategy,
     Grouped,
     Materialized,
     Processor,
@@ -24,6 +27,8 @@ from pipeline import (
     StreamsError,
     TimeWindows,
     TopicPartition,
+    Windowed,
+    windowed,
 )
 from pipeline.processor.handlers import ErrorHandlers, Response
 from pipeline.records import RawRecord, TaskId
@@ -104,15 +109,86 @@ def stateful(stream: KStream[str, str]) -> None:
     longest.to_stream(lambda windowed, _value: f"{windowed.key}@{windowed.window.start}").to("out", STRINGS)
 
 
+def without_caches(stream: KStream[str, str]) -> None:
+    grouped = stream.group_by_key(Grouped(STRING, STRING))
+    counts = grouped.count(Materialized("counts", caching=False))
+    counts.to_stream().to("counts", Produced(STRING, LONG))
+    lists = Materialized("lists", STRING, JSON(list[str]), caching=False, logging=False)
+    seen = grouped.aggregate(list, appended, lists)
+    seen.to_stream().to("lists", Produced(STRING, JSON(list[str])))
+    counts.join(seen, lambda count, words: f"{count} {words}").to_stream().to("out", STRINGS)
+    grouped.reduce(higher, Materialized("longest", caching=False)).to_stream().to("out", STRINGS)
+
+
+def old_values(stream: KStream[str, str]) -> None:
+    """Two tables without caches that tell what an update replaced, to those who take it out of its group."""
+    grouped = stream.group_by_key(Grouped(STRING, STRING))
+    lists = Materialized("lists", STRING, JSON(list[str]), caching=False)
+    by_words = Grouped(STRING, STRING, "by-words")
+    grouped.aggregate(list, appended, lists).group_by(lambda key, words: (str(words), key), by_words).count()
+    windows = TimeWindows.of_size_and_grace(timedelta(milliseconds=20), timedelta(milliseconds=30))
+    counts = grouped.windowed_by(windows).count(Materialized("counts", caching=False))
+    counts.group_by(lambda key, count: (str(count), str(key)), Grouped(STRING, STRING, "by-count")).count()
+
+
+def windows_without_caches(stream: KStream[str, str]) -> None:
+    size, grace = timedelta(milliseconds=20), timedelta(milliseconds=30)
+    grouped = stream.group_by_key(Grouped(STRING, STRING))
+    tumbling = grouped.windowed_by(TimeWindows.of_size_and_grace(size, grace))
+    counts = tumbling.count(Materialized("counts", caching=False))
+    counts.to_stream().to("counts", Produced(windowed(STRING), LONG))
+    hopping = grouped.windowed_by(TimeWindows.of_size_with_no_grace(size).advance_by(timedelta(milliseconds=7)))
+    lists = Materialized("lists", STRING, JSON(list[str]), caching=False, logging=False)
+    hopping.aggregate(list, appended, lists).to_stream().to("lists", Produced(windowed(STRING), JSON(list[str])))
+    final = tumbling.emit_strategy(EmitStrategy.on_window_close())
+    last = final.aggregate(list, appended, Materialized("last", STRING, JSON(list[str]), caching=False))
+    last.to_stream().to("last", Produced(windowed(STRING), JSON(list[str])))
+    longest = tumbling.reduce(higher, Materialized("longest", caching=False))
+    longest.join(counts, lambda word, count: f"{word} {count}").to_stream().to(
+        "out", Produced(windowed(STRING), STRING)
+    )
+
+
+def higher(one: str, other: str | None) -> str | None:
+    """The higher one; none for some."""
+    return None if other == "never" else max(one, other or "")
+
+
+def appended(_key: str, value: str | None, words: list[str]) -> list[str] | None:
+    """The same list, changed in place; none after too many, or without a value."""
+    words.append(value or "")
+    return words if value and len(words) < 4 else None
+
+
 def unwritable(stream: KStream[str, str]) -> None:
     stream.map_values(lambda value: 5 if value == "five" else value).to("out", STRINGS)
+
+
+def unwritable_windows(stream: KStream[str, str]) -> None:
+    windows = TimeWindows.of_size_with_no_grace(timedelta(milliseconds=20))
+    longest = Materialized("longest", caching=False)
+    reduced = stream.group_by_key(Grouped(STRING, STRING)).windowed_by(windows).reduce(higher, longest)
+    named = reduced.to_stream().map(lambda key, value: (Windowed(0, key.window) if value == "five" else key, value))
+    named.to("out", Produced(windowed(STRING), STRING))
 
 
 def failing(stream: KStream[str, str]) -> None:
     stream.map_values(lambda value: value.upper()).to("out", STRINGS)
 
 
-TOPOLOGIES = [every_operator, branches, choosing_sinks, deep, stateful, unwritable, failing]
+TOPOLOGIES = [
+    every_operator,
+    branches,
+    choosing_sinks,
+    deep,
+    stateful,
+    without_caches,
+    old_values,
+    windows_without_caches,
+    unwritable,
+    unwritable_windows,
+    failing,
+]
 
 
 def time_in_value(record: ConsumerRecord[str, str], partition_time: int) -> int:
@@ -150,6 +226,7 @@ class Given:
     inputs: Mapping[str, list[RawRecord]]
     limit: int
     batch: int
+    restarts: bool
     extractor: bool
     skips: bool
 
@@ -159,14 +236,14 @@ def outcome(build: Callable[[KStream[str, str]], None], given: Given, *, fused: 
     builder = StreamsBuilder()
     consumed = Consumed(STRING, STRING, time_in_value if given.extractor else None)
     build(builder.stream(sorted(given.inputs), consumed))
-    (sub,) = builder.build().sub_topologies()
+    sub, *_ = builder.build().sub_topologies()
     skip = skipping if given.skips else None
     plain = None if fused else failing_too  # to ask a handler, a task takes record by record
     sent = Sent()
     tps = tuple(TopicPartition(topic, 0) for topic in sorted(given.inputs))
     spec = TaskSpec(TaskId(0, 0), sub, "app", tps, ErrorHandlers(deserialization=skip, processing=plain))
-    task = Task(spec, Ports(sent, MemoryBackend(), MockClock()))
-    task.start({})
+    backend = MemoryBackend()
+    task = started(spec, sent, backend)
     found: list[Any] = [sent.records]
     try:
         for begin in range(0, 40, given.batch):
@@ -176,13 +253,26 @@ def outcome(build: Callable[[KStream[str, str]], None], given: Given, *, fused: 
                 pass
             found.append(dict(task.prepare_commit().offsets))
             task.post_commit({})
+            if given.restarts:
+                found += [task.dropped, task.stream_time]
+                task = started(spec, sent, backend)
     except StreamsError as error:
         found.append((type(error), str(error)))
     return [*found, task.dropped, task.stream_time]
 
 
+def started(spec: TaskSpec, sent: Sent, backend: MemoryBackend) -> Task:
+    """A task above what the backend holds."""
+    task = Task(spec, Ports(sent, backend, MockClock()))
+    task.start({})
+    return task
+
+
 texts = st.sampled_from([None, b"a", b"b", b"no", b"never", b"five", b"long enough", b"\xff"])
-records = st.lists(st.tuples(texts, texts, st.integers(-1, 300) | st.integers(0, 50)), max_size=40)
+any_records = st.lists(st.tuples(texts, texts, st.integers(-1, 300) | st.integers(0, 50)), max_size=40)
+keys, values = st.sampled_from([b"a", b"b"]), st.sampled_from([None, b"b", b"never", b"long enough"])
+updates = st.lists(st.tuples(keys, values, st.integers(0, 300) | st.integers(0, 50)), min_size=10, max_size=40)
+records = any_records | updates
 
 
 @pytest.mark.parametrize("build", TOPOLOGIES)
@@ -192,6 +282,7 @@ records = st.lists(st.tuples(texts, texts, st.integers(-1, 300) | st.integers(0,
     limit=st.integers(1, 30),
     batch=st.integers(1, 40),
     extractor=st.booleans(),
+    restarts=st.booleans(),
     skips=st.booleans(),
 )
 def test_a_fused_task_does_what_record_by_record_does(
@@ -200,11 +291,12 @@ def test_a_fused_task_does_what_record_by_record_does(
     limit: int,
     batch: int,
     extractor: bool,
+    restarts: bool,
     skips: bool,
 ) -> None:
     named = {
         f"in-{number}": [RawRecord(key, value, time, 2 * at) for at, (key, value, time) in enumerate(part)]
         for number, part in enumerate(inputs)
     }
-    run = Given(named, limit, batch, extractor, skips)
+    run = Given(named, limit, batch, restarts, extractor, skips)
     assert outcome(build, run, fused=True) == outcome(build, run, fused=False)

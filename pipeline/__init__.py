@@ -73,6 +73,8 @@ from pipeline.processor.handlers import (
     SerializationExceptionOrigin,
     dead_letter_queue_record,
 )
+from pipeline.processor.metrics import MetricName, Sensor, StreamsMetrics
+from pipeline.processor.stats import RecordingLevel
 from pipeline.processor.timestamps import (
     FailOnInvalidTimestamp,
     LogAndSkipOnInvalidTimestamp,
@@ -149,6 +151,7 @@ __all__ = [
     "KeyValueStore",
     "LogAndSkipOnInvalidTimestamp",
     "Materialized",
+    "MetricName",
     "Named",
     "OffsetVector",
     "Printed",
@@ -162,8 +165,10 @@ __all__ = [
     "PunctuationType",
     "RangeError",
     "Record",
+    "RecordingLevel",
     "Repartitioned",
     "Response",
+    "Sensor",
     "Serde",
     "SerializationError",
     "SerializationExceptionOrigin",
@@ -179,6 +184,7 @@ __all__ = [
     "StreamJoined",
     "StreamsBuilder",
     "StreamsError",
+    "StreamsMetrics",
     "Suppressed",
     "TableJoined",
     "TimeWindowedCogroupedKStream",

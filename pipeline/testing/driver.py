@@ -12,7 +12,7 @@ from pipeline.errors import InvalidStateStoreError, StreamsError
 from pipeline.processor.handlers import error_handlers, global_error_handlers
 from pipeline.processor.timestamps import timestamp_extractor
 from pipeline.records import RawRecord, TaskId, TopicPartition
-from pipeline.runtime.context import Environment
+from pipeline.runtime.context import GLOBAL_TASK, Environment
 from pipeline.runtime.global_state import GlobalState
 from pipeline.runtime.layout import plan_layout, without_caches
 from pipeline.runtime.ports import Ports
@@ -287,14 +287,18 @@ class TopologyTestDriver:
         """A session store."""
         return self._store_of(name, StoreKind.SESSION)  # type: ignore[no-any-return]
 
-    def metrics(self) -> dict[str, int]:
+    def metrics(self) -> dict[str, float]:
         """What has been counted, by Kafka Streams' names: `process-total`, `dropped-records-total`.
 
-        Dropped records are there by reason as well: `dropped-records-total{reason=late}`.
+        Dropped records are there by reason as well: `dropped-records-total{reason=late}`. So are the figures of processors'
+        sensors (`context.metrics`), by group, name and tags: `stream-cache-metrics:hit-total{cache-id=eu,task-id=0_0}`.
         """
         dropped = self.dropped()
         by_reason = {f"dropped-records-total{{reason={reason}}}": count for reason, count in sorted(dropped.items())}
-        return {"process-total": self._processed, "dropped-records-total": dropped.total(), **by_reason}
+        by_task = {GLOBAL_TASK: self._global.measured()}
+        by_task |= {task_id: task.measured() for task_id, task in self._tasks.items()}
+        own = {str(m.name.of_task(str(task))): m.value for task, measured in by_task.items() for m in measured}
+        return {"process-total": self._processed, "dropped-records-total": dropped.total(), **by_reason, **own}
 
     def dropped(self) -> Counter[str]:
         """Records that were not processed, by reason (`DropReason`)."""

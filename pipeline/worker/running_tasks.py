@@ -18,7 +18,9 @@ from pipeline.hosting.restoring import WHOLE_SLICE, silently
 from pipeline.hosting.standby_tasks import StandbyTasks
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.consumer import RecordConsumer
+from pipeline.processor.metrics import added, totals
 from pipeline.records import RAW_OFFSET
+from pipeline.runtime.context import GLOBAL_TASK
 from pipeline.worker.answers import OpenStore, StoreAnswers
 from pipeline.worker.arrivals import RECOVERABLE, Arrivals
 from pipeline.worker.interruptions import Interruptions, Undisturbed
@@ -114,6 +116,7 @@ class RunningTasks:
         self._commits = 0
         self._processed_by: Counter[TaskId] = Counter()
         self._dropped: Counter[str] = Counter()
+        self._totals: dict[str, float] = {}
         self._committed_at: dict[TaskId, int] = {}
         self._is_stalled = False
         self._stretch = 16
@@ -290,7 +293,8 @@ class RunningTasks:
     def summary(self) -> WorkerSummary:
         """What has been done so far."""
         dropped = self._dropped + sum((owned.dropped for owned in self._tasks.values()), Counter[str]())
-        return WorkerSummary(self._processed, self._arrivals.restored, self._commits, dict(dropped))
+        counted = added(self._totals, *(totals(owned.measured()) for owned in self._tasks.values()))
+        return WorkerSummary(self._processed, self._arrivals.restored, self._commits, dict(dropped), counted)
 
     def positions(self) -> Mapping[TaskId, int]:
         """Changelog offsets applied, summed up, per task."""
@@ -312,11 +316,13 @@ class RunningTasks:
         return self._commits_under_way.seconds
 
     def figures(self) -> Mapping[TaskId, TaskFigures]:
-        """What each task that runs has done since it was taken over."""
-        return {
-            task_id: TaskFigures(self._processed_by[task_id], dict(owned.dropped))
+        """What each task that runs has done since it was taken over, and what processors of global stores have measured."""
+        figures = {
+            task_id: TaskFigures(self._processed_by[task_id], dict(owned.dropped), owned.measured())
             for task_id, owned in self._tasks.items()
         }
+        measured = self._global.measured()
+        return figures | {GLOBAL_TASK: TaskFigures(0, dict(self._global.dropped), measured)} if measured else figures
 
     def answer(self, question: Question) -> Page | Refusal:
         """Look up what a store has at this moment: what is not committed yet included, since processing sees that as well.
@@ -434,6 +440,7 @@ class RunningTasks:
 
     def _stop_running(self, owned: OwnedTask) -> None:
         self._dropped += owned.dropped
+        self._totals = added(self._totals, totals(owned.measured()))
         self._consumer.unassign(owned.inputs)
         del self._tasks[owned.id], self._committed_at[owned.id]
         for tp in owned.inputs:

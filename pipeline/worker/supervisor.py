@@ -28,6 +28,7 @@ from pipeline.errors import (
 from pipeline.hosting.application import prepare, source_partitions, with_partitions, with_topics
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.membership import GroupMember
+from pipeline.processor.metrics import added
 from pipeline.records import TaskId
 from pipeline.state.rocksdb import RocksDbBackend
 from pipeline.worker.assignment import AssignmentConfig
@@ -589,4 +590,5 @@ def _added(summary: WorkerSummary, stream: StreamProcess) -> WorkerSummary:
         summary.restored + stream.report.restored,
         summary.commits + stream.report.commits,
         dropped,
+        added(summary.totals, stream.report.totals),
     )

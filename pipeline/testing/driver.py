@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from pipeline.config import AT_LEAST_ONCE, StreamsConfig, streams_config
 from pipeline.errors import InvalidStateStoreError, StreamsError
 from pipeline.processor.handlers import error_handlers, global_error_handlers
 from pipeline.processor.timestamps import timestamp_extractor
@@ -19,6 +18,7 @@ from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task, TaskSpec
 from pipeline.state.api import StoreKind
 from pipeline.state.memory import MemoryBackend
+from pipeline.testing.settings import given_settings
 from pipeline.testing.stores import PlainKeyValueStore, PlainWindowStore
 from pipeline.testing.topics import TestInputTopic, TestOutputTopic
 from pipeline.windows import millis
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import timedelta
 
+    from pipeline.config import StreamsConfig
     from pipeline.records import Headers, ValueAndTimestamp
     from pipeline.serde.api import Serde
     from pipeline.state.api import KeyValueStore, SessionStore, VersionedKeyValueStore, WindowStore
@@ -130,7 +131,7 @@ class TopologyTestDriver:
         initial_wall_clock_time_ms: int = 0,
     ) -> None:
         """Open the stores and start the tasks."""
-        settings = _settings(config)
+        settings = given_settings(config, "TopologyTestDriver")
         configs = {**settings.settings(), "application.id": application_id}
 
         def environment(task: str) -> Environment:
@@ -359,9 +360,3 @@ class TopologyTestDriver:
         commit = task.prepare_commit()
         ends = {tp: len(self._topics.logs[tp.topic]) for tp in commit.changelogs}
         task.post_commit(ends)
-
-
-def _settings(config: StreamsConfig | Mapping[str, Any] | None) -> StreamsConfig:
-    if config is None or isinstance(config, StreamsConfig):
-        return config or StreamsConfig()
-    return streams_config("TopologyTestDriver", "config", config, AT_LEAST_ONCE)

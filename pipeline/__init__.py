@@ -74,6 +74,8 @@ from pipeline.processor.handlers import (
     SerializationExceptionOrigin,
     dead_letter_queue_record,
 )
+from pipeline.processor.metrics import MetricName, Sensor, StreamsMetrics
+from pipeline.processor.stats import RecordingLevel
 from pipeline.processor.timestamps import (
     FailOnInvalidTimestamp,
     LogAndSkipOnInvalidTimestamp,
@@ -150,6 +152,7 @@ __all__ = [
     "KeyValueStore",
     "LogAndSkipOnInvalidTimestamp",
     "Materialized",
+    "MetricName",
     "Named",
     "OffsetVector",
     "Printed",
@@ -163,8 +166,10 @@ __all__ = [
     "PunctuationType",
     "RangeError",
     "Record",
+    "RecordingLevel",
     "Repartitioned",
     "Response",
+    "Sensor",
     "Serde",
     "SerializationError",
     "SerializationExceptionOrigin",
@@ -180,6 +185,7 @@ __all__ = [
     "StreamJoined",
     "StreamsBuilder",
     "StreamsError",
+    "StreamsMetrics",
     "Suppressed",
     "TableJoined",
     "TimeWindowedCogroupedKStream",

@@ -84,6 +84,8 @@ def run(
         console.print(f"Warning: {warning}", style="yellow", markup=False)
     dropped = ", ".join(f"{reason}: {count}" for reason, count in sorted(summary.dropped.items())) or "none"
     typer.echo(f"{summary.processed} records processed in {summary.slices} slices; dropped: {dropped}")
+    for name, value in summary.totals.items():
+        typer.echo(f"{name}: {value:g}")
 
 
 def _rehearse(application: Application, chosen: RunRange, spark: Any) -> None:

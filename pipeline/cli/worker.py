@@ -73,6 +73,8 @@ def worker(
         summary = _alone(application) if until_caught_up else _in_group(application, token)
     dropped = ", ".join(f"{reason}: {count}" for reason, count in sorted(summary.dropped.items())) or "none"
     typer.echo(f"{summary.processed} records processed in {summary.commits} commits; dropped: {dropped}")
+    for name, value in summary.totals.items():
+        typer.echo(f"{name}: {value:g}")
 
 
 def _alone(application: Application) -> WorkerSummary:

@@ -21,6 +21,7 @@ from pipeline.cluster.channel import Channel, InstanceReport, Stop
 from pipeline.cluster.instance import InstanceEnd, InstanceWork, host_instance
 from pipeline.errors import ProcessingError, StreamsError
 from pipeline.hosting.logs import current_style
+from pipeline.processor.metrics import added
 from pipeline.spark.failures import cause_of, missing_module
 from pipeline.spark.work import rebuilt_error
 from pipeline.worker.protocol import StreamJob
@@ -229,5 +230,9 @@ def _taken(ended: queue.SimpleQueue[tuple[int, InstanceEnd | _Died]]) -> Iterato
 def _added(ends: list[InstanceEnd]) -> WorkerSummary:
     dropped = sum((Counter(end.dropped) for end in ends), Counter[str]())
     return WorkerSummary(
-        sum(end.processed for end in ends), sum(end.restored for end in ends), sum(end.commits for end in ends), dropped
+        sum(end.processed for end in ends),
+        sum(end.restored for end in ends),
+        sum(end.commits for end in ends),
+        dropped,
+        added(*(end.totals for end in ends)),
     )

@@ -66,6 +66,7 @@ class InstanceEnd(msgspec.Struct, frozen=True):
         commits: Commits of tasks.
         dropped: Records not processed, by reason.
         error: What ended it, as `describe_error` writes it; None if it was told to end.
+        totals: Totals that processors' sensors have counted.
     """
 
     processed: int = 0
@@ -73,6 +74,7 @@ class InstanceEnd(msgspec.Struct, frozen=True):
     commits: int = 0
     dropped: dict[str, int] = {}
     error: str | None = None
+    totals: dict[str, float] = {}
 
 
 def host_instance(work: InstanceWork, build: Callable[[StreamJob], Topology]) -> str:
@@ -142,7 +144,7 @@ def _run(application: Application, work: InstanceWork, build: Callable[[StreamJo
 
         with _attending(Channel(application.kafka, work.deployment), supervisor, reports, report):
             done = supervisor.run()
-    return InstanceEnd(done.processed, done.restored, done.commits, dict(done.dropped))
+    return InstanceEnd(done.processed, done.restored, done.commits, dict(done.dropped), totals=dict(done.totals))
 
 
 @contextmanager

@@ -92,6 +92,7 @@ _CHOICES: Mapping[str, Mapping[str, str]] = {
     "default.dsl.store": _names("rocksDB", "in_memory"),
     "default.timestamp.extractor": _names(*_TIMESTAMP_EXTRACTORS),
     "deserialization.exception.handler": _HANDLERS,
+    "metrics.recording.level": _names("INFO", "DEBUG", "TRACE"),
     "processing.exception.handler": _HANDLERS,
     "production.exception.handler": _HANDLERS,
     "uncaught.exception.handler": _names("shutdown_client", "replace_thread", "shutdown_application"),

@@ -55,6 +55,9 @@ class StreamsConfig:
         metadata_max_age_ms: How often a worker looks for topics that have come to match a source's pattern.
         bounded_buffer_max_bytes: How much of what a task reads from repartition topics a bounded run keeps in memory; more is
             spilled to `state.dir`.
+        metrics_num_samples: How many samples the sampled figures of processors' sensors are made of.
+        metrics_recording_level: Sensors of higher levels record nothing: `INFO`, `DEBUG` or `TRACE`.
+        metrics_sample_window_ms: How long such a sample is.
         max_poll_interval_ms: A stream process that is silent for longer is replaced.
         repartition_purge_interval_ms: How often records of repartition topics are deleted that have been processed.
         log_summary_interval_ms: How often a worker logs what it has done.
@@ -101,6 +104,9 @@ class StreamsConfig:
     snapshot_keep: int = 3
     snapshot_interval_ms: int = 600_000
     metadata_max_age_ms: int = 300_000
+    metrics_num_samples: int = 2
+    metrics_recording_level: str = "INFO"
+    metrics_sample_window_ms: int = 30_000
     max_poll_interval_ms: int = 300_000
     repartition_purge_interval_ms: int = 30_000
     log_summary_interval_ms: int = 120_000

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin, CommittedOffset
+    from pipeline.processor.metrics import Measurement
     from pipeline.records import Headers, TaskId, TopicPartition
     from pipeline.runtime.layout import Layout
     from pipeline.runtime.ports import Clock, Collector
@@ -148,6 +149,10 @@ class OwnedTask:
     def dropped(self) -> Counter[str]:
         """Records that were not processed, by reason; none while the task is not open."""
         return self._task.dropped if self._task is not None else Counter()
+
+    def measured(self) -> tuple[Measurement, ...]:
+        """What its processors' sensors have measured; nothing while the task is not open."""
+        return self._task.measured() if self._task is not None else ()
 
     def position(self) -> int:
         """Changelog offsets that are applied to the local state, summed up."""

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from pipeline.processor.api import Processor
     from pipeline.processor.fixed_key import FixedKeyProcessor
+    from pipeline.processor.metrics import StreamsMetrics
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Headers, RecordMetadata, TaskId
 
@@ -82,6 +83,10 @@ class _Context:
     @property
     def state_dir(self) -> Path:
         return self._context.state_dir
+
+    @property
+    def metrics(self) -> StreamsMetrics:
+        return self._context.metrics
 
     @property
     def record_metadata(self) -> RecordMetadata | None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from pipeline.operators.tables import ValueGetter
     from pipeline.processor.api import ValueTransformerWithKey
+    from pipeline.processor.metrics import StreamsMetrics
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Headers, Record, RecordMetadata, TaskId
 
@@ -103,6 +104,10 @@ class _Context:
     @property
     def state_dir(self) -> Path:
         return self._context.state_dir
+
+    @property
+    def metrics(self) -> StreamsMetrics:
+        return self._context.metrics
 
     @property
     def record_metadata(self) -> RecordMetadata | None:

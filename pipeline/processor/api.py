@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from pathlib import Path
 
+    from pipeline.processor.metrics import StreamsMetrics
     from pipeline.records import Record, RecordMetadata, TaskId
 
 KIn = TypeVar("KIn")
@@ -54,6 +55,11 @@ class ProcessingContext(Protocol):
     @property
     def state_dir(self) -> Path:
         """Where the task's local state is kept, if it has any. Hosts wipe it, and tasks move: nothing else may rely on it."""
+        ...
+
+    @property
+    def metrics(self) -> StreamsMetrics:
+        """Where processors measure what they do; hosts show it beside their own figures. Sensors end with the task."""
         ...
 
     def app_configs(self) -> dict[str, Any]:

@@ -90,13 +90,13 @@ class Releaser:
 
         Raises:
             ConfigError: If there is no such version.
-            ReleaseError: If it is live already, or another release is under way.
+            ReleaseError: If it is live already, or another release is under way, or one of the two chooses topics per record.
         """
         release = self.status()
         if candidate == release.live:
             message = f"{self._config.name}: {candidate} is live already"
             raise ReleaseError(message)
-        live, new = self._application(release.live), self._application(candidate)
+        live, new = self._releasable(release.live), self._releasable(candidate)
         target = self._committed(live, new)
         first = self._admin.beginning_offsets(target)
         ranges = {tp: OffsetRange(min(first[tp], end), end) for tp, end in target.items()}
@@ -118,11 +118,11 @@ class Releaser:
         Run again, it goes on where the candidate stands.
 
         Raises:
-            ReleaseError: If nothing is planned.
+            ReleaseError: If nothing is planned, or a version has come to choose topics per record.
         """
         release = self._at(Step.PLANNED, Step.REPROCESSED, Step.GATED)
         candidate = self._staged(_candidate(release))
-        summary = self._follow(candidate, self._application(release.live))
+        summary = self._follow(candidate, self._releasable(release.live))
         self._registry.write(release.to(Step.REPROCESSED, cut=str(summary.range.end), gate={}))
         return summary
 
@@ -189,7 +189,7 @@ class Releaser:
         Before the control topic says that the switch is under way, nothing public has changed; from then on, running it again
         completes it: what has been published already does not differ any more.
         """
-        old_app, new_app = self._application(release.live), self._staged(new)
+        old_app, new_app = self._releasable(release.live), self._staged(new)
         if release.step is not during:
             self._fence(old_app)
             summary = self._follow(new_app, old_app)
@@ -264,9 +264,29 @@ class Releaser:
     def _application(self, version: str) -> Application:
         return load_application(self._project, self._config.name, StreamsBuilder, version=version)
 
+    def _releasable(self, version: str) -> Application:
+        """A version all of whose public topics are known.
+
+        What a sink that chooses topics per record has written, and where, nobody knows: of a candidate it could not be kept
+        from the public, of the live version it could not be corrected.
+
+        Raises:
+            ReleaseError: If it has such a sink.
+        """
+        application = self._application(version)
+        if application.topology.choosing_sinks:
+            sinks = ", ".join(application.topology.choosing_sinks)
+            message = f"{self._config.name} {version} chooses topics per record ({sinks}): it cannot be released"
+            raise ReleaseError(message, hint="Name the topics: `split()`, and one `to(topic)` per branch.")
+        return application
+
     def _staged(self, version: str) -> Application:
-        """A version that publishes to its staging topics, its dead letters as well."""
-        application, streams = self._application(version), self._config.streams
+        """A version that publishes to its staging topics, its dead letters as well.
+
+        Raises:
+            ReleaseError: If it chooses topics per record.
+        """
+        application, streams = self._releasable(version), self._config.streams
         published = create_staging(self._admin, application.id, application.topology.sink_topics)
         letters = None
         if may_keep_letters(streams):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pipeline.errors import InvalidStateStoreError, TopologyError
 from pipeline.processor.api import PunctuationType
+from pipeline.processor.metrics import Measurement, StreamsMetrics, metric_config
 from pipeline.records import RecordMetadata, TaskId
 from pipeline.runtime.punctuation import Punctuations, Schedule
 
@@ -69,6 +70,18 @@ class TaskContext:
     wall_clock_punctuations: Punctuations = field(default_factory=Punctuations)
     shared: dict[str, Any] = field(default_factory=dict)
     environment: Environment = field(default_factory=Environment)
+    used_metrics: StreamsMetrics | None = None
+
+    @property
+    def metrics(self) -> StreamsMetrics:
+        """The sensors of the task's processors; made when the first of them asks."""
+        if self.used_metrics is None:
+            self.used_metrics = StreamsMetrics(self.clock.now_ms, metric_config(self.environment.configs))
+        return self.used_metrics
+
+    def measured(self) -> tuple[Measurement, ...]:
+        """What these have measured."""
+        return self.used_metrics.measured() if self.used_metrics is not None else ()
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
@@ -161,6 +174,11 @@ class NodeContext:
     def state_dir(self) -> Path:
         """Where the task's local state is kept."""
         return self.task.environment.directory
+
+    @property
+    def metrics(self) -> StreamsMetrics:
+        """The sensors of the task's processors."""
+        return self.task.metrics
 
     def app_configs(self) -> dict[str, Any]:
         """The application's settings."""

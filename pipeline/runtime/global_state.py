@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Iterable, Mapping
 
+    from pipeline.processor.metrics import Measurement
     from pipeline.processor.operator import Operator
     from pipeline.records import Headers, RawFields, TopicPartition
     from pipeline.runtime.ports import Clock
@@ -72,6 +73,10 @@ class GlobalState:
     def dropped(self) -> Counter[str]:
         """Records that were not applied, by reason."""
         return self._context.dropped
+
+    def measured(self) -> tuple[Measurement, ...]:
+        """What its processors have measured."""
+        return self._context.measured()
 
     def positions(self) -> dict[TopicPartition, int]:
         """Per partition the next offset to read."""

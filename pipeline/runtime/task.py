@@ -38,6 +38,7 @@ from pipeline.windows import MAX_TIME_MS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from pipeline.processor.metrics import Measurement
     from pipeline.processor.timestamps import TimestampExtractor
     from pipeline.records import RawFields, TaskId
     from pipeline.runtime.fusion import Loop
@@ -176,6 +177,10 @@ class Task:
             message = f"Task {self.spec.id} has no store {name}"
             raise InvalidStateStoreError(message, hint=f"It has: {', '.join(sorted(self._stores)) or 'none'}")
         return self._stores[name]
+
+    def measured(self) -> tuple[Measurement, ...]:
+        """What its processors' sensors have measured."""
+        return self._context.measured()
 
     @property
     def dropped(self) -> Counter[str]:

@@ -5,6 +5,7 @@ Everything comes out of the reports that stream processes send each second anywa
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Protocol
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -22,6 +23,7 @@ _THREAD = "kafka_streams_stream_thread_metrics_"
 _TASK = "kafka_streams_stream_task_metrics_"
 _UPDATER = "kafka_streams_stream_state_updater_metrics_"
 _CLIENT = "kafka_streams_stream_metrics_"
+_ILLEGAL = re.compile(r"[^A-Za-z0-9_]")
 
 
 class Measured(Protocol):
@@ -65,6 +67,7 @@ class _Figures(Collector):
         yield from _of_threads(reports)
         yield from _of_tasks(reports)
         yield from _of_copies(reports)
+        yield from _of_sensors(reports)
 
     def _of_client(self) -> Iterable[Metric]:
         status = self._host.status()
@@ -116,3 +119,24 @@ def _of_copies(reports: Mapping[str, Report]) -> Iterable[Metric]:
         for task, count in report.lags.items():
             lag.add_metric([thread, str(task)], count)
     return restored, remaining, lag
+
+
+def _of_sensors(reports: Mapping[str, Report]) -> Iterable[Metric]:
+    """What processors measure, each figure with its thread and task."""
+    families: dict[str, Metric] = {}
+    seen: set[tuple[str, frozenset[tuple[str, str]]]] = set()
+    for thread, report in reports.items():
+        for task, figures in report.tasks.items():
+            for metric, value, is_total in figures.measured:
+                name = _ILLEGAL.sub("_", f"kafka_streams_{metric.group}_{metric.name}")
+                tags = {_ILLEGAL.sub("_", tag): text for tag, text in metric.tags.items()}
+                labels = {**tags, "thread_id": thread, "task_id": str(task)}
+                family = name.removesuffix("_total") if is_total else name
+                sample = f"{family}_total" if is_total else name
+                if (sample, frozenset(labels.items())) in seen:
+                    continue  # names that differ in '.', '-' and '_' only
+                seen.add((sample, frozenset(labels.items())))
+                kind = "counter" if is_total else "gauge"
+                found = families.setdefault(family, Metric(family, metric.description or metric.name, kind))
+                found.add_sample(sample, labels, value)
+    return families.values()

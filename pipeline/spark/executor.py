@@ -29,6 +29,7 @@ from pipeline.hosting.owned_task import OwnedTask
 from pipeline.hosting.snapshots import has_snapshots
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.ranges import read_fields
+from pipeline.processor.metrics import totals
 from pipeline.runtime.layout import plan_layout
 from pipeline.spark.spilling import WriterRuns, writer_tag
 from pipeline.spark.work import TaskResult
@@ -200,6 +201,7 @@ def run_task(work: TaskWork, build: Callable[[Job], Topology]) -> TaskResult:
             compute_ms=round((ended - restored) * 1000),
             snapshot=snapshot,
             warnings=warnings,
+            totals=totals(owned.measured()) if done.commits else {},
         )
     finally:
         owned.close()

@@ -71,6 +71,7 @@ class RunSummary:
         dropped: Records not processed, by reason.
         tasks: What each task did, all slices together.
         warnings: What went wrong without harm to the results.
+        totals: Totals that processors' sensors have counted, those of all tasks together, by the text of their names.
     """
 
     range: RunRange
@@ -80,6 +81,7 @@ class RunSummary:
     dropped: Mapping[str, int] = field(default_factory=dict)
     tasks: tuple[TaskResult, ...] = ()
     warnings: tuple[str, ...] = ()
+    totals: Mapping[str, float] = field(default_factory=dict)
 
 
 def plan_run(
@@ -354,4 +356,5 @@ def _summary(plan: RunPlan, results: list[TaskResult]) -> RunSummary:
         everything.dropped,
         tasks,
         everything.warnings,
+        everything.totals,
     )

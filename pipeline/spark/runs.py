@@ -49,6 +49,7 @@ class RunRecord:
         records_out: Records written to public topics.
         dropped: Records not processed, by reason.
         restored: Records restored from changelogs.
+        totals: Totals that processors' sensors have counted.
         snapshots: Newest snapshot by task.
         error: Why it failed.
     """
@@ -66,6 +67,7 @@ class RunRecord:
     records_out: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     restored: int = 0
+    totals: dict[str, float] = field(default_factory=dict)
     snapshots: dict[str, str] = field(default_factory=dict)
     error: str | None = None
 
@@ -120,6 +122,7 @@ class RunLog:
             records_out=result.published,
             dropped=dict(result.dropped),
             restored=result.restored,
+            totals=dict(result.totals),
             snapshots=dict(snapshots),
         )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pipeline.errors
 from pipeline.errors import ProcessingError, StreamsError
+from pipeline.processor.metrics import added
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -85,6 +86,7 @@ class TaskResult:
         compute_ms: How long reading, processing and committing took.
         snapshot: Name of the snapshot of its state at the end; None if it was not published.
         warnings: What went wrong without harm to the results.
+        totals: Totals that processors' sensors have counted, by the text of their names.
     """
 
     task_id: str
@@ -100,6 +102,7 @@ class TaskResult:
     compute_ms: int = 0
     snapshot: str | None = None
     warnings: tuple[str, ...] = ()
+    totals: dict[str, float] = field(default_factory=dict)
 
 
 def total(name: str, results: Iterable[TaskResult]) -> TaskResult:
@@ -123,6 +126,7 @@ def total(name: str, results: Iterable[TaskResult]) -> TaskResult:
         compute_ms=sum(part.compute_ms for part in parts),
         snapshot=parts[-1].snapshot if parts else None,
         warnings=tuple(dict.fromkeys(warning for part in parts for warning in part.warnings)),
+        totals=added(*(part.totals for part in parts)),
     )
 
 

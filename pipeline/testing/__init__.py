@@ -1,4 +1,4 @@
-"""The in-memory host, shipped to users: `TopologyTestDriver` with input and output topics.
+"""The in-memory host, shipped to users: `TopologyTestDriver` with input and output topics, and `MockProcessorContext`.
 
 It runs the same tasks as the worker and the Spark host, without a broker. May import the runtime, memory state and what
 lies below; knows neither the DSL nor Kafka.
@@ -15,7 +15,15 @@ Record(key='k', value='HELLO', timestamp=5, headers=())
 
 from __future__ import annotations
 
+from pipeline.testing.contexts import CapturedForward, CapturedPunctuator, MockProcessorContext
 from pipeline.testing.driver import TopologyTestDriver
 from pipeline.testing.topics import TestInputTopic, TestOutputTopic
 
-__all__ = ["TestInputTopic", "TestOutputTopic", "TopologyTestDriver"]
+__all__ = [
+    "CapturedForward",
+    "CapturedPunctuator",
+    "MockProcessorContext",
+    "TestInputTopic",
+    "TestOutputTopic",
+    "TopologyTestDriver",
+]

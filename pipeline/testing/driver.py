@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from pipeline.config import AT_LEAST_ONCE, StreamsConfig, streams_config
 from pipeline.errors import InvalidStateStoreError, StreamsError
 from pipeline.processor.handlers import error_handlers, global_error_handlers
 from pipeline.processor.timestamps import timestamp_extractor
 from pipeline.records import RawRecord, TaskId, TopicPartition
-from pipeline.runtime.context import Environment
+from pipeline.runtime.context import GLOBAL_TASK, Environment
 from pipeline.runtime.global_state import GlobalState
 from pipeline.runtime.layout import plan_layout, without_caches
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task, TaskSpec
 from pipeline.state.api import StoreKind
 from pipeline.state.memory import MemoryBackend
+from pipeline.testing.settings import given_settings
 from pipeline.testing.stores import PlainKeyValueStore, PlainWindowStore
 from pipeline.testing.topics import TestInputTopic, TestOutputTopic
 from pipeline.windows import millis
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import timedelta
 
+    from pipeline.config import StreamsConfig
     from pipeline.records import Headers, ValueAndTimestamp
     from pipeline.serde.api import Serde
     from pipeline.state.api import KeyValueStore, SessionStore, VersionedKeyValueStore, WindowStore
@@ -130,7 +131,7 @@ class TopologyTestDriver:
         initial_wall_clock_time_ms: int = 0,
     ) -> None:
         """Open the stores and start the tasks."""
-        settings = _settings(config)
+        settings = given_settings(config, "TopologyTestDriver")
         configs = {**settings.settings(), "application.id": application_id}
 
         def environment(task: str) -> Environment:
@@ -287,14 +288,18 @@ class TopologyTestDriver:
         """A session store."""
         return self._store_of(name, StoreKind.SESSION)  # type: ignore[no-any-return]
 
-    def metrics(self) -> dict[str, int]:
+    def metrics(self) -> dict[str, float]:
         """What has been counted, by Kafka Streams' names: `process-total`, `dropped-records-total`.
 
-        Dropped records are there by reason as well: `dropped-records-total{reason=late}`.
+        Dropped records are there by reason as well: `dropped-records-total{reason=late}`. So are the figures of processors'
+        sensors (`context.metrics`), by group, name and tags: `stream-cache-metrics:hit-total{cache-id=eu,task-id=0_0}`.
         """
         dropped = self.dropped()
         by_reason = {f"dropped-records-total{{reason={reason}}}": count for reason, count in sorted(dropped.items())}
-        return {"process-total": self._processed, "dropped-records-total": dropped.total(), **by_reason}
+        by_task = {GLOBAL_TASK: self._global.measured()}
+        by_task |= {task_id: task.measured() for task_id, task in self._tasks.items()}
+        own = {str(m.name.of_task(str(task))): m.value for task, measured in by_task.items() for m in measured}
+        return {"process-total": self._processed, "dropped-records-total": dropped.total(), **by_reason, **own}
 
     def dropped(self) -> Counter[str]:
         """Records that were not processed, by reason (`DropReason`)."""
@@ -355,9 +360,3 @@ class TopologyTestDriver:
         commit = task.prepare_commit()
         ends = {tp: len(self._topics.logs[tp.topic]) for tp in commit.changelogs}
         task.post_commit(ends)
-
-
-def _settings(config: StreamsConfig | Mapping[str, Any] | None) -> StreamsConfig:
-    if config is None or isinstance(config, StreamsConfig):
-        return config or StreamsConfig()
-    return streams_config("TopologyTestDriver", "config", config, AT_LEAST_ONCE)

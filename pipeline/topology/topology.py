@@ -328,6 +328,12 @@ class Topology:
         sinks = (n.topic for n in self._nodes.values() if isinstance(n, SinkNode))
         return tuple(sorted({topic for topic in sinks if isinstance(topic, str)} - self._internal.keys()))
 
+    @property
+    def choosing_sinks(self) -> tuple[str, ...]:
+        """The sinks that choose a topic for each record (`TopicNameExtractor`), sorted by name."""
+        sinks = (node for node in self._nodes.values() if isinstance(node, SinkNode))
+        return tuple(sorted(sink.name for sink in sinks if not isinstance(sink.topic, str)))
+
     def sink_of(self, topic: str) -> SinkNode | None:
         """The sink that writes a topic; None if it is chosen per record, or not written at all."""
         sinks = (node for node in self._nodes.values() if isinstance(node, SinkNode))

@@ -13,6 +13,7 @@ from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
 from pipeline.hosting.logs import current_style
+from pipeline.processor.metrics import added
 from pipeline.worker.assignment import Instance, spread
 from pipeline.worker.protocol import Answered, Ask, Command, Failed, Report, Stop, StreamJob, Take
 from pipeline.worker.queries import Page, Question, Reason, Refusal
@@ -277,4 +278,5 @@ def _added(summary: WorkerSummary, report: Report) -> WorkerSummary:
         summary.restored + report.restored,
         summary.commits + report.commits,
         dict(dropped),
+        added(summary.totals, report.totals),
     )

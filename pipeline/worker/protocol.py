@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline.config import AppConfig
+    from pipeline.processor.metrics import Measurement
     from pipeline.worker.queries import Page, Question, Refusal
 
 FORMAT = 1
@@ -155,10 +156,17 @@ Command = Take | Pause | Stop
 
 @dataclass(frozen=True, slots=True)
 class TaskFigures:
-    """What a task has done since its process took it over: records processed, and dropped, by reason."""
+    """What a task has done since its process took it over.
+
+    Args:
+        processed: Records processed.
+        dropped: Records not processed, by reason.
+        measured: What its processors' sensors have measured.
+    """
 
     processed: int
     dropped: Mapping[str, int]
+    measured: tuple[Measurement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +186,7 @@ class Report:
         restored: Records restored since it began.
         commit_seconds: How long all commits took, together and the longest.
         tasks: What each active task has done.
+        totals: Totals that processors' sensors have counted since the process began.
     """
 
     active: frozenset[TaskId]
@@ -192,6 +201,7 @@ class Report:
     restored: int = 0
     commit_seconds: tuple[float, float] = (0.0, 0.0)
     tasks: Mapping[TaskId, TaskFigures] = field(default_factory=dict)
+    totals: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

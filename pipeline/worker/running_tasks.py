@@ -17,6 +17,8 @@ from pipeline.hosting.purge import RepartitionPurge
 from pipeline.hosting.restoring import WHOLE_SLICE, silently
 from pipeline.hosting.standby_tasks import StandbyTasks
 from pipeline.kafka.admin import Admin
+from pipeline.processor.metrics import added, totals
+from pipeline.runtime.context import GLOBAL_TASK
 from pipeline.worker.absent_brokers import AbsentBrokers
 from pipeline.worker.answers import OpenStore, StoreAnswers
 from pipeline.worker.arrivals import RECOVERABLE, Arrivals
@@ -100,6 +102,7 @@ class RunningTasks:
         self._commits = 0
         self._processed_by: Counter[TaskId] = Counter()
         self._dropped: Counter[str] = Counter()
+        self._totals: dict[str, float] = {}
         self._is_stalled = False
 
     @property
@@ -272,7 +275,8 @@ class RunningTasks:
     def summary(self) -> WorkerSummary:
         """What has been done so far."""
         dropped = self._dropped + sum((owned.dropped for owned in self._tasks.values()), Counter[str]())
-        return WorkerSummary(self._processed, self._arrivals.restored, self._commits, dict(dropped))
+        counted = added(self._totals, *(totals(owned.measured()) for owned in self._tasks.values()))
+        return WorkerSummary(self._processed, self._arrivals.restored, self._commits, dict(dropped), counted)
 
     def positions(self) -> Mapping[TaskId, int]:
         """Changelog offsets applied, summed up, per task."""
@@ -294,11 +298,13 @@ class RunningTasks:
         return self._commits_under_way.seconds
 
     def figures(self) -> Mapping[TaskId, TaskFigures]:
-        """What each task that runs has done since it was taken over."""
-        return {
-            task_id: TaskFigures(self._processed_by[task_id], dict(owned.dropped))
+        """What each task that runs has done since it was taken over, and what processors of global stores have measured."""
+        figures = {
+            task_id: TaskFigures(self._processed_by[task_id], dict(owned.dropped), owned.measured())
             for task_id, owned in self._tasks.items()
         }
+        measured = self._global.measured()
+        return figures | {GLOBAL_TASK: TaskFigures(0, dict(self._global.dropped), measured)} if measured else figures
 
     def answer(self, question: Question) -> Page | Refusal:
         """Look up what a store has at this moment: what is not committed yet included, since processing sees that as well.
@@ -384,6 +390,7 @@ class RunningTasks:
 
     def _stop_running(self, owned: OwnedTask) -> None:
         self._dropped += owned.dropped
+        self._totals = added(self._totals, totals(owned.measured()))
         self._fetching.end(owned)
         self._schedule.forget(owned.id)
         del self._tasks[owned.id]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -38,12 +38,21 @@ TRANSITIONS: Mapping[WorkerState, frozenset[WorkerState]] = {
 
 @dataclass(frozen=True, slots=True)
 class WorkerSummary:
-    """What a worker has done so far, in records; `dropped` by reason."""
+    """What a worker has done so far, in records.
+
+    Args:
+        processed: Records processed.
+        restored: Records restored from changelogs.
+        commits: Commits of tasks.
+        dropped: Records not processed, by reason.
+        totals: Totals that processors' sensors have counted, by the text of their names.
+    """
 
     processed: int
     restored: int
     commits: int
     dropped: Mapping[str, int]
+    totals: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

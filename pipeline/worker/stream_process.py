@@ -155,6 +155,7 @@ class _Obedience:
                 summary.restored,
                 self._tasks.commit_seconds,
                 self._tasks.figures(),
+                summary.totals,
             )
         )
 

@@ -100,6 +100,8 @@ class BoundedRunOperator(BaseOperator):
         for warning in summary.warnings:
             self.log.warning("%s", warning)
         self.log.info("%d records processed, dropped: %s", summary.processed, dict(summary.dropped))
+        if summary.totals:
+            self.log.info("counted by processors: %s", dict(summary.totals))
         return str(chosen)
 
     def _report(self, done: int, offsets: int) -> None:

@@ -20,6 +20,12 @@ def build_v2(builder: StreamsBuilder) -> Topology:
     return _build(builder, lambda value: value)
 
 
+def build_choosing(builder: StreamsBuilder) -> Topology:
+    payments = builder.stream(f"{PREFIX}.payments", Consumed(STRING, LONG))
+    payments.to(lambda _key, _value, _time: f"{PREFIX}.sums", Produced(STRING, LONG))
+    return builder.build()
+
+
 def expectations() -> list[Any]:
     import great_expectations.expectations as gxe  # noqa: PLC0415 - seconds to import
 

@@ -33,8 +33,17 @@ def build_copied(builder):
     texts.to("{name}.out", Produced(STRING, STRING))
     return builder.build()
 
+class Measured(FixedKeyProcessor):
+    def init(self, context):
+        self.context = context
+        self.sensor = context.metrics.add_latency_rate_total_sensor("words", "all", operation_name="seen")
+
+    def process(self, record):
+        self.sensor.record(len(record.value))
+        self.context.forward(record)
+
 def build_queried(builder):
-    words = builder.stream("{name}.in", Consumed(STRING, STRING))
+    words = builder.stream("{name}.in", Consumed(STRING, STRING)).process_values(Measured)
     keyed = words.select_key(lambda k, v: v).repartition(Repartitioned(STRING, STRING))
     grouped = keyed.group_by_key(Grouped(STRING, STRING))
     grouped.count(Materialized("counts")).to_stream().to("{name}.out", Produced(STRING, LONG))

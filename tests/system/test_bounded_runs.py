@@ -14,6 +14,8 @@ from pipeline import (
     LONG,
     STRING,
     Consumed,
+    FixedKeyProcessor,
+    FixedKeyRecord,
     Grouped,
     Materialized,
     Produced,
@@ -46,13 +48,29 @@ MINUTE = timedelta(minutes=1)
 USERS, ITEMS = 7, 5
 
 
+READ = "stream-orders-metrics:read-total{orders-id=all}"
+
+
+class Counting(FixedKeyProcessor[str, Any]):
+    """Counts what it sees."""
+
+    def init(self, context: Any) -> None:
+        self.context = context
+        self.sensor = context.metrics.add_rate_total_sensor("orders", "all", operation_name="read")
+
+    def process(self, record: FixedKeyRecord[str, Any]) -> None:
+        self.sensor.record()
+        self.context.forward(record)
+
+
 def sales(
     name: str, out: str, on_record: Callable[[int], object] = lambda _n: None, grace: timedelta = MINUTE
 ) -> Callable[..., Topology]:
     """Orders joined with prices by user's item, summed by item and minute: a table, a repartition, windows with grace."""
 
     def build(builder: StreamsBuilder) -> Topology:
-        orders = builder.stream(f"{name}.orders", Consumed(STRING, JSON)).peek(lambda _k, v: on_record(v["n"]))
+        orders = builder.stream(f"{name}.orders", Consumed(STRING, JSON)).process_values(Counting)
+        orders = orders.peek(lambda _k, v: on_record(v["n"]))
         limits = builder.table(f"{name}.limits", Consumed(STRING, LONG))
         amounts = orders.left_join(limits, lambda order, limit: {**order, "n": min(order["n"], limit or 0)})
         by_item = amounts.group_by(lambda _k, order: order["item"], Grouped(STRING, JSON))
@@ -111,19 +129,22 @@ def test_two_runs_are_one_run_and_with_enough_grace_the_worker(
     admin, spark = broker.admin(), spark_session()
 
     whole = resolve(apps["whole"], admin)
-    run(apps["whole"], whole, spark, on_executor(builds["whole"]))
+    assert run(apps["whole"], whole, spark, on_executor(builds["whole"])).totals == {READ: 3000}
+    counted = 0.0
 
     middle = "1970-01-01T00:05:00+00:00"
     for end in (middle, "latest"):
         half = resolve(apps["halves"], admin, "committed", end)
         assert 0 < half.size < whole.size
-        run(apps["halves"], half, spark, on_executor(builds["halves"]), max_records_per_slice=1000)
+        done = run(apps["halves"], half, spark, on_executor(builds["halves"]), max_records_per_slice=1000)
+        counted += done.totals[READ]
 
+    assert counted == 3000
     found = {way: table(broker, out) for way, out in outs.items()}
     assert len(found["whole"]) == ITEMS * 10
     assert found["halves"] == found["whole"]
     if grace:  # a worker that catches up reads its inputs at different speeds: some records come late
-        Worker(apps["live"]).run(until_caught_up=True)
+        assert Worker(apps["live"]).run(until_caught_up=True).totals == {READ: 3000}
         assert table(broker, outs["live"]) == found["whole"]
 
 
@@ -156,7 +177,7 @@ def test_a_task_killed_in_the_middle_is_tried_again_and_counts_nothing_twice(
     build = sales(unique, f"{unique}.out", die_once)
     app = application(broker, unique, tmp_path / "state", build)
     chosen = resolve(app, broker.admin())
-    run(app, chosen, spark_session(), on_executor(build))
+    assert run(app, chosen, spark_session(), on_executor(build)).totals == {READ: 3000}
     assert died.exists()
     assert resolve(app, broker.admin()).size == 0
 

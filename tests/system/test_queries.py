@@ -182,6 +182,8 @@ def test_metrics_are_what_prometheus_reads(group: Group) -> None:
     assert figures()["kafka_streams_stream_task_metrics_process_total"] == 4600
     assert figures()["kafka_streams_stream_thread_metrics_commit_total"] > 0
     assert figures()["kafka_streams_stream_thread_metrics_commit_latency_max"] > 0
+    assert figures()["kafka_streams_stream_words_metrics_seen_total"] == 2300, "a processor's own sensor"
+    assert figures()["kafka_streams_stream_words_metrics_seen_rate"] > 0
 
 
 def test_others_need_a_token(group: Group) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,7 @@ topology = "{unique}:build"
 quality = "{unique}:expectations"
 [apps.{unique}.versions]
 v2 = "{unique}:build_v2"
+choosing = "{unique}:build_choosing"
 [apps.{unique}.config]
 "deserialization.exception.handler" = "continue"
 "errors.dead.letter.queue.topic.name" = "{unique}.letters"
@@ -130,6 +132,29 @@ def test_a_gate_that_fails_leaves_the_live_version_live_and_says_why(project: Pr
     assert project.sums() == {"ann": 5000}
     assert releaser.abort().step is Step.ABORTED
     assert project.broker.admin().list_topics(f"{project.unique}-v2-") == []
+
+
+def test_a_version_that_chooses_topics_per_record_is_refused_at_every_step_and_publishes_nothing(
+    project: Project,
+) -> None:
+    project.pay(("ann", 5))
+    releaser, registry = project.releaser(), Registry(project.config.kafka)
+    refusal = r"choosing chooses topics per record \(KSTREAM-SINK-0000000001\)"
+    with pytest.raises(ReleaseError, match=refusal):
+        releaser.plan("choosing")
+    assert releaser.status().step is Step.NONE
+    seen = registry.write(releaser.status().to(Step.PLANNED, candidate="choosing"))  # its code was another one then
+    with pytest.raises(ReleaseError, match=refusal):
+        releaser.reprocess()
+    seen = registry.write(seen.to(Step.REPROCESSED).to(Step.GATED))
+    with pytest.raises(ReleaseError, match=refusal):
+        releaser.promote()
+    assert project.sums() == {}
+    assert releaser.abort().step is Step.ABORTED, "it can be given up"
+    live = registry.write(replace(releaser.status(), live="choosing"))
+    with pytest.raises(ReleaseError, match=refusal):
+        releaser.plan("v2")
+    assert releaser.status() == live
 
 
 def test_a_switch_that_died_after_its_cut_is_completed_by_running_it_again(

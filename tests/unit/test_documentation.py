@@ -178,7 +178,7 @@ def test_the_names_that_java_names_are_translated_to_exist() -> None:
     assert len(names) > 50
     missing = []
     for name in names:
-        found: Any = pipeline.testing if name.startswith(("TopologyTestDriver", "Test")) else pipeline
+        found: Any = pipeline.testing if name.startswith(("TopologyTestDriver", "Test", "Mock")) else pipeline
         for part in name.split("."):
             found = getattr(found, part, found.__dataclass_fields__.get(part) if _is_option(found) else None)
         if found is None:

@@ -10,11 +10,22 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Repartitioned, StreamsBuilder
+from pipeline import (
+    LONG,
+    STRING,
+    Consumed,
+    Grouped,
+    Materialized,
+    MetricName,
+    Repartitioned,
+    StreamsBuilder,
+    StreamsMetrics,
+)
 from pipeline.config import AppConfig
 from pipeline.errors import ConfigError
 from pipeline.hosting.application import Application
 from pipeline.partitioning import partition_for
+from pipeline.processor.stats import CumulativeSum
 from pipeline.records import TaskId, TopicPartition
 from pipeline.runtime.layout import Layout, plan_layout
 from pipeline.service.api import new_api
@@ -29,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pipeline.partitioning import Partitions, StreamPartitioner
+    from pipeline.processor.metrics import Measurement
 
 TASKS = frozenset(TaskId(0, n) for n in range(3))
 
@@ -51,6 +63,7 @@ class FakeInstance:
     answers: dict[TaskId, list[Page | Refusal]] = field(default_factory=dict)
     asked: list[Question] = field(default_factory=list)
     told: list[Any] = field(default_factory=list)
+    measured: tuple[Measurement, ...] = ()
     id: str = "i1"
     server: str = "here:1"
     application: Application = field(default_factory=application)
@@ -69,7 +82,7 @@ class FakeInstance:
         return self.orders
 
     def reports(self) -> Mapping[int, Report]:
-        figures = {TaskId(0, 1): TaskFigures(5, {"late": 2})}
+        figures = {TaskId(0, 1): TaskFigures(5, {"late": 2}, self.measured)}
         report = Report(
             self.active, self.standby, {}, {TaskId(0, 2): 7}, 5, 2, {}, 1, {TaskId(0, 0): 9}, 11, (0.5, 0.2), figures
         )
@@ -228,6 +241,21 @@ def test_metrics_have_the_names_of_kafka_streams() -> None:
     assert dropped in shown
     assert f'kafka_streams_stream_task_metrics_standby_lag_records{{task_id="0_2",{thread}}} 7.0' in shown
     assert f'kafka_streams_stream_task_metrics_restore_remaining_records{{task_id="0_0",{thread}}} 9.0' in shown
+
+
+def test_what_processors_measure_is_shown_beside_with_thread_and_task() -> None:
+    metrics = StreamsMetrics(lambda: 0)
+    metrics.add_rate_total_sensor("cache", "eu", operation_name="look.up", tags={"task-id": "mine"}).record()
+    metrics.add_sensor("bytes").add(MetricName("bytes", "my-group", description="All of them."), CumulativeSum())
+    instance = FakeInstance(measured=metrics.measured())
+    shown = client(instance).get("/metrics").text
+    where = 'task_id="0_1",thread_id="app-v1-i1-StreamThread-1"'
+    assert f'kafka_streams_stream_cache_metrics_look_up_total{{cache_id="eu",{where}}} 1.0' in shown
+    assert f'kafka_streams_stream_cache_metrics_look_up_rate{{cache_id="eu",{where}}}' in shown
+    assert "# HELP kafka_streams_my_group_bytes_total All of them." in shown
+    assert f"kafka_streams_my_group_bytes_total{{{where}}} 0.0" in shown
+    names = [line.split()[2] for line in shown.splitlines() if line.startswith("# TYPE")]
+    assert len(names) == len(set(names))
 
 
 def test_an_instance_can_be_scaled_paused_and_resumed() -> None:

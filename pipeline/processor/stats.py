@@ -1,0 +1,255 @@
+"""What a sensor makes of the values it is given (`org.apache.kafka.common.metrics.stats`).
+
+Sampled ones look at the last `metrics.num.samples` samples of `metrics.sample.window.ms` each, cumulative ones at everything.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class RecordingLevel(IntEnum):
+    """How much is measured (`Sensor.RecordingLevel`): a sensor records if its level is at most `metrics.recording.level`."""
+
+    INFO = 0
+    DEBUG = 1
+    TRACE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class MetricConfig:
+    """How metrics are taken (`org.apache.kafka.common.metrics.MetricConfig`).
+
+    Args:
+        samples: How many samples are kept.
+        time_window_ms: How long each of them is, ms.
+        record_level: Sensors of higher levels record nothing.
+    """
+
+    samples: int = 2
+    time_window_ms: int = 30_000
+    record_level: RecordingLevel = RecordingLevel.INFO
+
+
+class MeasurableStat(Protocol):
+    """A figure made of recorded values (`org.apache.kafka.common.metrics.MeasurableStat`)."""
+
+    def record(self, config: MetricConfig, value: float, time_ms: int) -> None:
+        """Take a value that was recorded at a time (ms) into account."""
+        ...
+
+    def measure(self, config: MetricConfig, now_ms: int) -> float:
+        """The figure at a time (ms)."""
+        ...
+
+
+class Sample:
+    """The values of one stretch of time, as one (`SampledStat.Sample`)."""
+
+    __slots__ = ("count", "last_ms", "start_ms", "value")
+
+    def __init__(self, initial: float, start_ms: int) -> None:
+        """Empty."""
+        self.reset(initial, start_ms)
+
+    def reset(self, initial: float, start_ms: int) -> None:
+        """Begin anew."""
+        self.value = initial
+        self.count = 0
+        self.start_ms = self.last_ms = start_ms
+
+
+class Samples:
+    """The last samples, the one that is being filled among them (`SampledStat`).
+
+    Args:
+        initial: What an empty sample holds.
+        add: Makes what a sample holds of that and another value.
+    """
+
+    def __init__(self, initial: float, add: Callable[[float, float], float]) -> None:
+        """There are none yet."""
+        self._initial = initial
+        self._add = add
+        self._kept: list[Sample] = []
+        self._current = 0
+
+    def record(self, config: MetricConfig, value: float, time_ms: int) -> None:
+        """Add a value to the current sample, or to the next one if that is complete."""
+        sample = self._kept[self._current] if self._kept else self._new(time_ms)
+        if time_ms - sample.start_ms >= config.time_window_ms:
+            sample = self._advanced(config, time_ms)
+        sample.value = self._add(sample.value, value)
+        sample.count += 1
+        sample.last_ms = time_ms
+
+    def at(self, config: MetricConfig, now_ms: int) -> list[Sample]:
+        """All samples; those that are too old are empty."""
+        for sample in self._kept:
+            if now_ms - sample.last_ms >= config.samples * config.time_window_ms:
+                sample.reset(self._initial, now_ms)
+        return self._kept
+
+    def elapsed_ms(self, config: MetricConfig, now_ms: int) -> int:
+        """The time that the samples stand for, ms: at least all of them but one in full (`Rate.windowSize`)."""
+        kept = self.at(config, now_ms) or [self._new(now_ms)]
+        elapsed = now_ms - min(sample.start_ms for sample in kept)
+        full = elapsed // config.time_window_ms
+        return max(1, elapsed + max(0, config.samples - 1 - full) * config.time_window_ms)
+
+    def _new(self, time_ms: int) -> Sample:
+        sample = Sample(self._initial, time_ms)
+        self._kept.append(sample)
+        return sample
+
+    def _advanced(self, config: MetricConfig, time_ms: int) -> Sample:
+        self._current = (self._current + 1) % (config.samples + 1)  # one more: the oldest overlaps the time looked at
+        if self._current >= len(self._kept):
+            return self._new(time_ms)
+        sample = self._kept[self._current]
+        sample.reset(self._initial, time_ms)
+        return sample
+
+
+class Avg:
+    """The mean of the sampled values; NaN if there are none (`Avg`)."""
+
+    def __init__(self) -> None:
+        """Nothing is recorded."""
+        self._samples = Samples(0.0, operator.add)
+        self.record = self._samples.record
+
+    def measure(self, config: MetricConfig, now_ms: int) -> float:
+        """The mean."""
+        samples = self._samples.at(config, now_ms)
+        count = sum(sample.count for sample in samples)
+        return sum(sample.value for sample in samples) / count if count else math.nan
+
+
+class Max:
+    """The highest of the sampled values; NaN if there are none (`Max`)."""
+
+    def __init__(self) -> None:
+        """Nothing is recorded."""
+        self._samples = Samples(-math.inf, max)
+        self.record = self._samples.record
+
+    def measure(self, config: MetricConfig, now_ms: int) -> float:
+        """The highest."""
+        return max((sample.value for sample in self._samples.at(config, now_ms) if sample.count), default=math.nan)
+
+
+class Min:
+    """The lowest of the sampled values; NaN if there are none (`Min`)."""
+
+    def __init__(self) -> None:
+        """Nothing is recorded."""
+        self._samples = Samples(math.inf, min)
+        self.record = self._samples.record
+
+    def measure(self, config: MetricConfig, now_ms: int) -> float:
+        """The lowest."""
+        return min((sample.value for sample in self._samples.at(config, now_ms) if sample.count), default=math.nan)
+
+
+class WindowedSum:
+    """The sum of the sampled values (`WindowedSum`)."""
+
+    def __init__(self) -> None:
+        """Nothing is recorded."""
+        self.samples = Samples(0.0, operator.add)
+        self.record = self.samples.record
+
+    def measure(self, config: MetricConfig, now_ms: int) -> float:
+        """The sum."""
+        return sum(sample.value for sample in self.samples.at(config, now_ms))
+
+
+class WindowedCount:
+    """How many values were sampled (`WindowedCount`)."""
+
+    def __init__(self) -> None:
+        """Nothing is recorded."""
+        self.samples = Samples(0.0, _one_more)
+        self.record = self.samples.record
+
+    def measure(self, config: MetricConfig, now_ms: int) -> float:
+        """The number."""
+        return sum(sample.value for sample in self.samples.at(config, now_ms))
+
+
+class Rate:
+    """A windowed sum or count per second (`Rate`).
+
+    Args:
+        stat: Of what; of the values themselves if left out.
+    """
+
+    def __init__(self, stat: WindowedSum | WindowedCount | None = None) -> None:
+        """Nothing is recorded."""
+        self._stat = stat or WindowedSum()
+        self.record = self._stat.record
+
+    def measure(self, config: MetricConfig, now_ms: int) -> float:
+        """The rate, per second."""
+        value = self._stat.measure(config, now_ms)
+        return value * 1000 / self._stat.samples.elapsed_ms(config, now_ms)
+
+
+class CumulativeSum:
+    """The sum of all values (`CumulativeSum`)."""
+
+    def __init__(self) -> None:
+        """Nothing is recorded."""
+        self._total = 0.0
+
+    def record(self, _config: MetricConfig, value: float, _time_ms: int) -> None:
+        """Add a value."""
+        self._total += value
+
+    def measure(self, _config: MetricConfig, _now_ms: int) -> float:
+        """The sum."""
+        return self._total
+
+
+class CumulativeCount:
+    """How many values there were (`CumulativeCount`)."""
+
+    def __init__(self) -> None:
+        """Nothing is recorded."""
+        self._total = 0
+
+    def record(self, _config: MetricConfig, _value: float, _time_ms: int) -> None:
+        """Count a value."""
+        self._total += 1
+
+    def measure(self, _config: MetricConfig, _now_ms: int) -> float:
+        """The number."""
+        return float(self._total)
+
+
+class Value:
+    """The last value (`Value`)."""
+
+    def __init__(self) -> None:
+        """Zero."""
+        self._value = 0.0
+
+    def record(self, _config: MetricConfig, value: float, _time_ms: int) -> None:
+        """Keep a value."""
+        self._value = value
+
+    def measure(self, _config: MetricConfig, _now_ms: int) -> float:
+        """The last one."""
+        return self._value
+
+
+def _one_more(held: float, _value: float) -> float:
+    return held + 1

@@ -1,0 +1,266 @@
+"""`MockProcessorContext`: what a processor is given in a test of its own, without a topology around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import InvalidStateStoreError, StreamsError
+from pipeline.processor.metrics import StreamsMetrics, metric_config
+from pipeline.processor.stats import RecordingLevel
+from pipeline.records import RecordMetadata, TaskId
+from pipeline.runtime.context import TaskContext
+from pipeline.state.api import StoreBuilder
+from pipeline.state.memory import MemoryBackend
+from pipeline.state.stores import open_store
+from pipeline.testing.driver import MockClock
+from pipeline.testing.settings import given_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import timedelta
+    from pathlib import Path
+
+    from pipeline.config import StreamsConfig
+    from pipeline.processor.api import ProcessorContext, PunctuationType
+    from pipeline.processor.fixed_key import FixedKeyProcessorContext, FixedKeyRecord
+    from pipeline.records import Record
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedForward:
+    """A record that was forwarded (`MockProcessorContext.CapturedForward`).
+
+    Args:
+        record: The record.
+        child_name: The child it was sent to; None if to all.
+    """
+
+    record: Record[Any, Any] | FixedKeyRecord[Any, Any]
+    child_name: str | None = None
+
+
+@dataclass(slots=True)
+class CapturedPunctuator:
+    """A punctuation that was scheduled (`MockProcessorContext.CapturedPunctuator`); a test calls `punctuator` itself.
+
+    Args:
+        interval: From one call to the next.
+        punctuation_type: Which clock it follows.
+        punctuator: What was to be called, with the time in ms.
+        start_ms: When it was to be called first, ms since the epoch; None if nothing was said.
+        cancelled: Whether the processor has cancelled it.
+    """
+
+    interval: timedelta
+    punctuation_type: PunctuationType
+    punctuator: Callable[[int], None]
+    start_ms: int | None = None
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        """Note that it is not to be called any more."""
+        self.cancelled = True
+
+
+class MockProcessorContext:
+    """Captures what a processor does (`org.apache.kafka.streams.processor.api.MockProcessorContext`).
+
+    For `Processor`, `FixedKeyProcessor` and `ValueTransformerWithKey`. The test is the host: it calls `init` and `process`,
+    sets times and the place of the current record, and calls punctuators.
+
+    >>> from pipeline import Processor, Record
+    >>> class Shout(Processor[str, str]):
+    ...     def init(self, context):
+    ...         self.context = context
+    ...
+    ...     def process(self, record):
+    ...         self.context.forward(record.with_value(record.value.upper()))
+    >>> context, processor = MockProcessorContext(), Shout()
+    >>> processor.init(context)
+    >>> processor.process(Record("k", "hello", 5))
+    >>> context.forwarded()
+    [CapturedForward(record=Record(key='k', value='HELLO', timestamp=5, headers=()), child_name=None)]
+
+    Args:
+        config: Settings for the processor to read, also under Kafka Streams' dotted names.
+        application_id: The application's id.
+        task_id: The task's.
+        state_dir: Where the processor is told that local state is; only needed if it asks.
+
+    Raises:
+        ConfigError: If a setting is unknown or impossible.
+    """
+
+    def __init__(
+        self,
+        config: StreamsConfig | Mapping[str, Any] | None = None,
+        *,
+        application_id: str = "test",
+        task_id: TaskId | None = None,
+        state_dir: Path | None = None,
+    ) -> None:
+        """Nothing has been captured."""
+        self._configs = {**given_settings(config, "MockProcessorContext").settings(), "application.id": application_id}
+        self._application_id = application_id
+        self._task_id = task_id or TaskId(0, 0)
+        self._state_dir = state_dir
+        self._clock = MockClock()
+        self._task = TaskContext(self._clock)
+        self._system_time_ms: int | None = None
+        self._stream_time_ms: int | None = None
+        self._stores: dict[str, Any] = {}
+        self._forwarded: list[CapturedForward] = []
+        self._punctuators: list[CapturedPunctuator] = []
+        self._committed = False
+        taken = replace(metric_config(self._configs), record_level=RecordingLevel.DEBUG)
+        self._metrics = StreamsMetrics(self._clock.now_ms, taken)
+
+    @property
+    def application_id(self) -> str:
+        """The application's id."""
+        return self._application_id
+
+    @property
+    def task_id(self) -> TaskId:
+        """The task's id."""
+        return self._task_id
+
+    @property
+    def state_dir(self) -> Path:
+        """Where local state is said to be.
+
+        Raises:
+            StreamsError: If the test has not said so.
+        """
+        if self._state_dir is None:
+            message = "The context was made without a state_dir"
+            raise StreamsError(message, hint="MockProcessorContext(state_dir=...)")
+        return self._state_dir
+
+    @property
+    def metrics(self) -> StreamsMetrics:
+        """The processor's sensors; those of level DEBUG record as well. `metrics.metrics()` gives their figures."""
+        return self._metrics
+
+    @property
+    def record_metadata(self) -> RecordMetadata | None:
+        """What the test has set."""
+        return self._task.record_metadata
+
+    def set_record_metadata(self, topic: str, partition: int, *, offset: int) -> None:
+        """Say where the records come from that are processed from now on."""
+        self._task.topic, self._task.partition, self._task.offset = topic, partition, offset
+
+    def app_configs(self) -> dict[str, Any]:
+        """The settings, defaults included."""
+        return dict(self._configs)
+
+    def app_configs_with_prefix(self, prefix: str) -> dict[str, Any]:
+        """Those that begin with the prefix, without it."""
+        return {key.removeprefix(prefix): value for key, value in self._configs.items() if key.startswith(prefix)}
+
+    def current_system_time_ms(self) -> int:
+        """What the test has set.
+
+        Raises:
+            StreamsError: If it has not.
+        """
+        return _given(self._system_time_ms, "System time", "set_current_system_time_ms")
+
+    def set_current_system_time_ms(self, time_ms: int) -> None:
+        """Set the host's clock, ms since the epoch; sensors take their time from it as well."""
+        self._system_time_ms = self._clock.time_ms = time_ms
+
+    def current_stream_time_ms(self) -> int:
+        """What the test has set.
+
+        Raises:
+            StreamsError: If it has not.
+        """
+        return _given(self._stream_time_ms, "Stream time", "set_current_stream_time_ms")
+
+    def set_current_stream_time_ms(self, time_ms: int) -> None:
+        """Set the task's stream time, ms since the epoch."""
+        self._stream_time_ms = time_ms
+
+    def add_state_store(self, store: Any) -> Any:
+        """Let the processor have a store; gives the store, to be looked at.
+
+        Args:
+            store: What `Stores` describes: it is opened in memory, whatever it says, without a changelog. Or any object with a
+                `name`.
+        """
+        opened = open_store(store, MemoryBackend(), self._task) if isinstance(store, StoreBuilder) else store
+        self._stores[opened.name] = opened
+        return opened
+
+    def get_state_store(self, name: str) -> Any:
+        """A store that was added.
+
+        Raises:
+            InvalidStateStoreError: If there is none of that name.
+        """
+        if name not in self._stores:
+            message = f"The context has no StateStore {name}"
+            raise InvalidStateStoreError(message, hint="Call add_state_store before the processor's init.")
+        return self._stores[name]
+
+    def schedule(
+        self,
+        interval: timedelta,
+        punctuation_type: PunctuationType,
+        punctuator: Callable[[int], None],
+        *,
+        start_ms: int | None = None,
+    ) -> CapturedPunctuator:
+        """Capture a punctuation; nobody calls it but the test."""
+        captured = CapturedPunctuator(interval, punctuation_type, punctuator, start_ms)
+        self._punctuators.append(captured)
+        return captured
+
+    def scheduled_punctuators(self) -> list[CapturedPunctuator]:
+        """What has been scheduled so far, in order, cancelled or not."""
+        return list(self._punctuators)
+
+    def forward(self, record: Record[Any, Any] | FixedKeyRecord[Any, Any], child: str | None = None) -> None:
+        """Capture a record."""
+        self._forwarded.append(CapturedForward(record, child))
+
+    def forwarded(self, child_name: str | None = None) -> list[CapturedForward]:
+        """What has been forwarded so far, in order.
+
+        Args:
+            child_name: Only what this child would have received: what was sent to it, or to all.
+        """
+        if child_name is None:
+            return list(self._forwarded)
+        return [captured for captured in self._forwarded if captured.child_name in {None, child_name}]
+
+    def reset_forwards(self) -> None:
+        """Forget what has been forwarded."""
+        self._forwarded.clear()
+
+    def commit(self) -> None:
+        """Note that the processor has asked for a commit."""
+        self._committed = True
+
+    def committed(self) -> bool:
+        """Whether the processor has asked for a commit since the beginning, or since `reset_commit`."""
+        return self._committed
+
+    def reset_commit(self) -> None:
+        """Forget that."""
+        self._committed = False
+
+
+def _given(time_ms: int | None, what: str, setter: str) -> int:
+    if time_ms is None:
+        message = f"{what} must be set before use via {setter}()"
+        raise StreamsError(message)
+    return time_ms
+
+
+if TYPE_CHECKING:
+    _serves_processors: Callable[[], ProcessorContext] = MockProcessorContext
+    _serves_fixed_key_processors: Callable[[], FixedKeyProcessorContext] = MockProcessorContext

@@ -93,7 +93,7 @@ def of_a_table(builder: StreamsBuilder, operator: str, options: Options) -> Watc
 GROUPS: dict[str, Callable[[str, str], Any]] = {
     "key": lambda k, v: (k, v),
     "value": lambda _k, v: (v, v),
-    "value-unless-null": lambda k, v: {"null": (None, v), "NULL": None}.get(k, (v, v)),
+    "value-unless-nil": lambda k, v: {"nil": (None, v), "NIL": None}.get(k, (v, v)),
     "letters": lambda k, _v: (k[0], k[1]),
     "whole": lambda k, v: (k, str(int(float(v)))),
 }

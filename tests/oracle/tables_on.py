@@ -146,9 +146,9 @@ def counted(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def of_a_grouped_stream(builder: StreamsBuilder, operator: str, options: Options, topic: str = "in") -> Watched:
+def of_a_grouped_stream(builder: StreamsBuilder, operator: str, options: Options) -> Watched:
     """A stream, grouped by its keys, perhaps windowed, and aggregated."""
-    table = aggregated(builder, operator, options, topic)
+    table = aggregated(builder, operator, options, "in")
     table.to_stream().map(lambda k, v: (flattened(k), counted(v))).to("out", TO_TEXTS)
     return {}
 

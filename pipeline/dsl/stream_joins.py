@@ -173,9 +173,10 @@ def join_streams(
 
     plan.steps.append(write)
     if joined.store_name is None:
-        supplied = {s.name for s in (joined.this_store_supplier, joined.other_store_supplier) if s is not None}
-        for store in (names.this_store, names.other_store, names.shared):
-            if store is not None and store not in supplied:
+        this_named, other_named = joined.this_store_supplier is not None, joined.other_store_supplier is not None
+        stores = (names.this_store, this_named), (names.other_store, other_named), (names.shared, this_named)
+        for store, is_named in stores:
+            if store is not None and not is_named:
                 plan.unnamed.add_store(store, logging=joined.logging)
     alone = JoinSide(True, False, names.this_store, None, windows, function)  # noqa: FBT003
     others = (names.other_store,) if names.shared is None else (names.other_store, names.shared)
@@ -209,8 +210,9 @@ def _names(plan: Plan, kind: JoinKind, joined: StreamJoined[Any, Any, Any]) -> _
     other_generated = plan.processor_name("KSTREAM-OUTEROTHER-" if left_outer else "KSTREAM-JOINOTHER-")
     base = joined.store_name
     shared_suffix = "-outer-shared-join" if right_outer else "-left-shared-join"
-    shared = f"{base}{shared_suffix}-store" if base else f"KSTREAM-OUTERSHARED-{number}-store"
     this, other = joined.this_store_supplier, joined.other_store_supplier
+    shared_base = base if this is None else this.name  # `OuterStreamJoinStoreFactory.buildOuterJoinWindowStoreName`
+    shared = f"{shared_base}{shared_suffix}-store" if shared_base else f"KSTREAM-OUTERSHARED-{number}-store"
     this_store = f"{base}{this_suffix}-store" if base else f"{this_generated}-store"
     other_store = f"{base}{other_suffix}-store" if base else f"{other_generated}-store"
     return _Names(

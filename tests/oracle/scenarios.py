@@ -190,6 +190,28 @@ TOPICS: dict[str, dict[str, tuple[str, ...]]] = {
         "punctuate_wall_clock": ("in", "~clock"),
         "least_recently_used": ("in",),
     },
+    "suppliers": {
+        "supplied_table_in_memory": ("in",),
+        "supplied_table_least_recently_used": ("in",),
+        "supplied_table_without_times": ("in",),
+        "supplied_versioned_table": ("in",),
+        "supplied_to_table_and_joined": ("in", "other"),
+        "supplied_foreign_key_join": ("in", "other"),
+        "supplied_count_least_recently_used": ("in",),
+        "supplied_table_aggregates": ("in",),
+        "supplied_aggregate_without_times": ("in",),
+        "supplied_windows": ("in",),
+        "supplied_windows_in_memory": ("in",),
+        "supplied_windows_without_times": ("in",),
+        "supplied_sliding_windows": ("in",),
+        "supplied_windows_emit_on_close": ("in",),
+        "supplied_sessions": ("in",),
+        "supplied_sessions_in_memory": ("in",),
+        "supplied_cogroup_windowed": ("in", "other"),
+        "supplied_stream_join": ("in", "other"),
+        "supplied_stream_left_join": ("in", "other"),
+        "supplied_stream_outer_join_on_one_side": ("in", "other"),
+    },
     "optimized": {
         "optimized_aggregations": ("in",),
         "optimized_aggregations_named": ("in",),
@@ -212,14 +234,33 @@ TOPICS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 """The topics that each topology reads, by group."""
 
-NO_GIANT_STEPS = frozenset({"cogroup_windowed", *(name for name in TOPICS["windows"] if name.startswith("emit_on"))})
+NO_GIANT_STEPS = frozenset(
+    {
+        "cogroup_windowed",
+        "supplied_cogroup_windowed",
+        "supplied_windows_emit_on_close",
+        *(name for name in TOPICS["windows"] if name.startswith("emit_on")),
+    }
+)
 """Topologies for which time never moves past a store's retention at once (DIFFERENCES.md says why)."""
 
-NO_CACHE = frozenset({"session_count", "session_count_with_serdes", "session_reduce", "suppress_sessions"})
+NO_CACHE = frozenset(
+    {
+        "session_count",
+        "session_count_with_serdes",
+        "session_reduce",
+        "suppress_sessions",
+        "supplied_sessions",
+        "supplied_sessions_in_memory",
+    }
+)
 """Topologies that are only run without caches: Kafka Streams' session cache still shows expired sessions."""
 
 CLOCK = "~clock"
 """A record of this topic moves the wall clock, by its timestamp modulo 150 ms."""
+
+WITHOUT_TIMES = frozenset(name for name in TOPICS["suppliers"] if name.endswith("without_times"))
+"""Topologies whose stores, in Kafka Streams, forget the times of their values (DIFFERENCES.md): times are not compared."""
 
 OPTIMIZED = frozenset(TOPICS["optimized"])
 """Topologies that are built with `topology.optimization=all`."""

@@ -28,8 +28,18 @@ EXPLAINED = {
     "session_count_with_serdes": {54, 132},
     "suppress_sessions": {108, 111, 125},
     "emit_on_close_sliding": {130, 192},
+    "supplied_stream_join": {153, 162, 164},
 }
-"""Where a session ended exactly a retention ago, or a sliding window begins behind a late record (DIFFERENCES.md)."""
+"""Where a session ended exactly a retention ago, a sliding window begins behind a late record, or a null value has moved the
+time of a store in memory (DIFFERENCES.md)."""
+NAMED_BY_SUPPLIERS = {"supplied_stream_join", "supplied_stream_left_join"}
+"""Joins whose supplied stores, in Kafka Streams, have no name (DIFFERENCES.md)."""
+OWN_SETTINGS = {
+    name: "cleanup.policy" if "join" in name else "retention.ms"
+    for name in TOPICS["suppliers"]
+    if any(word in name for word in ("windows", "windowed", "sessions", "stream_"))
+}
+"""The setting of the changelogs of supplied stores that differs (DIFFERENCES.md)."""
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -39,7 +49,8 @@ def test_the_topology_is_that_of_kafka_streams(name: str) -> None:
     assert normalised(topology.describe()) == normalised(golden["describe"])
     # Kafka Streams lists the topics of others that tables are restored from as well, and leaves them as they are.
     theirs = {topic: config for topic, config in golden["internal_topics"].items() if topic.startswith(APPLICATION)}
-    assert internal_topics(topology) == theirs
+    own = OWN_SETTINGS.get(name)
+    assert without(own, internal_topics(topology)) == without(own, theirs)
 
 
 @pytest.mark.parametrize(("group", "name"), [(group, name) for group, names in TOPICS.items() for name in names])
@@ -53,7 +64,8 @@ def test_what_has_no_name_is_what_kafka_streams_says(group: str, name: str) -> N
         builder.build()
     except TopologyError as error:
         said = str(error).partition("\nHint")[0].splitlines()
-    assert said == load("unnamed")[name]
+    theirs = [] if name in NAMED_BY_SUPPLIERS else load("unnamed")[name]
+    assert said == theirs
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -90,6 +102,10 @@ def differing(name: str, numbers: Sequence[int]) -> list[str]:
 def digest_of(digests: str, number: int) -> str:
     start = DIGEST * (number - COMPLETE)
     return digests[start : start + DIGEST]
+
+
+def without(setting: str | None, topics: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+    return {topic: {key: value for key, value in config.items() if key != setting} for topic, config in topics.items()}
 
 
 def normalised(description: str) -> list[str]:

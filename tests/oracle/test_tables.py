@@ -1,23 +1,29 @@
 """Inputs and outputs of Kafka Streams' own tests, as tables: `tables/<the test's class>.txt`.
 
-A table begins with `[name of the test] kind operator option=value...`. Then come records, one a line, `topic < key value
-timestamp` for what is read and `topic > key value timestamp` for what is written: all that has been written since the last
-such line of the topic, in order. `topic >` alone says that nothing has. Left out are tests of what is deprecated, of stores,
-and of what a cache still shows of expired windows (DIFFERENCES.md).
+A table begins with `[name of the test] kind operator option=value...`; `option=one,other` is two tables. Lines follow:
+
+    topic < key value timestamp     is read
+    topic > key value timestamp     has been written: all since the last such line of the topic, in order; nothing if empty
+    topic * key value timestamp     the same in any order, and however often
+    topic ~ key value timestamp     the same in the order of keys, then of windows
+    topic ! key value timestamp     is the last that has been written under the key
+    store = key value timestamp     is what a store holds; sessions and versions have no time
+    dropped = number                so many records have been dropped
+
+`tables/README.md` says which tests are here, which elsewhere, and which are left out.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pipeline import (
     STRING,
-    EmitStrategy,
     Joined,
     JoinWindows,
     Materialized,
@@ -26,15 +32,26 @@ from pipeline import (
     TimeWindows,
 )
 from pipeline.testing import TopologyTestDriver
+from tests.oracle.tables_on import (
+    EMIT,
+    of_a_grouped_stream,
+    of_a_grouped_table,
+    of_a_table,
+    of_cogrouped_streams,
+    of_joined_windows,
+    of_suppressed_tables,
+    watch,
+)
 from tests.oracle.topologies import TEXTS, TO_TEXTS, both, flat, ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from pipeline import KTable
     from pipeline.windows import Windowed
+    from tests.oracle.tables_on import Options, Watched
 
-Options = dict[str, str]
+    Row = tuple[str | None, ...]
 
 
 @dataclass(frozen=True)
@@ -54,8 +71,10 @@ def tables() -> Iterator[Table]:
             title, *lines = block.splitlines()
             name, _, what = title.removeprefix("[").partition("] ")
             kind, operator, *options = what.split()
-            pairs = dict(option.split("=") for option in options)
-            yield Table(f"{path.stem}.{name}", kind, operator, pairs, tuple(lines))
+            pairs = [option.split("=") for option in options]
+            for values in product(*(value.split(",") for _, value in pairs)):
+                chosen = dict(zip((option for option, _ in pairs), values, strict=True))
+                yield Table(f"{path.stem}.{name}", kind, operator, chosen, tuple(lines))
 
 
 def of_streams(builder: StreamsBuilder, operator: str, options: Options) -> None:
@@ -110,32 +129,77 @@ def of_windows(builder: StreamsBuilder, operator: str, options: Options) -> None
     write(left.join(right, lambda a, b: f"{a}%{b}"), "out")
 
 
-EMIT = {"update": EmitStrategy.on_window_update(), "close": EmitStrategy.on_window_close()}
-BUILD: dict[str, Callable[[StreamsBuilder, str, Options], None]] = {
+BUILD: dict[str, Callable[[StreamsBuilder, str, Options], Watched | None]] = {
     "streams": of_streams,
     "tables": of_tables,
     "lookup": of_a_stream_and_a_table,
     "windows": of_windows,
     "global": of_a_stream_and_a_global_table,
+    "table": of_a_table,
+    "grouped_table": of_a_grouped_table,
+    "grouped_stream": of_a_grouped_stream,
+    "joined_windows": of_joined_windows,
+    "cogrouped": of_cogrouped_streams,
+    "suppressed": of_suppressed_tables,
 }
 
 
 @pytest.mark.parametrize("table", [pytest.param(table, id=table.name) for table in tables()])
 def test_the_tables_of_kafka_streams_own_tests(table: Table) -> None:
     builder = StreamsBuilder()
-    BUILD[table.kind](builder, table.operator, table.options)
-    with TopologyTestDriver(builder.build()) as driver:
-        for (topic, direction), lines in groupby(table.lines, key=lambda line: tuple(line.split()[:2])):
-            records = [record_of(line) for line in lines]
-            if direction == "<":
-                for key, value, timestamp in records:
-                    driver.input_topic(topic, STRING, STRING).pipe_input(key, value, timestamp=timestamp)
-            else:
-                found = driver.output_topic(topic, STRING, STRING).read_records_to_list()
-                assert [(r.key, r.value, r.timestamp) for r in found] == [record for record in records if record]
+    watched = BUILD[table.kind](builder, table.operator, table.options)
+    topology = builder.build()
+    watch(topology, watched or {})
+    with TopologyTestDriver(topology, application_id="dummy-topology-test-driver-app-id-0") as driver:  # it takes bytes
+        follow(driver, table.lines)
 
 
-def record_of(line: str) -> Any:
-    """Key, value and timestamp; None if there is no record in the line."""
-    fields: list[Any] = [None if field == "null" else field for field in line.split()[2:]]
-    return (fields[0], fields[1], int(fields[2])) if fields else None
+def follow(driver: TopologyTestDriver, lines: Sequence[str]) -> None:
+    """Write what is to be read, and compare the rest."""
+    written: dict[str, list[Row]] = {}
+    for (topic, sign), group in groupby(lines, key=lambda line: tuple(line.split()[:2])):
+        fields = [row_of(line) for line in group]
+        if sign == "<":
+            for key, value, timestamp in fields:
+                driver.input_topic(topic, STRING, STRING).pipe_input(key, value, timestamp=int(timestamp))
+        elif sign == "=":
+            assert [held(driver, topic, row) for row in fields] == fields
+        else:
+            news = driver.output_topic(topic, STRING, STRING).read_records_to_list()
+            found: list[Row] = [(record.key, record.value, str(record.timestamp)) for record in news]
+            written.setdefault(topic, []).extend(found)
+            compare(sign, found, written[topic], [row for row in fields if row])
+
+
+def compare(sign: str, found: list[Row], written: list[Row], expected: list[Row]) -> None:
+    if sign == "!":
+        last = {row[0]: row for row in written}
+        found = [last[row[0]] for row in expected]
+    elif sign == "*":
+        found, expected = sorted(set(found), key=str), sorted(set(expected), key=str)
+    elif sign == "~":
+        found = sorted(found, key=by_window)
+    assert found == expected
+
+
+def by_window(row: Row) -> tuple[str, int]:
+    key, _, window = str(row[0]).partition("@")
+    return key, int(window.partition("/")[0])
+
+
+def held(driver: TopologyTestDriver, store: str, row: Row) -> Row:
+    """What a store holds under a row's key, as rows say it."""
+    if store == "dropped":
+        return (str(driver.metrics()["dropped-records-total"]),)
+    key, _, window = str(row[0]).partition("@")
+    kept = driver.get_state_store(store)
+    if window:
+        value = kept.fetch_session(key, *map(int, window.split("/")))
+        return (row[0], None) if value is None else (row[0], str(value), "-")
+    entry = kept.get(key)
+    return (key, None) if entry is None else (key, str(entry.value), str(entry.timestamp))
+
+
+def row_of(line: str) -> Row:
+    """What a line says; nothing if there is no record in it."""
+    return tuple(None if field == "null" else field.replace("''", "") for field in line.split()[2:])

@@ -69,6 +69,7 @@ public final class Oracle {
         twins.putAll(Failures.twins());
         twins.putAll(Optimized.twins());
         twins.putAll(Sources.twins());
+        twins.putAll(Suppliers.twins());
         Path state = Files.createTempDirectory("oracle");
         try (BufferedReader in = Files.newBufferedReader(Path.of(arguments[0]));
                 PrintWriter out = new PrintWriter(Files.newBufferedWriter(Path.of(arguments[1])))) {

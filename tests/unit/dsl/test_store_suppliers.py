@@ -128,7 +128,7 @@ def test_a_join_keeps_its_streams_in_the_stores_it_is_supplied_with() -> None:
     assert {name: store.persistent for name, store in topology.stores.items()} == {
         "one": False,
         "two": False,
-        "KSTREAM-OUTERSHARED-0000000004-store": False,
+        "one-left-shared-join-store": False,
     }
     with TopologyTestDriver(topology) as driver:
         driver.input_topic("left", STRING, STRING).pipe_input("k", "a", timestamp=1)
@@ -141,6 +141,14 @@ def test_one_stream_of_a_join_may_be_supplied_with_a_store_and_the_other_named()
         "join-this-join-store",
         "two",
         "join-left-shared-join-store",
+    }
+
+
+def test_what_waits_for_a_partner_is_named_after_the_store_of_the_left_stream_whatever_the_base_name() -> None:
+    assert set(joined(for_join("one"), None, store_name="join").stores) == {
+        "one",
+        "join-outer-other-join-store",
+        "one-left-shared-join-store",
     }
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from pipeline import (
     STRING,
     BufferConfig,
@@ -204,6 +206,20 @@ def test_windows_of_several_streams_can_be_held_back_until_they_close() -> None:
     final.to_stream(lambda k, _v: k.key).to("output", TEXT)
     given: list[tuple[str, str, str | None, int]] = [("one", "k", "A", 0), ("two", "k", "B", 1), ("one", "k", "A", 500)]
     assert run(builder.build(), given) == [("k", "0+A-B", 1)]
+
+
+@pytest.mark.parametrize("windows", [SlidingWindows.of(SIZE), SessionWindows.of(SIZE, grace=SIZE)])
+def test_so_can_windows_of_every_other_kind(windows: Any) -> None:
+    builder = StreamsBuilder()
+    one, two = (builder.stream(name, STRINGS).group_by_key() for name in ("one", "two"))
+    merger = [lambda _k, left, right: left + right] if isinstance(windows, SessionWindows) else []
+    table: Any = one.cogroup(add).cogroup(two, remove).windowed_by(windows)
+    table = table.aggregate(lambda: "0", *merger, AS_TEXT)
+    table.suppress(Suppressed.until_window_closes(BufferConfig.unbounded())).to_stream(lambda k, _v: k.key).to(
+        "output", TEXT
+    )
+    given: list[tuple[str, str, str | None, int]] = [("one", "k", "A", 500), ("two", "k", "x", 5_000)]
+    assert run(builder.build(), given) == [("k", "0+A", 500)]
 
 
 def test_a_stream_with_new_keys_is_repartitioned_under_the_stores_name() -> None:

@@ -1,0 +1,140 @@
+"""Topologies of Kafka Streams' own tests of cogroup have the descriptions that are expected there (`descriptions.txt`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline import (
+    STRING,
+    Grouped,
+    Materialized,
+    Named,
+    SessionWindows,
+    SlidingWindows,
+    StreamsBuilder,
+    TimeWindows,
+)
+from tests.oracle.topologies import TEXTS, TO_TEXTS, ms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline import KGroupedStream, KStream
+
+UNNAMED: Materialized[str, str] = Materialized(None, STRING, STRING)
+STORE: Materialized[str, str] = Materialized("store", STRING, STRING)
+
+
+def add(_key: str, value: str, aggregate: str) -> str:
+    return aggregate + value
+
+
+def empty() -> str:
+    return ""
+
+
+def rekeyed(stream: KStream[str, str], name: str | None = None) -> KGroupedStream[str, str]:
+    return stream.map(lambda k, v: (v, k)).group_by_key(Grouped(STRING, STRING, name))
+
+
+def streams(builder: StreamsBuilder, *topics: str) -> list[KStream[str, str]]:
+    return [builder.stream(topic, TEXTS) for topic in topics]
+
+
+def together(*grouped: KGroupedStream[str, str]) -> Any:
+    first, *others = grouped
+    cogrouped = first.cogroup(add)
+    for other in others:
+        cogrouped = cogrouped.cogroup(other, add)
+    return cogrouped
+
+
+def named(builder: StreamsBuilder) -> None:
+    one, two = streams(builder, "one", "two")
+    table = together(one.group_by_key(), two.group_by_key()).aggregate(empty, STORE, named=Named("test"))
+    table.to_stream().to("output", TO_TEXTS)
+
+
+def named_repartition(builder: StreamsBuilder) -> None:
+    one, two = streams(builder, "one", "two")
+    table = together(rekeyed(one, "repartition-test"), two.group_by_key()).aggregate(empty, UNNAMED)
+    table.to_stream().to("output", TO_TEXTS)
+
+
+def new_keys(builder: StreamsBuilder) -> None:
+    one, two = streams(builder, "one", "two")
+    table = together(rekeyed(one), two.group_by_key()).aggregate(empty, STORE, named=Named("test"))
+    table.to_stream().to("output", TO_TEXTS)
+
+
+def the_same_twice(builder: StreamsBuilder) -> None:
+    one, two = streams(builder, "one", "two")
+    grouped = rekeyed(one), two.group_by_key()
+    second = together(*grouped).aggregate(empty, UNNAMED)
+    first = together(*grouped).aggregate(empty, UNNAMED)
+    first.to_stream().to("output", TO_TEXTS)
+    second.to_stream().to("OUTPUT2", TO_TEXTS)
+
+
+def one_with_two_others(builder: StreamsBuilder) -> None:
+    one, two, three = streams(builder, "one", "two", "three")
+    grouped = rekeyed(one), two.group_by_key(), three.group_by_key()
+    together(grouped[0], grouped[2]).aggregate(empty, UNNAMED)
+    together(grouped[0], grouped[1]).aggregate(empty, UNNAMED)
+
+
+def one_also_alone(builder: StreamsBuilder) -> None:
+    one, two = streams(builder, "one", "two")
+    grouped = rekeyed(one), two.group_by_key()
+    together(*grouped).aggregate(empty, UNNAMED)
+    grouped[0].aggregate(empty, add, UNNAMED)
+
+
+def grouped_anew(builder: StreamsBuilder) -> None:
+    one, two, three = streams(builder, "one", "two", "three")
+    first, second, third, fourth = rekeyed(one), two.group_by_key(), three.group_by_key(), rekeyed(one)
+    together(first, second).aggregate(empty, UNNAMED)
+    together(third, fourth).aggregate(empty, UNNAMED)
+
+
+def used_twice(builder: StreamsBuilder) -> None:
+    cogrouped = together(rekeyed(*streams(builder, "one"), name="foo"))
+    cogrouped.aggregate(empty, UNNAMED)
+    cogrouped.aggregate(empty, UNNAMED)
+
+
+def windowed(windows: Any, *merger: Callable[[str, str, str], str]) -> Callable[[StreamsBuilder], None]:
+    def steps(builder: StreamsBuilder) -> None:
+        cogrouped = together(*(stream.group_by_key() for stream in streams(builder, "topic")))
+        cogrouped.windowed_by(windows).aggregate(empty, *merger, UNNAMED, named=Named("foo"))
+
+    return steps
+
+
+NEW_KEYS = "shouldInsertRepartitionsTopicForUpstreamKeyModification"
+BUILD: dict[str, Callable[[StreamsBuilder], None]] = {
+    "shouldNameProcessorsAndStoreBasedOnNamedParameter": named,
+    "shouldNameRepartitionTopic": named_repartition,
+    NEW_KEYS: new_keys,
+    f"{NEW_KEYS}WithGroupedReusedInSameCogroups": the_same_twice,
+    f"{NEW_KEYS}WithGroupedReusedInDifferentCogroups": one_with_two_others,
+    f"{NEW_KEYS}WithGroupedReused": one_also_alone,
+    f"{NEW_KEYS}WithGroupedRemade": grouped_anew,
+    "shouldInsertRepartitionsTopicForCogroupsUsedTwice": used_twice,
+    "SessionWindowed.namedParamShouldSetName": windowed(SessionWindows.of(ms(1)), lambda _k, a, b: a + b),
+    "TimeWindowed.namedParamShouldSetName": windowed(TimeWindows.of(ms(500))),
+    "SlidingWindowed.namedParamShouldSetName": windowed(SlidingWindows.of(ms(500), grace=ms(2_000))),
+}
+BLOCKS = (Path(__file__).parent / "descriptions.txt").read_text().split("\n\n[")
+DESCRIPTIONS = dict(block.removeprefix("[").split("]\n", 1) for block in BLOCKS)
+
+
+@pytest.mark.parametrize("name", DESCRIPTIONS)
+def test_a_topology_of_cogrouped_streams_has_the_description_that_kafka_streams_expects(name: str) -> None:
+    builder = StreamsBuilder()
+    BUILD[name.removesuffix("WithOptimization")](builder)
+    topology = builder.build(optimization="all" if name.endswith("WithOptimization") else "none")
+    assert topology.describe().rstrip() == DESCRIPTIONS[name].rstrip()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pipeline.dsl.arity import with_key
@@ -328,13 +328,5 @@ def _node(
 ) -> TableNode:
     if store is None:
         return TableNode(name, "", virtual, is_materialized=False, parents=parents, is_join=is_join)
-    store_name = store.name
-    return TableNode(
-        name,
-        store_name,
-        lambda context: store_getter(context, store_name),
-        is_materialized=True,
-        parents=parents,
-        is_join=is_join,
-        is_versioned=store.kind is StoreKind.VERSIONED,
-    )
+    node = stored_node(name, store.name, is_versioned=store.kind is StoreKind.VERSIONED)
+    return replace(node, parents=parents, is_join=is_join)

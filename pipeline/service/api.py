@@ -206,6 +206,7 @@ def status_object(instance: Instance) -> dict[str, Any]:
         "state": status.state.value,
         "paused": status.paused,
         "processes": status.processes,
+        "recovery_s": status.recovery_s,
         "active": sorted(map(str, status.active)),
         "standby": {str(task): status.lags.get(task) for task in sorted(status.standby)},
         "restoring": {str(task): missing for task, missing in sorted(status.restoring.items())},

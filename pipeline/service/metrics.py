@@ -80,6 +80,11 @@ class _Figures(Collector):
         version = GaugeMetricFamily(f"{_CLIENT}application", "1.", labels=["client_id", "application_id", "version"])
         version.add_metric([self._client, self._host.application.id, self._host.application.version], 1)
         yield version
+        if status.recovery_s is not None:
+            text = "How long the last change of its tasks has taken until all of them ran, s."
+            recovery = GaugeMetricFamily(f"{_CLIENT}recovery_seconds", text, labels=["client_id"])
+            recovery.add_metric([self._client], status.recovery_s)
+            yield recovery
 
 
 def _of_threads(reports: Mapping[str, Report]) -> Iterable[Metric]:

@@ -68,6 +68,7 @@ class InstanceStatus:
         processes: Number of stream processes.
         paused: Whether it processes nothing for now.
         summary: What has been done since it started.
+        recovery_s: How long the last change of its tasks has taken until all of them ran, s; None while none has ended.
     """
 
     state: WorkerState
@@ -78,6 +79,7 @@ class InstanceStatus:
     processes: int
     paused: bool
     summary: WorkerSummary
+    recovery_s: float | None = None
 
 
 def moved(old: WorkerState, new: WorkerState) -> WorkerState:

@@ -75,6 +75,7 @@ class Supervisor:
         self._is_paused = False
         self._deaths = Deaths(self._streams.uncaught_exception_handler)
         self._unsettled_at = time.monotonic()
+        self._recovery_s: float | None = None
         self._regular_summary = RegularSummary(application.id, self._streams.log_summary_interval_ms)
         self._positions: dict[TaskId, int] = {}
 
@@ -113,6 +114,7 @@ class Supervisor:
             len(streams),
             self._is_paused,
             self.summary(),
+            self._recovery_s,
         )
 
     @property
@@ -297,8 +299,9 @@ class Supervisor:
         if wanted is not self.state and wanted in TRANSITIONS[self.state]:
             now = time.monotonic()
             if wanted is WorkerState.RUNNING:
-                took_s = now - self._unsettled_at
-                log.info("all %d tasks of this instance run, %.1f s after its tasks changed", len(running), took_s)
+                self._recovery_s = now - self._unsettled_at
+                message = "all %d tasks of this instance run, %.1f s after its tasks changed"
+                log.info(message, len(running), self._recovery_s)
             self._unsettled_at = now
             self._move_to(wanted)
 

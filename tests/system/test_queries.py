@@ -38,6 +38,7 @@ def started(group: Group, *arguments: str, number: int = 0, standbys: int = 0) -
     group.start(*LOCAL, *arguments, build="build_queried", standbys=standbys)
     url = group.url(number)
     group.until(lambda: get(f"{url}/ready").status_code == 200, "was ready")
+    assert get(f"{url}/status").json()["recovery_s"] > 0
     return url
 
 
@@ -133,6 +134,7 @@ def test_an_instance_says_whether_it_is_ready_and_can_be_scaled_and_paused(group
     url = group.url(0)
     group.until(lambda: get(f"{url}/ready").status_code == 503, "was not ready at first")
     group.until(lambda: get(f"{url}/ready").status_code == 200, "was ready")
+    assert get(f"{url}/status").json()["recovery_s"] > 0
     assert get(f"{url}/health").status_code == 200
     assert httpx.post(f"{url}/scale", params={"processes": 2}).json() == {"processes": 2}
     group.until(lambda: get(f"{url}/status").json()["processes"] == 2, "had two processes")

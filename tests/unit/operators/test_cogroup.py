@@ -208,7 +208,7 @@ def test_windows_of_several_streams_can_be_held_back_until_they_close() -> None:
     assert run(builder.build(), given) == [("k", "0+A-B", 1)]
 
 
-@pytest.mark.parametrize("windows", [SlidingWindows.of(SIZE), SessionWindows.of(SIZE, grace=SIZE)])
+@pytest.mark.parametrize("windows", [SlidingWindows.of(SIZE, grace=SIZE), SessionWindows.of(SIZE, grace=SIZE)])
 def test_so_can_windows_of_every_other_kind(windows: Any) -> None:
     builder = StreamsBuilder()
     one, two = (builder.stream(name, STRINGS).group_by_key() for name in ("one", "two"))

@@ -1,4 +1,4 @@
-"""Punctuations by the wall clock, in a worker."""
+"""What a worker does by the wall clock: punctuations and commits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import STRING, Consumed, Produced, PunctuationType, Record, StreamsBuilder
+from pipeline import STRING, Consumed, Grouped, Produced, PunctuationType, Record, StreamsBuilder
 from pipeline.config import AppConfig, StreamsConfig
 from pipeline.hosting.application import Application
 from pipeline.worker.worker import Worker
@@ -62,3 +62,29 @@ def test_a_worker_punctuates_commits_what_that_forwards_and_asks_the_handler_abo
     assert (tick.key, tick.value) == (b"tick", str(tick.timestamp).encode())
     (letter,) = broker.read(f"{unique}.letters")
     assert (letter.key, letter.value, letter.timestamp) == (None, None, tick.timestamp)
+
+
+@pytest.fixture
+def commits_of(broker: Any, unique: str, tmp_path: Path) -> Any:
+    """How often a worker without caches, whose interval is never over, commits to count so many different words."""
+
+    def count(words: int) -> int:
+        builder = StreamsBuilder()
+        counts = builder.stream(f"{unique}.in", Consumed(STRING, STRING)).group_by_key(Grouped(STRING, STRING)).count()
+        counts.to_stream().map_values(str).to(f"{unique}.out", Produced(STRING, STRING))
+        streams = StreamsConfig(commit_interval_ms=3_600_000, statestore_cache_max_bytes=0)
+        broker.create(1, f"{unique}.in", f"{unique}.out")
+        broker.write(f"{unique}.in", [(b"w%d" % n, b"", n + 1) for n in range(words)])
+        config = AppConfig(unique, "none:none", streams=streams)
+        application = Application(config, "v1", builder.build(), broker.kafka, tmp_path)
+        return Worker(application).run(until_caught_up=True).commits
+
+    return count
+
+
+def test_without_caches_a_worker_commits_when_its_interval_says(commits_of: Any) -> None:
+    assert commits_of(words=5_000) == 1
+
+
+def test_what_is_not_committed_does_not_grow_without_bound_even_without_caches(commits_of: Any) -> None:
+    assert commits_of(words=60_000) == 2

@@ -111,6 +111,7 @@ class Sensor:
         """Whether any figure is made of its values."""
         return bool(self.stats)
 
+    @property
     def should_record(self) -> bool:
         """Whether its level is recorded at all; `record` asks as well."""
         return self._records

@@ -158,7 +158,7 @@ class EmbeddedBroker:
         pid = self._live_pid()
         if pid is not None:
             os.kill(pid, signal.SIGKILL)
-            self._wait_for(lambda: self._live_pid() is None, _STOP_SECONDS)
+            self._wait_for(self._has_let_go, _STOP_SECONDS)
 
     def reset(self) -> None:
         """Stop it and delete all its data."""
@@ -201,8 +201,10 @@ class EmbeddedBroker:
 
     def _launch(self) -> None:
         java = find_java(self._java_home)
-        for port in (self._port, self._port + 1):
-            self._check_free(port)
+        for port in self._ports:
+            if not _is_free(port):
+                message = f"Port {port} is taken by another process"
+                raise EmbeddedBrokerError(message, hint="Stop that process, or choose another port with --port.")
         libraries = resolve(_ARTIFACTS, self._libraries, java)
         logging = self._write_settings()
         command = [java, "-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={logging}"]
@@ -246,6 +248,7 @@ class EmbeddedBroker:
                 if not self._wait_for(lambda: self._live_pid() is None, _STOP_SECONDS):
                     message = f"The broker (process {pid}) cannot be stopped"
                     raise EmbeddedBrokerError(message)
+            self._wait_for(self._has_let_go, _STOP_SECONDS)
         self._pid_file.unlink(missing_ok=True)
 
     def _write_settings(self) -> Path:
@@ -272,6 +275,15 @@ class EmbeddedBroker:
             message = f"The broker's data directory {self._data} cannot be prepared: {shown}"
             raise EmbeddedBrokerError(message, hint="`millrace broker start --reset` deletes it and begins anew.")
 
+    @property
+    def _ports(self) -> tuple[int, int]:
+        """The listeners' of the broker and of its controller."""
+        return self._port, self._port + 1
+
+    def _has_let_go(self) -> bool:
+        """Whether it has ended, and its ports are free: a process that ends loses its command line before its sockets."""
+        return self._live_pid() is None and all(map(_is_free, self._ports))
+
     def _live_pid(self) -> int | None:
         """The broker's process, if that pid is ours and alive."""
         try:
@@ -284,18 +296,6 @@ class EmbeddedBroker:
         """The port it was started with last."""
         found = re.search(r"^advertised\.listeners=.*:(\d+)$", self._properties_file.read_text(), re.MULTILINE)
         return int(found[1]) if found else self._port
-
-    @staticmethod
-    def _check_free(port: int) -> None:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError as error:
-                message = f"Port {port} is taken by another process"
-                raise EmbeddedBrokerError(
-                    message, hint="Stop that process, or choose another port with --port."
-                ) from error
 
     def _answers(self) -> bool:
         """Whether the broker accepts connections, and is ours."""
@@ -356,3 +356,13 @@ class EmbeddedCluster:
         """
         with ThreadPoolExecutor(len(self.brokers)) as threads:
             list(threads.map(lambda broker: broker.stop(), self.brokers))
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

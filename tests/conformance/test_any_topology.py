@@ -1,18 +1,19 @@
 """Any topology, any input, however it is cut into slices, commits and restarts: the same tables on every host.
 
 Topologies are drawn from a small grammar. The driver commits after every record, so nothing is ever held back; the other host
-holds updates back between commits, restores, does work twice, and splits keys among partitions.
+holds updates back between commits, restores, does work twice, and splits keys among partitions. A few dozen of them then run on
+a real broker as one application, by a worker and on Spark.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from pipeline import (
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pipeline.records import RawRecord
-
-pytestmark = pytest.mark.driver
 
 TEXTS: Consumed[str, str] = Consumed(STRING, STRING)
 BY_TEXT: Grouped[str, str] = Grouped(STRING, STRING)
@@ -302,6 +301,7 @@ def by_driver(topology: Topology, records: tuple[Input, ...]) -> list[RawRecord]
         return driver.read_raw("out")
 
 
+@pytest.mark.driver
 @settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), case=cases(), optimization=st.sampled_from(["none", "all"]))
 def test_the_tables_are_the_same_however_the_input_is_cut(
@@ -314,3 +314,84 @@ def test_the_tables_are_the_same_however_the_input_is_cut(
     for part in data.draw(slices(records), "slices"):
         host.run(part)
     assert last_values(host.outputs("out")) == expected
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """A builder that gives topics and stores names of their own, so that many topologies fit into one."""
+
+    builder: StreamsBuilder
+    topic: Callable[[str], str]
+    number: int
+
+    def stream(self, topic: str, consumed: Consumed[str, str]) -> KStream[str, str]:
+        return self.builder.stream(self.topic(f"{topic}-{self.number}"), consumed)
+
+    def table(
+        self, topic: str, consumed: Consumed[str, str], stored: Materialized[str, str] | None = None
+    ) -> KTable[str, str]:
+        own = None if stored is None else replace(stored, name=f"{stored.name}-{self.number}")
+        return self.builder.table(self.topic(f"{topic}-{self.number}"), consumed, own)
+
+
+def drawn(partitions: int) -> list[tuple[Made, tuple[Input, ...]]]:
+    """Some topologies for so many partitions, with their inputs: the same ones each time."""
+    found = []
+
+    @settings(max_examples=30 * partitions, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
+    @given(case=cases())
+    def draw(case: tuple[Made, tuple[Input, ...], int]) -> None:
+        made, records, count = case
+        if records and count == partitions:
+            found.append((made, records))
+
+    draw()
+    return found
+
+
+def is_alike_live(made: Made) -> bool:
+    """Whether tasks of one partition read the same in the same order, even if they process at the same time.
+
+    What several tasks write to a repartition topic comes in any order, and so do the records of several such topics.
+    """
+    downstream = [
+        sub
+        for sub in topology_of(made, "none").sub_topologies()
+        if sub.repartition_topics.intersection(sub.source_topics)
+    ]
+    return all(len(sub.source_topics) == 1 for sub in downstream)
+
+
+@pytest.mark.parametrize(
+    ("host", "partitions"),
+    [
+        pytest.param("worker", 1, marks=[pytest.mark.worker, pytest.mark.broker]),
+        pytest.param("spark", 1, marks=[pytest.mark.spark, pytest.mark.broker]),
+        pytest.param("spark", 2, marks=[pytest.mark.spark, pytest.mark.broker]),
+    ],
+    indirect=["host"],
+)
+def test_the_tables_are_the_same_on_every_host(host: Any, partitions: int) -> None:
+    chosen = [
+        (number, *case)
+        for number, case in enumerate(drawn(partitions))
+        if host.name == "spark" or is_alike_live(case[0])
+    ]
+    assert len(chosen) >= 8
+    mades = {number: made for number, made, _ in chosen}
+    inputs: dict[str, list[tuple[bytes, bytes | None, int]]] = {}
+    for number, made, records in chosen:
+        inputs |= {f"{topic}-{number}": [] for topic in made.topics}
+        for topic, key, value, timestamp in records:
+            inputs[f"{topic}-{number}"].append((key.encode(), None if value is None else value.encode(), timestamp))
+    topic = host.topic
+
+    def build(builder: StreamsBuilder) -> Topology:
+        for number, made in mades.items():
+            made.build(Numbered(builder, topic, number)).to(topic(f"out-{number}"), TO_TEXTS)
+        return builder.build()
+
+    found = host.run(build, inputs, *(f"out-{number}" for number in mades), partitions=partitions)
+    for number, made, records in chosen:
+        expected = last_values(by_driver(topology_of(made, "none"), records))
+        assert last_values(found[f"out-{number}"]) == expected, made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from pipeline import (
@@ -20,6 +20,7 @@ from pipeline import (
     StreamsBuilder,
     Suppressed,
     TimeWindows,
+    UnlimitedWindows,
 )
 from tests.oracle.topologies import BY_TEXT, TEXTS, TO_TEXTS, both, flat, ms, text
 
@@ -132,6 +133,8 @@ def windows_of(options: Options) -> Any:
         return SessionWindows.of(ms(int(options["gap"])), grace=grace)
     if "difference" in options:
         return SlidingWindows.of(ms(int(options["difference"])), grace=grace)
+    if "start" in options:
+        return UnlimitedWindows.of(start=datetime.fromtimestamp(0, UTC) + ms(int(options["start"])))
     if "size" in options:
         windows = TimeWindows.of(ms(int(options["size"])), grace=grace)
         return windows.advance_by(ms(int(options["advance"]))) if "advance" in options else windows

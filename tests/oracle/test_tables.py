@@ -94,12 +94,13 @@ def of_tables(builder: StreamsBuilder, operator: str, options: Options) -> None:
 
 def of_a_stream_and_a_table(builder: StreamsBuilder, operator: str, options: Options) -> None:
     join = getattr(builder.stream("left", TEXTS), operator)
-    if "grace" not in options:
+    if "grace" not in options and "versions" not in options:
         join(builder.table("right", TEXTS), both).to("out", TO_TEXTS)
         return
-    versions = Materialized("versions", STRING, STRING, history_retention=ms(300_000))
-    joined: Joined[str, str, str] = Joined(STRING, STRING, "wait", grace_period=ms(int(options["grace"])))
-    join(builder.table("right", TEXTS, versions), both, joined=joined).to("out", TO_TEXTS)
+    table = builder.table("right", TEXTS, Materialized("versions", STRING, STRING, history_retention=ms(300_000)))
+    grace = ms(int(options["grace"])) if "grace" in options else None
+    joined: Joined[str, str, str] = Joined(STRING, STRING, "wait", grace_period=grace)
+    join(table, both, joined=joined).to("out", TO_TEXTS)
 
 
 def of_a_stream_and_a_global_table(builder: StreamsBuilder, operator: str, _options: Options) -> None:

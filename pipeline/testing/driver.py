@@ -113,8 +113,8 @@ class TopologyTestDriver:
     Args:
         topology: What to run.
         config: Settings, also under Kafka Streams' dotted names. Those count that decide what a topology gives: handlers, the
-            dead letter topic, the timestamp extractor, whether stores cache at all (`statestore.cache.max.bytes`), and how long inputs wait for each other
-            (`max.task.idle.ms`).
+            dead letter topic, the timestamp extractor, whether stores cache at all (`statestore.cache.max.bytes`), and how
+            long inputs wait for each other (`max.task.idle.ms`).
         application_id: Prefix of internal topics.
         initial_wall_clock_time_ms: Where the wall clock starts, ms since the epoch.
 
@@ -167,7 +167,8 @@ class TopologyTestDriver:
                 inputs,
                 handlers=handlers,
                 timestamp_extractor=extractor,
-                max_task_idle_ms=settings.max_task_idle_ms or -1,  # inputs without records have none, unless there is to be waited
+                max_task_idle_ms=settings.max_task_idle_ms
+                or -1,  # inputs without records have none, unless there is to be waited
                 environment=environment(str(task_id)),
             )
             task = Task(spec, Ports(self._topics, MemoryBackend(), self._clock, self._global.stores))

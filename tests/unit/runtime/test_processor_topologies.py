@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import STRING, Processor, Record, StateError, Stores, Topology
+from pipeline import STRING, Processor, PunctuationType, Record, StateError, Stores, Topology
 from pipeline.testing import TopologyTestDriver
 
 if TYPE_CHECKING:
@@ -62,6 +63,24 @@ class KeepingFromTheStart(Keeping):
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
         self.store.put("key1", "value1")
+
+
+class KeepingTheLargest(Keeping):
+    """Forwards all entries every ten seconds of the records' time and every minute of the clock's."""
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self.context = context
+        context.schedule(timedelta(minutes=1), PunctuationType.WALL_CLOCK_TIME, self.flush)
+        context.schedule(timedelta(seconds=10), PunctuationType.STREAM_TIME, self.flush)
+
+    def process(self, record: Record[str, str]) -> None:
+        if record.value > (self.store.get(record.key) or ""):
+            self.store.put(record.key, record.value)
+
+    def flush(self, now_ms: int) -> None:
+        for key, value in self.store.all():
+            self.context.forward(Record(key, value, now_ms))
 
 
 class Recursing(Forwarding):
@@ -147,7 +166,12 @@ def test_the_time_an_extractor_has_found_is_kept_from_one_sub_topology_to_the_ne
 
     topology = source(Topology(), "source", "in", extract)
     topology.add_processor("processor", WithoutTimeInTheValue, "source")
-    sink(source(sink(topology, "sink", "between", "processor"), "source-1", "between", extract), "sink-1", "out", "source-1")
+    sink(
+        source(sink(topology, "sink", "between", "processor"), "source-1", "between", extract),
+        "sink-1",
+        "out",
+        "source-1",
+    )
     with TopologyTestDriver(topology) as driver:
         pipe(driver, ("key1", "value1@1000", 0), ("key2", "value2@2000", 0), ("key3", "value3@3000", 0))
         assert read(driver) == [("key1", "value1", 1000), ("key2", "value2", 2000), ("key3", "value3", 3000)]
@@ -179,6 +203,23 @@ def test_what_a_processor_writes_while_it_starts_has_the_time_of_the_clock(cachi
     assert [(r.key, r.value, r.timestamp) for r in changelog] == [("key1", "value1", 5), ("key2", "value2", 20)]
 
 
+@pytest.mark.parametrize("caching", [False, True])
+def test_a_store_that_a_test_has_filled_is_forwarded_as_time_goes_on(caching: bool) -> None:
+    topology = through(KeepingTheLargest)
+    topology.add_state_store(Stores.key_value_store("entries", STRING, STRING, caching=caching), "processor")
+    with TopologyTestDriver(topology) as driver:
+        store = driver.get_key_value_store("entries")
+        store.put("a", "21")
+        pipe(driver, ("a", "01", 9_999))
+        assert read(driver) == [("a", "21", 9_999)]
+        pipe(driver, ("a", "42", 9_999))
+        assert (read(driver), store.get("a")) == ([], "42")
+        pipe(driver, ("b", "21", 10_000))
+        assert read(driver) == [("a", "42", 10_000), ("b", "21", 10_000)]
+        driver.advance_wall_clock_time(timedelta(minutes=1))
+        assert read(driver) == [("a", "42", 60_000), ("b", "21", 60_000)]
+
+
 def test_what_a_processor_sends_back_comes_after_what_it_forwards_on() -> None:
     topology = source(Topology(), "source", "in").add_processor("processor", Recursing, "source")
     sink(sink(topology, "again", "in", "processor"), "sink", "out", "processor")
@@ -192,4 +233,3 @@ def test_a_store_is_not_there_for_processors_it_is_not_connected_to() -> None:
     topology.add_state_store(Stores.key_value_store("entries", STRING, STRING))
     with pytest.raises(StateError, match="has no access to StateStore entries"):
         TopologyTestDriver(topology)
-

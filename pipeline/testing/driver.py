@@ -78,6 +78,10 @@ class MemoryTopics:
         self.arrived.append((topic, RawRecord(key, value, timestamp, self._input_offsets[topic], headers)))
         self._input_offsets[topic] += 1
 
+    def end(self, topic: str) -> int:
+        """Offset behind the last record that was queued."""
+        return self._input_offsets[topic]
+
     def partitions(self, topic: str) -> int:  # noqa: ARG002 - all are alike
         """Every topic has one."""
         return 1
@@ -178,8 +182,6 @@ class TopologyTestDriver:
         self._topics.inputs = {*self._readers, *self._global.topics}
         for task in self._tasks.values():
             task.start({})
-            for tp in task.spec.inputs:
-                task.reached_end(tp, 0)
 
     def __enter__(self) -> Self:
         """The driver itself."""
@@ -355,7 +357,6 @@ class TopologyTestDriver:
                 self._global.apply(tp, [record], record.offset + 1)
             for task in self._readers_of(topic):
                 task.add_records(tp, [record])
-                task.reached_end(tp, record.offset + 1)
                 self._process(task)
 
     def _process(self, task: Task) -> None:
@@ -363,6 +364,9 @@ class TopologyTestDriver:
         if task.spec.max_task_idle_ms < 0:
             self._processed += task.process_all()
         else:
+            for topic, readers in self._readers.items():
+                if task in readers:
+                    task.reached_end(TopicPartition(topic, 0), self._topics.end(topic))
             while task.is_ready():
                 self._processed += task.process(1)
         self._commit(task)

@@ -439,6 +439,14 @@ def test_a_filter_tells_no_deletions_of_rows_that_never_passed_if_the_table_is_s
     assert seen == [UNEVEN, [(key, int(value), at) for key, value, at in UNEVEN], expected, UNEVEN]
 
 
+def test_a_join_stores_the_tables_it_looks_up_and_nothing_between() -> None:
+    builder = StreamsBuilder()
+    evens = builder.table("in", STRINGS).map_values(int).filter(even)
+    builder.table("other", STRINGS).join(evens, lambda a, b: f"{a}{b}")
+    with TopologyTestDriver(builder.build()) as driver:
+        assert set(driver.get_all_state_stores()) == {"in-STATE-STORE-0000000000", "other-STATE-STORE-0000000005"}
+
+
 class Count:
     """Gives how often it has been called."""
 

@@ -28,6 +28,7 @@ def transformed_getter(
     def open_getter(context: OperatorContext) -> ValueGetter:
         parent, transformer = open_parent(context), supplier()
         transformer.init(_Context(context, is_lookup=True))
+        context.close_with(transformer.close)
 
         def get(key: Any, *as_of: int) -> ValueAndTimestamp[Any] | None:
             found = parent(key, *as_of)

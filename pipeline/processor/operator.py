@@ -69,6 +69,10 @@ class OperatorContext(ProcessingContext, Protocol):
         """What operators of one task share besides stores: made by the first that asks, and lost with the task."""
         ...
 
+    def close_with(self, close: Callable[[], None]) -> None:
+        """Call this once the operator has been closed: it ends what the operator has opened (`KTableValueGetter.close`)."""
+        ...
+
     def drop(self, reason: DropReason) -> None:
         """Count a record that is not processed further."""
         ...

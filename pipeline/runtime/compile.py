@@ -55,9 +55,11 @@ class CompiledNodes:
             operator.init(self.contexts[name])
 
     def close(self) -> None:
-        """Close all operators."""
-        for operator in self.operators.values():
+        """Close all operators, and what they have opened."""
+        for name, operator in self.operators.items():
             operator.close()
+            for close in self.contexts[name].opened:
+                close()
 
 
 def compile_nodes(

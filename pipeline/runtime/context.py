@@ -122,6 +122,7 @@ class NodeContext:
     children: Mapping[str, Callable[[Any, Any, int, Headers], None]]
     stores: Mapping[str, Any]
     failures: Failures
+    opened: list[Callable[[], None]] = field(default_factory=list)
 
     @property
     def headers(self) -> Headers:
@@ -228,6 +229,10 @@ class NodeContext:
         if name not in self.task.shared:
             self.task.shared[name] = make()
         return cast("T", self.task.shared[name])
+
+    def close_with(self, close: Callable[[], None]) -> None:
+        """Call this when the operator has been closed."""
+        self.opened.append(close)
 
     def drop(self, reason: DropReason) -> None:
         """Count a record that is not processed further."""

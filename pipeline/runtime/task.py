@@ -222,6 +222,7 @@ class Task:
                 queue.partition_time = known.partition_time
                 self._take_over(known.processor_metadata)
                 self._context.stream_time = max(self._context.stream_time, queue.partition_time)
+        self._context.enter(None, self._ports.clock.now_ms(), ())  # the time of what processors write while they start
         self._nodes.init()
         self._move_to(TaskState.RUNNING)
 

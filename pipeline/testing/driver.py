@@ -78,6 +78,10 @@ class MemoryTopics:
         self.arrived.append((topic, RawRecord(key, value, timestamp, self._input_offsets[topic], headers)))
         self._input_offsets[topic] += 1
 
+    def end(self, topic: str) -> int:
+        """Offset behind the last record that was queued."""
+        return self._input_offsets[topic]
+
     def partitions(self, topic: str) -> int:  # noqa: ARG002 - all are alike
         """Every topic has one."""
         return 1
@@ -113,7 +117,8 @@ class TopologyTestDriver:
     Args:
         topology: What to run.
         config: Settings, also under Kafka Streams' dotted names. Those count that decide what a topology gives: handlers, the
-            dead letter topic, the timestamp extractor, and whether stores cache at all (`statestore.cache.max.bytes`).
+            dead letter topic, the timestamp extractor, whether stores cache at all (`statestore.cache.max.bytes`), and how
+            long inputs wait for each other (`max.task.idle.ms`).
         application_id: Prefix of internal topics.
         initial_wall_clock_time_ms: Where the wall clock starts, ms since the epoch.
 
@@ -166,14 +171,15 @@ class TopologyTestDriver:
                 inputs,
                 handlers=handlers,
                 timestamp_extractor=extractor,
-                max_task_idle_ms=-1,
+                max_task_idle_ms=settings.max_task_idle_ms
+                or -1,  # inputs without records have none, unless there is to be waited
                 environment=environment(str(task_id)),
             )
             task = Task(spec, Ports(self._topics, MemoryBackend(), self._clock, self._global.stores))
             self._tasks[task_id] = task
             for tp in inputs:
                 self._readers.setdefault(tp.topic, []).append(task)
-        self._topics.inputs = set(self._readers)
+        self._topics.inputs = {*self._readers, *self._global.topics}
         for task in self._tasks.values():
             task.start({})
 
@@ -234,7 +240,7 @@ class TopologyTestDriver:
         self._clock.time_ms += millis(by)
         for task in self._tasks.values():
             task.punctuate_wall_clock()
-            self._commit(task)
+            self._process(task)
         self._drain()
 
     def get_state_store(self, name: str) -> Any:
@@ -340,21 +346,30 @@ class TopologyTestDriver:
 
     def _pipe(self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> None:
         self._check_open()
-        if topic in self._global.topics:
-            tp = TopicPartition(topic, 0)
-            offset = self._global.positions().get(tp, 0)
-            self._global.apply(tp, [RawRecord(key, value, timestamp, offset, headers)], offset + 1)
-            return
         self._topics.pipe(topic, key, value, timestamp, headers)
         self._drain()
 
     def _drain(self) -> None:
         while self._topics.arrived:
             topic, record = self._topics.arrived.popleft()
+            tp = TopicPartition(topic, 0)
+            if topic in self._global.topics:
+                self._global.apply(tp, [record], record.offset + 1)
             for task in self._readers_of(topic):
-                task.add_records(TopicPartition(topic, 0), [record])
-                self._processed += task.process_all()
-                self._commit(task)
+                task.add_records(tp, [record])
+                self._process(task)
+
+    def _process(self, task: Task) -> None:
+        """Process what does not wait for other inputs, and commit."""
+        if task.spec.max_task_idle_ms < 0:
+            self._processed += task.process_all()
+        else:
+            for topic, readers in self._readers.items():
+                if task in readers:
+                    task.reached_end(TopicPartition(topic, 0), self._topics.end(topic))
+            while task.is_ready():
+                self._processed += task.process(1)
+        self._commit(task)
 
     def _commit(self, task: Task) -> None:
         commit = task.prepare_commit()

@@ -151,9 +151,19 @@ class TestOutputTopic(Generic[K, V]):
         """Keys and values of all records not read yet."""
         return [(record.key, record.value) for record in self.read_records_to_list()]
 
-    def read_key_values_to_map(self) -> dict[K | None, V | None]:
-        """The last value of each key among the records not read yet."""
-        return dict(self.read_key_values_to_list())
+    def read_key_values_to_map(self) -> dict[K, V | None]:
+        """The last value of each key among the records not read yet.
+
+        Raises:
+            StreamsError: If one of them has no key.
+        """
+        found: dict[K, V | None] = {}
+        for key, value in self.read_key_values_to_list():
+            if key is None:
+                message = f"A record of output topic {self.topic} has no key"
+                raise StreamsError(message, hint="Read it with read_key_values_to_list.")
+            found[key] = value
+        return found
 
     def queue_size(self) -> int:
         """Number of records not read yet."""

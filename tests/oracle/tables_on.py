@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from pipeline import (
@@ -20,6 +20,7 @@ from pipeline import (
     StreamsBuilder,
     Suppressed,
     TimeWindows,
+    UnlimitedWindows,
 )
 from tests.oracle.topologies import BY_TEXT, TEXTS, TO_TEXTS, both, flat, ms, text
 
@@ -132,6 +133,8 @@ def windows_of(options: Options) -> Any:
         return SessionWindows.of(ms(int(options["gap"])), grace=grace)
     if "difference" in options:
         return SlidingWindows.of(ms(int(options["difference"])), grace=grace)
+    if "start" in options:
+        return UnlimitedWindows.of(start=datetime.fromtimestamp(0, UTC) + ms(int(options["start"])))
     if "size" in options:
         windows = TimeWindows.of(ms(int(options["size"])), grace=grace)
         return windows.advance_by(ms(int(options["advance"]))) if "advance" in options else windows
@@ -163,7 +166,7 @@ def aggregated(builder: StreamsBuilder, operator: str, options: Options, topic: 
     if operator == "count":
         return grouped.count(Materialized("kept-" + topic, STRING, caching=caching, retention=retention))
     between = options.get("between", "+")
-    kept: Materialized[str, str] = Materialized("kept-" + topic, STRING, STRING, caching=caching)
+    kept: Materialized[str, str] = Materialized("kept-" + topic, STRING, STRING, caching=caching, retention=retention)
     if operator == "reduce":
         return grouped.reduce(lambda a, b: f"{a}{between}{b}", kept)
     init, merger = options.get("init", "0"), [lambda _k, a, b: f"{a}{between}{b}"] if "gap" in options else []
@@ -246,3 +249,38 @@ def of_a_suppressed_table(builder: StreamsBuilder, operator: str, suppressed: Su
             (left.suppress(suppressed), right) if operator == "then_join" else (left, right.suppress(suppressed))
         )
         left.outer_join(right, pair).to_stream().to("out", Produced(STRING, STRING))
+
+
+FOREIGN_KEYS: dict[str, Callable[[str, str], str | None]] = {
+    "end": lambda _k, v: v.partition("|")[2] or None,
+    "beginning": lambda _k, v: v.partition("|")[0],
+    "key": lambda k, _v: k.partition(":")[0],
+}
+
+
+def of_foreign_tables(builder: StreamsBuilder, operator: str, options: Options) -> Watched:
+    """A join by foreign key and, as `again`, that joined by key with the left table."""
+    left, right = (builder.table(topic, TEXTS, versions(options, topic)) for topic in ("left", "right"))
+    caching = options.get("cache") == "on"
+    names = {"yes": "kept", "unnamed": None}
+    kept: Materialized[str, str] | None = None
+    if options["stored"] in names:
+        kept = Materialized(names[options["stored"]], STRING, STRING, caching=caching)
+    joined: KTable[str, str] = getattr(left, operator)(
+        right,
+        lambda a, b: f"({text(a)},{text(b)})",
+        kept,
+        foreign_key_extractor=FOREIGN_KEYS[options.get("by", "end")],
+    )
+    joined.to_stream().to("out", TO_TEXTS)
+    if "again" in options:
+        again = getattr(joined, operator)(left, lambda a, b: f"rejoin({text(a)},{text(b)})")
+        again.to_stream().to("again", TO_TEXTS)
+    return {}
+
+
+def versions(options: Options, side: str) -> Materialized[str, str] | None:
+    """How a side of a join is stored: as it must be, or with versions."""
+    if options.get(side) != "versioned":
+        return None
+    return Materialized(side, STRING, STRING, history_retention=timedelta(minutes=5))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from pipeline import (
     STRING,
+    JoinWindows,
     SessionWindows,
     SlidingWindows,
     TimeWindows,
@@ -44,6 +46,48 @@ def test_a_time_is_in_every_hopping_window_that_has_begun_and_not_ended(
     assert list(TimeWindows.of(ms(12)).advance_by(ms(advance)).starts_for(timestamp)) == starts
 
 
+def test_windows_that_barely_overlap_share_few_times() -> None:
+    windows = TimeWindows.of(ms(6)).advance_by(ms(5))
+    assert [list(windows.starts_for(t)) for t in (5, 6, 7, 10, 11)] == [[0, 5], [5], [5], [5, 10], [10]]
+
+
+def test_windows_know_their_sizes_and_have_no_grace_unless_it_is_given() -> None:
+    assert TimeWindows.of_size_with_no_grace(ms(123)) == TimeWindows(123, 123, 0)
+    assert TimeWindows.of_size_and_grace(ms(123), ms(1024)).advance_by(ms(4)) == TimeWindows(123, 4, 1024)
+    assert SlidingWindows.of_time_difference_and_grace(ms(123), ms(1024)) == SlidingWindows(123, 1024)
+    assert SessionWindows.of_inactivity_gap_with_no_grace(ms(42)) == SessionWindows(42, 0)
+    assert SessionWindows.of_inactivity_gap_and_grace(ms(0), ms(1024)) == SessionWindows(0, 1024)
+    assert JoinWindows.of_time_difference_with_no_grace(ms(3)) == JoinWindows(3, 3, 0)
+    assert JoinWindows.of_time_difference_and_grace(ms(3), ms(1024)) == JoinWindows(3, 3, 1024)
+
+
+def test_either_bound_of_a_join_window_moves_up_to_the_other_and_leaves_the_grace_alone() -> None:
+    windows = JoinWindows.of(ms(456), grace=ms(7))
+    for bound in (123, 0, -123, -456):
+        assert windows.before(ms(bound)) == JoinWindows(bound, 456, 7)
+        assert windows.after(ms(bound)) == JoinWindows(456, bound, 7)
+    assert windows.before(ms(9)).after(ms(2)).retention_ms == 18
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        [
+            TimeWindows.of(ms(size), grace=ms(grace)).advance_by(ms(by))
+            for size in (3, 9)
+            for grace in (1, 2)
+            for by in (1, 2)
+        ],
+        [SlidingWindows.of(ms(size), grace=ms(grace)) for size in (3, 9) for grace in (1, 2)],
+        [SessionWindows.of(ms(size), grace=ms(grace)) for size in (3, 9) for grace in (1, 2)],
+        [JoinWindows(before, after, grace) for before in (3, 9) for after in (1, 2) for grace in (1, 2)],
+        [UnlimitedWindows(1), UnlimitedWindows(9)],
+    ],
+)
+def test_windows_are_equal_if_everything_about_them_is(others: list[object]) -> None:
+    assert len({*others, *deepcopy(others)}) == len(others)
+
+
 def test_sliding_windows_are_kept_for_twice_the_difference_and_the_grace() -> None:
     assert SlidingWindows.of(ms(10), grace=ms(5)).retention_ms == 25
     assert SlidingWindows.of_time_difference_and_grace(ms(10), ms(5)) == SlidingWindows.of(ms(10), grace=ms(5))
@@ -59,6 +103,17 @@ def test_sessions_are_kept_for_the_gap_and_the_grace() -> None:
 @pytest.mark.parametrize(
     "windows",
     [
+        lambda: TimeWindows.of(ms(0)),
+        lambda: TimeWindows.of(ms(-1)),
+        lambda: TimeWindows.of(ms(3), grace=ms(-1)),
+        lambda: TimeWindows.of(ms(123)).advance_by(ms(0)),
+        lambda: TimeWindows.of(ms(123)).advance_by(ms(-1)),
+        lambda: TimeWindows.of(ms(123)).advance_by(ms(124)),
+        lambda: JoinWindows.of(ms(-1)),
+        lambda: JoinWindows.of(ms(-1), grace=ms(1024)),
+        lambda: JoinWindows.of(ms(3), grace=ms(-1)),
+        lambda: JoinWindows.of(ms(123)).after(ms(-124)),
+        lambda: JoinWindows.of(ms(123)).before(ms(-124)),
         lambda: SlidingWindows.of(ms(-1)),
         lambda: SlidingWindows.of(ms(0)),
         lambda: SlidingWindows.of(ms(1), grace=ms(-1)),

@@ -17,6 +17,7 @@ from pipeline import (
     JoinWindows,
     KStream,
     Produced,
+    Repartitioned,
     StreamJoined,
     StreamsBuilder,
     Topology,
@@ -385,7 +386,7 @@ def test_unnamed_joins_of_one_stream_share_its_repartition_topic() -> None:
     assert set(topology.internal_topics) == {"KSTREAM-KEY-SELECT-0000000001-repartition"}
 
 
-@pytest.mark.parametrize("downstream", ["inner", "left", "later left", "global left"])
+@pytest.mark.parametrize("downstream", ["inner", "left", "later left", "global left", "stream left"])
 def test_a_repartition_topic_keeps_null_keys_only_for_left_joins_downstream(downstream: str) -> None:
     builder = StreamsBuilder()
     table, everything = builder.table("table", STRINGS), builder.global_table("global", STRINGS)
@@ -397,12 +398,27 @@ def test_a_repartition_topic_keeps_null_keys_only_for_left_joins_downstream(down
     elif downstream == "later left":
         again = stream.filter(lambda _k, _v: True).select_key(lambda k, _v: k)
         again.left_join(table, dash, joined=Joined(STRING, STRING)).to("out", TEXT)
+    elif downstream == "stream left":
+        stream.left_join(builder.stream("other", STRINGS), dash, windows=ms(60_000), joined=SERDES).to("out", TEXT)
     else:
         stream.left_join(everything, dash, key=lambda _k, v: v).to("out", TEXT)
     with TopologyTestDriver(builder.build()) as driver:
         driver.input_topic("in", STRING, STRING).pipe_input(None, "x", timestamp=1)
         found = driver.output_topic("out", STRING, STRING).read_records_to_list()
     assert [(r.key, r.value) for r in found] == ([] if downstream == "inner" else [(None, "x-None")])
+
+
+def test_an_outer_join_tells_records_without_keys_at_once_but_a_repartition_topic_below_has_no_use_for_them() -> None:
+    builder = StreamsBuilder()
+    joined = builder.stream("L", STRINGS).outer_join(builder.stream("R", STRINGS), dash, ms(60_000), joined=SERDES)
+    joined.to("out", TEXT)
+    joined.repartition(Repartitioned(STRING, STRING)).to("repartitioned", TEXT)
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.input_topic("R", STRING, STRING).pipe_input(None, "right", timestamp=1)
+        driver.input_topic("L", STRING, STRING).pipe_input(None, "left", timestamp=1)
+        found = driver.output_topic("out", STRING, STRING).read_key_values_to_list()
+        assert driver.output_topic("repartitioned", STRING, STRING).is_empty()
+    assert found == [(None, "None-right"), (None, "left-None")]
 
 
 def test_windows_of_negative_length_and_arguments_of_other_joins_are_refused() -> None:

@@ -394,6 +394,59 @@ def test_lookups_of_a_transformed_table_without_a_store_transform_the_parents_va
     assert found == [("A", "x A->a!"), ("B", "x B->None!")]
 
 
+def test_each_transformer_is_closed_that_of_lookups_as_well() -> None:
+    closed: list[Any] = []
+
+    class Closing(Exclaim):
+        def close(self) -> None:
+            closed.append(self)
+
+    builder = StreamsBuilder()
+    builder.add_state_store(Stores.key_value_store("calls", STRING, LONG))
+    table = builder.table("in", STRINGS).transform_values(Closing, "calls")
+    builder.stream("stream", STRINGS).left_join(table, lambda s, v: f"{s} {v}").to("out", TEXT)
+    with TopologyTestDriver(builder.build()):
+        assert closed == []
+    assert len(set(closed)) == len(closed) == 2
+
+
+UNEVEN: Rows = [("A", "01", 5), ("B", "02", 100), ("C", "03", 0), ("D", "04", 0), ("A", "05", 10), ("A", "06", 8)]
+
+
+@pytest.mark.parametrize(
+    ("materialized", "expected"),
+    [
+        (None, [("A", None, 5), ("B", 2, 100), ("C", None, 0), ("D", 4, 0), ("A", None, 10), ("A", 6, 8)]),
+        (Materialized("fred", STRING, STRING), [("B", 2, 100), ("D", 4, 0), ("A", 6, 8)]),
+    ],
+)
+def test_a_filter_tells_no_deletions_of_rows_that_never_passed_if_the_table_is_stored(
+    materialized: Materialized[str, str] | None, expected: Rows
+) -> None:
+    builder = StreamsBuilder()
+    first = builder.table("in", STRINGS, materialized)
+    numbers = first.map_values(int)
+    evens = numbers.filter(even)
+    first.to_stream().to("between", TEXT)
+    last = builder.table("between", STRINGS)
+    seen: list[Rows] = [[], [], [], []]
+    for table, rows in zip((first, numbers, evens, last), seen, strict=True):
+        table.to_stream().process(lambda rows=rows: Capture(rows))  # type: ignore[misc]
+    with TopologyTestDriver(builder.build()) as driver:
+        for key, value, timestamp in UNEVEN:
+            driver.input_topic("in", STRING, STRING).pipe_input(key, value, timestamp=timestamp)
+        assert set(driver.get_all_state_stores()) == ({"fred"} if materialized else set())
+    assert seen == [UNEVEN, [(key, int(value), at) for key, value, at in UNEVEN], expected, UNEVEN]
+
+
+def test_a_join_stores_the_tables_it_looks_up_and_nothing_between() -> None:
+    builder = StreamsBuilder()
+    evens = builder.table("in", STRINGS).map_values(int).filter(even)
+    builder.table("other", STRINGS).join(evens, lambda a, b: f"{a}{b}")
+    with TopologyTestDriver(builder.build()) as driver:
+        assert set(driver.get_all_state_stores()) == {"in-STATE-STORE-0000000000", "other-STATE-STORE-0000000005"}
+
+
 class Count:
     """Gives how often it has been called."""
 

@@ -22,6 +22,7 @@ from pipeline import (
     Stores,
     StreamsBuilder,
     StreamsError,
+    TableJoined,
     TimeWindows,
     ValueAndTimestamp,
     Window,
@@ -191,6 +192,78 @@ def test_a_setting_that_does_not_exist_is_refused_with_the_nearest() -> None:
         ConfigError, match=r"(?s)TopologyTestDriver: unknown setting config\.max\.task\.idle.*max\.task\.idle\.ms"
     ):
         TopologyTestDriver(copying(), {"max.task.idle": 1})
+
+
+def test_what_a_topology_writes_to_the_topic_of_a_global_table_is_in_the_table() -> None:
+    builder = StreamsBuilder()
+    builder.global_table("global", STRINGS, Materialized("rows"))
+    builder.stream("in", STRINGS).to("global", TEXT)
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.input_topic("in", STRING, STRING).pipe_key_value_list([("A", "alpha"), ("A", "beta")])
+        assert driver.get_key_value_store("rows").get("A") == "beta"
+        assert driver.produced_topic_names() == {"global"}
+        assert driver.output_topic("global", STRING, STRING).read_values_to_list() == ["alpha", "beta"]
+
+
+def test_inputs_wait_for_each_other_for_as_long_as_the_setting_says() -> None:
+    builder = StreamsBuilder()
+    builder.stream("one", STRINGS).merge(builder.stream("two", STRINGS)).to("out", TEXT)
+    with TopologyTestDriver(builder.build(), {"max.task.idle.ms": 1000}) as driver:
+        driver.input_topic("one", STRING, STRING).pipe_input("A", "alpha", timestamp=1)
+        driver.advance_wall_clock_time(timedelta(milliseconds=1))
+        assert copied(driver) == []
+        driver.input_topic("two", STRING, STRING).pipe_input("B", "beta", timestamp=2)
+        assert copied(driver) == [("A", "alpha", 1)]
+        driver.advance_wall_clock_time(SECOND)
+        assert copied(driver) == [("B", "beta", 2)]
+
+
+def test_internal_topics_are_known_once_something_has_been_written_to_them() -> None:
+    builder = StreamsBuilder()
+    counts = builder.stream("one", STRINGS).select_key(lambda _k, v: v).group_by_key(Grouped(STRING, STRING))
+    table = builder.table("two", STRINGS, Materialized("table2"))
+    table.join(
+        counts.count(Materialized("table1")),
+        lambda _row, count: count,
+        foreign_key_extractor=lambda row: row,
+        table_joined=TableJoined(name="join"),
+    )
+    with TopologyTestDriver(builder.build(), application_id="app") as driver:
+        driver.input_topic("one", STRING, STRING).pipe_input("k", "v")
+        written = {"app-table1-repartition", "app-table1-changelog"}
+        assert driver.produced_topic_names() == written
+        driver.input_topic("two", STRING, STRING).pipe_input("k", "v")
+        assert driver.produced_topic_names() == written | {
+            "app-table2-changelog",
+            "app-join-subscription-registration-topic",
+            "app-join-subscription-store-changelog",
+            "app-join-subscription-response-topic",
+        }
+
+
+def test_the_last_values_of_keys_are_read_as_a_map_which_records_without_keys_have_no_place_in() -> None:
+    with TopologyTestDriver(copying()) as driver:
+        source, out = driver.input_topic("in", STRING, STRING), driver.output_topic("out", STRING, STRING)
+        source.pipe_key_value_list([("a", "1"), ("b", "2"), ("a", None)])
+        assert out.read_key_values_to_map() == {"a": None, "b": "2"}
+        source.pipe_input(None, "v")
+        with pytest.raises(StreamsError, match="has no key"):
+            out.read_key_values_to_map()
+
+
+def test_time_does_not_run_backwards() -> None:
+    with TopologyTestDriver(copying()) as driver:
+        with pytest.raises(StreamsError, match="non-negative"):
+            driver.input_topic("in", STRING, STRING, auto_advance=-SECOND)
+        with pytest.raises(StreamsError, match="non-negative"):
+            driver.input_topic("in", STRING, STRING).advance_time(-SECOND)
+
+
+def test_bytes_of_other_serdes_are_refused_where_they_are_read() -> None:
+    with TopologyTestDriver(stores()) as driver:
+        driver.input_topic("other", STRING, STRING).pipe_input("k", "v")
+        with pytest.raises(ValueError, match="8 bytes"):
+            driver.output_topic("test-plain-changelog", LONG, LONG).read_record()
 
 
 class Closing(Processor[str, str]):

@@ -251,3 +251,9 @@ def test_a_read_only_store_is_restored_from_its_topic() -> None:
     assert (commit.offsets[changes][0], commit.changelogs) == (3, ())
     first.post_commit({})
     assert task().restore_starts() == {changes: 3}
+
+
+def test_a_topic_that_is_named_twice_is_read_once() -> None:
+    builder = StreamsBuilder()
+    builder.stream(["one", "two", "one"], STRINGS).to("out", TEXT)
+    assert "(topics: [one, two])" in builder.build().describe()

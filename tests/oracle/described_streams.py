@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline import (
     INTEGER,
-    LONG,
     STRING,
     BufferConfig,
     FixedKeyProcessor,
@@ -172,7 +171,12 @@ def table_of_a_stream_mapped(builder: StreamsBuilder) -> None:
 
 JOINED = {"DefaultStoresNames": SERDES, "CustomStoresNames": NAMED, "CustomStoresSuppliers": SUPPLIED}
 KINDS = {"": "join", "Left": "left_join", "Outer": "outer_join"}
-WINDOWS: dict[str, Any] = {"kGroupedStream": None, "timeWindow": TIME, "slidingWindow": SLIDING, "sessionWindow": SESSION}
+WINDOWS: dict[str, Any] = {
+    "kGroupedStream": None,
+    "timeWindow": TIME,
+    "slidingWindow": SLIDING,
+    "sessionWindow": SESSION,
+}
 TOPOLOGY: dict[str, Build] = {
     **{
         f"streamStream{kind}JoinTopologyWith{stores}": partial(streams_joined, call, joined)

@@ -21,6 +21,7 @@ from pipeline import (
     StreamsBuilder,
     TimeWindows,
 )
+from pipeline.config import TopologyConfig
 from tests.oracle import described_repartitions, described_streams
 from tests.oracle.topologies import TEXTS, TO_TEXTS, ms
 
@@ -157,3 +158,11 @@ def test_a_topology_has_the_description_that_kafka_streams_expects(name: str) ->
 
 def test_every_topology_is_described() -> None:
     assert {name.removesuffix("WithOptimization") for name in DESCRIPTIONS} == TOPOLOGIES.keys()
+
+
+@pytest.mark.parametrize("is_persistent", [True, False])
+@pytest.mark.parametrize("name", [name for name in TOPOLOGIES if "ZeroArgCount" in name])
+def test_stores_are_kept_where_the_application_is_configured_to_keep_them(name: str, *, is_persistent: bool) -> None:
+    builder = StreamsBuilder(TopologyConfig(is_persistent=is_persistent))
+    TOPOLOGIES[name](builder)
+    assert {store.persistent for store in builder.build().stores.values()} == {is_persistent}

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import LONG, STRING, AutoOffsetReset, Consumed, Processor, Record, Stores, StreamsBuilder, Topology, TopologyError
+from pipeline import (
+    LONG,
+    STRING,
+    AutoOffsetReset,
+    Consumed,
+    Processor,
+    Record,
+    Stores,
+    StreamsBuilder,
+    Topology,
+    TopologyError,
+)
 from pipeline.runtime.layout import plan_layout
 from pipeline.topology.nodes import GlobalStore, InternalTopic, ProcessorNode, SourceNode
 
@@ -198,7 +209,11 @@ def test_topics_that_patterns_find_belong_to_the_sub_topology_of_the_pattern() -
     topology = read(Topology(), "source-1", "topic-foo")
     read(read(topology, "source-2", re.compile("topic-[A-C]")), "source-3", re.compile(r"topic-\d"))
     found = topology.resolved(["topic-B", "topic-3", "topic-A"])
-    assert [sub.source_topics for sub in found.sub_topologies()] == [("topic-foo",), ("topic-A", "topic-B"), ("topic-3",)]
+    assert [sub.source_topics for sub in found.sub_topologies()] == [
+        ("topic-foo",),
+        ("topic-A", "topic-B"),
+        ("topic-3",),
+    ]
 
 
 DESCRIBED: dict[str, tuple[Callable[[Topology], Any], str]] = {
@@ -222,7 +237,9 @@ DESCRIBED: dict[str, tuple[Callable[[Topology], Any], str]] = {
 """,
     ),
     "global stores": (
-        lambda t: keep_globally(keep_globally(t, "source1", "topic1", "p1", "store1"), "source2", "topic2", "p2", "store2"),
+        lambda t: keep_globally(
+            keep_globally(t, "source1", "topic1", "p1", "store1"), "source2", "topic2", "p2", "store2"
+        ),
         """\
   Sub-topology: 0 for global store (will not generate tasks)
     Source: source1 (topics: [topic1])

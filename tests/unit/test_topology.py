@@ -19,12 +19,15 @@ from pipeline import (
     Topology,
     TopologyError,
 )
+from pipeline.errors import InvalidStateStoreError
 from pipeline.runtime.layout import plan_layout
+from pipeline.testing import TopologyTestDriver
 from pipeline.topology.nodes import GlobalStore, InternalTopic, ProcessorNode, SourceNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pipeline import ProcessorContext
     from pipeline.state.api import StoreBuilder
 
 
@@ -158,6 +161,17 @@ def test_a_store_that_nobody_uses_is_in_no_task() -> None:
     (sub,) = chain().sub_topologies()
     assert sub.stores == ()
     assert plan_layout(chain(), "app", {"topic-1": 1}).changelog_topics == ()
+
+
+def test_a_processor_cannot_use_a_store_that_it_is_not_connected_to() -> None:
+    class Use(Ignore):
+        def init(self, context: ProcessorContext[Any, Any]) -> None:
+            context.get_state_store("store")
+
+    topology = chain().connect_processor_and_state_stores("processor", "store")
+    topology.add_processor("other", Use, "source")
+    with pytest.raises(InvalidStateStoreError, match="other has no access to StateStore store"):
+        TopologyTestDriver(topology)
 
 
 def test_nodes_with_a_common_descendant_share_tasks() -> None:

@@ -66,7 +66,7 @@ class StreamsBuilder:
             TopologyError: If the same topics are read from different offsets; at `build()`, if a topic is part of two
                 different sources.
         """
-        chosen = topics if isinstance(topics, str | re.Pattern) else tuple(topics)
+        chosen = topics if isinstance(topics, str | re.Pattern) else tuple(dict.fromkeys(topics))
         name = self._plan.processor_name("KSTREAM-SOURCE-", consumed.name)
         known = self._sources.source_of(name, chosen, consumed.offset_reset_policy)
         if known == name:

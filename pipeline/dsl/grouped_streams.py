@@ -59,6 +59,7 @@ class KGroupedStream(Generic[K, V]):
 
     def count(self, materialized: Materialized[K, int] | None = None, *, named: Named | None = None) -> KTable[K, int]:
         """Number of records per key."""
+        burn_store_name(self._grouping.plan, materialized)
         return self._aggregate("KSTREAM-AGGREGATE-", COUNT, (), with_value_serde(materialized, LONG), named)
 
     def reduce(

@@ -173,7 +173,8 @@ class KStream(Generic[K, V]):
 
         def write(topology: Topology) -> None:
             topology.add_processor(name, supplier, parent)
-            topology.connect_processor_and_state_stores(name, *state_stores)
+            if state_stores:
+                topology.connect_processor_and_state_stores(name, *state_stores)
 
         self._plan.steps.append(write)
         self._plan.changes.of_values.add(name)

@@ -303,7 +303,8 @@ class KTable(Generic[K, V]):
         """The same table, with fewer updates: those that `suppressed` lets through, the last one per key.
 
         Raises:
-            TopologyError: If a serde is missing; at `build()`, if a window's close is waited for and there are no windows.
+            TopologyError: If a serde is missing, or the table is versioned; at `build()`, if a window's close is waited for and
+                there are no windows.
         """
         return self._made(suppressed_table(self._plan, self._derived, suppressed))
 

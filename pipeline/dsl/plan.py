@@ -338,7 +338,8 @@ def connect_stores(topology: Topology, name: str, supplier: Callable[[], Any], g
     """Let a user's processor use the stores it was given by name, and those that its supplier brings."""
     for store in connected_stores(supplier):
         topology.add_state_store(store, name)
-    topology.connect_processor_and_state_stores(name, *given)
+    if given:
+        topology.connect_processor_and_state_stores(name, *given)
 
 
 def upstream_of(topology: Topology, nodes: Iterable[str]) -> frozenset[str]:

@@ -167,7 +167,14 @@ class Suppressed:
 
 
 def suppressed_table(plan: Plan, parent: Derived, suppressed: Suppressed) -> Derived:
-    """The same table with the updates that are let through (`KTableImpl.suppress`)."""
+    """The same table with the updates that are let through (`KTableImpl.suppress`).
+
+    Raises:
+        TopologyError: If the table is versioned: a buffer keeps one version of a key (KIP-914).
+    """
+    if parent.node.is_versioned:
+        message = "suppress() is only supported for non-versioned KTables"
+        raise TopologyError(message, hint="Tables that are computed from a versioned one are versioned, unless stored.")
     name = suppressed.name or plan.processor_name("KTABLE-SUPPRESS-")
     config, above = suppressed.buffer_config, parent.node
     store = StoreBuilder(

@@ -59,9 +59,9 @@ def session_reducer(reducer: Callable[[Any, Any], Any]) -> SessionAggregator:
 
 
 def burn_store_name(plan: Plan, materialized: Materialized[Any, Any] | None) -> None:
-    """A windowed `count` with options that name no store takes one number more than it needs.
+    """A `count` with options that name no store takes one number more than it needs, unless windows slide.
 
-    Kafka Streams does so for the sake of old topologies (`TimeWindowedKStreamImpl.count`); names behind depend on it.
+    Kafka Streams does so for the sake of old topologies (`KGroupedStreamImpl.count`); names behind depend on it.
     """
     if materialized is not None and materialized.name is None:
         plan.store_name("KSTREAM-AGGREGATE-")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import TopologyError
 from pipeline.processor.suppliers import check_supplier, connected_stores
+from pipeline.records import AutoOffsetReset
 from pipeline.topology.describe import describe
 from pipeline.topology.fingerprint import fingerprint, node_fingerprints
 from pipeline.topology.grouping import levels, sub_topologies
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pipeline.partitioning import StreamPartitioner
     from pipeline.processor.api import Processor
     from pipeline.processor.operator import Operator
-    from pipeline.records import AutoOffsetReset, ConsumerRecord
+    from pipeline.records import ConsumerRecord
     from pipeline.serde.api import Serde
     from pipeline.state.api import StoreBuilder
 
@@ -79,7 +80,7 @@ class Topology:
         Topics that match are looked up when a host starts; workers find those made later as well (`metadata.max.age.ms`).
 
         Raises:
-            TopologyError: If the name is taken, no topic is named, or a topic has, or may have, another source.
+            TopologyError: If the name is taken, no topic is named, or one twice, or a topic has, or may have, another source.
         """
         self._check_new_name(name)
         named = tuple(topic for topic in topics if isinstance(topic, str))
@@ -87,8 +88,11 @@ class Topology:
         if not topics or (patterns and len(topics) > 1):
             message = f"Source {name} must read at least one topic, or exactly one pattern"
             raise TopologyError(message)
-        for topic in named:
+        for number, topic in enumerate(named):
             self._check_topic(topic)
+            if topic in named[:number]:
+                message = f"Topic {topic} has already been registered by this source, {name}"
+                raise TopologyError(message)
         pattern = patterns[0] if patterns else None
         if pattern is not None:
             self._check_pattern(pattern)
@@ -180,10 +184,11 @@ class Topology:
         Raises:
             TopologyError: If another store has the name, or a processor is missing.
         """
-        known = self._stores.setdefault(builder.name, builder)
-        if known is not builder and known != builder:
+        known = self._stores.get(builder.name, builder)
+        if builder.name in self._global_stores or (known is not builder and known != builder):
             message = f"A different state store {builder.name} has been added already"
             raise TopologyError(message)
+        self._stores[builder.name] = known
         self._users.setdefault(builder.name, set())
         for processor in processors:
             self.connect_processor_and_state_stores(processor, builder.name)
@@ -193,12 +198,18 @@ class Topology:
         """Let a processor use stores; processors that share a store share their tasks.
 
         Raises:
-            TopologyError: If the processor or a store is missing.
+            TopologyError: If the processor or a store is missing, no store is named, or one is global.
         """
+        if not stores:
+            message = f"{processor} must be connected to at least one state store"
+            raise TopologyError(message)
         if not isinstance(self._nodes.get(processor), ProcessorNode):
             message = f"{processor} is no processor of this topology"
             raise TopologyError(message)
         for store in stores:
+            if store in self._global_stores:
+                message = f"Global store {store} can be used by {processor} without being connected"
+                raise TopologyError(message)
             if store not in self._users:
                 message = f"State store {store} has not been added"
                 raise TopologyError(message)
@@ -209,10 +220,15 @@ class Topology:
         """Add a store that every instance fills completely from a topic.
 
         Raises:
-            TopologyError: If a name or the topic is taken, or the store logs (its topic is its changelog).
+            TopologyError: If a name or the topic is taken, or the store logs (its topic is its changelog); if the processor's
+                supplier gives an instance twice.
         """
         for name in (global_store.source.name, global_store.processor.name):
             self._check_new_name(name)
+        if global_store.source.name == global_store.processor.name:
+            message = f"Source and processor of global store {global_store.store.name} must have different names"
+            raise TopologyError(message)
+        check_supplier(global_store.processor.supplier)
         for topic in global_store.source.topics:
             self._check_topic(topic)
         if global_store.store.name in self._users or global_store.store.name in self._global_stores:
@@ -237,7 +253,7 @@ class Topology:
         value_serde: Serde[Any],
         timestamp_extractor: Callable[[ConsumerRecord[Any, Any], int], int] | None = None,
     ) -> Topology:
-        """Add a store that a processor fills from a topic, which is its changelog as well (KIP-813).
+        """Add a store that a processor fills from a topic, which is its changelog as well (KIP-813); from its beginning.
 
         Other processors may be connected to it, and must not write it. A restore applies the topic's records as they are: the
         processor must put each value under its own key, unchanged.
@@ -261,6 +277,7 @@ class Topology:
             key_serde=key_serde,
             value_serde=value_serde,
             timestamp_extractor=timestamp_extractor,
+            reset=AutoOffsetReset.earliest(),
         )
         self.add_processor(processor_name, supplier, source_name)
         return self.add_state_store(replace(builder, logging=False, source_topic=topic), processor_name)

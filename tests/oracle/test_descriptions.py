@@ -1,4 +1,8 @@
-"""Topologies of Kafka Streams' own tests of cogroup have the descriptions that are expected there (`descriptions.txt`)."""
+"""Topologies of Kafka Streams' own tests have the descriptions that are expected there.
+
+`descriptions.txt` has a block for each: a line `[test]` for every test that expects the text, and the text. With the suffix
+`WithOptimization` the topology is built with all optimisations.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,8 @@ from pipeline import (
     StreamsBuilder,
     TimeWindows,
 )
+from pipeline.config import TopologyConfig
+from tests.oracle import described_repartitions, described_streams
 from tests.oracle.topologies import TEXTS, TO_TEXTS, ms
 
 if TYPE_CHECKING:
@@ -128,13 +134,35 @@ BUILD: dict[str, Callable[[StreamsBuilder], None]] = {
     "TimeWindowed.namedParamShouldSetName": windowed(TimeWindows.of(ms(500))),
     "SlidingWindowed.namedParamShouldSetName": windowed(SlidingWindows.of(ms(500), grace=ms(2_000))),
 }
-BLOCKS = (Path(__file__).parent / "descriptions.txt").read_text().split("\n\n[")
-DESCRIPTIONS = dict(block.removeprefix("[").split("]\n", 1) for block in BLOCKS)
+TOPOLOGIES = BUILD | described_streams.BUILD | described_repartitions.BUILD
+
+
+def descriptions() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for block in (Path(__file__).parent / "descriptions.txt").read_text().split("\n\n["):
+        *names, text = f"[{block.removeprefix('[')}".rsplit("]\n", 1)
+        found |= dict.fromkeys(names[0].removeprefix("[").split("]\n["), text)
+    return found
+
+
+DESCRIPTIONS = descriptions()
 
 
 @pytest.mark.parametrize("name", DESCRIPTIONS)
-def test_a_topology_of_cogrouped_streams_has_the_description_that_kafka_streams_expects(name: str) -> None:
+def test_a_topology_has_the_description_that_kafka_streams_expects(name: str) -> None:
     builder = StreamsBuilder()
-    BUILD[name.removesuffix("WithOptimization")](builder)
+    TOPOLOGIES[name.removesuffix("WithOptimization")](builder)
     topology = builder.build(optimization="all" if name.endswith("WithOptimization") else "none")
     assert topology.describe().rstrip() == DESCRIPTIONS[name].rstrip()
+
+
+def test_every_topology_is_described() -> None:
+    assert {name.removesuffix("WithOptimization") for name in DESCRIPTIONS} == TOPOLOGIES.keys()
+
+
+@pytest.mark.parametrize("is_persistent", [True, False])
+@pytest.mark.parametrize("name", [name for name in TOPOLOGIES if "ZeroArgCount" in name])
+def test_stores_are_kept_where_the_application_is_configured_to_keep_them(name: str, *, is_persistent: bool) -> None:
+    builder = StreamsBuilder(TopologyConfig(is_persistent=is_persistent))
+    TOPOLOGIES[name](builder)
+    assert {store.persistent for store in builder.build().stores.values()} == {is_persistent}

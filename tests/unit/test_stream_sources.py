@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -77,11 +78,42 @@ def test_overlapping_sets_of_topics_are_refused() -> None:
         builder.build()
 
 
-def test_the_same_topics_cannot_start_at_different_offsets() -> None:
+@pytest.mark.parametrize("topics", ["one", re.compile("one.*")])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (AutoOffsetReset.earliest(), AutoOffsetReset.latest()),
+        (AutoOffsetReset.earliest(), None),
+        (None, AutoOffsetReset.latest()),
+    ],
+)
+def test_the_same_topics_cannot_start_at_different_offsets(
+    topics: str | re.Pattern[str], first: AutoOffsetReset | None, second: AutoOffsetReset | None
+) -> None:
     builder = StreamsBuilder()
-    builder.stream("one", STRINGS)
+    builder.stream(topics, Consumed(STRING, STRING, offset_reset_policy=first))
     with pytest.raises(TopologyError, match="different offset reset policies"):
-        builder.stream("one", Consumed(STRING, STRING, offset_reset_policy=AutoOffsetReset.latest()))
+        builder.stream(topics, Consumed(STRING, STRING, offset_reset_policy=second))
+
+
+@pytest.mark.parametrize(
+    "reset",
+    [
+        None,
+        AutoOffsetReset.none(),
+        AutoOffsetReset.earliest(),
+        AutoOffsetReset.latest(),
+        AutoOffsetReset.by_duration(timedelta(seconds=42)),
+    ],
+)
+def test_each_source_starts_where_it_was_told_to(reset: AutoOffsetReset | None) -> None:
+    builder = StreamsBuilder()
+    consumed: Consumed[str, str] = Consumed(STRING, STRING, offset_reset_policy=reset)
+    builder.stream("one", consumed)
+    builder.stream(re.compile("x.*"), consumed)
+    builder.table("table", consumed)
+    sources = [source for sub in builder.build().sub_topologies() for source in sub.sources]
+    assert [source.reset for source in sources] == [reset] * 3
 
 
 class Where(Processor[str, str]):
@@ -251,3 +283,9 @@ def test_a_read_only_store_is_restored_from_its_topic() -> None:
     assert (commit.offsets[changes][0], commit.changelogs) == (3, ())
     first.post_commit({})
     assert task().restore_starts() == {changes: 3}
+
+
+def test_a_topic_that_is_named_twice_is_read_once() -> None:
+    builder = StreamsBuilder()
+    builder.stream(["one", "two", "one"], STRINGS).to("out", TEXT)
+    assert "(topics: [one, two])" in builder.build().describe()

@@ -12,9 +12,12 @@ from pipeline import (
     ConfigError,
     Consumed,
     Grouped,
+    JoinWindows,
     Materialized,
     Produced,
+    Repartitioned,
     Stores,
+    StreamJoined,
     StreamsBuilder,
     TopicPartition,
 )
@@ -30,6 +33,8 @@ from pipeline.testing.driver import MemoryTopics, MockClock
 from tests.changelogs import Batch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pipeline import KStream, Topology
 
 TEXTS: Consumed[str, str] = Consumed(STRING, STRING)
@@ -132,3 +137,78 @@ def test_other_rules_are_refused(text: str) -> None:
     builder = StreamsBuilder().add_state_store(Stores.key_value_store("s", STRING, STRING))
     with pytest.raises(ConfigError, match=r"is no topology\.optimization"):
         builder.build(optimization=text)
+
+
+def windows_kept(topology: Topology) -> int:
+    """How many nodes keep records of a stream for a join: one of a join with itself, two of each other one."""
+    return sum("KSTREAM-WINDOWED" in name for name in topology.nodes)
+
+
+def joined(one: KStream[str, str], *others: KStream[str, str]) -> KStream[str, str]:
+    for other in others:
+        one = one.join(other, max, JoinWindows(100, 100), joined=StreamJoined(STRING, STRING, STRING))
+    return one
+
+
+def with_itself(stream: KStream[str, str]) -> KStream[str, str]:
+    return joined(stream, stream)
+
+
+SELF_JOINS: dict[str, tuple[Callable[[Callable[[str], KStream[str, str]]], object], int]] = {
+    "one stream": (lambda read: with_itself(read("t1")), 1),
+    "two streams of a topic": (lambda read: joined(read("t1"), read("t1")), 1),
+    "a merged stream": (lambda read: with_itself(read("t1").merge(read("t2"))), 1),
+    "and then with another topic": (lambda read: joined(read("t1"), read("t1"), read("t3")), 3),
+    "and then with the topic again": (lambda read: joined(read("t1"), read("t1"), read("t1")), 3),
+    "two topics, each by itself": (
+        lambda read: joined(read("t1"), read("t1")).merge(joined(read("t2"), read("t2"))),
+        2,
+    ),
+    "a topic twice": (lambda read: [joined(read("t1"), read("t1")) for _ in range(2)], 2),
+    "a filter beside it": (lambda read: (read("t1").filter(lambda _k, _v: True), joined(read("t1"), read("t1"))), 1),
+    "a filter above it": (lambda read: joined(read("t1").filter(lambda _k, _v: True), read("t1")), 2),
+    "values changed above it": (lambda read: joined(read("t1").map_values(str.upper), read("t1")), 2),
+    "two topics": (lambda read: joined(read("t1"), read("t2")), 2),
+}
+
+
+@pytest.mark.parametrize("streams", SELF_JOINS)
+def test_a_join_keeps_one_stream_if_both_are_the_same(streams: str) -> None:
+    join, expected = SELF_JOINS[streams]
+    builder = StreamsBuilder()
+    join(lambda topic: builder.stream(topic, TEXTS))
+    assert windows_kept(builder.build(optimization="all")) == expected
+    assert windows_kept(builder.build(optimization="single.store.self.join")) == expected
+
+
+def test_a_join_of_a_stream_with_itself_keeps_both_sides_without_the_rule() -> None:
+    builder = StreamsBuilder()
+    with_itself(builder.stream("t1", TEXTS))
+    assert windows_kept(builder.build(optimization="reuse.ktable.source.topics,merge.repartition.topics")) == 2
+
+
+@pytest.mark.parametrize("rekeyed", ["left", "right"])
+def test_aggregations_of_a_merged_stream_share_a_repartition_topic(rekeyed: str) -> None:
+    builder = StreamsBuilder()
+    streams = {name: builder.stream(name, TEXTS) for name in ("left", "right")}
+    streams[rekeyed] = streams[rekeyed].select_key(lambda _k, v: v).filter(lambda _k, v: bool(v))
+    grouped = streams["left"].merge(streams["right"]).group_by_key(BY_TEXT)
+    grouped.count(Materialized("count-store"))
+    grouped.aggregate(str, lambda k, _v, _a: k, Materialized("latest-store", STRING, STRING))
+    assert len(builder.build(optimization="all").internal_topics) == 1
+
+
+@pytest.mark.parametrize("optimization", ["none", "all"])
+def test_a_repartition_that_was_asked_for_is_not_merged_with_others(optimization: str) -> None:
+    builder = StreamsBuilder()
+    rekeyed = by_first_letter(builder)
+    rekeyed.repartition(Repartitioned(STRING, STRING)).group_by_key(BY_TEXT).count()
+    rekeyed.repartition(Repartitioned(STRING, STRING)).group_by_key(BY_TEXT).count()
+    assert len(builder.build(optimization=optimization).internal_topics) == 2
+
+
+def test_a_repartition_topic_is_no_changelog() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", TEXTS).repartition(Repartitioned(STRING, STRING)).to_table(Materialized("kept"))
+    layout = plan_layout(builder.build(optimization="all"), "app", {"in": 1})
+    assert [topic.name for topic in layout.changelog_topics] == ["app-kept-changelog"]

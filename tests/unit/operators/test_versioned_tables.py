@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,14 @@ from pipeline import (
     INTEGER,
     LONG,
     STRING,
+    BufferConfig,
     Consumed,
     Grouped,
     Joined,
     Materialized,
     Produced,
     StreamsBuilder,
+    Suppressed,
     TimeWindows,
     TopologyError,
     VersionedRecord,
@@ -26,6 +29,9 @@ from pipeline.serde.buffered import BufferedRecord, buffer_key, buffered_key_of,
 from pipeline.testing import TopologyTestDriver
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.dsl.grouped_tables import KGroupedTable
     from pipeline.dsl.ktable import KTable
 
 ROWS: Consumed[int, str] = Consumed(INTEGER, STRING)
@@ -220,6 +226,50 @@ def test_a_grace_period_needs_a_history_that_is_as_long(
     table = builder.table("table", STRINGS, materialized).filter(lambda _k, _v: True)
     builder.stream("stream", STRINGS).join(table, lambda a, _b: a, joined=Joined(grace_period=grace))
     with pytest.raises(TopologyError, match=message):
+        builder.build()
+
+
+def kept(builder: StreamsBuilder, name: str = "kept") -> KTable[str, str]:
+    return builder.table(name, STRINGS, Materialized(name, STRING, STRING, history_retention=HISTORY))
+
+
+def grouped(builder: StreamsBuilder) -> KGroupedTable[str, str]:
+    return kept(builder).group_by(by_value, Grouped(STRING, STRING))
+
+
+def by_foreign_key(builder: StreamsBuilder, materialized: Materialized[str, str] | None = None) -> KTable[str, str]:
+    other = kept(builder, "other")
+    return kept(builder).join(other, max, materialized, foreign_key_extractor=lambda value: value)
+
+
+TEXTS: Materialized[Any, Any] = Materialized(None, STRING, STRING)
+WITH_HISTORY: Materialized[Any, Any] = Materialized("result", STRING, STRING, history_retention=HISTORY)
+COUNTS_WITH_HISTORY: Materialized[Any, Any] = Materialized("result", STRING, LONG, history_retention=HISTORY)
+TABLES: dict[str, tuple[Callable[[StreamsBuilder], KTable[str, Any]], bool]] = {
+    "source": (kept, True),
+    "filter": (lambda b: kept(b).filter(lambda _k, _v: True), True),
+    "map_values": (lambda b: kept(b).map_values(str.upper), True),
+    "map_values, stored": (lambda b: kept(b).map_values(str.upper, Materialized("result", STRING, STRING)), False),
+    "map_values, with history": (lambda b: kept(b).map_values(str.upper, WITH_HISTORY), True),
+    "count": (lambda b: grouped(b).count(), False),
+    "count, with history": (lambda b: grouped(b).count(COUNTS_WITH_HISTORY), True),
+    "join": (lambda b: kept(b).join(kept(b, "other"), max, TEXTS), False),
+    "join, with history": (lambda b: kept(b).join(kept(b, "other"), max, WITH_HISTORY), True),
+    "join by foreign key": (lambda b: by_foreign_key(b, TEXTS), False),
+    "join by foreign key, with history": (lambda b: by_foreign_key(b, WITH_HISTORY), True),
+    "to_table": (lambda b: kept(b).to_stream().to_table(TEXTS), False),
+    "to_table, with history": (lambda b: kept(b).to_stream().to_table(WITH_HISTORY), True),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_that_is_versioned_or_inherits_that_cannot_be_suppressed(name: str) -> None:
+    table, is_versioned = TABLES[name]
+    builder = StreamsBuilder()
+    suppressed = Suppressed.until_time_limit(timedelta(0), BufferConfig.unbounded())
+    outcome = pytest.raises(TopologyError, match="only supported for non-versioned KTables")
+    with outcome if is_versioned else nullcontext():
+        table(builder).suppress(suppressed)
         builder.build()
 
 

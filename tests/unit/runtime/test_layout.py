@@ -1,0 +1,146 @@
+"""How many partitions the application's own topics get (`RepartitionTopics`, `CopartitionedTopicsEnforcer`)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipeline import STRING, Processor, Record, Stores, Topology, TopologyError
+from pipeline.errors import TopicError
+from pipeline.runtime.layout import plan_layout
+from pipeline.topology.nodes import InternalTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+THIRTY_SECONDS = timedelta(seconds=30)
+
+
+class Ignore(Processor[str, str]):
+    def process(self, record: Record[str, str]) -> None: ...
+
+
+def read(topology: Topology, name: str, *topics: str) -> Topology:
+    return topology.add_source(name, *topics, key_serde=STRING, value_serde=STRING)
+
+
+def write(topology: Topology, topic: str, *parents: str) -> Topology:
+    return topology.add_sink(f"to-{topic}", topic, *parents, key_serde=STRING, value_serde=STRING)
+
+
+def repartitions(topology: Topology, partitions: Mapping[str, int]) -> dict[str, int]:
+    return {topic.name: topic.partitions for topic in plan_layout(topology, "app", partitions).repartition_topics}
+
+
+def joined(
+    external: Mapping[str, int], upstream: Mapping[str, int], fixed: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """Repartition topics when all these topics are joined: some outside, and some that are written from others."""
+    topology = Topology()
+    for name in upstream:
+        topology.add_internal_topic(InternalTopic(name, (fixed or {}).get(name)))
+        write(read(topology, f"upstream-{name}", f"upstream-{name}"), name, f"upstream-{name}")
+    for name in (*external, *upstream):
+        read(topology, name, name)
+    topology.copartition([*external, *upstream])
+    return repartitions(topology, {**external, **{f"upstream-{name}": count for name, count in upstream.items()}})
+
+
+def test_topics_of_others_that_are_joined_must_have_equal_partitions() -> None:
+    with pytest.raises(TopicError, match=r"not co-partitioned: \[first: 2, second: 1\]"):
+        joined({"first": 2, "second": 1}, {})
+
+
+def test_topics_of_others_decide_how_many_partitions_those_have_that_they_are_joined_with() -> None:
+    assert joined({"first": 2, "second": 2}, {"repartitioned": 10}) == {"app-repartitioned": 2}
+
+
+def test_repartition_topics_that_are_joined_get_as_many_partitions_as_the_largest() -> None:
+    assert joined({}, {"one": 1, "two": 15, "three": 5}) == {"app-one": 15, "app-two": 15, "app-three": 15}
+
+
+def test_fixed_numbers_decide_for_repartition_topics_that_are_joined_with_them() -> None:
+    counts = joined({}, {"one": 1, "two": 5, "three": 1}, {"one": 2, "three": 2})
+    assert counts == {"app-one": 2, "app-two": 2, "app-three": 2}
+
+
+def test_different_fixed_numbers_cannot_be_joined() -> None:
+    assert joined({}, {"one": 1, "two": 1}, {"one": 10, "two": 10}) == {"app-one": 10, "app-two": 10}
+    with pytest.raises(TopicError, match=r"do not have the same number of partitions: \[one: 10, two: 5\]"):
+        joined({}, {"one": 1, "two": 1}, {"one": 10, "two": 5})
+
+
+def test_a_fixed_number_must_be_that_of_the_topics_of_others() -> None:
+    assert joined({"second": 2}, {"one": 1}, {"one": 2}) == {"app-one": 2}
+    with pytest.raises(TopicError, match=r"do not have the same number of partitions: \[one: 10, second: 2\]"):
+        joined({"second": 2}, {"one": 1}, {"one": 10})
+
+
+@pytest.mark.parametrize(("other", "expected"), [(2, 3), (4, 4)])
+def test_a_repartition_topic_gets_as_many_partitions_as_the_largest_topic_upstream(other: int, expected: int) -> None:
+    topology = Topology().add_internal_topic(InternalTopic("other", other)).add_internal_topic(InternalTopic("own"))
+    read(write(read(topology, "source", "external"), "other", "source"), "reader", "other")
+    topology.add_processor("both", Ignore, "source", "reader")
+    read(write(topology, "own", "both"), "last", "own")
+    assert repartitions(topology, {"external": 3})["app-own"] == expected
+
+
+def test_a_repartition_topic_of_a_repartition_topic_gets_as_many_partitions() -> None:
+    topology = Topology().add_internal_topic(InternalTopic("second")).add_internal_topic(InternalTopic("first"))
+    write(read(topology, "source", "external"), "first", "source")
+    read(write(read(topology, "reader", "first"), "second", "reader"), "last", "second")
+    assert repartitions(topology, {"external": 3}) == {"app-second": 3, "app-first": 3}
+
+
+def test_a_repartition_topic_that_nothing_writes_has_no_number_of_partitions() -> None:
+    topology = read(Topology().add_internal_topic(InternalTopic("own")), "reader", "own")
+    with pytest.raises(TopologyError, match="cannot be decided for repartition topics own"):
+        plan_layout(topology, "app", {})
+
+
+def test_source_topics_that_are_missing_are_named() -> None:
+    topology = read(read(Topology(), "one", "b", "there"), "two", "a")
+    with pytest.raises(TopicError, match="Source topics do not exist: a, b"):
+        plan_layout(topology, "app", {"there": 1})
+
+
+def test_a_topology_that_repartitions_nothing_has_no_such_topics() -> None:
+    assert repartitions(write(read(Topology(), "source", "in"), "out", "source"), {"in": 3}) == {}
+
+
+def test_internal_topics_have_the_settings_of_kafka_streams() -> None:
+    topology = read(Topology().add_internal_topic(InternalTopic("foo", 1)), "source", "foo")
+    topology.add_processor("processor", Ignore, "source")
+    times = {"retention": THIRTY_SECONDS}
+    for store in (
+        Stores.window_store("windows", STRING, STRING, window_size=timedelta(seconds=10), **times),
+        Stores.session_store("sessions", STRING, STRING, **times),
+        Stores.versioned_key_value_store("versions", STRING, STRING, history_retention=timedelta(minutes=1)),
+        Stores.key_value_store("values", STRING, STRING),
+    ):
+        topology.add_state_store(store, "processor")
+    layout = plan_layout(topology, "app", {})
+    assert {topic.name: dict(topic.config) for topic in layout.internal_topics} == {
+        "app-foo": {
+            "cleanup.policy": "delete",
+            "message.timestamp.type": "CreateTime",
+            "retention.ms": "-1",
+            "segment.bytes": "52428800",
+        },
+        **{
+            f"app-{name}-changelog": {
+                "cleanup.policy": "compact,delete",
+                "message.timestamp.type": "CreateTime",
+                "retention.ms": str(30_000 + 86_400_000),
+            }
+            for name in ("windows", "sessions")
+        },
+        "app-versions-changelog": {
+            "cleanup.policy": "compact",
+            "message.timestamp.type": "CreateTime",
+            "min.compaction.lag.ms": str(60_000 + 86_400_000),
+        },
+        "app-values-changelog": {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"},
+    }

@@ -97,14 +97,17 @@ def stream(laboratory: Laboratory, run: Run) -> Figures:
 
 
 def restore(laboratory: Laboratory, run: Run) -> Figures:
-    """How long tasks without local state take until they run."""
+    """How long tasks without local state take until they run.
+
+    Java's from its first restore on: before, it waits for the session of the process that has ended.
+    """
     with laboratory.running(run) as (side, progress):
         wait(side, progress)
         side.stop()
         shutil.rmtree(run.state)
         script = "restored" if run.side == MILLRACE else ""
         with Side(replace(run, script=script)) as again:
-            began = again.event("rebalancing")
+            began = again.event("restoring" if run.side == JAVA else "rebalancing")
             cpu_s = again.cpu_seconds()
             ended = again.event("running")
             cpu_s = again.cpu_seconds() - cpu_s

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -246,9 +247,10 @@ def _script(name: str, *arguments: str) -> list[str]:
 
 def _family(pid: int) -> list[int]:
     """A process and all below it."""
-    children = [
-        int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()
-    ]
+    children = []
+    for thread in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended just now; its process adopts what it began
+            children += [int(child) for child in thread.read_text().split()]
     return [pid, *(below for child in children for below in _family(child))]
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pipeline.records import TaskId, TopicPartition
     from pipeline.state.snapshots import Digests
 
+    _Progress = tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]
+
 log = logging.getLogger(__name__)
 
 
@@ -37,7 +39,7 @@ class RegularSnapshots:
         self._admin = admin
         self._interval_ms = interval_ms
         self._last_ms: dict[TaskId, int] = {}
-        self._published: dict[TaskId, Mapping[TopicPartition, int]] = {}
+        self._published: dict[TaskId, _Progress] = {}
         self._digests: dict[TaskId, Digests] = {}
         self._uploading: threading.Thread | None = None
 
@@ -58,7 +60,7 @@ class RegularSnapshots:
 
     def publish(self, owned: OwnedTask) -> None:
         """Take a copy of a task's state as it was committed last, and upload it in the background."""
-        self._published[owned.id] = owned.applied()
+        self._published[owned.id] = _progress(owned)
         try:
             checkpoint = owned.checkpoint()
         except SnapshotError as error:
@@ -68,7 +70,7 @@ class RegularSnapshots:
         self._uploading.start()
 
     def _has_changed(self, owned: OwnedTask) -> bool:
-        return self._published.get(owned.id) != owned.applied()
+        return self._published.get(owned.id) != _progress(owned)
 
     def _upload(self, checkpoint: TaskCheckpoint) -> None:
         digests = self._digests.setdefault(checkpoint.task_id, {})
@@ -78,3 +80,8 @@ class RegularSnapshots:
             log.warning("no snapshot of task %s: %s", checkpoint.task_id, error.message)
         else:
             log.info("task %s: snapshot %s published", checkpoint.task_id, manifest.name)
+
+
+def _progress(owned: OwnedTask) -> _Progress:
+    """How far a task is. What is known of its changelogs may lag behind its last commit; inputs stand still in punctuations."""
+    return owned.applied(), owned.committed_offsets

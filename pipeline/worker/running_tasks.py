@@ -95,7 +95,7 @@ class RunningTasks:
         self._internal_topics: set[str] = set()
         self._schedule = CommitSchedule(self._streams.commit_interval_ms, self._streams.statestore_cache_max_bytes)
         self._commits_under_way = OpenCommits()
-        self._global: GlobalState
+        self._filled: GlobalState | None = None
         self._topics: Mapping[str, int] = {}
         self._looked_at = time.monotonic()
         self._processed = 0
@@ -133,9 +133,9 @@ class RunningTasks:
             self._topics = source_partitions(self._application, self._admin)
         self._snapshots = RegularSnapshots(self._application, self._admin, self._streams.snapshot_interval_ms)
         self._standbys = StandbyTasks(self._application, self.layout, self._admin, self._clock)
-        self._global = open_global_state(self._application, self._admin, self._clock, on_restore=self._on_restore)
+        self._filled = open_global_state(self._application, self._admin, self._clock, on_restore=self._on_restore)
         self._internal_topics = {topic.name for topic in self.layout.repartition_topics}
-        self._fetching.follow(self._global)
+        self._fetching.follow(self._filled)
 
     def stop_waiting(self) -> None:
         """Wait for absent brokers no longer. May be called from a signal handler."""
@@ -303,8 +303,15 @@ class RunningTasks:
             task_id: TaskFigures(self._processed_by[task_id], dict(owned.dropped), owned.measured())
             for task_id, owned in self._tasks.items()
         }
-        measured = self._global.measured()
-        return figures | {GLOBAL_TASK: TaskFigures(0, dict(self._global.dropped), measured)} if measured else figures
+        filled = self._filled
+        if filled is None or not (measured := filled.measured()):
+            return figures
+        return figures | {GLOBAL_TASK: TaskFigures(0, dict(filled.dropped), measured)}
+
+    @property
+    def _global(self) -> GlobalState:
+        assert self._filled is not None, "nothing has been started"  # noqa: S101 - a host's own mistake
+        return self._filled
 
     def answer(self, question: Question) -> Page | Refusal:
         """Look up what a store has at this moment: what is not committed yet included, since processing sees that as well.

@@ -128,3 +128,19 @@ def test_a_task_that_is_sent_away_may_be_followed_at_once(case: Case) -> None:
     case.tasks.take(frozenset({RESTORED}), frozenset())
     case.until(case.is_restored)
     assert case.tasks.summary().restored == 0
+
+
+def test_a_process_can_be_asked_for_its_figures_while_it_fills_its_global_tables(
+    broker: Any, unique: str, tmp_path: Path
+) -> None:
+    builder = StreamsBuilder()
+    builder.global_table(f"{unique}.names", Consumed(STRING, STRING), Materialized("names"))
+    builder.stream(f"{unique}.in", Consumed(STRING, STRING)).to(f"{unique}.out", Produced(STRING, STRING))
+    broker.create(1, f"{unique}.names", f"{unique}.in", f"{unique}.out")
+    broker.write(f"{unique}.names", [(b"k", b"v", 1)])
+    application = Application(AppConfig(unique, "none:none"), "v1", builder.build(), broker.kafka, tmp_path)
+    figures: list[Any] = []
+    tasks = RunningTasks(application, on_restore=lambda *_: figures.append(tasks.figures()))
+    tasks.start()
+    tasks.close()
+    assert figures == [{}]

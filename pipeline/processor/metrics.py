@@ -200,7 +200,7 @@ class StreamsMetrics:
         Raises:
             TopologyError: If a name cannot be one, or another sensor has a figure of that name.
         """
-        group, all_tags = f"stream-{scope_name}-metrics", {f"{scope_name}-id": entity_name, **(tags or {})}
+        group, all_tags = _entity(scope_name, entity_name, tags)
         rate, total = (
             MetricName(f"{operation_name}-{kind}", group, description=description, tags=all_tags)
             for kind, description in (
@@ -237,7 +237,7 @@ class StreamsMetrics:
         sensor = self.add_rate_total_sensor(
             scope_name, entity_name, operation_name=operation_name, recording_level=recording_level, tags=tags
         )
-        group, all_tags = f"stream-{scope_name}-metrics", {f"{scope_name}-id": entity_name, **(tags or {})}
+        group, all_tags = _entity(scope_name, entity_name, tags)
         kinds: tuple[tuple[str, str, MeasurableStat], ...] = (("avg", "average", Avg()), ("max", "maximum", Max()))
         for kind, words, stat in kinds:
             description = f"The {words} latency of {operation_name}"
@@ -296,6 +296,11 @@ def totals(measured: Iterable[Measurement]) -> dict[str, float]:
 def added(*parts: Mapping[str, float]) -> dict[str, float]:
     """Several totals as one."""
     return {name: sum(part.get(name, 0.0) for part in parts) for name in sorted(set().union(*parts))}
+
+
+def _entity(scope: str, entity: str, tags: Mapping[str, str] | None) -> tuple[str, dict[str, str]]:
+    """Group and tags of the figures of one thing of a kind."""
+    return f"stream-{scope}-metrics", {f"{scope}-id": entity, **(tags or {})}
 
 
 def _check_forest(name: str, parents: Iterable[Sensor], seen: set[str]) -> None:

@@ -73,6 +73,13 @@ def build_fold(builder):
     counts.to_stream().to("{name}.out", Produced(STRING, LONG))
     return builder.build()
 
+def build_named(builder):
+    names = builder.global_table("{name}.names", Consumed(STRING, STRING), Materialized("names"))
+    words = builder.stream("{name}.in", Consumed(STRING, STRING))
+    named = words.join(names, lambda word, name: name, key=lambda k, v: v)
+    named.to("{name}.out", Produced(STRING, STRING))
+    return builder.build()
+
 def build_slow(builder):
     words = builder.stream("{name}.in", Consumed(STRING, STRING)).map_values(slowly)
     counts = words.group_by(lambda k, v: v, Grouped(STRING, STRING)).count(Materialized("counts"))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.system.groups import PARTITIONS, tasks_taken
+from tests.system.groups import PARTITIONS, WORDS, tasks_taken
 
 if TYPE_CHECKING:
     from tests.system.groups import Group
@@ -123,3 +123,14 @@ def test_an_instance_that_was_stopped_for_long_finds_its_tasks_gone_and_writes_n
     for instance in group.instances:
         assert group.stop(instance) == 0
     group.check()
+
+
+def test_a_group_fills_global_tables_that_have_rows_before_it_processes(group: Group) -> None:
+    group.broker.create(1, f"{group.name}.names")
+    group.broker.write(f"{group.name}.names", [(word.encode(), f"name of {word}".encode(), 1) for word in WORDS])
+    group.write(100)
+    instance = group.start(build="build_named")
+    group.until(lambda: len(group.broker.read(f"{group.name}.out")) == 100, "named all words")
+    named = {int(record.key): record.value.decode() for record in group.broker.read(f"{group.name}.out")}
+    assert named == {n: f"name of {WORDS[n % len(WORDS)]}" for n in range(100)}
+    assert group.stop(instance) == 0

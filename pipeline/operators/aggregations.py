@@ -6,18 +6,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipeline.operators.forwarding import CachedForward
-from pipeline.operators.table_store import TableStore
+from pipeline.operators.table_store import TableStore, key_value_fold
 from pipeline.processor.drops import DropReason
 from pipeline.records import Change, ValueAndTimestamp
+from pipeline.state.window import WindowStateStore
 from pipeline.windows import TimeWindows, UnlimitedWindows, Window, Windowed, end_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pipeline.operators.emit import ClosingWindows
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Headers
     from pipeline.state.api import WindowStore
+    from pipeline.state.cache import CachedFold
     from pipeline.state.codec import Folded
 
 _made = tuple.__new__
@@ -65,7 +67,6 @@ class StreamAggregate:
         self._tells_old_values: bool
         self._get: Callable[[Any], ValueAndTimestamp[Any] | None]
         self._put: Callable[[Any, Any], object]
-        self._fold: Callable[[Any, Any, int], None] | None
         self._writing_fold: Callable[[Any, Any, int], Folded] | None
 
     def init(self, context: OperatorContext) -> None:
@@ -75,16 +76,13 @@ class StreamAggregate:
         store = context.get_state_store(self._store_name)
         self._table, self._get, self._put = table, table.get, store.put
         self._holds_back, self._is_versioned = table.holds_back, table.is_versioned
-        self._fold, self._writing_fold = table.folding(self._aggregator), table.writing_fold(self._aggregator)
+        self._writing_fold = table.writing_fold(self._aggregator)
         self._tells_old_values = self._send_old_values and not table.holds_back
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Aggregate one value."""
         if key is None or value is None:
             self._context.drop(DropReason.NULL_KEY_OR_VALUE)
-            return
-        if self._fold is not None:
-            self._fold(key, value, timestamp)
             return
         if self._writing_fold is not None:
             _, _, new, old, timestamp = self._writing_fold(key, value, timestamp)
@@ -113,6 +111,10 @@ class StreamAggregate:
         """
         stored = self._get(key)
         return self._aggregator.initial() if stored is None else stored.value
+
+    def cached_fold(self, stores: Mapping[str, Any]) -> CachedFold | None:
+        """What it does to the cache of its store, in parts; None if it has to be called."""
+        return key_value_fold(stores[self._store_name], self._aggregator)
 
     def close(self) -> None:
         """The task closes the store."""
@@ -145,20 +147,23 @@ class StreamWindowAggregate:
         self._store_name = store
         self._size_ms = windows.size_ms
         is_tumbling = isinstance(windows, TimeWindows) and windows.advance_ms == windows.size_ms
-        self._tumbling_ms = windows.size_ms if is_tumbling else None
-        self._starts_for = windows.starts_for
+        self.tumbling_ms = windows.size_ms if is_tumbling else None
+        """Size of windows that follow each other without gaps and overlaps, ms."""
+        self.starts_for = windows.starts_for
+        """The starts of the windows that hold a time, ms."""
         self._grace_ms = windows.grace_ms
-        self._kept_ms = windows.grace_ms + windows.size_ms
+        self.kept_ms = windows.grace_ms + windows.size_ms
+        """A window that starts so long before the highest time is closed, ms."""
         self._aggregator = aggregator
         self._send_old_values = send_old_values
         self._closing = closing
-        self._observed = -1
+        self.observed_ms = -1
+        """The highest time so far, ms."""
         self._store: WindowStore[Any, ValueAndTimestamp[Any]]
         self._context: OperatorContext
         self._forward: Callable[[Any, Any, int, Headers], None]
         self._forwards_updates: bool
         self._tells_old_values = False
-        self._fold: Callable[[Any, Any, int, int], None] | None = None
         self._writing_fold: Callable[[Any, Any, int, int], Folded] | None = None
 
     def init(self, context: OperatorContext) -> None:
@@ -169,9 +174,7 @@ class StreamWindowAggregate:
             updates = CachedForward.of(context, store, send_old_values=self._send_old_values, key_of=self._windowed)
             self._forwards_updates = not updates.holds_back
             self._tells_old_values = tells_old = self._send_old_values and self._forwards_updates
-            if updates.holds_back:
-                self._fold = store.folding(self._aggregator)
-            else:
+            if not updates.holds_back:
                 self._writing_fold = store.writing_fold(self._aggregator, tells_old=tells_old)
             return
         self._forwards_updates = False
@@ -179,41 +182,41 @@ class StreamWindowAggregate:
         size_ms = self._size_ms
         self._closing.init(context, ((start + size_ms, start, key) for key, start, _ in self._store.all()))
         if self._closing.last_close >= 0:
-            self._observed = self._closing.last_close + self._grace_ms
+            self.observed_ms = self._closing.last_close + self._grace_ms
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Aggregate one value into each of its open windows."""
         if key is None:
             self._context.drop(DropReason.NULL_KEY)
             return
-        if timestamp > self._observed:
-            self._observed = timestamp
+        if timestamp > self.observed_ms:
+            self.observed_ms = timestamp
         if self._closing is not None:
-            self._forward_closed(self._closing, self._observed - self._grace_ms, headers)
-        last_closed_start = self._observed - self._kept_ms
-        size_ms, fold, writing_fold = self._tumbling_ms, self._fold, self._writing_fold
-        for start in self._starts_for(timestamp) if size_ms is None else (timestamp - timestamp % size_ms,):
-            if start <= last_closed_start:
-                self._context.drop(DropReason.LATE)
-            elif fold is not None:
-                fold(key, value, timestamp, start)
-            elif writing_fold is not None:
-                known, _, new, old, time = writing_fold(key, value, timestamp, start)
-                if self._closing is None:
-                    window = _made(Window, (start, end_of(start, self._size_ms)))
-                    self._forward(_made(Windowed, (key, window)), _made(Change, (new, old, True)), time, headers)
-                elif known is None:
-                    self._closing.opened(start + self._size_ms, start, key)
-            else:
-                self._update(key, value, timestamp, headers, start)
+            self._forward_closed(self._closing, self.observed_ms - self._grace_ms, headers)
+        last_closed_start = self.observed_ms - self.kept_ms
+        size_ms, writing_fold = self.tumbling_ms, self._writing_fold
+        for start in self.starts_for(timestamp) if size_ms is None else (timestamp - timestamp % size_ms,):
+            if writing_fold is None or start <= last_closed_start:
+                self.update(key, value, timestamp, headers, start)
+                continue
+            known, _, new, old, time = writing_fold(key, value, timestamp, start)
+            if self._closing is None:
+                window = _made(Window, (start, end_of(start, self._size_ms)))
+                self._forward(_made(Windowed, (key, window)), _made(Change, (new, old, True)), time, headers)
+            elif known is None:
+                self._closing.opened(start + self._size_ms, start, key)
 
     def advance_stream_time(self, time_ms: int) -> None:
         """Forward the windows that a record of this time would close."""
-        self._observed = max(self._observed, time_ms)
+        self.observed_ms = max(self.observed_ms, time_ms)
         if self._closing is not None:
-            self._forward_closed(self._closing, self._observed - self._grace_ms, ())
+            self._forward_closed(self._closing, self.observed_ms - self._grace_ms, ())
 
-    def _update(self, key: Any, value: Any, timestamp: int, headers: Headers, start: int) -> None:
+    def update(self, key: Any, value: Any, timestamp: int, headers: Headers, start: int) -> None:
+        """Aggregate a value into the window that starts at `start` (ms), unless that is closed."""
+        if start <= self.observed_ms - self.kept_ms:
+            self._context.drop(DropReason.LATE)
+            return
         stored = self._store.fetch(key, start)
         if stored is None:
             new, new_timestamp = self._aggregator.first(key, value), timestamp
@@ -243,6 +246,13 @@ class StreamWindowAggregate:
             if stored is not None:
                 change = Change(stored.value, None)
                 self._context.forward(self._windowed((key, start)), change, stored.timestamp, headers)
+
+    def cached_fold(self, stores: Mapping[str, Any]) -> CachedFold | None:
+        """What it does to the cache of its store, in parts; None if it has to be called."""
+        store = stores[self._store_name]
+        if self._closing is not None or self.tumbling_ms is None or not isinstance(store, WindowStateStore):
+            return None
+        return store.cached_fold(self._aggregator)
 
     def _windowed(self, key: tuple[Any, int]) -> Windowed[Any]:
         start = key[1]

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import ProcessingError
-from pipeline.operators.table_store import TableStore
+from pipeline.operators.table_store import TableStore, key_value_fold
 from pipeline.records import Change
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Headers
+    from pipeline.state.cache import CachedFold
     from pipeline.state.codec import Folded
 
 _made = tuple.__new__
@@ -131,14 +132,12 @@ class TableAggregate:
         self._send_old_values = send_old_values
         self._store: TableStore
         self._forward: Callable[[Any, Any, int, Headers], None]
-        self._fold: Callable[[Any, Any, int], None] | None
         self._writing_fold: Callable[[Any, Any, int], Folded] | None
 
     def init(self, context: OperatorContext) -> None:
         """Open the store and bind the children."""
         self._forward = context.forward
         self._store = TableStore(context, self._store_name, send_old_values=self._send_old_values)
-        self._fold = self._store.folding(self._update)
         self._writing_fold = self._store.writing_fold(self._update)
 
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
@@ -150,9 +149,6 @@ class TableAggregate:
         if key is None:
             message = f"Record key for KTable aggregate operator with state {self._store_name} should not be null."
             raise ProcessingError(message)
-        if self._fold is not None:
-            self._fold(key, value, timestamp)
-            return
         if self._writing_fold is not None:
             _, _, new, old, timestamp = self._writing_fold(key, value, timestamp)
             self._forward(key, _made(Change, (new, old, True)), timestamp, headers)
@@ -163,6 +159,10 @@ class TableAggregate:
         else:
             new, touched_at = self._update.add(key, value, stored.value), max(timestamp, stored.timestamp)
         self._store.update(key, new, self._store.replaced(key), touched_at, headers)
+
+    def cached_fold(self, stores: Mapping[str, Any]) -> CachedFold | None:
+        """What it does to the cache of its store, in parts; None if it has to be called."""
+        return key_value_fold(stores[self._store_name], self._update)
 
     def close(self) -> None:
         """The task closes the store."""

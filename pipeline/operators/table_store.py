@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.operators.forwarding import CachedForward
 from pipeline.records import Change, ValueAndTimestamp
 from pipeline.state.api import PUT_RETURN_CODE_NOT_PUT, PUT_RETURN_CODE_VALID_TO_UNDEFINED
+from pipeline.state.key_value import KeyValueStateStore
 from pipeline.state.versioned import VersionedStateStore
 
 if TYPE_CHECKING:
@@ -14,11 +15,17 @@ if TYPE_CHECKING:
 
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Headers, VersionedRecord
+    from pipeline.state.cache import CachedFold
     from pipeline.state.codec import Fold, Folded
 
 
 _made = tuple.__new__
 """Makes a named tuple in half the time of a call of its class."""
+
+
+def key_value_fold(store: Any, fold: Fold) -> CachedFold | None:
+    """An aggregation into a store in parts; None if the store is another one, or has no cache."""
+    return store.cached_fold(fold) if isinstance(store, KeyValueStateStore) else None
 
 
 class TableStore:
@@ -48,17 +55,10 @@ class TableStore:
         found: VersionedRecord[Any] | None = self._store.get(key)
         return None if found is None else ValueAndTimestamp(found.value, found.timestamp)
 
-    def folding(self, fold: Fold) -> Callable[[Any, Any, int], None] | None:
-        """A function of key, value and timestamp (ms) that aggregates into the store, whose cache forwards later.
-
-        None where something else is to be done: there is no cache, or input records are kept.
-        """
-        return self._store.folding(fold) if self.holds_back else None
-
     def writing_fold(self, fold: Fold) -> Callable[[Any, Any, int], Folded] | None:
-        """The same without a cache: gives what to forward.
+        """A function of key, value and timestamp (ms) that aggregates into a store without a cache: gives what to forward.
 
-        None with one, of a versioned store, or where input records are kept.
+        None with a cache, of a versioned store, or where input records are kept.
         """
         if self.holds_back or self.is_versioned:
             return None

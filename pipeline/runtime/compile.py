@@ -114,7 +114,7 @@ def compile_nodes(
                 process: Forward = failures.guarded(operators[node.name].process, node.name)
                 inlets[node.name] = entering(process, context) if accessible and node.name in retimed else process
     entries = {source.name: inlets[source.name] for source in sub.sources}
-    fusion = Fusion(sub, operators, inlets, plain_sinks(sub, application_id), context, collector)
+    fusion = Fusion(sub, operators, inlets, plain_sinks(sub, application_id), stores, context, collector)
     if not failures.needs_sources:
         for name, own in contexts.items():
             own.forward = fusion.forward(name) or own.forward

@@ -1,8 +1,8 @@
 """Makes one function of a source, or an operator with state, and the operators without state below it: no call per hop.
 
-The function is generated as Python source, once per task; that of a source is a loop over records. Decoding, filters, mappers
-and plain sinks become lines; whatever else there is - operators with stores, users' processors, sinks that choose topics or
-partitions - is called from there. It does what `Task` does record by record, in the same order:
+The function is generated as Python source, once per task; that of a source is a loop over records. Decoding, filters, mappers,
+plain sinks and aggregations into caches become lines; whatever else there is - other operators with stores, users' processors,
+sinks that choose topics or partitions - is called from there. It does what `Task` does record by record, in the same order:
 `tests/unit/runtime/test_fusion.py` compares the two. What is out of the ordinary (a record that cannot be decoded, a value that
 cannot be written) is handed to the plain functions, which know what to say about it.
 """
@@ -30,6 +30,7 @@ from pipeline.operators.stateless import (
 from pipeline.operators.table_transforms import TableTransformValues
 from pipeline.operators.tables import ToStream
 from pipeline.partitioning import partition_for
+from pipeline.runtime.fused_folds import FOLDING, fold_lines
 from pipeline.topology.nodes import SinkNode
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from pipeline.records import Headers
     from pipeline.runtime.context import TaskContext
     from pipeline.runtime.ports import Collector
+    from pipeline.state.cache import CachedFold
     from pipeline.topology.nodes import Node, SourceNode, SubTopology
 
     Forward = Callable[[Any, Any, int, Headers], None]
@@ -145,6 +147,7 @@ class Fusion:
         operators: Its operators by node name.
         inlets: By node name, the plain function that takes what reaches the node.
         sink_topics: By sink, its topic as Kafka knows it; sinks that choose topics or partitions are not among them.
+        stores: The task's stores by name.
         context: The task's current record.
         collector: Where sinks send.
     """
@@ -153,13 +156,19 @@ class Fusion:
     operators: Mapping[str, Operator]
     inlets: Mapping[str, Forward]
     sink_topics: Mapping[str, str]
+    stores: Mapping[str, Any]
     context: TaskContext
     collector: Collector
+    _folds: dict[str, CachedFold] = field(default_factory=dict)
     _children: dict[str, list[Node]] = field(default_factory=dict)
     _names: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Find out who is below whom."""
+        """Find out who is below whom, and who aggregates into caches."""
+        for name, operator in self.operators.items():
+            fold = operator.cached_fold(self.stores) if isinstance(operator, FOLDING) else None
+            if fold is not None:
+                self._folds[name] = fold
         for node in self.sub.nodes:
             for parent in node.parents:
                 self._children.setdefault(parent, []).append(node)
@@ -194,7 +203,7 @@ class Fusion:
         """The function by which an operator forwards to its children; None if each of them is only called."""
         if not any(self._is_taken_apart(child) for child in self._children.get(node, [])):
             return None
-        self._names = {"send": self.collector.send}
+        self._names = {"send": self.collector.send, "context": self.context}
         lines = self._below(node, "key", "value", 0)
         made: Forward = self._made(node, _FORWARD.format(nodes=indent("\n".join(lines), " " * 4)))
         return made
@@ -208,7 +217,8 @@ class Fusion:
         if isinstance(node, SinkNode):
             return node.name in self.sink_topics
         operator = self.operators[node.name]
-        return len(node.parents) == 1 and (isinstance(operator, Branch) or type(operator) in _FORMS)
+        is_known = isinstance(operator, Branch) or type(operator) in _FORMS or node.name in self._folds
+        return len(node.parents) == 1 and is_known
 
     def _below(self, node: str, key: str, value: str, depth: int) -> Iterable[str]:
         """The lines for all children of a node, given the names that hold key and value."""
@@ -230,6 +240,10 @@ class Fusion:
         operator = self.operators[node.name]
         if isinstance(operator, Branch):
             return self._branches(operator, name, key, value, depth + 1)
+        if node.name in self._folds:
+            lines, names = fold_lines(name, operator, self._folds[node.name], key, value)
+            self._names |= names
+            return lines
         form = _FORMS[type(operator)]
         own_key, own_value = f"k_{name}", f"v_{name}"
         call = self._call(f"f_{name}", getattr(operator, form.function), key, value) if form.function else ""

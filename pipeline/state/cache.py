@@ -5,21 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pipeline.records import ValueAndTimestamp
 from pipeline.state.api import PAUSED_AFTER, CachedUpdate, idle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pipeline.records import Headers
-    from pipeline.state.api import Place, UpdateContext
+    from pipeline.state.api import Place
     from pipeline.state.codec import Fold, ValueCodec
+    from pipeline.state.pending import ChangedKeys
 
 ENTRY_OVERHEAD_BYTES = 200
 """What an entry costs beside its serialized key and value: the objects around them, measured with sys.getsizeof."""
-
-_made = tuple.__new__
-"""Makes a named tuple in half the time of a call of its class."""
 
 
 Dirty: TypeAlias = "tuple[Any, int, Headers, Place | None]"
@@ -36,6 +33,7 @@ def stored_time(value: Any, dirty: Dirty) -> int:
 class UpdateCache:
     """Decoded values by store key; the dirty ones in the order in which they became dirty.
 
+    Both dicts stay the same objects: loops that aggregate know them (`CachedFold`).
     A value handed out is the live object: whoever changes it in place must put it back, as every aggregation does.
 
     Args:
@@ -62,40 +60,16 @@ class UpdateCache:
         self._listener = listener
         self._send_old_values = send_old_values
 
-    def folding(self, context: UpdateContext, fold: Fold) -> Callable[[bytes, Any, Any, Any, int], None]:
-        """A function that reads a timestamped aggregate, adds a value, and writes it: what get and put do, in one call.
-
-        It takes the store's key as bytes and as it is forwarded, then key, value and timestamp (ms) of a record.
-
-        Args:
-            context: The record being processed.
-            fold: What the aggregation does.
-        """
-        first, add, load, decode = fold.first, fold.add, self.stored, self.codec.decode
-
-        def aggregate(store_key: bytes, own_key: Any, key: Any, value: Any, timestamp: int) -> None:
-            values = self.values
-            if store_key in values:
-                stored = values[store_key]
-            else:
-                data = load(store_key)
-                stored = values[store_key] = None if data is None else decode(data)
-            if stored is None:
-                new = first(key, value)
-            else:
-                known, time = stored
-                if time > timestamp:
-                    timestamp = time
-                new = add(key, value, known)
-            values[store_key] = None if new is None else _made(ValueAndTimestamp, (new, timestamp))
-            place = context.topic, context.partition, context.offset
-            self.dirty[store_key] = own_key, context.timestamp, context.headers, place
-
-        return aggregate
+    def load(self, store_key: bytes) -> Any:
+        """The value of a key that `values` does not have, which has it from now on."""
+        data = self.stored(store_key)
+        value = self.values[store_key] = None if data is None else self.codec.decode(data)
+        return value
 
     def flush(self) -> None:
         """Write the dirty values to the store, and tell the listener about each."""
-        dirty, self.dirty = self.dirty, {}
+        dirty = self.dirty.copy()
+        self.dirty.clear()
         for number, (store_key, last) in enumerate(dirty.items()):
             if number % PAUSED_AFTER == 0:
                 self.pause()
@@ -125,4 +99,36 @@ class UpdateCache:
     def drop_clean(self, limit_bytes: int) -> None:
         """Forget decoded values that are not dirty, if all together take more than `limit_bytes`."""
         if len(self.values) * self._entry_bytes > limit_bytes:
-            self.values = {key: self.values[key] for key in self.dirty}
+            kept = {key: self.values[key] for key in self.dirty}
+            self.values.clear()
+            self.values.update(kept)
+
+
+@dataclass(slots=True)
+class KeptStarts:
+    """The starts of windows, `first <= start < end` (ms), that a store takes without looking any further."""
+
+    first: int = 0
+    end: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CachedFold:
+    """An aggregation into a cached store of timestamped values, in parts: get, add and put without a call for each.
+
+    Who has it reads the aggregate from `cache.values`, with `cache.load` where that has none, adds a value, and writes the
+    result to `cache.values` and `cache.dirty`.
+
+    Args:
+        cache: The values.
+        fold: What is done with them.
+        key_bytes: Gives the first part of a store key, or all of it.
+        kept: Of a window store, the starts for which that may be done; for others the store must be asked.
+        changed: Of a window store, its store keys that were written, once they are kept.
+    """
+
+    cache: UpdateCache
+    fold: Fold
+    key_bytes: Callable[[Any], bytes]
+    kept: KeptStarts = field(default_factory=KeptStarts)
+    changed: ChangedKeys | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pipeline.state.api import idle
-from pipeline.state.cache import ENTRY_OVERHEAD_BYTES, UpdateCache
+from pipeline.state.cache import ENTRY_OVERHEAD_BYTES, CachedFold, UpdateCache
 from pipeline.state.codec import TimestampedCodec, codec_of
 from pipeline.state.pending import merged_scan, prefix_end
 from pipeline.state.recency import Recency
@@ -57,13 +57,10 @@ class KeyValueStateStore:
         """The value, or None."""
         store_key = self._key_bytes(key)
         cache = self._cache
-        if cache is not None and store_key in cache.values:
-            return cache.values[store_key]
-        data = self._stored(store_key)
-        value = None if data is None else self._codec.decode(data)
         if cache is not None:
-            cache.values[store_key] = value
-        return value
+            return cache.values[store_key] if store_key in cache.values else cache.load(store_key)
+        data = self._stored(store_key)
+        return None if data is None else self._codec.decode(data)
 
     def put(self, key: Any, value: Any) -> None:
         """Set the value; None deletes."""
@@ -125,22 +122,14 @@ class KeyValueStateStore:
         self._cache.listen(listener, send_old_values=send_old_values)
         return True
 
-    def folding(self, fold: Fold) -> Callable[[Any, Any, int], None] | None:
-        """A function of key, value and timestamp (ms) that aggregates a record into its key's value.
-
-        None without a cache, or where input records are kept: then get and put do the same.
-        """
+    def cached_fold(self, fold: Fold) -> CachedFold | None:
+        """An aggregation into this store in parts; None without a cache, or where input records are kept."""
         if self._cache is None or self._context.keeps_sources:
             return None
-        aggregate, key_bytes = self._cache.folding(self._context, fold), self._key_bytes
-
-        def put(key: Any, value: Any, timestamp: int) -> None:
-            aggregate(key_bytes(key), key, key, value, timestamp)
-
-        return put
+        return CachedFold(self._cache, fold, self._key_bytes)
 
     def writing_fold(self, fold: Fold, *, tells_old: bool) -> Callable[[Any, Any, int], Folded] | None:
-        """The same without a cache: gives what to forward.
+        """A function of key, value and timestamp (ms) that aggregates a record into its key's value: gives what to forward.
 
         None with a cache, of stores that are not timestamped or keep so many keys, or where input records are kept.
         """

@@ -16,10 +16,14 @@ class ChangedKeys:
 
     A search of a key's windows or sessions looks at those of their times alone, however many were written: some operators
     search for every record.
+
+    Args:
+        is_kept: Whether writes are added at all: stores that are never searched save it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_kept: bool = True) -> None:
         """Nothing was written."""
+        self.is_kept = is_kept
         self._by_key: dict[bytes, list[bytes]] = {}
 
     def add(self, key: bytes, store_key: bytes) -> None:
@@ -31,6 +35,10 @@ class ChangedKeys:
         at = bisect_left(known, store_key)
         if at == len(known) or known[at] != store_key:
             known.insert(at, store_key)
+
+    def clear(self) -> None:
+        """A commit: nothing was written since."""
+        self._by_key.clear()
 
     def of(self, key: bytes, lower: bytes, upper: bytes) -> list[bytes]:
         """Those of one key, `lower <= store_key < upper`."""

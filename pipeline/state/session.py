@@ -169,7 +169,8 @@ class SessionStateStore:
 
     def committed(self) -> None:
         """The pending writes are in the backend; segments of which every session has expired are dropped."""
-        self._pending, self._times, self._changed = {}, {}, ChangedKeys()
+        self._pending, self._times = {}, {}
+        self._changed.clear()
         self._segments.drop_before(self._find_first_kept())
         if self._cache is not None:
             self._cache.drop_clean(CLEAN_CACHE_BYTES)

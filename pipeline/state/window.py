@@ -6,7 +6,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from pipeline.state.api import idle
-from pipeline.state.cache import ENTRY_OVERHEAD_BYTES, UpdateCache
+from pipeline.state.cache import ENTRY_OVERHEAD_BYTES, CachedFold, KeptStarts, UpdateCache
 from pipeline.state.codec import TimestampedCodec, codec_of
 from pipeline.state.key_value import CLEAN_CACHE_BYTES
 from pipeline.state.pending import ChangedKeys
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     )
     from pipeline.state.codec import Fold, Folded
 
-_SUFFIX = struct.Struct(">qi")
+WINDOW_SUFFIX = struct.Struct(">qi")
 """Window start and sequence number behind the key (`WindowKeySchema`); the number is 0 without duplicates."""
 _IMMUTABLE = frozenset({str, bytes, int})
 """Types of most keys."""
@@ -60,9 +60,10 @@ class WindowStateStore:
         self._segments = Segments(builder.name, builder.retention_ms, backend, _start_of)
         self._pending: dict[bytes, bytes | None] = {}
         self._times: dict[bytes, int] = {}
-        self._changed: ChangedKeys | None = None
+        self._changed = ChangedKeys(is_kept=False)
         self._cache = UpdateCache(self._codec, self._stored, self._write, pause=pause) if builder.caching else None
         self._first_kept: int | None = None
+        self._kept = KeptStarts()
         self._last_key: Any = None
         self._last_start = -1
         self._last_store_key = b""
@@ -72,8 +73,8 @@ class WindowStateStore:
         if not self._keeps(window_start):
             return
         store_key = self._store_key(key, window_start)
-        if self._changed is not None:
-            self._changed.add(store_key[: -_SUFFIX.size], store_key)
+        if self._changed.is_kept:
+            self._changed.add(store_key[: -WINDOW_SUFFIX.size], store_key)
         context, cache = self._context, self._cache
         if cache is None:
             data = None if value is None else self._codec.encode(value)
@@ -138,35 +139,23 @@ class WindowStateStore:
         self._cache.listen(listener, send_old_values=send_old_values)
         return True
 
-    def folding(self, fold: Fold) -> Callable[[Any, Any, int, int], None] | None:
-        """A function of key, value, timestamp and window start (ms) that aggregates a record into the value of a window.
-
-        None without a cache, or where input records are kept: then fetch and put do the same.
-        """
+    def cached_fold(self, fold: Fold) -> CachedFold | None:
+        """An aggregation into this store in parts; None without a cache, or where input records are kept."""
         if self._cache is None or self._context.keeps_sources:
             return None
-        aggregate, key_bytes, suffix = self._cache.folding(self._context, fold), self._key_bytes, _SUFFIX.pack
-        retention_ms = self._retention_ms
-
-        def put(key: Any, value: Any, timestamp: int, start: int) -> None:
-            first_kept = self._first_kept
-            if (first_kept is not None and first_kept <= start < first_kept + retention_ms) or self._keeps(start):
-                store_key = key_bytes(key) + suffix(start, 0)
-                if self._changed is not None:
-                    self._changed.add(store_key[: -_SUFFIX.size], store_key)
-                aggregate(store_key, (key, start), key, value, timestamp)
-
-        return put
+        return CachedFold(self._cache, fold, self._key_bytes, self._kept, self._changed)
 
     def writing_fold(self, fold: Fold, *, tells_old: bool) -> Callable[[Any, Any, int, int], Folded] | None:
-        """The same without a cache: gives what to forward; an expired window has nothing, and keeps nothing.
+        """A function of key, value, timestamp and window start (ms) that aggregates a record into the value of a window.
+
+        It gives what to forward; an expired window has nothing, and keeps nothing.
 
         None with a cache, of stores that are not timestamped, or where input records are kept.
         """
         codec, context = self._codec, self._context
         if self._cache is not None or context.keeps_sources or not isinstance(codec, TimestampedCodec):
             return None
-        folded, key_bytes, suffix = codec.folding(fold, tells_old=tells_old), self._key_bytes, _SUFFIX.pack
+        folded, key_bytes, suffix = codec.folding(fold, tells_old=tells_old), self._key_bytes, WINDOW_SUFFIX.pack
         committed, retention_ms = self._segments.get, self._retention_ms
 
         def put(key: Any, value: Any, timestamp: int, start: int) -> Folded:
@@ -175,8 +164,8 @@ class WindowStateStore:
                 return folded(None, key, value, timestamp)
             store_key, pending = key_bytes(key) + suffix(start, 0), self._pending
             known = pending[store_key] if store_key in pending else committed(store_key, start)
-            if self._changed is not None:
-                self._changed.add(store_key[: -_SUFFIX.size], store_key)
+            if self._changed.is_kept:
+                self._changed.add(store_key[: -WINDOW_SUFFIX.size], store_key)
             update = folded(known, key, value, timestamp)
             pending[store_key] = update[1]
             self._times[store_key] = context.timestamp
@@ -206,8 +195,7 @@ class WindowStateStore:
     def committed(self) -> None:
         """The pending writes are in the backend; segments of which every window has expired are dropped."""
         self._pending, self._times = {}, {}
-        if self._changed is not None:
-            self._changed = ChangedKeys()
+        self._changed.clear()
         self._segments.drop_before(self._find_first_kept())
         if self._cache is not None:
             self._cache.drop_clean(CLEAN_CACHE_BYTES)
@@ -220,7 +208,7 @@ class WindowStateStore:
     def restore(self, batch: ChangelogBatch) -> Puts:
         """Changelog records as the backend wants them; the first commit drops what has expired."""
         entries = dict(zip(batch.keys(), self._codec.from_changelog(batch), strict=True))
-        self._first_kept = None
+        self._keep_from(None)
         return self._segments.puts(entries.items())
 
     def _of_key(self, key: Any, time_from: int, time_to: int, *, reverse: bool) -> Iterator[tuple[int, Any]]:
@@ -228,10 +216,10 @@ class WindowStateStore:
         first = max(0, time_from, self._find_first_kept())
         if first > time_to:
             return
-        lower, upper = raw + _SUFFIX.pack(first, 0), raw + _SUFFIX.pack(time_to, 0) + b"\0"
+        lower, upper = raw + WINDOW_SUFFIX.pack(first, 0), raw + WINDOW_SUFFIX.pack(time_to, 0) + b"\0"
         changed = self._laid_over(self._changed_by_key().of(raw, lower, upper))
         for store_key, data in self._segments.scan(changed, lower, upper, first, time_to, reverse=reverse):
-            if len(store_key) == len(raw) + _SUFFIX.size and store_key.startswith(raw):
+            if len(store_key) == len(raw) + WINDOW_SUFFIX.size and store_key.startswith(raw):
                 yield _start_of(store_key), self._codec.decode(data)
 
     def _of_keys(
@@ -242,7 +230,7 @@ class WindowStateStore:
         first = max(0, time_from, self._find_first_kept())
         changed = self._laid_over(self._changed_by_key().all())
         for store_key, data in self._segments.scan(changed, lowest, None, first, time_to, reverse=reverse):
-            raw, start = store_key[: -_SUFFIX.size], _start_of(store_key)
+            raw, start = store_key[: -WINDOW_SUFFIX.size], _start_of(store_key)
             in_keys = (lowest is None or raw >= lowest) and (highest is None or raw <= highest)
             if in_keys and first <= start <= time_to:
                 yield self._key_of(raw), start, self._codec.decode(data)
@@ -251,7 +239,7 @@ class WindowStateStore:
         """The bytes of a window's key. An aggregation puts what it has just fetched: the last ones are remembered."""
         if key is self._last_key and start == self._last_start:
             return self._last_store_key
-        store_key: bytes = self._key_bytes(key) + _SUFFIX.pack(start, 0)
+        store_key: bytes = self._key_bytes(key) + WINDOW_SUFFIX.pack(start, 0)
         if type(key) in _IMMUTABLE:  # what can be changed in place is encoded anew
             self._last_key, self._last_start, self._last_store_key = key, start, store_key
         return store_key
@@ -263,21 +251,28 @@ class WindowStateStore:
             self.expired_puts += 1
             return False
         if start - self._retention_ms >= first:
-            self._first_kept = start - self._retention_ms + 1
+            self._keep_from(start - self._retention_ms + 1)
         return True
 
     def _find_first_kept(self) -> int:
         """The first start that has not expired; asked of the backend after it was opened or restored."""
         if self._first_kept is None:
-            self._first_kept = self._segments.highest_time() - self._retention_ms + 1
+            return self._keep_from(self._segments.highest_time() - self._retention_ms + 1)
         return self._first_kept
+
+    def _keep_from(self, first: int | None) -> int:
+        """Windows that start there or later are kept; None if that has to be found out."""
+        self._first_kept = first
+        self._kept.first = first or 0
+        self._kept.end = self._kept.first if first is None else first + self._retention_ms
+        return self._kept.first
 
     def _changed_by_key(self) -> ChangedKeys:
         """What was written since the last commit, by key. Kept from the first search on: most stores are never searched."""
-        if self._changed is None:
-            self._changed = ChangedKeys()
+        if not self._changed.is_kept:
+            self._changed.is_kept = True
             for store_key in {*self._pending, *(self._cache.dirty if self._cache is not None else ())}:
-                self._changed.add(store_key[: -_SUFFIX.size], store_key)
+                self._changed.add(store_key[: -WINDOW_SUFFIX.size], store_key)
         return self._changed
 
     def _laid_over(self, store_keys: Iterable[bytes]) -> Mapping[bytes, bytes | None]:
@@ -301,7 +296,7 @@ class WindowStateStore:
 
 
 def _start_of(store_key: bytes) -> int:
-    start: int = _SUFFIX.unpack_from(store_key, len(store_key) - _SUFFIX.size)[0]
+    start: int = WINDOW_SUFFIX.unpack_from(store_key, len(store_key) - WINDOW_SUFFIX.size)[0]
     return start
 
 

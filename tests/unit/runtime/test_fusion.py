@@ -109,6 +109,33 @@ def stateful(stream: KStream[str, str]) -> None:
     longest.to_stream(lambda windowed, _value: f"{windowed.key}@{windowed.window.start}").to("out", STRINGS)
 
 
+def with_caches(stream: KStream[str, str]) -> None:
+    """Aggregates that are changed in place and deleted; windows that overlap, expire, and are searched by a processor."""
+    grouped = stream.group_by_key(Grouped(STRING, STRING))
+    lists = grouped.aggregate(list, appended, Materialized("lists", STRING, JSON(list[str])))
+    lists.to_stream().to("lists", Produced(STRING, JSON(list[str])))
+    size, grace = timedelta(milliseconds=20), timedelta(milliseconds=30)
+    hopping = grouped.windowed_by(TimeWindows.of_size_and_grace(size, grace).advance_by(timedelta(milliseconds=7)))
+    kept = Materialized("windows", STRING, JSON(list[str]), retention=timedelta(milliseconds=50))
+    hopping.aggregate(list, appended, kept).to_stream().to("out", Produced(windowed(STRING), JSON(list[str])))
+    tumbling = grouped.windowed_by(TimeWindows.of_size_with_no_grace(size))
+    tumbling.count(Materialized("counts")).to_stream().to("counts", Produced(windowed(STRING), LONG))
+    stream.process(Search, "counts", "windows").to("found", STRINGS)
+
+
+class Search(Processor[str, str]):
+    """Forwards all windows of a key after some of its records."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+        self.stores = [context.get_state_store(name) for name in ("counts", "windows")]
+
+    def process(self, record: Record[str, str]) -> None:
+        if record.value == "b" and record.key is not None:
+            found = [list(store.fetch_range(record.key, 0, 400)) for store in self.stores]
+            self.context.forward(record.with_value(str(found)))
+
+
 def without_caches(stream: KStream[str, str]) -> None:
     grouped = stream.group_by_key(Grouped(STRING, STRING))
     counts = grouped.count(Materialized("counts", caching=False))
@@ -182,6 +209,7 @@ TOPOLOGIES = [
     choosing_sinks,
     deep,
     stateful,
+    with_caches,
     without_caches,
     old_values,
     windows_without_caches,

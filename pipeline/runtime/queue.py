@@ -210,6 +210,7 @@ class RecordQueues:
     _queues: dict[tuple[TopicPartition, int], RecordQueue] = field(default_factory=dict)
     _heap: list[tuple[int, tuple[TopicPartition, int]]] = field(default_factory=list)
     _in_heap: set[tuple[TopicPartition, int]] = field(default_factory=set)
+    _idle_since: dict[TopicPartition, int] = field(default_factory=dict)
 
     def register(self, queue: RecordQueue, run: int = 0) -> None:
         """Add an input: a partition, or one writer's run of records within it."""
@@ -230,6 +231,30 @@ class RecordQueues:
     def only(self) -> RecordQueue | None:
         """The input, if there is just one: then there is nothing to choose."""
         return next(iter(self._queues.values())) if len(self._queues) == 1 else None
+
+    def is_ready(self, max_idle_ms: int, now_ms: Callable[[], int]) -> bool:
+        """Whether the next record may be chosen now (`PartitionGroup.readyToProcess`).
+
+        An input without records holds the others back while the broker may still have records for it, and then for
+        `max.task.idle.ms`: otherwise their order would depend on which fetch comes first.
+
+        Args:
+            max_idle_ms: How long; with less than 0 nothing is waited for.
+            now_ms: The clock.
+        """
+        if all(queue.head() is None for queue in self._queues.values()):  # what cannot be decoded is no record
+            return False
+        if max_idle_ms < 0:
+            return True
+        now = now_ms()
+        for queue in self._queues.values():
+            if len(queue) or not queue.is_caught_up:
+                self._idle_since.pop(queue.tp, None)
+            if len(queue):
+                continue
+            if not queue.is_caught_up or now - self._idle_since.setdefault(queue.tp, now) < max_idle_ms:
+                return False
+        return True
 
     def next_queue(self) -> tuple[RecordQueue, int] | None:
         """The input whose head comes next, and the highest time (ms) up to which its records are before those of the others.

@@ -161,7 +161,6 @@ class Task:
             self._queues.register(self._new_queue(tp))
         self._has_progress = False
         self._prepared = TaskCommit({}, ())
-        self._idle_since: dict[TopicPartition, int] = {}
 
     def stores(self) -> Mapping[str, Any]:
         """The task's stores by name, for reading."""
@@ -279,28 +278,8 @@ class Task:
         self._has_progress = True
 
     def is_ready(self) -> bool:
-        """Whether the next record may be chosen now (`PartitionGroup.readyToProcess`).
-
-        An input without records holds the others back while the broker may still have records for it, and then for
-        `max.task.idle.ms`: otherwise their order would depend on which fetch comes first.
-        """
-        queues = self._queues.all()
-        if all(queue.head() is None for queue in queues):  # what cannot be decoded is no record
-            return False
-        if self.spec.max_task_idle_ms < 0:
-            return True
-        now_ms = self._ports.clock.now_ms()
-        for queue in queues:
-            if len(queue) or not queue.is_caught_up:
-                self._idle_since.pop(queue.tp, None)
-            if len(queue):
-                continue
-            if not queue.is_caught_up:
-                return False
-            since = self._idle_since.setdefault(queue.tp, now_ms)
-            if now_ms - since < self.spec.max_task_idle_ms:
-                return False
-        return True
+        """Whether the next record may be chosen now."""
+        return self._queues.is_ready(self.spec.max_task_idle_ms, self._ports.clock.now_ms)
 
     def process(self, limit: int) -> int:
         """Process up to `limit` records, lowest event time first; gives how many it were.

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from pipeline.cli.project import settings_of
+from pipeline.errors import BrokerError
 
 app = typer.Typer(help="The embedded broker: real Apache Kafka on this machine, for development.", no_args_is_help=True)
 
@@ -45,6 +46,24 @@ def status(context: typer.Context, port: Port = DEFAULT_PORT) -> None:
         typer.echo("Broker is not running")
         raise typer.Exit(NOT_RUNNING)
     typer.echo(f"Broker runs at {found.bootstrap_servers} (process {found.pid})")
+
+
+@app.command()
+def create(
+    context: typer.Context,
+    topics: Annotated[list[str], typer.Argument(help="Their names.")],
+    port: Port = DEFAULT_PORT,
+    partitions: Annotated[int, typer.Option(min=1, help="How many partitions each has.")] = 4,
+) -> None:
+    """Create topics, as those that an application reads and writes; those that exist already stay as they are."""
+    from pipeline.kafka.admin import Admin, TopicSpec  # noqa: PLC0415 - `millrace --help` must be fast
+
+    found = settings_of(context).broker(port).status()
+    if not found.is_running:
+        message = "Broker is not running"
+        raise BrokerError(message, hint="Start it: millrace broker start")
+    Admin({"bootstrap.servers": found.bootstrap_servers}).create_topics(TopicSpec(name, partitions) for name in topics)
+    typer.echo(f"{', '.join(topics)}: {partitions} partitions")
 
 
 @app.command()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 MASTER = typer.Option(
-    help="Spark's master URL, or sc://host:port of a Spark Connect server; as [spark] says if left out."
+    help="Spark's master URL, or sc://host:port of a Spark Connect server; as streams.toml says if left out."
 )
 """The option `--master`."""
 

@@ -1,14 +1,16 @@
 """Imports: any source that Spark reads into a topic, keyed, exactly once, and only what is new.
 
 An import goes in batches: the files that are new, or the rows whose column has risen above the last value, or everything. A
-batch is cut by key into parts, each written in one transaction together with the note that it is done, as exactly-once source
-connectors do with their offsets (KIP-618). A batch that was cut off is done again as it was planned; parts that are done are
-skipped. Attempts of a part fence each other through its transactional id.
+batch is cut by partition into parts, each written in one transaction together with the note that it is done, as exactly-once
+source connectors do with their offsets (KIP-618). A batch that was cut off is done again as it was planned; parts that are done
+are skipped. Attempts of a part fence each other through its transactional id.
 """
 
 from __future__ import annotations
 
 import json
+import zlib
+from array import array
 from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -20,6 +22,7 @@ from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.control_topic import ControlTopic
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.producer import TransactionalProducer
+from pipeline.partitioning import partition_for
 from pipeline.records import TopicPartition
 from pipeline.spark.failures import on_executor, spark_failures
 from pipeline.spark.jdbc import with_driver
@@ -48,7 +51,8 @@ class ImportSpec:
         format: Any format Spark reads: parquet, csv, json, jdbc, or a data source's name.
         options: The reader's options.
         schema: The rows' schema as DDL, for formats that do not know it.
-        key: Key columns: one is written as text, or as it is if binary; several as a JSON object. Without, there is no key.
+        key: Key columns: one is written as text, or as it is if binary; several as a JSON object. Without, there is no key, and
+            equal values go to equal partitions.
         value: The column of values, text or binary, where null is a tombstone; None makes a JSON object of each row.
         timestamp: The column of event times: timestamps, dates, or numbers of ms since the epoch; None takes the present.
         incremental: A column that only rises (a number, a date, a time), by which new rows are told from old ones: those above
@@ -56,7 +60,8 @@ class ImportSpec:
             that began before and ended after the import; a second row of the same ms), those without a value, and deletions.
             None imports new files, or everything where there are no files.
         name: Names the import: its progress and its transactions. The topic's name if left out.
-        parts: How many parts a batch has, each one transaction.
+        parts: How many parts a batch has, each one transaction; no more than the topic has partitions, whose records come all
+            from one part and in the order of the source.
     """
 
     topic: str
@@ -83,6 +88,7 @@ class Batch:
 
     Args:
         number: Counts the batches of the import.
+        partitions: Number of partitions of the topic when it was planned.
         parts: Number of its parts.
         files: The files it consists of.
         above: It has the rows whose column is above this value, as text; None for all.
@@ -91,6 +97,7 @@ class Batch:
     """
 
     number: int = 0
+    partitions: int = 0
     parts: int = 0
     files: tuple[str, ...] = ()
     above: str | None = None
@@ -131,12 +138,14 @@ def run_import(
         TaskMigratedError: If the same import runs elsewhere.
         BrokerError: If brokers do not answer.
     """
-    Admin(kafka).require([spec.topic], f"import {spec.id} writes to")
+    admin = Admin(kafka)
+    admin.require([spec.topic], f"import {spec.id} writes to")
+    partitions = admin.partitions([spec.topic])[spec.topic]
     progress = _Progress(kafka, spec.id)
     read = written = batches = 0
     while True:
         last = progress.last()
-        batch = last if not last.is_done else _next_batch(spec, last, progress, spark)
+        batch = last if not last.is_done else _next_batch(spec, partitions, last, progress, spark)
         if batch is None:
             return ImportSummary(read, written, batches)
         if (batch.upto is None) != (spec.incremental is None):
@@ -206,10 +215,10 @@ class _Progress:
             raise TaskMigratedError(message)
 
 
-def _next_batch(spec: ImportSpec, last: Batch, progress: _Progress, spark: Any) -> Batch | None:
+def _next_batch(spec: ImportSpec, partitions: int, last: Batch, progress: _Progress, spark: Any) -> Batch | None:
     """What is new since the last batch; None if nothing is."""
     frame = _read(spec, spark, None)
-    planned = Batch(last.number + 1, spec.parts, is_done=False)
+    planned = Batch(last.number + 1, partitions, min(spec.parts, partitions), is_done=False)
     if spec.incremental is not None:
         new = _rows_above(frame, spec.incremental, last.upto)
         highest = _as_text(f"max(`{spec.incremental}`)", _kind(spec, frame, spec.incremental))
@@ -231,7 +240,7 @@ def _write(
 ) -> tuple[int, int]:
     """Write a batch; gives the number of rows, and that of records written."""
     source = _read(spec, spark, batch)
-    rows = _records(spec, source, batch.parts)
+    rows = _records(spec, source, batch)
 
     def process(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa  # noqa: PLC0415 - runs on executors
@@ -286,7 +295,7 @@ def _write_part(
         written = 0
         for row in records:
             time_ms = now_ms if row["timestamp"] is None else row["timestamp"]
-            producer.send(spec.topic, row["key"], row["value"], time_ms, (), None)
+            producer.send(spec.topic, row["key"], row["value"], time_ms, (), row["partition"])
             written += 1
         producer.send(IMPORTS_TOPIC, progress.part_name(batch, part).encode(), b"{}", now_ms, (), 0)
         producer.commit({}, "")
@@ -358,9 +367,10 @@ def _from_text(text: str, kind: str) -> str:
     return f"CAST({_literal(text)} AS {kind})"
 
 
-def _records(spec: ImportSpec, frame: Any, parts: int) -> Any:
-    """Rows as records: part, key, value and timestamp (ms), those of a part together and in the order of the source."""
+def _records(spec: ImportSpec, frame: Any, batch: Batch) -> Any:
+    """Rows as records: part, partition, key, value and timestamp (ms), those of a part together, in the order of the source."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - an engine loads where it is used
+    from pyspark.sql.types import IntegerType, StructField, StructType  # noqa: PLC0415 - as above
 
     as_json = {"ignoreNullFields": "false"}
     names = frame.columns
@@ -373,10 +383,8 @@ def _records(spec: ImportSpec, frame: Any, parts: int) -> Any:
         value = _bytes(frame, spec.value)
     else:
         value = f.to_json(f.struct(*(f.col(f"`{name}`") for name in names)), as_json).cast("binary")
-    part = f.pmod(f.xxhash64(value if not spec.key else key), f.lit(parts)).cast("int")
     order = f.lit(0) if spec.incremental is None else f.col(f"`{spec.incremental}`")
-    ordered = frame.select(
-        part.alias("part"),
+    records = frame.select(
         key.cast("binary").alias("key"),
         value.alias("value"),
         _time(frame, spec.timestamp).alias("timestamp"),
@@ -384,8 +392,35 @@ def _records(spec: ImportSpec, frame: Any, parts: int) -> Any:
         f.input_file_name().alias("file"),
         f.monotonically_increasing_id().alias("row"),
     )
-    sorted_parts = ordered.repartition(parts, "part").sortWithinPartitions("part", "order", "file", "row")
-    return sorted_parts.select("part", "key", "value", "timestamp")
+    with_place = StructType([*records.schema, StructField("partition", IntegerType())])
+    placed = records.mapInArrow(_placing(batch.partitions), with_place)
+    in_parts = placed.withColumn("part", f.col("partition") % batch.parts)
+    sorted_parts = in_parts.repartition(batch.parts, "part").sortWithinPartitions("part", "order", "file", "row")
+    return sorted_parts.select("part", "partition", "key", "value", "timestamp")
+
+
+def _placing(partitions: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """What adds the partition to rows: that of the key as producers choose it; of the value where there is none.
+
+    The client library would spread records without keys at random, and differently at another attempt.
+    """
+
+    def place(batches: Iterable[Any]) -> Iterator[Any]:
+        import pyarrow as pa  # noqa: PLC0415 - runs on executors
+
+        for rows in batches:
+            keys, values = rows.column("key").to_pylist(), rows.column("value").to_pylist()
+            chosen = array(
+                "i",
+                (
+                    partition_for(key, partitions) if key is not None else zlib.crc32(value or b"") % partitions
+                    for key, value in zip(keys, values, strict=True)
+                ),
+            )
+            column = pa.Array.from_buffers(pa.int32(), len(chosen), [None, pa.py_buffer(chosen)])
+            yield rows.append_column("partition", column)
+
+    return place
 
 
 def _bytes(frame: Any, column: str) -> Any:

@@ -6,6 +6,7 @@ import json
 import random
 import threading
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -65,13 +66,16 @@ def test_files_are_imported_once_each_with_keys_times_and_the_partitions_of_prod
     assert values(broker, unique) == rows(0, 60)
 
 
-def test_records_of_a_key_keep_the_order_of_the_source(broker: Any, unique: str, tmp_path: Path, spark: Any) -> None:
-    broker.create(2, unique)
+@pytest.mark.parametrize("key", [("user",), ()])
+def test_the_records_of_a_partition_keep_the_order_of_the_source(
+    key: tuple[str, ...], broker: Any, unique: str, tmp_path: Path, spark: Any
+) -> None:
+    broker.create(3, unique)
     write_lines(tmp_path / "in" / "a.json", rows(0, 200))
-    run_import(ImportSpec(unique, str(tmp_path / "in"), "json", key=("user",)), broker.kafka, spark)
-    for user in range(5):
-        ids = [json.loads(r.value)["id"] for r in broker.read(unique) if r.key == b"u%d" % user]
-        assert ids == sorted(ids)
+    run_import(ImportSpec(unique, str(tmp_path / "in"), "json", key=key), broker.kafka, spark)
+    ids = [json.loads(record.value)["id"] for record in broker.read(unique)]
+    assert sorted(ids) == list(range(200))
+    assert sum(later < earlier for earlier, later in pairwise(ids)) == 2, "where another partition begins, only"
 
 
 def test_an_import_that_fails_in_the_middle_is_completed_and_writes_nothing_twice(
@@ -195,7 +199,7 @@ def test_records_that_went_by_retention_before_they_were_exported_are_told(
 
 
 def test_progress_is_told_while_transfers_run(broker: Any, unique: str, tmp_path: Path, spark: Any) -> None:
-    broker.create(1, unique)
+    broker.create(4, unique)
     write_lines(tmp_path / "in" / "a.json", rows(0, 50))
     told: list[tuple[int, int]] = []
     heard = threading.Event()

@@ -224,9 +224,9 @@ class RecordConsumer:
 
     def _messages(self, max_records: int, timeout_s: float) -> list[Message]:
         with mapped_errors("read records"):
-            messages: list[Message] = self._consumer.consume(1, timeout_s)
-            if messages and max_records > 1:
-                messages += self._consumer.consume(max_records - 1, 0)
+            messages: list[Message] = self._consumer.consume(1, timeout_s) if timeout_s else []
+            if messages or not timeout_s:
+                messages += self._consumer.consume(max_records - len(messages), 0)
         return messages
 
     def _sorted(self, messages: Iterable[Message]) -> Polled:

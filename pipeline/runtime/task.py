@@ -31,7 +31,7 @@ from pipeline.runtime.failures import Failures, processing_error, to_topic
 from pipeline.runtime.layout import changelog_name, full_name
 from pipeline.runtime.offset_metadata import OffsetMetadata
 from pipeline.runtime.queue import RecordQueue, RecordQueues
-from pipeline.state.api import PAUSED_AFTER
+from pipeline.state.api import PAUSED_AFTER, StoreKind
 from pipeline.state.stores import open_store
 from pipeline.windows import MAX_TIME_MS
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pipeline.records import RawFields, TaskId
     from pipeline.runtime.fusion import Loop
     from pipeline.runtime.ports import Ports
-    from pipeline.state.api import ChangelogBatch, StateStore
+    from pipeline.state.api import ChangelogBatch, StateStore, StoreBuilder
     from pipeline.topology.nodes import SourceNode, SubTopology
 
 
@@ -140,6 +140,7 @@ class Task:
             builder.name: open_store(builder, ports.backend, self._context, ports.pause)
             for builder in spec.sub_topology.stores
         }
+        self._may_be_torn = all(_may_be_torn(builder) for builder in spec.sub_topology.stores)
         self._changelogs, self._source_changelogs = spec.own_changelogs, spec.source_changelogs
         self._nodes = compile_nodes(
             spec.sub_topology,
@@ -395,7 +396,7 @@ class Task:
         inputs = self._prepared.offsets
         read = {tp: inputs[tp][0] for tp in self._source_changelogs.values() if tp in inputs}
         if puts or positions or read:
-            self._ports.backend.write(puts, {**positions, **read}, self._ports.pause)
+            self._ports.backend.write(puts, {**positions, **read}, self._ports.pause, in_parts=self._may_be_torn)
         for store in self._stores.values():
             store.committed()
 
@@ -526,3 +527,11 @@ class Task:
             message = f"Task {self.spec.id} cannot go from {self.state.value} to {state.value}"
             raise StreamsError(message)
         self.state = state
+
+
+def _may_be_torn(builder: StoreBuilder) -> bool:
+    """Whether a part of a commit's writes can be made whole out of the changelog.
+
+    Which versions a store accepts depends on the highest time it has seen, which must not be ahead of its rows.
+    """
+    return builder.logging and builder.kind is not StoreKind.VERSIONED

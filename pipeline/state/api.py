@@ -63,13 +63,22 @@ class StateBackend(Protocol):
         """Remove a table and its entries; nothing happens if there is none."""
         ...
 
-    def write(self, puts: Puts, positions: Mapping[TopicPartition, int], pause: Callable[[], None] = idle) -> None:
+    def write(
+        self,
+        puts: Puts,
+        positions: Mapping[TopicPartition, int],
+        pause: Callable[[], None] = idle,
+        *,
+        in_parts: bool = False,
+    ) -> None:
         """Apply writes and the changelog positions they correspond to, all or nothing.
 
         Args:
             puts: The writes.
             positions: The positions.
-            pause: Called now and then before any of them can be seen.
+            pause: Called now and then between two writes. What is being written must be read from elsewhere meanwhile.
+            in_parts: What kills the process may leave some of the writes, with the old positions: to be allowed if the
+                changelogs have all of them, and restoring them over some of them ends in the same state.
         """
         ...
 

@@ -79,7 +79,14 @@ class MemoryBackend:
         if name in self._tables:
             self._tables.pop(name).clear()
 
-    def write(self, puts: Puts, positions: Mapping[TopicPartition, int], pause: Callable[[], None] = idle) -> None:
+    def write(
+        self,
+        puts: Puts,
+        positions: Mapping[TopicPartition, int],
+        pause: Callable[[], None] = idle,
+        *,
+        in_parts: bool = False,  # noqa: ARG002 - nothing outlives the process
+    ) -> None:
         """Apply writes and positions; there is nothing long about it."""
         pause()
         for name, entries in puts.items():

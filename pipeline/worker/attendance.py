@@ -1,4 +1,4 @@
-"""How a stream process hears its supervisor and answers questions, whatever it is at."""
+"""How a stream process answers questions, whatever it is at."""
 
 from __future__ import annotations
 
@@ -8,62 +8,54 @@ from collections import deque
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from pipeline.worker.protocol import Answered, Ask
+from pipeline.worker.protocol import Answered
 from pipeline.worker.queries import KeyQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from multiprocessing.connection import Connection
 
-    from pipeline.worker.protocol import Command
+    from pipeline.worker.protocol import Ask
     from pipeline.worker.queries import Page, Question, Refusal
 
 
 class Attendance:
-    """Two threads of a stream process, of which one at a time has the floor, and with it the pipe and the stores.
+    """Two threads of a stream process, of which one at a time has the floor, and with it the line and the stores.
 
     That is the thread that processes or, while it waits for brokers and touches no store, one that does nothing but answer.
-    So a question is answered between two records, or at once. Commands are kept for the thread that processes.
+    So a question is answered between two records, or at once.
 
     Args:
-        pipe: To the supervisor.
+        line: To whoever asks (`Asking`).
         answer: Answers a question; called by whoever has the floor.
     """
 
-    def __init__(self, pipe: Connection, answer: Callable[[Question], Page | Refusal]) -> None:
+    def __init__(self, line: Connection, answer: Callable[[Question], Page | Refusal]) -> None:
         """Whoever makes it has the floor."""
-        self._pipe = pipe
+        self._line = line
         self._answer = answer
-        self._commands: deque[Command] = deque()
         self._postponed: deque[Ask] = deque()
-        poller = select.poll()
-        poller.register(pipe.fileno(), select.POLLIN)
-        self._is_spoken_to = poller.poll
+        self._is_asked = _poll(line)
         self._floor = threading.Lock()
         self._floor.acquire()
-        self._is_gone = False
         threading.Thread(target=self._answer_alone, name="answers", daemon=True).start()
 
     def attend(self) -> None:
-        """Answer what was asked meanwhile. That nothing was costs a microsecond."""
-        if self._postponed or self._is_spoken_to(0):
-            self._take_in(0)
-
-    def pause(self) -> None:
-        """Answer those questions that look up a key; others wait until stores are at rest. Raises nothing: `attend` does."""
-        if self._is_spoken_to(0):
-            with suppress(EOFError, OSError):
-                self._take_in(0, is_at_rest=False)
-
-    def next_command(self, timeout_s: float = 0) -> Command | None:
-        """The next command, if there is one or comes in time.
+        """Answer what was asked meanwhile. That nothing was costs a microsecond.
 
         Raises:
             EOFError: If the supervisor is gone.
         """
-        if not self._commands:
-            self._take_in(timeout_s)
-        return self._commands.popleft() if self._commands else None
+        while self._postponed:
+            self._reply(self._postponed.popleft())
+        if self._is_asked(0):
+            self._take_in()
+
+    def pause(self) -> None:
+        """Answer those questions that look up a key; others wait until stores are at rest. Raises nothing: `attend` does."""
+        if self._is_asked(0):
+            with suppress(EOFError, OSError):
+                self._take_in(is_at_rest=False)
 
     @contextmanager
     def away(self) -> Iterator[None]:
@@ -75,31 +67,27 @@ class Attendance:
             self._floor.acquire()
 
     def _answer_alone(self) -> None:
-        """The other thread: it waits until something is there to read, and then for the floor."""
-        while not self._is_gone:
-            try:
-                self._pipe.poll(None)
+        """The other thread: it waits until something is there to read, and then for the floor. It ends with the line."""
+        wait = _poll(self._line)
+        with suppress(EOFError, OSError):
+            while wait(None):
                 with self._floor:
-                    self._take_in(0)
-            except (EOFError, OSError):
-                self._is_gone = True
+                    self.attend()
 
-    def _take_in(self, timeout_s: float, *, is_at_rest: bool = True) -> None:
-        if self._is_gone:
-            message = "the supervisor is gone"
-            raise EOFError(message)
-        while is_at_rest and self._postponed:
-            self._reply(self._postponed.popleft())
-        is_said = self._pipe.poll(timeout_s)
-        while is_said:
-            message = self._pipe.recv()
-            if not isinstance(message, Ask):
-                self._commands.append(message)
-            elif is_at_rest or isinstance(message.question.query, KeyQuery):
-                self._reply(message)
+    def _take_in(self, *, is_at_rest: bool = True) -> None:
+        while self._is_asked(0):
+            ask: Ask = self._line.recv()
+            if is_at_rest or isinstance(ask.question.query, KeyQuery):
+                self._reply(ask)
             else:
-                self._postponed.append(message)
-            is_said = self._pipe.poll(0)
+                self._postponed.append(ask)
 
     def _reply(self, ask: Ask) -> None:
-        self._pipe.send(Answered(ask.number, self._answer(ask.question)))
+        self._line.send(Answered(ask.number, self._answer(ask.question)))
+
+
+def _poll(line: Connection) -> Callable[[float | None], object]:
+    """Waits, for so many ms, until there is something to read or the line is closed. For one thread at a time."""
+    poller = select.poll()
+    poller.register(line.fileno(), select.POLLIN)
+    return poller.poll

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from pipeline.runtime.global_state import GlobalState
     from pipeline.worker.interruptions import Interruptions
 
-_RECORDS_PER_POLL = 2_000
+_RECORDS_PER_POLL = 500
+"""The client makes records with the interpreter's lock held, so long that nobody is answered meanwhile."""
 ENOUGH = 10_000
 """With so many records at hand nothing is fetched."""
 _PAUSED_ABOVE = 50_000
@@ -66,7 +67,7 @@ class Fetching:
         return sum(owned.task.buffered(tp) for tp, owned in self._owner_of.items())
 
     def fetch(self, timeout_s: float) -> None:
-        """Hand out what there is, up to what may wait, in parts: nobody is answered while a part is made."""
+        """Hand out what there is, up to what may wait, in parts."""
         fetched = 0
         while fetched < ENOUGH:
             with self._interruptions.away():

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 import multiprocessing
 import threading
 import time
 from collections import Counter
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
 from pipeline.hosting.logs import current_style
 from pipeline.processor.metrics import added
+from pipeline.worker.asking import Asking
 from pipeline.worker.assignment import Instance, spread
-from pipeline.worker.protocol import Answered, Ask, Command, Failed, Report, Stop, StreamJob, Take
-from pipeline.worker.queries import Page, Question, Reason, Refusal
+from pipeline.worker.protocol import Command, Failed, Report, Stop, StreamJob, Take
 from pipeline.worker.states import WorkerSummary
 from pipeline.worker.stream_process import run_stream_process
 
@@ -40,25 +38,24 @@ class StreamProcess:
     Args:
         number: Names it within the instance, from 1.
         process: The process.
-        pipe: To it and from it.
+        pipe: Commands to it, reports from it.
+        asking: Questions to it, and answers.
         orders: What it was told to do: the last order, and those before it that it may still be carrying out.
         report: What it said last.
         heard_at: When that was (monotonic seconds).
         failure: Its last word, if it failed.
         lost: Tasks that another owner has taken over from it.
-        asked: Questions that it has not answered yet, by number.
     """
 
     number: int
     process: SpawnProcess
     pipe: Connection
+    asking: Asking
     orders: list[Take] = field(default_factory=lambda: [Take(frozenset(), frozenset(), 0)])
     report: Report = _NOTHING
     heard_at: float = field(default_factory=time.monotonic)
     failure: Failed | None = None
     lost: frozenset[TaskId] = frozenset()
-    asked: dict[int, Future[Page | Refusal]] = field(default_factory=dict)
-    _numbers: itertools.count[int] = field(default_factory=itertools.count)
     _speaking: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -71,11 +68,8 @@ class StreamProcess:
         """Tasks that it runs, or may run."""
         return self.report.active.union(*(order.active for order in self.orders))
 
-    def hear(self, message: Report | Failed | Answered) -> None:
+    def hear(self, message: Report | Failed) -> None:
         """Take note of what it says."""
-        if isinstance(message, Answered):
-            self._settle(message.number, message.answer)
-            return
         self.heard_at = time.monotonic()
         if isinstance(message, Failed):
             self.failure = message
@@ -97,33 +91,13 @@ class StreamProcess:
             self.orders.append(Take(active, standby, last.number + 1, topics))
             self.tell(self.orders[-1])
 
-    def tell(self, command: Command | Ask) -> None:
+    def tell(self, command: Command) -> None:
         """Send a command; a process that is dead does not hear it. May be called from any thread."""
         try:
             with self._speaking:
                 self.pipe.send(command)
         except (BrokenPipeError, ConnectionResetError, OSError):
             return
-
-    def ask(self, question: Question) -> Future[Page | Refusal]:
-        """Have it answer a question; of a process that dies, the answer is a refusal. May be called from any thread."""
-        number, answer = next(self._numbers), Future[Page | Refusal]()
-        self.asked[number] = answer
-        self.tell(Ask(number, question))
-        if self.pipe.closed:
-            self.leave_unanswered()
-        return answer
-
-    def leave_unanswered(self) -> None:
-        """It is dead: its questions get no answer any more."""
-        gone = Refusal(Reason.FAILED, f"Stream process {self.number} ended before it answered")
-        for number in list(self.asked):
-            self._settle(number, gone)
-
-    def _settle(self, number: int, answer: Page | Refusal) -> None:
-        waiting = self.asked.pop(number, None)
-        if waiting is not None and waiting.set_running_or_notify_cancel():
-            waiting.set_result(answer)
 
 
 class StreamProcesses:
@@ -146,14 +120,17 @@ class StreamProcesses:
         """Start more of them."""
         for _ in range(count):
             ours, theirs = _SPAWN.Pipe()
+            our_line, their_line = _SPAWN.Pipe()
             process = _SPAWN.Process(
                 target=run_stream_process,
-                args=(self._job, self._build, theirs, current_style()),
+                args=(self._job, self._build, theirs, their_line, current_style()),
                 name=f"StreamProcess-{self._next_number}",
             )
             process.start()
             theirs.close()
-            self.all.append(StreamProcess(self._next_number, process, ours))
+            their_line.close()
+            asking = Asking(our_line, f"Stream process {self._next_number}")
+            self.all.append(StreamProcess(self._next_number, process, ours, asking))
             self._next_number += 1
 
     def listen(self, timeout_s: float) -> bool:
@@ -176,7 +153,7 @@ class StreamProcesses:
         for stream in ended:
             self._past = _added(self._past, stream.report)
             stream.pipe.close()
-            stream.leave_unanswered()
+            stream.asking.gone()
         return ended
 
     def holder(self, task: TaskId | None, *, standby: bool) -> StreamProcess | None:
@@ -234,7 +211,7 @@ class StreamProcesses:
             if stream.process.is_alive():
                 stream.process.kill()
             stream.process.join()
-            stream.leave_unanswered()
+            stream.asking.gone()
             self._past = _added(self._past, stream.report)
         self.all = [stream for stream in self.all if stream not in stopping]
         return stopping

@@ -471,7 +471,6 @@ class RunningTasks:
 
     def _succeeds(self, owned: OwnedTask, step: Callable[[], None]) -> bool:
         """Take a step of a task's commit; if it fails in a way that passes, the task starts over."""
-        self._interruptions.attend()
         try:
             step()
         except RECOVERABLE as error:
@@ -480,6 +479,7 @@ class RunningTasks:
         except TaskMigratedError as error:
             self._lose(owned, error)
             return False
+        self._interruptions.attend()
         return True
 
     def _recover(self, owned: OwnedTask, error: StreamsError) -> None:

@@ -11,6 +11,7 @@ import logging
 import signal
 import sys
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from pipeline.errors import RecordError, StreamsError
@@ -39,7 +40,7 @@ REPORT_SECONDS = 1.0
 
 
 def run_stream_process(
-    job: StreamJob, build: Callable[[StreamJob], Topology], pipe: Connection, logs: LogStyle
+    job: StreamJob, build: Callable[[StreamJob], Topology], pipe: Connection, line: Connection, logs: LogStyle
 ) -> None:
     """What the process does from its beginning to its end.
 
@@ -47,6 +48,7 @@ def run_stream_process(
         job: The application.
         build: Builds its topology in this process.
         pipe: Commands come in, reports go out.
+        line: Questions come in, answers go out.
         logs: How it logs, to the standard error output.
     """
     _end_with_supervisor()
@@ -59,7 +61,7 @@ def run_stream_process(
         application = Application(
             job.config, job.version, build(job), job.kafka, job.state_directory, job.published, job.dead_letters
         )
-        _Obedience(application, pipe).run()
+        _Obedience(application, pipe, line).run()
     except StreamsError as error:
         coordinates = error.coordinates if isinstance(error, RecordError) else {}
         _last_word(pipe, Failed(type(error).__name__, error.message, error.hint, coordinates))
@@ -70,8 +72,8 @@ def run_stream_process(
 class _Obedience:
     """The loop: commands, a turn of the worker, a report now and then."""
 
-    def __init__(self, application: Application, pipe: Connection) -> None:
-        self._attendance = Attendance(pipe, self._answer)
+    def __init__(self, application: Application, pipe: Connection, line: Connection) -> None:
+        self._attendance = Attendance(line, self._answer)
         self._tasks = RunningTasks(
             application,
             gives_up=True,
@@ -91,7 +93,7 @@ class _Obedience:
         try:
             while not self._is_stopping:
                 waits = self._is_paused or not (self._tasks.active or self._tasks.standby)
-                while (command := self._attendance.next_command(self._poll_seconds if waits else 0)) is not None:
+                while (command := self._next_command(self._poll_seconds if waits else 0)) is not None:
                     self._obey(command)
                     waits = False
                 if not self._is_stopping:
@@ -116,6 +118,11 @@ class _Obedience:
     def away(self) -> AbstractContextManager[None]:
         """While brokers are waited for."""
         return self._attendance.away()
+
+    def _next_command(self, timeout_s: float) -> Command | None:
+        with self.away() if timeout_s else nullcontext():
+            is_told = self._pipe.poll(timeout_s)
+        return self._pipe.recv() if is_told else None
 
     def _answer(self, question: Question) -> Page | Refusal:
         return self._tasks.answer(question)

@@ -154,12 +154,7 @@ class Supervisor:
             if orders is not None and question.task in task_ids(orders.active):
                 return Refusal(Reason.RESTORING, f"Task {question.task} is being taken over")
             return Refusal(Reason.NOT_HERE, f"Task {question.task} does not run here")
-        answer = stream.ask(question)
-        try:
-            return answer.result(timeout_s)
-        except TimeoutError:
-            answer.cancel()
-            return Refusal(Reason.FAILED, f"Stream process {stream.number} did not answer within {timeout_s:g} s")
+        return stream.asking.ask(question, timeout_s)
 
     def summary(self) -> WorkerSummary:
         """What all stream processes have done, those that have ended included."""

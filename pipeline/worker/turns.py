@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pipeline.runtime.task import Task
     from pipeline.worker.interruptions import Interruptions
 
-_STRETCH_SECONDS = 0.0005
+_STRETCH_SECONDS = 0.0004
 """So long does a task process without anybody being answered; the number of records is found out."""
 _RECORDS_PER_TURN = 1_000
 """How many records a task processes before the next one has its turn."""

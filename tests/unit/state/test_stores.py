@@ -359,3 +359,70 @@ def test_a_checkpoint_is_a_complete_copy(tmp_path: Path) -> None:
     assert copy.positions() == {CHANGELOG: 3}
     copy.close()
     backend.close()
+
+
+class KilledError(Exception):
+    """What ends the process in the midst of a write."""
+
+
+def put_window(store: Any, number: int, value: int) -> None:
+    store.put(f"k{number:04}", vt(value), number % 20 * MINUTE)
+
+
+def put_value(store: Any, number: int, value: int) -> None:
+    store.put(f"k{number:04}", vt(value) if number % 7 else None)
+
+
+@pytest.mark.parametrize(
+    ("builder", "put"),
+    [(key_value(caching=True), put_value), (window(caching=True), put_window)],
+    ids=["key-value", "window"],
+)
+@pytest.mark.parametrize("pauses", [10, 17, 23])
+def test_a_commit_that_was_torn_is_made_whole_out_of_the_changelog(
+    tmp_path: Path, builder: StoreBuilder, put: Callable[[Any, int, int], None], pauses: int
+) -> None:
+    whole: Any = MemoryBackend()
+    torn: Any = RocksDbBackend(tmp_path / "0_0")
+    stores: list[Any] = [open_store(builder, backend, Context()) for backend in (whole, torn)]
+    for store, backend in zip(stores, (whole, torn), strict=True):
+        for number in range(0, 3_000, 2):
+            put(store, number, number)
+        commit(store, backend, 1)
+        for number in range(3_000):
+            put(store, number, -number)
+        store.flush()
+    log = list(stores[1].changelog())
+    left = iter(range(pauses))
+
+    def pause() -> None:
+        if next(left, None) is None:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        torn.write(stores[1].pending(), {CHANGELOG: 2}, pause, in_parts=True)
+    assert torn.positions() == {CHANGELOG: 1}
+    torn.close()
+    commit(stores[0], whole, 2)
+
+    torn = RocksDbBackend(tmp_path / "0_0")
+    restored: Any = open_store(builder, torn, Context())
+    torn.write(restored.restore(Batch(log)), {CHANGELOG: 2})
+    assert list(open_store(builder, torn, Context()).all()) == list(stores[0].all())
+    torn.close()
+
+
+@pytest.mark.parametrize("in_parts", [True, False])
+def test_only_what_may_be_torn_is_written_in_parts(tmp_path: Path, in_parts: bool) -> None:
+    backend: Any = RocksDbBackend(tmp_path / "0_0")
+    seen: list[int] = []
+    backend.write(
+        {"table": {b"%04d" % number: b"" for number in range(2_000)}},
+        {CHANGELOG: 1},
+        lambda: seen.append(len(list(backend.table("table").scan(None, None)))),
+        in_parts=in_parts,
+    )
+    assert max(seen) == (1_536 if in_parts else 0)
+    assert len(list(backend.table("table").scan(None, None))) == 2_000
+    assert backend.positions() == {CHANGELOG: 1}
+    backend.close()

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.records import TaskId
 from pipeline.worker.attendance import Attendance
-from pipeline.worker.protocol import Answered, Ask, Pause
+from pipeline.worker.protocol import Answered, Ask
 from pipeline.worker.queries import KeyQuery, Page, Question, RangeQuery
 
 QUESTION = Question("store", TaskId(0, 0), KeyQuery(b"k"))
@@ -56,26 +56,11 @@ def test_within_a_commit_only_keys_are_looked_up_and_the_rest_waits() -> None:
     assert ours.recv() == Answered(1, Page(()))
 
 
-def test_commands_wait_for_the_thread_that_processes_and_keep_their_order() -> None:
-    ours, theirs = multiprocessing.Pipe()
-    attendance = Attendance(theirs, nothing)
-    with attendance.away():
-        ours.send(Pause(paused=True))
-        ours.send(Ask(1, QUESTION))
-        assert ours.poll(30)
-        ours.recv()
-    ours.send(Pause(paused=False))
-    assert [attendance.next_command(), attendance.next_command(30), attendance.next_command()] == [
-        Pause(paused=True),
-        Pause(paused=False),
-        None,
-    ]
-
-
 def test_a_supervisor_that_is_gone_is_noticed_wherever_it_happens() -> None:
     ours, theirs = multiprocessing.Pipe()
     attendance = Attendance(theirs, nothing)
     with attendance.away():
         ours.close()
+    attendance.pause()
     with pytest.raises(EOFError):
-        attendance.next_command(30)
+        attendance.attend()

@@ -1,0 +1,113 @@
+"""Questions to stream processes get an answer, whatever becomes of the process."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline.records import TaskId
+from pipeline.worker.asking import Asking
+from pipeline.worker.protocol import Answered
+from pipeline.worker.queries import KeyQuery, Page, Question, Reason, Refusal, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from concurrent.futures import Future
+    from multiprocessing.connection import Connection
+
+LONG_S = 60.0
+
+
+def question(key: bytes = b"k") -> Question:
+    return Question("store", TaskId(0, 0), KeyQuery(key))
+
+
+class Caller:
+    """Asks in threads."""
+
+    def __init__(self, threads: ThreadPoolExecutor) -> None:
+        ours, self.line = multiprocessing.Pipe()
+        self.asking = Asking(ours, "Stream process 1")
+        self._threads = threads
+
+    def ask(self, key: bytes = b"k") -> Future[Any]:
+        return self._threads.submit(self.asking.ask, question(key), LONG_S)
+
+
+@pytest.fixture
+def caller() -> Iterator[Caller]:
+    with ThreadPoolExecutor() as threads:
+        caller = Caller(threads)
+        yield caller
+        caller.line.close()
+
+
+def echo(line: Connection, count: int) -> None:
+    for _ in range(count):
+        ask = line.recv()
+        line.send(Answered(ask.number, Page((Row(ask.question.query.key, b""),))))
+
+
+def test_answers_come_to_whoever_asked_in_any_order(caller: Caller) -> None:
+    first = caller.ask()
+    asked = caller.line.recv()
+    second = caller.ask()
+    later = caller.line.recv()
+    caller.line.send(Answered(later.number, Page((), is_standby=True)))
+    assert second.result(LONG_S) == Page((), is_standby=True)
+    assert not first.done()
+    caller.line.send(Answered(asked.number, Page(())))
+    assert first.result(LONG_S) == Page(())
+
+
+def test_when_one_has_its_answer_another_listens(caller: Caller) -> None:
+    answers = [caller.ask(), caller.ask()]
+    numbers = [caller.line.recv().number, caller.line.recv().number]
+    for number in numbers:
+        caller.line.send(Answered(number, Page(())))
+    assert [answer.result(LONG_S) for answer in answers] == [Page(()), Page(())]
+
+
+def test_many_ask_at_the_same_time(caller: Caller) -> None:
+    keys = [str(number).encode() for number in range(500)]
+    process = threading.Thread(target=echo, args=(caller.line, len(keys)))
+    process.start()
+    asked = [caller.ask(key) for key in keys]
+    assert [answer.result(LONG_S).rows[0].key for answer in asked] == keys
+    process.join()
+
+
+def test_a_process_that_dies_refuses_what_it_was_asked_before_and_after(caller: Caller) -> None:
+    before = [caller.ask(), caller.ask()]
+    caller.line.recv()
+    caller.line.recv()
+    caller.line.close()
+    during = caller.ask()
+    refused = [answer.result(LONG_S) for answer in (*before, during)]
+    caller.asking.gone()
+    caller.asking.gone()
+    refused.append(caller.ask().result(LONG_S))
+    assert refused == [Refusal(Reason.FAILED, "Stream process 1 ended before it answered")] * 4
+
+
+def test_an_answer_that_nobody_waits_for_any_more_is_dropped(caller: Caller) -> None:
+    late = caller.asking.ask(question(), 0.01)
+    assert late == Refusal(Reason.FAILED, "Stream process 1 did not answer within 0.01 s")
+    caller.line.send(Answered(caller.line.recv().number, Page((), is_standby=True)))
+    answer = caller.ask()
+    caller.line.send(Answered(caller.line.recv().number, Page(())))
+    assert answer.result(LONG_S) == Page(())
+
+
+def test_who_waits_for_another_to_listen_gives_up_in_time(caller: Caller) -> None:
+    listening = caller.ask()
+    number = caller.line.recv().number
+    assert caller.asking.ask(question(), 0.01) == Refusal(
+        Reason.FAILED, "Stream process 1 did not answer within 0.01 s"
+    )
+    caller.line.send(Answered(number, Page(())))
+    assert listening.result(LONG_S) == Page(())

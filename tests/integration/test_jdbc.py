@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from pipeline.errors import ConfigError, EngineError, RangeError
 from pipeline.hosting.control_topic import ControlTopic
@@ -91,9 +92,15 @@ def database(new_port: Callable[[], int]) -> Iterator[Database]:
     shutil.rmtree(directory)
 
 
-@pytest.fixture
-def spark() -> Any:
-    return spark_session(packages=[DRIVER])
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    """A session with the database's driver: packages have no effect on one that is there already."""
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        active.stop()
+    session = spark_session(packages=[DRIVER])
+    yield session
+    session.stop()
 
 
 def write(broker: Any, topic: str, *rows: tuple[bytes, dict[str, Any] | None]) -> None:

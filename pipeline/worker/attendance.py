@@ -28,12 +28,16 @@ class Attendance:
     Args:
         pipe: To the supervisor.
         answer: Answers a question; called by whoever has the floor.
+        on_command: Told of a command as soon as it has come, maybe long before it is taken; called by whoever has the floor.
     """
 
-    def __init__(self, pipe: Connection, answer: Callable[[Question], Page | Refusal]) -> None:
+    def __init__(
+        self, pipe: Connection, answer: Callable[[Question], Page | Refusal], on_command: Callable[[Command], None]
+    ) -> None:
         """Whoever makes it has the floor."""
         self._pipe = pipe
         self._answer = answer
+        self._on_command = on_command
         self._commands: deque[Command] = deque()
         self._postponed: deque[Ask] = deque()
         poller = select.poll()
@@ -95,6 +99,7 @@ class Attendance:
             message = self._pipe.recv()
             if not isinstance(message, Ask):
                 self._commands.append(message)
+                self._on_command(message)
             elif is_at_rest or isinstance(message.question.query, KeyQuery):
                 self._reply(message)
             else:

@@ -71,7 +71,7 @@ class _Obedience:
     """The loop: commands, a turn of the worker, a report now and then."""
 
     def __init__(self, application: Application, pipe: Connection) -> None:
-        self._attendance = Attendance(pipe, self._answer)
+        self._attendance = Attendance(pipe, self._answer, self._hear)
         self._tasks = RunningTasks(
             application,
             gives_up=True,
@@ -119,6 +119,11 @@ class _Obedience:
 
     def _answer(self, question: Question) -> Page | Refusal:
         return self._tasks.answer(question)
+
+    def _hear(self, command: Command) -> None:
+        """Whoever is told to end waits for absent brokers no longer."""
+        if isinstance(command, Stop):
+            self._tasks.stop_waiting()
 
     def _obey(self, command: Command) -> None:
         match command:

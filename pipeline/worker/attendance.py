@@ -35,7 +35,7 @@ class Attendance:
         self._line = line
         self._answer = answer
         self._postponed: deque[Ask] = deque()
-        self._is_asked = _poll(line)
+        self._is_asked = readiness(line)
         self._floor = threading.Lock()
         self._floor.acquire()
         threading.Thread(target=self._answer_alone, name="answers", daemon=True).start()
@@ -68,7 +68,7 @@ class Attendance:
 
     def _answer_alone(self) -> None:
         """The other thread: it waits until something is there to read, and then for the floor. It ends with the line."""
-        wait = _poll(self._line)
+        wait = readiness(self._line)
         with suppress(EOFError, OSError):
             while wait(None):
                 with self._floor:
@@ -86,7 +86,7 @@ class Attendance:
         self._line.send(Answered(ask.number, self._answer(ask.question)))
 
 
-def _poll(line: Connection) -> Callable[[float | None], object]:
+def readiness(line: Connection) -> Callable[[float | None], object]:
     """Waits, for so many ms, until there is something to read or the line is closed. For one thread at a time."""
     poller = select.poll()
     poller.register(line.fileno(), select.POLLIN)

@@ -11,20 +11,20 @@ import logging
 import signal
 import sys
 import time
-from contextlib import nullcontext
+from collections import deque
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pipeline.errors import RecordError, StreamsError
 from pipeline.hosting.application import Application
 from pipeline.hosting.garbage import collect_rarely
 from pipeline.hosting.logs import LogStyle, start_logging
-from pipeline.worker.attendance import Attendance
+from pipeline.worker.attendance import Attendance, readiness
 from pipeline.worker.protocol import Command, Failed, Pause, Report, Stop, StreamJob, Take
 from pipeline.worker.running_tasks import RunningTasks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Iterator
     from multiprocessing.connection import Connection
 
     from pipeline.topology.topology import Topology
@@ -82,6 +82,8 @@ class _Obedience:
         )
         self._poll_seconds = application.config.streams.poll_ms / 1000
         self._pipe = pipe
+        self._is_told = readiness(pipe)
+        self._commands: deque[Command] = deque()
         self._is_stopping = False
         self._is_paused = False
         self._reported: tuple[object, object] = (None, None)
@@ -115,14 +117,26 @@ class _Obedience:
         """Within a commit: answer what can be answered."""
         self._attendance.pause()
 
-    def away(self) -> AbstractContextManager[None]:
-        """While brokers are waited for."""
-        return self._attendance.away()
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """While brokers are waited for: no longer if the process is to end."""
+        with self._attendance.away():
+            yield
+        self._hear()
 
     def _next_command(self, timeout_s: float) -> Command | None:
-        with self.away() if timeout_s else nullcontext():
-            is_told = self._pipe.poll(timeout_s)
-        return self._pipe.recv() if is_told else None
+        if timeout_s and not self._commands:
+            with self._attendance.away():
+                self._is_told(timeout_s * 1000)
+        self._hear()
+        return self._commands.popleft() if self._commands else None
+
+    def _hear(self) -> None:
+        while self._is_told(0):
+            command: Command = self._pipe.recv()
+            self._commands.append(command)
+            if isinstance(command, Stop):
+                self._tasks.stop_waiting()
 
     def _answer(self, question: Question) -> Page | Refusal:
         return self._tasks.answer(question)

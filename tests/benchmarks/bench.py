@@ -44,7 +44,7 @@ def main() -> None:
         try:
             servers = broker.start().bootstrap_servers
             laboratory = Laboratory(
-                Admin({"bootstrap.servers": servers}), servers, directory, options.home, options.records
+                broker, Admin({"bootstrap.servers": servers}), servers, directory, options.home, options.records
             )
             for group, row in chosen:
                 for guarantee in [name for name in row.guarantees if name in options.guarantees]:

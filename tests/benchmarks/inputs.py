@@ -32,10 +32,19 @@ Output = list[tuple[bytes | None, bytes | None]]
 
 @dataclass
 class Input:
-    """Topics with records, and what comes out of each topology, computed record by record as the input is made."""
+    """Topics with records, and what comes out of each topology, computed record by record as the input is made.
+
+    Args:
+        keys: How many users there are.
+        name: What its topics are called by.
+        start_ms: Event time of the first page view.
+        records: How many page views there are.
+    """
 
     keys: int
-    records: int
+    name: str
+    start_ms: int
+    records: int = 0
     windows: Counter[tuple[str, int]] = field(default_factory=Counter)
     sums: Counter[str] = field(default_factory=Counter)
     pages: Counter[str] = field(default_factory=Counter)
@@ -45,12 +54,12 @@ class Input:
     @property
     def views(self) -> str:
         """The topic of page views."""
-        return f"views-{self.keys}"
+        return f"views-{self.name}"
 
     @property
     def users(self) -> str:
         """The topic of users, for the join."""
-        return f"users-{self.keys}"
+        return f"users-{self.name}"
 
     def expected(self, topology: str) -> Output:
         """What a topology gives."""
@@ -74,22 +83,28 @@ def is_table(topology: str) -> bool:
     return topology not in ("stateless", "join")
 
 
-def generate(admin: Admin, kafka: Mapping[str, str], records: int, keys: int) -> Input:
+def generate(admin: Admin, kafka: Mapping[str, str], records: int, keys: int, name: str) -> Input:
     """Write users, and their page views of about 100 bytes, one per ms of event time; each user comes at least once.
 
     Event time ends now: of older windows the broker would soon delete the changelogs, before they could be restored.
     """
     keys = min(keys, records)
-    start_ms = (time.time_ns() // 1_000_000 - records) // MINUTE_MS * MINUTE_MS
-    made = Input(keys, records)
+    made = Input(keys, name, (time.time_ns() // 1_000_000 - records) // MINUTE_MS * MINUTE_MS)
     admin.create_topics([TopicSpec(made.views, PARTITIONS), TopicSpec(made.users, PARTITIONS)])
-    random_of, producer, encode = random.Random(7), IdempotentProducer(kafka), msgspec.json.encode
+    producer = IdempotentProducer(kafka)
     for n in range(keys):
-        producer.send(made.users, _user(n).encode(), _country(n).encode(), start_ms - 1, (), None)
-    for n in range(records):
-        number = n if n < keys else random_of.randrange(keys)
+        producer.send(made.users, _user(n).encode(), _country(n).encode(), made.start_ms - 1, (), None)
+    extend(made, producer, records)
+    return made
+
+
+def extend(made: Input, producer: IdempotentProducer, records: int) -> None:
+    """Write so many more page views."""
+    random_of, encode = random.Random(7 + made.records), msgspec.json.encode
+    for n in range(made.records, made.records + records):
+        number = n if n < made.keys else random_of.randrange(made.keys)
         page, millis = f"/products/{random_of.randrange(PAGES)}", random_of.randrange(60_000)
-        user, timestamp, ok = _user(number), start_ms + n, random_of.random() < 0.9
+        user, timestamp, ok = _user(number), made.start_ms + n, random_of.random() < 0.9
         view = {"id": n, "user": user, "page": page, "millis": millis, "ok": ok}
         producer.send(made.views, user.encode(), encode(view), timestamp, (), None)
         made.windows[user, timestamp // MINUTE_MS * MINUTE_MS] += 1
@@ -99,7 +114,7 @@ def generate(admin: Admin, kafka: Mapping[str, str], records: int, keys: int) ->
         if ok:
             made.slow.append((user.encode(), encode({"page": page, "seconds": millis // 1000, "user": user})))
     producer.flush()
-    return made
+    made.records += records
 
 
 def partitions(topic: str) -> list[TopicPartition]:

@@ -12,6 +12,7 @@ from http import HTTPStatus
 from http.client import HTTPConnection
 from typing import TYPE_CHECKING
 
+from feeding import Feed
 from inputs import PARTITIONS, generate, partitions
 from measuring import Progress, measure, wait
 from outputs import check
@@ -29,9 +30,12 @@ if TYPE_CHECKING:
     from rows import Row
 
     from pipeline.kafka.admin import Admin
+    from pipeline.kafka.broker import EmbeddedBroker
 
 _QUERY_SECONDS, _QUERIES = 2.0, 5_000
 """Queries are asked for so long, or so many."""
+_PAUSE_SECONDS = 0.02
+_SETTLED_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -39,10 +43,12 @@ class Laboratory:
     """A running broker, and the inputs that have been written to it.
 
     Args:
+        broker: It, to be killed.
         libraries: Where downloads are kept.
         directory: For everything that is gone afterwards.
     """
 
+    broker: EmbeddedBroker
     admin: Admin
     servers: str
     directory: Path
@@ -61,14 +67,18 @@ class Laboratory:
             RuntimeError: If it dies, gets stuck, or writes something else than expected.
         """
         name = "-".join((row.name, side, guarantee, str(number))).replace(" ", "-").replace(",", "")
-        run = Run(row, side, guarantee, self.servers, name, self.input(row.keys), self.directory / name, self.libraries)
+        source = self._made(row.keys, name) if row.fault else self.input(row.keys)
+        run = Run(row, side, guarantee, self.servers, name, source, self.directory / name, self.libraries)
         return MEASURE[row.kind](self, run)
 
     def input(self, keys: int) -> Input:
         """The input with so many keys; written when it is first asked for."""
         if keys not in self.inputs:
-            self.inputs[keys] = generate(self.admin, self.kafka, self.records, keys)
+            self.inputs[keys] = self._made(keys, str(keys))
         return self.inputs[keys]
+
+    def _made(self, keys: int, name: str) -> Input:
+        return generate(self.admin, self.kafka, self.records, keys, name)
 
     @contextmanager
     def running(self, run: Run) -> Iterator[tuple[Side, Progress]]:
@@ -124,7 +134,7 @@ def queries(laboratory: Laboratory, run: Run) -> Figures:
         port = side.event("answers")["port"]
         while _ask(_connection(port), 0) != HTTPStatus.OK:
             side.check()
-            time.sleep(0.02)
+            time.sleep(_PAUSE_SECONDS)
         figures |= _latencies("loaded", side, port, run.source.keys, 0)
         if progress.records() >= progress.total:
             message = f"{progress.total} records are too few: they were processed before all was asked"
@@ -132,6 +142,44 @@ def queries(laboratory: Laboratory, run: Run) -> Figures:
         wait(side, progress)
         figures |= _latencies("idle", side, port, run.source.keys, 1)
     return figures
+
+
+def recovery(laboratory: Laboratory, run: Run) -> Figures:
+    """How long two instances, to which records keep coming, take until all partitions are processed after a fault.
+
+    Counted from the death of an instance, or from when a broker that died answers again, until of every partition records are
+    committed that came in afterwards.
+    """
+    with laboratory.running(run) as (side, progress), Side(replace(run, directory=run.directory / "second")) as second:
+        wait(side, progress)
+        _until_shared(laboratory, run)
+        with Feed(run.source, laboratory.kafka) as feed:
+            feed.until_grown()
+            if run.row.fault == "broker":
+                laboratory.broker.kill()
+                laboratory.broker.start()
+            else:
+                second.kill()
+            since = time.monotonic()
+            feed.until_grown()
+            ends = laboratory.admin.end_offsets(partitions(run.source.views))
+            while not progress.covers(ends):
+                side.check()
+                time.sleep(_PAUSE_SECONDS)
+            seconds = time.monotonic() - since
+        progress.total = run.source.records
+        wait(side, progress)
+    return {"seconds": seconds}
+
+
+def _until_shared(laboratory: Laboratory, run: Run) -> None:
+    """Wait until the tasks of two instances have stayed where they are for a while; standbys have caught up by then."""
+    since = time.monotonic()
+    while time.monotonic() - since < _SETTLED_SECONDS:
+        found = laboratory.admin.group(run.group)
+        if (found.state, len(found.members)) != ("stable", 2):
+            since = time.monotonic()
+        time.sleep(_PAUSE_SECONDS)
 
 
 def memory(laboratory: Laboratory, run: Run) -> Figures:
@@ -179,6 +227,7 @@ MEASURE: Mapping[str, Callable[[Laboratory, Run], Figures]] = {
     "stream": stream,
     "restore": restore,
     "queries": queries,
+    "recovery": recovery,
     "memory": memory,
     "bounded": bounded,
 }

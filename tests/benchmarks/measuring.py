@@ -91,6 +91,11 @@ class Progress:
             return self.total
         return min((read + self._sum(self._internal)) // 2, self.total - 1)
 
+    def covers(self, ends: Mapping[TopicPartition, int]) -> bool:
+        """Whether everything before these offsets of the source is done."""
+        self.records()
+        return all(self._committed.get(tp, 0) >= end for tp, end in ends.items())
+
     def close(self) -> None:
         """Release connections."""
         self._client.close()

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import confluent_kafka
+from feeding import RECORDS_PER_SECOND
 from rows import GROUPS, QUIX
-from sides import COMMIT_INTERVAL_MS, QUIX_VERSION
+from sides import COMMIT_INTERVAL_MS, QUIX_VERSION, SESSION_TIMEOUT_MS
 
 from pipeline.kafka.artifacts import find_java
 from pipeline.kafka.broker import KAFKA_VERSION
@@ -87,6 +88,16 @@ KINDS: Mapping[str, Kind] = {
             for when in ("idle", "loaded")
             for where, shown in (("inside", "in process"), ("http", "HTTP"))
             for rank in ("p50", "p99")
+        ),
+    ),
+    "recovery": Kind(
+        f"Two instances, of one stream thread or process each, to which {RECORDS_PER_SECOND:,} records/s come. Seconds from\n"
+        "`kill -9` of all processes of one of them, or from when the broker that was killed answers again, until\n"
+        "records that came in afterwards are committed in all partitions. On both sides the session timeout is\n"
+        f"{SESSION_TIMEOUT_MS / 1000:g} s, and tasks are shared however far behind an instance is (`acceptable.recovery.lag`).",
+        (
+            Column("s", "seconds", 2),
+            Column("ratio", "seconds", is_ratio=True),
         ),
     ),
     "memory": Kind(

@@ -25,6 +25,8 @@ class Row:
         threads: Stream threads (Java) or stream processes (Millrace).
         in_memory: Whether stores are kept in memory rather than in RocksDB.
         snapshots: Whether bounded runs publish snapshots.
+        fault: What dies while two instances are at work: `instance`, one of them, or `broker`; empty for rows without faults.
+        standbys: How many copies of each task's state other instances keep.
         guarantees: Which are measured.
     """
 
@@ -38,6 +40,8 @@ class Row:
     threads: int = 1
     in_memory: bool = False
     snapshots: bool = False
+    fault: str = ""
+    standbys: int = 0
     guarantees: tuple[str, ...] = (EXACTLY_ONCE, AT_LEAST_ONCE)
 
 
@@ -47,6 +51,7 @@ _JOIN = "JSON to objects, join each with its user's row of a table, objects to J
 _REPARTITION = "JSON to objects, by page through a repartition topic, count per page, to a topic"
 _STATELESS = "JSON to objects, filter (90 % stay), map, objects to JSON, to a topic"
 _UNCACHED = "without a cache: every update is forwarded, and goes to the changelog and the output"
+_KILLED = "One of two instances of table-sum is killed"
 _CHANGELOG = "the local state is deleted, and made again from the changelog of"
 
 GROUPS: dict[str, tuple[Row, ...]] = {
@@ -80,6 +85,33 @@ GROUPS: dict[str, tuple[Row, ...]] = {
     "queries": (
         Row(
             "point queries", "queries", "table-sum", "Values of single keys, asked by one caller, one after the other."
+        ),
+    ),
+    "recovery": (
+        Row(
+            "a dead instance",
+            "recovery",
+            "table-sum",
+            f"{_KILLED}; its state is made again from the changelog.",
+            keys=MANY,
+            fault="instance",
+        ),
+        Row(
+            "a dead instance, standby",
+            "recovery",
+            "table-sum",
+            f"{_KILLED}; the other one has a standby of each of its tasks.",
+            keys=MANY,
+            fault="instance",
+            standbys=1,
+        ),
+        Row(
+            "a dead broker",
+            "recovery",
+            "table-sum",
+            "The broker is killed and started again.",
+            keys=MANY,
+            fault="broker",
         ),
     ),
     "memory": (

@@ -29,6 +29,8 @@ ROOT = HERE.parents[1]
 COMMIT_INTERVAL_MS = {EXACTLY_ONCE: 100, "at_least_once": 500}
 """The default of both, and one that shows progress: the default of `at_least_once` is 30 s."""
 QUIX_VERSION = "3.28.1"
+SESSION_TIMEOUT_MS = 6_000
+"""Of the instances of rows in which one dies."""
 _STOP_SECONDS = 60
 _EVENT_SECONDS = 600
 _PAUSE_SECONDS = 0.02
@@ -87,6 +89,7 @@ def java(run: Run) -> list[str]:
         "auto.offset.reset": "earliest",
         **({} if row.cache else {"statestore.cache.max.bytes": 0}),
         **({"dsl.store.suppliers.class": _IN_MEMORY} if row.in_memory else {}),
+        **_of_a_group(row),
     }
     properties = run.directory / "streams.properties"
     properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
@@ -103,6 +106,7 @@ def millrace(run: Run) -> list[str]:
         **({} if row.cache else {"statestore.cache.max.bytes": 0}),
         **({"default.dsl.store": '"in_memory"'} if row.in_memory else {}),
         **({"snapshot.url": f'"{run.directory / "snapshots"}"'} if row.snapshots else {}),
+        **_of_a_group(row),
     }
     config = run.directory / "streams.toml"
     config.write_text(
@@ -119,6 +123,18 @@ processing_guarantee = "{run.guarantee}"
     if run.script:
         return _script(run.script, str(config), run.name)
     return [sys.executable, "-m", "pipeline.cli", "--config", str(config), "worker", run.name, "--version", "v1"]
+
+
+def _of_a_group(row: Row) -> dict[str, int]:
+    """What several instances are told: when one counts as dead, and to share the tasks however far behind they are."""
+    if not row.fault:
+        return {}
+    return {
+        "num.standby.replicas": row.standbys,
+        "acceptable.recovery.lag": 2**62,
+        "consumer.session.timeout.ms": SESSION_TIMEOUT_MS,
+        "consumer.heartbeat.interval.ms": SESSION_TIMEOUT_MS // 4,
+    }
 
 
 def bare_loop(run: Run) -> list[str]:
@@ -184,6 +200,13 @@ class Side:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+    def kill(self) -> None:
+        """End it and all its processes, as a power failure would."""
+        for pid in _family(self._process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.wait()
 
     def check(self) -> None:
         """Raise if it has died."""

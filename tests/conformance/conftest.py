@@ -19,7 +19,7 @@ from pipeline.testing import TopologyTestDriver
 from pipeline.worker.worker import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from pipeline.records import RawRecord
@@ -128,13 +128,6 @@ def on_executor(build: Callable[[StreamsBuilder], Topology]) -> Callable[[Job], 
     return lambda _job: build(StreamsBuilder())
 
 
-@pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    session = spark_session()
-    yield session
-    session.stop()
-
-
 @pytest.fixture(
     params=[
         pytest.param("driver", marks=pytest.mark.driver),
@@ -148,7 +141,6 @@ def host(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Any:
         return DriverHost()
     broker = request.getfixturevalue("broker")
     if request.param == "spark":
-        request.getfixturevalue("spark")
         return SparkHost(broker, unique, tmp_path)
     guarantee = AT_LEAST_ONCE if request.param == "worker-alos" else EXACTLY_ONCE
     return KafkaHost(broker, unique, tmp_path, guarantee)

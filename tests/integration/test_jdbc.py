@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 from pipeline.errors import ConfigError, EngineError, RangeError
 from pipeline.hosting.control_topic import ControlTopic
@@ -91,9 +93,26 @@ def database(new_port: Callable[[], int]) -> Iterator[Database]:
     shutil.rmtree(directory)
 
 
-@pytest.fixture
-def spark() -> Any:
-    return spark_session(packages=[DRIVER])
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    """A session with the database's driver."""
+    end_jvm()
+    session = spark_session(packages=[DRIVER])
+    yield session
+    session.stop()
+
+
+def end_jvm() -> None:
+    """End what other tests have left: libraries are fetched when the JVM starts, and it outlives its sessions."""
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        active.stop()
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # that ends it
+        gateway.proc.wait(_SECONDS)
+        SparkContext._gateway = SparkContext._jvm = None
 
 
 def write(broker: Any, topic: str, *rows: tuple[bytes, dict[str, Any] | None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,12 +10,14 @@ import pytest
 from tests.system.groups import PARTITIONS, Group
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+_RECOVERED = re.compile(r"tasks of this instance run, ([\d.]+) s after its tasks changed")
 
 
 @pytest.fixture
-def group(broker: Any, unique: str, tmp_path: Path) -> Iterator[Group]:
+def group(broker: Any, unique: str, tmp_path: Path, record_property: Callable[[str, object], None]) -> Iterator[Group]:
     broker.create(PARTITIONS, f"{unique}.in", f"{unique}.out")
     group = Group(broker, unique, tmp_path)
     yield group
@@ -22,3 +25,5 @@ def group(broker: Any, unique: str, tmp_path: Path) -> Iterator[Group]:
         if instance.poll() is None:
             instance.kill()
             instance.wait()
+    logs = [path.read_text(errors="replace") for path in sorted(tmp_path.glob("*.log"))]
+    record_property("recovery_s", [float(seconds) for log in logs for seconds in _RECOVERED.findall(log)])

@@ -43,6 +43,7 @@ def test_with_a_full_disk_or_a_read_only_one_an_instance_ends_and_goes_on_where_
         path.chmod(path.stat().st_mode | 0o200)
     third = group.start("--state-dir", str(state))
     group.until_done()
+    group.until(lambda: "Worker is" in group.log(2), "was ready to be stopped")
     assert group.stop(third) == 0
     group.check()
 

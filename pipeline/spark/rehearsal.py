@@ -163,6 +163,8 @@ def _feed(task: Task, work: TaskWork, layout: Layout, admin: Admin, handed_over:
             task.add_records(tp, records)
     for batch in handed_over:
         tag = writer_tag(batch.writer)
-        written.setdefault(batch.tp, []).extend(record._replace(headers=record.headers + tag) for record in batch.records)
+        written.setdefault(batch.tp, []).extend(
+            record._replace(headers=record.headers + tag) for record in batch.records
+        )
     for tp, tagged in written.items():
         task.add_records(tp, merge_writers(tagged))

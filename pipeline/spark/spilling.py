@@ -1,8 +1,8 @@
 """Records of repartition topics in an order that does not depend on their writers' speeds, with little of them in memory.
 
-The runs of several writers lie mixed in a partition. They are merged by event time, as if each were a partition of its own:
-within a run the order of the log stays, so a record comes where the latest one before it of its writer does. Each gets that
-place when it is read, and the records are sorted by it; what does not fit into memory waits in a file, in sorted parts.
+The runs of several writers lie mixed in a partition. They are taken apart while the partition is read, once, and merged by
+event time, as if each were a partition of its own. Within a run the order of the log stays: a record comes where the latest
+one before it of its writer does. What does not fit into memory waits in a file.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bisect import bisect_right
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from struct import Struct
-from typing import IO, TYPE_CHECKING, Self, TypeAlias
+from typing import IO, TYPE_CHECKING, Final, Self, TypeAlias
 
 import msgspec
 
@@ -32,14 +32,12 @@ _WRITER = Struct(">ii")
 
 RECORD_OVERHEAD_BYTES = 350
 """What Python's objects of a record and its place take besides its bytes, roughly."""
-_BLOCK_BYTES = 4 * 1024, 1024 * 1024
-"""Smallest and largest parts of the file that are read back at once."""
-_BLOCKS_IN_MEMORY = 64
-"""So many blocks take as much memory as records may: one is read of each time that records were spilled."""
+_BLOCK_BYTES = 16 * 1024, 4 * 1024 * 1024
+"""Smallest and largest parts of a run that are read back at once, as Python's objects; in the file they take less."""
 
 Placed: TypeAlias = "tuple[int, int, int, RawFields]"
 """A record behind its place: the latest event time (ms) of its writer so far, its writer, and its number in the partition."""
-_RECORD = 3
+_RECORD: Final = 3
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(
@@ -54,25 +52,32 @@ def writer_tag(writer: TaskId) -> Headers:
 
 @dataclass(slots=True)
 class _Writer:
-    """A writer's number among the writers of a partition, and the latest event time (ms) of its records so far."""
+    """What has been added of a writer, in order: blocks in the file, and then the records in memory.
+
+    Args:
+        number: Its place among the writers, the same in every run.
+        latest_ms: The latest event time (ms) of its records so far.
+        blocks: Where they are in the file, and their sizes.
+        kept: The records in memory.
+    """
 
     number: int
     latest_ms: int = -1
+    blocks: list[tuple[int, int]] = field(default_factory=list)
+    kept: list[Placed] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class _Partition:
-    """What has been added of a partition: the records in memory, and per time that some were spilled the blocks in the file."""
+    """The writers of a partition by their tags, the number of their records, and the bytes of those in memory."""
 
-    kept: list[Placed] = field(default_factory=list)
-    kept_bytes: int = 0
-    spilled: list[list[tuple[int, int]]] = field(default_factory=list)
-    count: int = 0
     writers: dict[bytes | None, _Writer] = field(default_factory=dict)
+    count: int = 0
+    kept_bytes: int = 0
 
     def add(self, records: Iterable[RawFields]) -> None:
         """Append records, without the tag of their writer. A live worker's have none: they count as one writer's."""
-        number, size, append, writers = self.count, self.kept_bytes, self.kept.append, self.writers
+        count, size, writers = self.count, self.kept_bytes, self.writers
         for key, value, timestamp, offset, headers in records:
             tag, own = None, headers
             if headers and headers[-1][0] == WRITER_HEADER:
@@ -82,17 +87,12 @@ class _Partition:
                 writer = writers[tag] = _Writer(_number(tag))
             if timestamp > writer.latest_ms:
                 writer.latest_ms = timestamp
-            append((writer.latest_ms, writer.number, number, (key, value, timestamp, offset, own)))
-            number += 1
+            writer.kept.append((writer.latest_ms, writer.number, count, (key, value, timestamp, offset, own)))
+            count += 1
             size += RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
             if own:
                 size += sum(RECORD_OVERHEAD_BYTES + len(data or b"") for _, data in own)
-        self.count, self.kept_bytes = number, size
-
-    def take(self) -> list[Placed]:
-        """The records in memory, sorted; they are kept no longer."""
-        taken, self.kept, self.kept_bytes = sorted(self.kept), [], 0
-        return taken
+        self.count, self.kept_bytes = count, size
 
 
 def merge_writers(records: Iterable[RawFields]) -> list[RawFields]:
@@ -103,7 +103,9 @@ def merge_writers(records: Iterable[RawFields]) -> list[RawFields]:
     """
     partition = _Partition()
     partition.add(records)
-    return [placed[_RECORD] for placed in partition.take()]
+    return [
+        record for batch in _merged([iter([writer.kept]) for writer in partition.writers.values()]) for record in batch
+    ]
 
 
 class WriterMerge:
@@ -148,29 +150,31 @@ class WriterMerge:
     def merged(self) -> Iterator[tuple[TopicPartition, Iterator[list[RawFields]]]]:
         """Each partition with its records, batch by batch; to be asked when all have been added."""
         for tp, partition in sorted(self._partitions.items()):
-            parts = [self._blocks(blocks) for blocks in partition.spilled]
-            if partition.kept:
-                parts.append(iter([partition.take()]))
-            yield tp, _merged(parts)
+            yield tp, _merged([self._blocks(writer) for writer in partition.writers.values()])
 
-    def _blocks(self, blocks: list[tuple[int, int]]) -> Iterator[list[Placed]]:
-        for position, size in blocks:
+    def _blocks(self, writer: _Writer) -> Iterator[list[Placed]]:
+        for position, size in writer.blocks:
             yield _decode(os.pread(self._opened().fileno(), size, position))
+        if writer.kept:
+            kept, writer.kept = writer.kept, []
+            yield kept
 
     def _spill(self) -> None:
-        """Move everything to the file: a sorted part of each partition, in blocks."""
+        """Move everything to the file: of each writer some blocks, of a size that lets one of each be in memory."""
         smallest, largest = _BLOCK_BYTES
-        block_bytes = min(max(self._limit_bytes // _BLOCKS_IN_MEMORY, smallest), largest)
+        writers = sum(len(partition.writers) for partition in self._partitions.values())
+        block_bytes = min(max(self._limit_bytes // (2 * writers), smallest), largest)
         file = self._opened()
         for partition in self._partitions.values():
-            count = max(1, len(partition.kept) * block_bytes // max(1, partition.kept_bytes))
-            records, blocks = partition.take(), []
-            for start in range(0, len(records), count):
-                block = _encode(records[start : start + count])
-                blocks.append((self.spilled_bytes, len(block)))
-                self.spilled_bytes += file.write(block)
-            if blocks:
-                partition.spilled.append(blocks)
+            kept = sum(len(writer.kept) for writer in partition.writers.values())
+            count = max(1, kept * block_bytes // max(1, partition.kept_bytes))
+            for writer in partition.writers.values():
+                for start in range(0, len(writer.kept), count):
+                    block = _encode(writer.kept[start : start + count])
+                    writer.blocks.append((self.spilled_bytes, len(block)))
+                    self.spilled_bytes += file.write(block)
+                writer.kept.clear()
+            partition.kept_bytes = 0
         file.flush()
 
     def _opened(self) -> IO[bytes]:
@@ -182,31 +186,31 @@ class WriterMerge:
 
 
 def _number(tag: bytes | None) -> int:
-    """A writer's number, the same in every run: its place among those whose records have the same time."""
+    """A writer's place among those whose records have the same time; 0 is for records whose writer is not known."""
     if not tag:
         return 0
     writer = TaskId(*_WRITER.unpack(tag))
     return (writer.sub_topology << 32 | writer.partition) + 1
 
 
-def _merged(parts: list[Iterator[list[Placed]]]) -> Iterator[list[RawFields]]:
-    """The records of sorted parts in order of their places. Of each part one block is in memory.
+def _merged(runs: list[Iterator[list[Placed]]]) -> Iterator[list[RawFields]]:
+    """The records of several writers in order of their places. Of each run one block is in memory.
 
-    All that lies before the end of the block that ends first is at hand: it is sorted at once, which is quick for what consists
-    of sorted pieces.
+    All that comes before the end of the block that ends first is at hand, and sorted at once: that is quick, as it consists of
+    sorted pieces.
     """
-    heads = [(block, 0, part) for part in parts if (block := next(part, None))]
+    heads = [(block, 0, run) for run in runs if (block := next(run, None))]
     while heads:
         end = min(block[-1] for block, _, _ in heads)
         ready: list[Placed] = []
         left = []
-        for block, start, part in heads:
+        for block, start, run in heads:
             stop = bisect_right(block, end, start)
             ready += block[start:stop]
             if stop < len(block):
-                left.append((block, stop, part))
-            elif following := next(part, None):
-                left.append((following, 0, part))
+                left.append((block, stop, run))
+            elif following := next(run, None):
+                left.append((following, 0, run))
         heads = left
         ready.sort()
         yield [placed[_RECORD] for placed in ready]

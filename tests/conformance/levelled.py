@@ -108,8 +108,11 @@ class LevelledHost:
 
     def _work(self, task_id: TaskId, commit_every: int) -> None:
         task, transaction = self._open(task_id)
+        ends = {tp: len(self.logs.get(tp, ())) for tp in self.layout.tasks[task_id]}
         while task.process(commit_every):
             self._commit(task, transaction)
+        for tp, end in ends.items():
+            task.advance(tp, end)
         self._commit(task, transaction)
         task.close()
 

@@ -207,22 +207,18 @@ class RecordQueues:
     Within one input the order of the log is kept, whatever the times.
     """
 
-    _queues: dict[tuple[TopicPartition, int], RecordQueue] = field(default_factory=dict)
-    _heap: list[tuple[int, tuple[TopicPartition, int]]] = field(default_factory=list)
-    _in_heap: set[tuple[TopicPartition, int]] = field(default_factory=set)
+    _queues: dict[TopicPartition, RecordQueue] = field(default_factory=dict)
+    _heap: list[tuple[int, TopicPartition]] = field(default_factory=list)
+    _in_heap: set[TopicPartition] = field(default_factory=set)
     _idle_since: dict[TopicPartition, int] = field(default_factory=dict)
 
-    def register(self, queue: RecordQueue, run: int = 0) -> None:
-        """Add an input: a partition, or one writer's run of records within it."""
-        self._queues[queue.tp, run] = queue
+    def register(self, queue: RecordQueue) -> None:
+        """Add an input."""
+        self._queues[queue.tp] = queue
 
-    def of(self, tp: TopicPartition, run: int = 0) -> RecordQueue | None:
+    def of(self, tp: TopicPartition) -> RecordQueue | None:
         """The input, if there is one."""
-        return self._queues.get((tp, run))
-
-    def runs(self, tp: TopicPartition) -> list[RecordQueue]:
-        """All runs of one partition."""
-        return [queue for (own, _), queue in self._queues.items() if own == tp]
+        return self._queues.get(tp)
 
     def all(self) -> list[RecordQueue]:
         """All inputs."""
@@ -261,17 +257,17 @@ class RecordQueues:
 
         None if nothing waits.
         """
-        for name, queue in self._queues.items():
-            if name not in self._in_heap and (head := queue.head()) is not None:
-                heappush(self._heap, (head[_TIMESTAMP], name))
-                self._in_heap.add(name)
+        for tp, queue in self._queues.items():
+            if tp not in self._in_heap and (head := queue.head()) is not None:
+                heappush(self._heap, (head[_TIMESTAMP], tp))
+                self._in_heap.add(tp)
         if not self._heap:
             return None
-        _, name = heappop(self._heap)
-        self._in_heap.discard(name)
+        _, tp = heappop(self._heap)
+        self._in_heap.discard(tp)
         if not self._heap:
-            return self._queues[name], MAX_TIME_MS
-        return self._queues[name], _before(name, self._heap[0])
+            return self._queues[tp], MAX_TIME_MS
+        return self._queues[tp], _before(tp, self._heap[0])
 
     def in_order(self) -> Iterator[tuple[RecordQueue, int]]:
         """Again and again what `next_queue` gives, until nothing waits; at least one record is taken before the next step.
@@ -280,20 +276,20 @@ class RecordQueues:
         """
         self._heap.clear()
         self._in_heap.clear()
-        heap = [(head[_TIMESTAMP], name) for name, queue in self._queues.items() if (head := queue.head()) is not None]
+        heap = [(head[_TIMESTAMP], tp) for tp, queue in self._queues.items() if (head := queue.head()) is not None]
         heapify(heap)
         while heap:
-            name = heap[0][1]
-            queue, others = self._queues[name], heap[1:3]
-            yield queue, _before(name, min(others)) if others else MAX_TIME_MS
+            tp = heap[0][1]
+            queue, others = self._queues[tp], heap[1:3]
+            yield queue, _before(tp, min(others)) if others else MAX_TIME_MS
             head = queue.head()
             if head is None:
                 heappop(heap)
             else:
-                heapreplace(heap, (head[_TIMESTAMP], name))
+                heapreplace(heap, (head[_TIMESTAMP], tp))
 
 
-def _before(name: tuple[TopicPartition, int], other: tuple[int, tuple[TopicPartition, int]]) -> int:
+def _before(tp: TopicPartition, other: tuple[int, TopicPartition]) -> int:
     """The highest time (ms) up to which records of one input come before the head of the other."""
-    time, other_name = other
-    return time if name < other_name else time - 1
+    time, other_tp = other
+    return time if tp < other_tp else time - 1

@@ -232,26 +232,18 @@ class Task:
         for key, time_ms in times.items():
             known[key] = max(time_ms, known.get(key, time_ms))
 
-    def add_records(self, tp: TopicPartition, records: Iterable[RawFields], run: int = 0) -> None:
-        """Append records of an input.
+    def add_records(self, tp: TopicPartition, records: Iterable[RawFields]) -> None:
+        """Append records of an input, which follow those already added."""
+        self._queue(tp).add(records)
 
-        Args:
-            tp: One of the task's inputs.
-            records: The records that follow those already added.
-            run: Which writer's run of records within the partition they belong to: runs are merged by event time as if
-                each were a partition. Live hosts have one run per partition.
-        """
-        self._queue(tp, run).add(records)
-
-    def follow(self, tp: TopicPartition, batches: Iterator[Iterable[RawFields]], run: int = 0) -> None:
+    def follow(self, tp: TopicPartition, batches: Iterator[Iterable[RawFields]]) -> None:
         """Append records of an input that are fetched batch by batch, when `process_all` needs them.
 
         Args:
             tp: One of the task's inputs.
             batches: The records that follow those already added.
-            run: Which run of records within the partition they belong to, as for `add_records`.
         """
-        self._queue(tp, run).follow(batches)
+        self._queue(tp).follow(batches)
 
     def reached_end(self, tp: TopicPartition, offset: int) -> None:
         """All records of an input before `offset` have been added, and there are no more at present."""
@@ -410,18 +402,17 @@ class Task:
 
     def _committable(self) -> Iterator[tuple[TopicPartition, tuple[int, str]]]:
         for tp in self.spec.inputs:
-            runs = self._queues.runs(tp)
-            offset = max(queue.committable_offset() for queue in runs)
+            queue = self._queue(tp)
+            offset = queue.committable_offset()
             if offset >= 0:
-                partition_time = max(queue.partition_time for queue in runs)
-                metadata = OffsetMetadata(partition_time, self._context.processor_metadata)
+                metadata = OffsetMetadata(queue.partition_time, self._context.processor_metadata)
                 yield tp, (offset, metadata.encode())
 
-    def _queue(self, tp: TopicPartition, run: int) -> RecordQueue:
-        queue = self._queues.of(tp, run)
+    def _queue(self, tp: TopicPartition) -> RecordQueue:
+        queue = self._queues.of(tp)
         if queue is None:
             queue = self._new_queue(tp)
-            self._queues.register(queue, run)
+            self._queues.register(queue)
         return queue
 
     def _new_queue(self, tp: TopicPartition) -> RecordQueue:

@@ -19,7 +19,6 @@ from pipeline.runtime.layout import full_name, plan_layout
 from pipeline.spark.columns import TIME, Column, columns_of, micros, spark_schema, with_variants
 from pipeline.spark.job import job_of
 from pipeline.spark.rehearsal import HandedOver, rehearse_task
-from pipeline.spark.spilling import run_of
 from pipeline.spark.work import Job, TaskWork, another_attempt_may_help, describe_error, rebuilt_error
 from pipeline.topology.grouping import is_cyclic
 
@@ -242,7 +241,7 @@ def _handed_over(rows: list[dict[str, Any]]) -> list[HandedOver]:
     for row in rows:
         runs.setdefault((TopicPartition(row["topic"], row["partition"]), row["task"]), []).append(row)
     return [
-        HandedOver(tp, run_of(TaskId.parse(writer)), [_record(row) for row in sorted(run, key=_position)])
+        HandedOver(tp, TaskId.parse(writer), [_record(row) for row in sorted(run, key=_position)])
         for (tp, writer), run in sorted(runs.items())
     ]
 

@@ -31,7 +31,7 @@ from pipeline.kafka.admin import Admin
 from pipeline.kafka.ranges import read_fields
 from pipeline.processor.metrics import totals
 from pipeline.runtime.layout import plan_layout
-from pipeline.spark.spilling import WriterRuns, writer_tag
+from pipeline.spark.spilling import WriterMerge, writer_tag
 from pipeline.spark.work import TaskResult
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class WriterTagging:
     """A collector that tells readers of repartition topics which task a record comes from, and counts records by topic.
 
     The tasks of a level run at different speeds, so their records lie in a repartition topic in an order that means nothing.
-    With the writer known, a reader merges one run per writer by event time, as if each were a partition: the order, and with
+    With the writer known, a reader merges them by event time, as if each had a partition of its own: the order, and with
     it what is late, no longer depends on speeds.
     """
 
@@ -84,7 +84,7 @@ class Inputs:
     """What a task reads of a slice, as much of it in memory as is needed; a context that ends with all files and connections.
 
     Inputs from outside of the application are read while they are processed, each by a client of its own, as far ahead as
-    that fetches. Repartition topics are read before: their writers' runs have to be taken apart.
+    that fetches. Repartition topics are read before: their writers have to be merged.
 
     Args:
         application: What the task belongs to.
@@ -107,7 +107,7 @@ class Inputs:
         self._ranges = ranges
         self._repartitions = repartitions
         limit_bytes = application.config.streams.bounded_buffer_max_bytes
-        self._writers = WriterRuns(application.state_directory, limit_bytes)
+        self._writers = WriterMerge(application.state_directory, limit_bytes)
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
@@ -131,8 +131,8 @@ class Inputs:
         own = {tp: wanted for tp, wanted in asked.items() if tp.topic in self._repartitions}
         for tp, records in read_fields(self._admin, self._kafka, own):
             self._writers.add(tp, records)
-        for (tp, run), batches in self._writers.runs():
-            task.follow(tp, batches, run)
+        for tp, batches in self._writers.merged():
+            task.follow(tp, batches)
         for tp in asked.keys() - own.keys():
             task.follow(tp, self._open.enter_context(closing(self._batches(tp))))
 

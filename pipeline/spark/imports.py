@@ -27,6 +27,7 @@ from pipeline.records import TopicPartition
 from pipeline.spark.failures import on_executor, spark_failures
 from pipeline.spark.jdbc import with_driver
 from pipeline.spark.progress import watched
+from pipeline.spark.text_rows import text_row
 from pipeline.spark.work import another_attempt_may_help, describe_error, rebuilt_error
 
 if TYPE_CHECKING:
@@ -243,13 +244,11 @@ def _write(
     rows = _records(spec, source, batch)
 
     def process(batches: Iterable[Any]) -> Iterator[Any]:
-        import pyarrow as pa  # noqa: PLC0415 - runs on executors
-
         numbered = (row for rows in batches for row in rows.to_pylist())
         for part, records in groupby(numbered, key=lambda row: int(row["part"])):
             with on_executor():
                 result = _attempt(spec, batch, part, records, kafka)
-            yield pa.RecordBatch.from_pydict({"result": [result]})
+            yield text_row("result", result)
 
     everything = 0 if on_progress is None else _reading(spec, source.count)
     with watched(_written_since_now(spec.topic, kafka), everything, on_progress):

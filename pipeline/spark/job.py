@@ -20,6 +20,7 @@ from pipeline.spark.failures import on_executor, spark_failures
 from pipeline.spark.runs import RunLog
 from pipeline.spark.schedule import remaining, steps
 from pipeline.spark.slices import MAX_RECORDS_PER_SLICE, cut
+from pipeline.spark.text_rows import text_row
 from pipeline.spark.work import (
     Job,
     TaskResult,
@@ -303,13 +304,11 @@ def _run_on_spark(spark: Any, works: list[TaskWork], build: Callable[[Job], Topo
         return []
 
     def process(batches: Iterable[Any]) -> Iterator[Any]:
-        import pyarrow as pa  # noqa: PLC0415 - runs on executors
-
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 with on_executor():
                     result = attempt(works[number], build)
-                yield pa.RecordBatch.from_pydict({"result": [result]})
+                yield text_row("result", result)
         forget_archives()
 
     frame = spark.range(0, len(works), 1, len(works)).mapInArrow(process, _SCHEMA)

@@ -23,13 +23,13 @@ from pipeline.runtime.layout import plan_layout
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
 from pipeline.spark.executor import application_of, check_wall_clock, punctuate_wall_clock
-from pipeline.spark.spilling import split_writers
+from pipeline.spark.spilling import merge_writers, writer_tag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pipeline.hosting.application import Application
-    from pipeline.records import Headers, RawRecord, TopicPartition
+    from pipeline.records import Headers, RawFields, RawRecord, TaskId, TopicPartition
     from pipeline.runtime.layout import Layout
     from pipeline.spark.work import Job, TaskWork
     from pipeline.topology.topology import Topology
@@ -52,7 +52,7 @@ class HandedOver:
     """Records that a task of the level above would have sent to one of this task's inputs, in order."""
 
     tp: TopicPartition
-    writer: int
+    writer: TaskId
     records: Sequence[RawRecord]
 
 
@@ -155,11 +155,16 @@ def _start(task: Task, work: TaskWork, application: Application, admin: Admin, *
 
 def _feed(task: Task, work: TaskWork, layout: Layout, admin: Admin, handed_over: Iterable[HandedOver]) -> None:
     internal = {topic.name for topic in layout.repartition_topics}
+    written: dict[TopicPartition, list[RawFields]] = {}
     for tp, records in read_range(admin, work.job.kafka, work.ranges):
         if tp.topic in internal:
-            for run, part in split_writers(records).items():
-                task.add_records(tp, part, run)
+            written.setdefault(tp, []).extend(records)
         else:
             task.add_records(tp, records)
     for batch in handed_over:
-        task.add_records(batch.tp, batch.records, batch.writer)
+        tag = writer_tag(batch.writer)
+        written.setdefault(batch.tp, []).extend(
+            record._replace(headers=record.headers + tag) for record in batch.records
+        )
+    for tp, tagged in written.items():
+        task.add_records(tp, merge_writers(tagged))

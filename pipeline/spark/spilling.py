@@ -1,42 +1,48 @@
-"""Records of repartition topics as one run per writer, of which no more than a limit is kept in memory.
+"""Records of repartition topics in an order that does not depend on their writers' speeds, with little of them in memory.
 
-The runs of several writers lie mixed in a partition, in an order that depends on the writers' speeds. They are taken apart
-while the partition is read, once; within a run the order of the log stays. What does not fit into memory waits in a file.
+The runs of several writers lie mixed in a partition. They are taken apart while the partition is read, once, and merged by
+event time, as if each were a partition of its own. Within a run the order of the log stays: a record comes where the latest
+one before it of its writer does. What does not fit into memory waits in a file.
 """
 
 from __future__ import annotations
 
 import os
-import struct
 import tempfile
+from bisect import bisect_right
 from contextlib import ExitStack
-from typing import IO, TYPE_CHECKING, Self, TypeAlias
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import IO, TYPE_CHECKING, Final, Self, TypeAlias
 
 import msgspec
 
 from pipeline.errors import StateError
-from pipeline.records import Headers, RawFields, TaskId, TopicPartition
+from pipeline.records import Headers, TaskId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    from pipeline.records import RawFields, TopicPartition
+
 WRITER_HEADER = "__millrace.writer"
 """On records of repartition topics: which task wrote them. Stripped on reading."""
-_WRITER = struct.Struct(">ii")
+_WRITER = Struct(">ii")
 
-RECORD_OVERHEAD_BYTES = 250
-"""What Python's objects of a record take besides its bytes, roughly."""
-_BLOCK_BYTES = 4 * 1024, 1024 * 1024
-"""Smallest and largest parts of a run that are read back at once."""
-_ARRAY = struct.Struct(">cI")
-"""The head of an array in MessagePack: its encoded elements follow one another."""
+RECORD_OVERHEAD_BYTES = 350
+"""What Python's objects of a record and its place take besides its bytes, roughly."""
+_BLOCK_BYTES = 16 * 1024, 4 * 1024 * 1024
+"""Smallest and largest parts of a run that are read back at once, as Python's objects; in the file they take less."""
 
-Run: TypeAlias = "tuple[TopicPartition, int]"
-"""A partition, and the number of one of its writers (`run_of`)."""
+Placed: TypeAlias = "tuple[int, int, int, RawFields]"
+"""A record behind its place: the latest event time (ms) of its writer so far, its writer, and its number in the partition."""
+_RECORD: Final = 3
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(list[tuple[bytes | None, bytes | None, int, int, Headers]]).decode
+_decode = msgspec.msgpack.Decoder(
+    list[tuple[int, int, int, tuple[bytes | None, bytes | None, int, int, Headers]]]
+).decode
 
 
 def writer_tag(writer: TaskId) -> Headers:
@@ -44,27 +50,66 @@ def writer_tag(writer: TaskId) -> Headers:
     return ((WRITER_HEADER, _WRITER.pack(*writer)),)
 
 
-def run_of(writer: TaskId) -> int:
-    """The number of a writer's run of records within a partition; 0 is for records whose writer is not known."""
-    return (writer.sub_topology << 32 | writer.partition) + 1
+@dataclass(slots=True)
+class _Writer:
+    """What has been added of a writer, in order: blocks in the file, and then the records in memory.
 
-
-def split_writers(records: Iterable[RawFields]) -> dict[int, list[RawFields]]:
-    """Records of a repartition topic by who wrote them, each in order of offsets, without the tag.
-
-    Records without one (a live worker's) are run 0.
+    Args:
+        number: Its place among the writers, the same in every run.
+        latest_ms: The latest event time (ms) of its records so far.
+        blocks: Where they are in the file, and their sizes.
+        kept: The records in memory.
     """
-    runs: dict[int, list[RawFields]] = {}
-    for record in records:
-        run, (key, value, timestamp, offset, headers) = 0, record
-        if headers and headers[-1][0] == WRITER_HEADER:
-            run, headers = run_of(TaskId(*_WRITER.unpack(headers[-1][1] or b""))), headers[:-1]
-        runs.setdefault(run, []).append((key, value, timestamp, offset, headers))
-    return runs
+
+    number: int
+    latest_ms: int = -1
+    blocks: list[tuple[int, int]] = field(default_factory=list)
+    kept: list[Placed] = field(default_factory=list)
 
 
-class WriterRuns:
-    """The runs of all partitions of repartition topics that a task reads; a context that ends with its file.
+@dataclass(slots=True)
+class _Partition:
+    """The writers of a partition by their tags, the number of their records, and the bytes of those in memory."""
+
+    writers: dict[bytes | None, _Writer] = field(default_factory=dict)
+    count: int = 0
+    kept_bytes: int = 0
+
+    def add(self, records: Iterable[RawFields]) -> None:
+        """Append records, without the tag of their writer. A live worker's have none: they count as one writer's."""
+        count, size, writers = self.count, self.kept_bytes, self.writers
+        for key, value, timestamp, offset, headers in records:
+            tag, own = None, headers
+            if headers and headers[-1][0] == WRITER_HEADER:
+                tag, own = headers[-1][1], headers[:-1]
+            writer = writers.get(tag)
+            if writer is None:
+                writer = writers[tag] = _Writer(_number(tag))
+            if timestamp > writer.latest_ms:
+                writer.latest_ms = timestamp
+            writer.kept.append((writer.latest_ms, writer.number, count, (key, value, timestamp, offset, own)))
+            count += 1
+            size += RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
+            if own:
+                size += sum(RECORD_OVERHEAD_BYTES + len(data or b"") for _, data in own)
+        self.count, self.kept_bytes = count, size
+
+
+def merge_writers(records: Iterable[RawFields]) -> list[RawFields]:
+    """The records of a partition that are all at hand, in the order in which they are processed.
+
+    Args:
+        records: All records, those of each writer in order of the log.
+    """
+    partition = _Partition()
+    partition.add(records)
+    return [
+        record for batch in _merged([iter([writer.kept]) for writer in partition.writers.values()]) for record in batch
+    ]
+
+
+class WriterMerge:
+    """Merges the writers of all partitions of repartition topics that a task reads; a context that ends with its file.
 
     Args:
         directory: Where the file is made, if one is needed. It has no name: whatever kills the process, it is gone.
@@ -76,14 +121,12 @@ class WriterRuns:
         self.spilled_bytes = 0
         self._directory = directory
         self._limit_bytes = limit_bytes
-        self._kept: dict[Run, list[RawFields]] = {}
-        self._kept_bytes = 0
-        self._blocks: dict[Run, list[tuple[int, int]]] = {}
+        self._partitions: dict[TopicPartition, _Partition] = {}
         self._file: IO[bytes] | None = None
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        """The runs, still to be filled."""
+        """The merge, still to be filled."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -96,40 +139,43 @@ class WriterRuns:
         Raises:
             StateError: If the file cannot be written.
         """
-        for number, part in split_writers(records).items():
-            self._kept.setdefault((tp, number), []).extend(part)
-            self._kept_bytes += sum(_size(record) for record in part)
-        if self._kept_bytes > self._limit_bytes:
+        self._partitions.setdefault(tp, _Partition()).add(records)
+        if sum(partition.kept_bytes for partition in self._partitions.values()) > self._limit_bytes:
             try:
                 self._spill()
             except OSError as error:
                 message = f"Records cannot be spilled to {self._directory}: {error}"
                 raise StateError(message, hint="Is the disk full, or the directory read-only?") from error
 
-    def runs(self) -> Iterator[tuple[Run, Iterator[list[RawFields]]]]:
-        """Each run with its records, batch by batch; to be asked when all have been added."""
-        for run in sorted(self._kept.keys() | self._blocks.keys()):
-            yield run, self._batches(run)
+    def merged(self) -> Iterator[tuple[TopicPartition, Iterator[list[RawFields]]]]:
+        """Each partition with its records, batch by batch; to be asked when all have been added."""
+        for tp, partition in sorted(self._partitions.items()):
+            yield tp, _merged([self._blocks(writer) for writer in partition.writers.values()])
 
-    def _batches(self, run: Run) -> Iterator[list[RawFields]]:
-        for position, size in self._blocks.get(run, ()):
-            block = os.pread(self._opened().fileno(), size, position)
-            yield _decode(block)
-        if run in self._kept:
-            yield self._kept.pop(run)
+    def _blocks(self, writer: _Writer) -> Iterator[list[Placed]]:
+        for position, size in writer.blocks:
+            yield _decode(os.pread(self._opened().fileno(), size, position))
+        if writer.kept:
+            kept, writer.kept = writer.kept, []
+            yield kept
 
     def _spill(self) -> None:
-        """Move everything to the file: of each run some blocks, of a size that lets one of each be in memory."""
+        """Move everything to the file: of each writer some blocks, of a size that lets one of each be in memory."""
         smallest, largest = _BLOCK_BYTES
-        block_bytes = min(max(self._limit_bytes // (4 * len(self._kept)), smallest), largest)
+        writers = sum(len(partition.writers) for partition in self._partitions.values())
+        block_bytes = min(max(self._limit_bytes // (2 * writers), smallest), largest)
         file = self._opened()
-        for run, records in self._kept.items():
-            for block in _blocks(records, block_bytes):
-                self._blocks.setdefault(run, []).append((self.spilled_bytes, len(block)))
-                self.spilled_bytes += file.write(block)
+        for partition in self._partitions.values():
+            kept = sum(len(writer.kept) for writer in partition.writers.values())
+            count = max(1, kept * block_bytes // max(1, partition.kept_bytes))
+            for writer in partition.writers.values():
+                for start in range(0, len(writer.kept), count):
+                    block = _encode(writer.kept[start : start + count])
+                    writer.blocks.append((self.spilled_bytes, len(block)))
+                    self.spilled_bytes += file.write(block)
+                writer.kept.clear()
+            partition.kept_bytes = 0
         file.flush()
-        self._kept.clear()
-        self._kept_bytes = 0
 
     def _opened(self) -> IO[bytes]:
         if self._file is None:
@@ -139,25 +185,32 @@ class WriterRuns:
         return self._file
 
 
-def _size(record: RawFields) -> int:
-    key, value, _, _, headers = record
-    size = RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
-    return size + sum(RECORD_OVERHEAD_BYTES + len(data or b"") for _, data in headers) if headers else size
+def _number(tag: bytes | None) -> int:
+    """A writer's place among those whose records have the same time; 0 is for records whose writer is not known."""
+    if not tag:
+        return 0
+    writer = TaskId(*_WRITER.unpack(tag))
+    return (writer.sub_topology << 32 | writer.partition) + 1
 
 
-def _blocks(records: Iterable[RawFields], block_bytes: int) -> Iterator[bytes]:
-    parts: list[bytes] = []
-    size = 0
-    for record in records:
-        part = _encode(record)
-        parts.append(part)
-        size += len(part)
-        if size >= block_bytes:
-            yield _array(parts)
-            parts, size = [], 0
-    if parts:
-        yield _array(parts)
+def _merged(runs: list[Iterator[list[Placed]]]) -> Iterator[list[RawFields]]:
+    """The records of several writers in order of their places. Of each run one block is in memory.
 
-
-def _array(parts: list[bytes]) -> bytes:
-    return _ARRAY.pack(b"\xdd", len(parts)) + b"".join(parts)
+    All that comes before the end of the block that ends first is at hand, and sorted at once: that is quick, as it consists of
+    sorted pieces.
+    """
+    heads = [(block, 0, run) for run in runs if (block := next(run, None))]
+    while heads:
+        end = min(block[-1] for block, _, _ in heads)
+        ready: list[Placed] = []
+        left = []
+        for block, start, run in heads:
+            stop = bisect_right(block, end, start)
+            ready += block[start:stop]
+            if stop < len(block):
+                left.append((block, stop, run))
+            elif following := next(run, None):
+                left.append((following, 0, run))
+        heads = left
+        ready.sort()
+        yield [placed[_RECORD] for placed in ready]

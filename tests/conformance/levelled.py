@@ -14,7 +14,7 @@ from pipeline.runtime.layout import plan_layout
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task, TaskSpec
 from pipeline.spark.executor import WriterTagging
-from pipeline.spark.spilling import split_writers
+from pipeline.spark.spilling import merge_writers
 from pipeline.state.memory import MemoryBackend
 from pipeline.testing.driver import MockClock
 from tests.changelogs import Batch
@@ -108,8 +108,11 @@ class LevelledHost:
 
     def _work(self, task_id: TaskId, commit_every: int) -> None:
         task, transaction = self._open(task_id)
+        ends = {tp: len(self.logs.get(tp, ())) for tp in self.layout.tasks[task_id]}
         while task.process(commit_every):
             self._commit(task, transaction)
+        for tp, end in ends.items():
+            task.advance(tp, end)
         self._commit(task, transaction)
         task.close()
 
@@ -128,9 +131,7 @@ class LevelledHost:
         task.start({tp: self.committed[tp] for tp in inputs if tp in self.committed})
         for tp in inputs:
             unread = self.logs.get(tp, [])[self.committed.get(tp, (0, ""))[0] :]
-            runs = split_writers(unread) if tp.topic in self.repartitions else {0: unread}
-            for run, records in runs.items():
-                task.add_records(tp, records, run)
+            task.add_records(tp, merge_writers(unread) if tp.topic in self.repartitions else unread)
         return task, transaction
 
     def _commit(self, task: Task, transaction: Transaction) -> None:

@@ -6,14 +6,21 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pipeline.errors import UnsupportedByHostError
+from pipeline.spark.exports import ExportSpec, run_export
+from pipeline.spark.imports import ImportSpec, run_import
+from pipeline.spark.session import spark_session
+from tests.system.groups import PARTITIONS
 from tests.system.spark_clusters import SMALL_HEAP, SPARK_HOME, search_path, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tests.system.groups import Group
 
@@ -56,13 +63,6 @@ def server(tmp_path_factory: pytest.TempPathFactory, new_port: Callable[[], int]
     server.wait(60)
 
 
-def told(group: Group, *arguments: str) -> str:
-    """What a command that succeeds says."""
-    done = group.command(*arguments)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_runs_dry_runs_and_workers_go_through_a_spark_connect_server(group: Group, server: str) -> None:
     files = f"{group.directory}/{group.name}_app.py"
     settings = f'[spark]\n"spark.remote" = "{server}"\n"spark.submit.pyFiles" = "{files}"\n"spark.executor.cores" = 1'
@@ -73,6 +73,11 @@ def test_runs_dry_runs_and_workers_go_through_a_spark_connect_server(group: Grou
     run = group.command("run", group.name, "--max-records-per-slice", "400")
     assert run.returncode == 0, run.stderr
     group.check()
+    past, at = group.directory / "past", ",".join(f"{group.name}.in-{n}@5" for n in range(PARTITIONS))
+    exported = group.command("export", group.name, str(past), "--store", "counts", "--at", at, "--format", "json")
+    assert exported.returncode == 0, exported.stderr
+    rows = [json.loads(line) for file in past.glob("*.json") for line in file.read_text().splitlines()]
+    assert sum(row["value"] for row in rows) == 5 * PARTITIONS
     driver = group.start("--on", "spark", "--instances", "2", settings=settings)
     group.write(5_000)
     group.until_done()
@@ -81,31 +86,37 @@ def test_runs_dry_runs_and_workers_go_through_a_spark_connect_server(group: Grou
     group.check()
 
 
-def test_imports_and_exports_of_files_tables_and_stores_go_through_a_spark_connect_server(
-    group: Group, server: str, broker: Any, unique: str
+@pytest.fixture
+def spark(server: str) -> Iterator[Any]:
+    session = spark_session(server)
+    yield session
+    session.stop()
+
+
+def test_imports_and_exports_of_files_and_tables_go_through_a_spark_connect_server(
+    broker: Any, unique: str, tmp_path: Path, spark: Any
 ) -> None:
-    files = f"{group.directory}/{group.name}_app.py"
-    group.configure(settings=f'[spark]\n"spark.remote" = "{server}"\n"spark.submit.pyFiles" = "{files}"')
     orders, copies = f"{unique}.orders", f"{unique}.copies"
     broker.create(2, orders, copies)
     rows = [{"id": n, "user": f"u{n % 3}"} for n in range(20)]
-    (group.directory / "in.json").write_text("\n".join(map(json.dumps, rows)))
-    imported = told(group, "import", f"{group.directory}/in.json", orders, "--format", "json", "--key", "user")
-    assert imported == f"20 rows read, 20 records written to {orders} in 1 batches\n"
+    (tmp_path / "in.json").write_text("\n".join(map(json.dumps, rows)))
+    files = ImportSpec(orders, f"{tmp_path}/in.json", "json", key=("user",))
+    assert run_import(files, broker.kafka, spark).written == 20
+    assert run_import(files, broker.kafka, spark).written == 0
 
-    table = ["--format", "jdbc", "--option", f"url=jdbc:h2:file:{group.directory}/db;DB_CLOSE_DELAY=-1"]
-    export = ["export", orders, "ORDERS", *table, "--schema", "id long, user string"]
-    assert "20 records read, 20 rows written to ORDERS" in told(group, *export)
+    options = {"url": f"jdbc:h2:file:{tmp_path}/db;DB_CLOSE_DELAY=-1"}
+    table = ExportSpec(orders, "ORDERS", "jdbc", options, "id long, user string")
+    summary = run_export(table, broker.kafka, spark, lambda *_offsets: None)
+    assert (summary.read, summary.written) == (20, 20)
     broker.write(orders, [(b"u0", b'{"id": 20, "user": "u0"}', 1)])
-    assert "1 records read, 1 rows written to ORDERS" in told(group, *export)
-    told(group, "import", "ORDERS", copies, *table, "--key", "_key", "--incremental", "id")
+    assert run_export(table, broker.kafka, spark).written == 1
+    back = ImportSpec(copies, "ORDERS", "jdbc", options, key=("_key",), incremental="id")
+    assert run_import(back, broker.kafka, spark).written == 21
     assert sorted(json.loads(r.value)["id"] for r in broker.read(copies)) == list(range(21))
-    refused = group.command(
-        "export", orders, "ORDERS", "--format", "jdbc", "--option", "url=jdbc:derby:x", "--name", "x"
-    )
-    assert "Over Spark Connect tables are written in PostgreSQL and H2 only" in refused.stderr
+    elsewhere = replace(table, options={"url": "jdbc:derby:x"}, name=f"{unique}.elsewhere")
+    with pytest.raises(UnsupportedByHostError, match="Over Spark Connect tables are written in PostgreSQL and H2 only"):
+        run_export(elsewhere, broker.kafka, spark)
 
-    target = group.directory / "out"
-    assert "21 records read, 21 rows written" in told(group, "export", copies, str(target), "--format", "json")
-    written = [json.loads(line) for file in target.rglob("*.json") for line in file.read_text().splitlines()]
+    assert run_export(ExportSpec(copies, f"{tmp_path}/out", "json"), broker.kafka, spark).written == 21
+    written = [json.loads(line) for file in tmp_path.rglob("out/*/*.json") for line in file.read_text().splitlines()]
     assert sorted(json.loads(row["value"])["id"] for row in written) == list(range(21))

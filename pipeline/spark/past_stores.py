@@ -241,15 +241,18 @@ class _Snapshots:
         if not run.committed:
             return None
         committed = {TopicPartition.parse(name): known for name, known in run.committed.items()}
-        found = {task_id: self._of(task_id, run) for task_id in self._usable}
-        snapshots = {task_id: name for task_id, name in found.items() if name is not None}
-        return _Cut(committed, snapshots) if len(snapshots) == len(found) else None
+        snapshots = {}
+        for task_id, inputs in self._past.layout.tasks.items():
+            if task_id in self._usable and not committed.keys().isdisjoint(inputs):  # else it has never done anything
+                name = self._of(task_id, run, {str(tp): committed[tp][0] for tp in inputs if tp in committed})
+                if name is None:
+                    return None
+                snapshots[task_id] = name
+        return _Cut(committed, snapshots)
 
-    def _of(self, task_id: TaskId, run: RunRecord) -> str | None:
+    def _of(self, task_id: TaskId, run: RunRecord, offsets: Mapping[str, int]) -> str | None:
         """The run's own snapshot of a task or, if it did not work on that, one with the same inputs."""
         own = run.snapshots.get(str(task_id))
-        inputs = {str(tp) for tp in self._past.layout.tasks[task_id]}
-        offsets = {name: offset for name, (offset, _) in run.committed.items() if name in inputs}
         for manifest in self._usable[task_id]:
             if manifest.name == own or (own is None and manifest.inputs == offsets):
                 return manifest.name

@@ -83,7 +83,6 @@ def read_store(
     job = job_of(application, admin)
     columns = store_columns(builder).all
     changelogs = _changelogs(application, builder, job)
-    admin.require({tp.topic for tp in changelogs.values()}, f"store {store} is restored from")
     schema = spark_schema(columns)
     point = _find(application, builder, changelogs, admin, at)
     if isinstance(point, _Past):
@@ -193,6 +192,7 @@ def _find(
 def _as_it_is(
     application: Application, builder: StoreBuilder, changelogs: Mapping[TaskId, TopicPartition], admin: Admin
 ) -> dict[TaskId, tuple[int, str | None]]:
+    admin.require({tp.topic for tp in changelogs.values()}, f"store {builder.name} is restored from")
     if builder.logging:
         ends = admin.stable_end_offsets(changelogs.values())
     else:  # restored from its source topic, of which it has what was processed

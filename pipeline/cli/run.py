@@ -67,7 +67,7 @@ def run(
         console.print(plan_table(plan_run(application, chosen, max_records_per_slice)))
         return
     if dry_run:
-        _rehearse(application, chosen, settings.spark(master))
+        _rehearse(application, chosen, settings.spark(master), max_records_per_slice)
         return
     with followed_run(application, chosen, console) as show_plan:
         summary = run_job(
@@ -88,7 +88,7 @@ def run(
         typer.echo(f"{name}: {value:g}")
 
 
-def _rehearse(application: Application, chosen: RunRange, spark: Any) -> None:
+def _rehearse(application: Application, chosen: RunRange, spark: Any, max_records_per_slice: int) -> None:
     from rich.console import Console  # noqa: PLC0415 - as above
 
     from pipeline.releases.build import build_topology  # noqa: PLC0415 - as above
@@ -96,7 +96,7 @@ def _rehearse(application: Application, chosen: RunRange, spark: Any) -> None:
 
     console = Console()
     with console.status(f"Rehearsing {application.id}"):
-        outputs = dry_run(application, chosen, spark, build_topology)
+        outputs = dry_run(application, chosen, spark, build_topology, max_records_per_slice=max_records_per_slice)
         sizes = {topic: frame.count() for topic, frame in outputs.items()}
     for topic, frame in outputs.items():
         typer.echo(f"{topic}: {sizes[topic]} records would be written")

@@ -32,7 +32,7 @@ def reset_offsets(
         ConfigError: If one is not to be begun without a committed offset.
         BrokerError: If the brokers do not answer.
     """
-    policies = _policies(application)
+    policies = reset_policies(application)
     chosen: dict[AutoOffsetReset, list[TopicPartition]] = {}
     for tp in tps:
         chosen.setdefault(policies.get(tp.topic, AutoOffsetReset.earliest()), []).append(tp)
@@ -58,8 +58,8 @@ def reset_offsets(
     return starts
 
 
-def _policies(application: Application) -> dict[str, AutoOffsetReset]:
-    """Per topic that the application does not write itself."""
+def reset_policies(application: Application) -> dict[str, AutoOffsetReset]:
+    """Where reading begins without a committed offset, per topic that is not the application's own; patterns are resolved."""
     configured = AutoOffsetReset.parse(application.config.streams.auto_offset_reset)
     topology = application.topology
     return {

@@ -94,6 +94,22 @@ def open_state(application: Application, task_id: TaskId, admin: Admin, clock: C
         return open_backend(sub_topology, directory)
 
 
+def usable_snapshots(application: Application, task_id: TaskId) -> list[Manifest]:
+    """The snapshots of a task that this topology and this release have made, newest first.
+
+    Raises:
+        SnapshotError: If the file store does not answer.
+    """
+    if not has_snapshots(application, task_id):
+        return []
+    manifests = snapshot_store(application, task_id).manifests()
+    return [manifest for manifest in manifests if _is_own(manifest, application)]
+
+
+def _is_own(manifest: Manifest, application: Application) -> bool:
+    return (manifest.format, manifest.fingerprint) == (FORMAT_VERSION, application.topology.fingerprint())
+
+
 def open_snapshot(application: Application, task_id: TaskId, name: str) -> StateBackend:
     """Open a task's state as it is in one snapshot; where the application keeps it, there must be no local state.
 
@@ -107,7 +123,7 @@ def open_snapshot(application: Application, task_id: TaskId, name: str) -> State
         raise SnapshotError(
             message, hint=f"The last {application.config.streams.snapshot_keep} are kept (snapshot.keep)."
         )
-    if (manifest.format, manifest.fingerprint) != (FORMAT_VERSION, application.topology.fingerprint()):
+    if not _is_own(manifest, application):
         message = f"Snapshot {name} of task {task_id} was made by another topology, or another release"
         raise SnapshotError(message)
     directory = application.directory / str(task_id)

@@ -1,65 +1,56 @@
 """A bounded run that commits nothing: its outputs as DataFrames, for checks, notebooks and comparisons.
 
-Levels of sub-topologies run one after the other as in a real run, but what one hands to the next stays in Spark. The whole
-range is one slice, so of a cached aggregate there is one update per key.
+It has the levels and slices of a real run, and reads its inputs as that does; a level has done all its slices before the next
+one begins, and what it hands over stays in Spark.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pipeline.errors import RangeError, StreamsError, UnsupportedByHostError
+from pipeline.errors import RangeError, UnsupportedByHostError
 from pipeline.kafka.admin import Admin
-from pipeline.records import OffsetRange, RawRecord, TaskId, TopicPartition
-from pipeline.runtime.layout import full_name, plan_layout
+from pipeline.records import OffsetRange
+from pipeline.runtime.layout import plan_layout
 from pipeline.spark.columns import TIME, Column, columns_of, micros, spark_schema, with_variants
+from pipeline.spark.handing_over import HEADERS, Course, run_level
 from pipeline.spark.job import job_of
-from pipeline.spark.rehearsal import HandedOver, rehearse_task
-from pipeline.spark.work import Job, TaskWork, another_attempt_may_help, describe_error, rebuilt_error
+from pipeline.spark.slices import MAX_RECORDS_PER_SLICE, cut
 from pipeline.topology.grouping import is_cyclic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pipeline.hosting.application import Application
+    from pipeline.kafka.admin import CommittedOffset
+    from pipeline.records import TopicPartition
     from pipeline.runtime.layout import Layout
     from pipeline.spark.columns import Columns
     from pipeline.spark.ranges import RunRange
-    from pipeline.spark.rehearsal import Output
+    from pipeline.spark.work import Job
     from pipeline.topology.nodes import SubTopology
     from pipeline.topology.topology import Topology
 
-_HEADERS = "array<struct<name: string, value: binary>>"
-_COLUMNS = ("topic", "partition", "key", "value", "timestamp", "headers", "task", "position")
-_HEADERS_KIND = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
 _PLACE = (
     Column("timestamp", TIME),
     Column("partition", pa.int32()),
-    Column("headers", _HEADERS_KIND),
+    Column("headers", HEADERS),
     Column("task", pa.string()),
     Column("position", pa.int64()),
 )
-_SCHEMA = (
-    f"reader string, topic string, partition int, key binary, value binary, timestamp long, headers {_HEADERS}, "
-    "task string, position long, error string"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _Rehearsal:
-    """What all tasks of a dry run share: readers of internal topics by full name, and whether state is restored."""
-
-    layout: Layout
-    readers: Mapping[str, int]
-    restores: bool
 
 
 def dry_run(
-    application: Application, run_range: RunRange, spark: Any, build: Callable[[Job], Topology]
+    application: Application,
+    run_range: RunRange,
+    spark: Any,
+    build: Callable[[Job], Topology],
+    *,
+    max_records_per_slice: int = MAX_RECORDS_PER_SLICE,
 ) -> dict[str, Any]:
     """Process a range without committing anything; nobody is fenced, no topic is created or written.
 
@@ -69,6 +60,7 @@ def dry_run(
             beginning of the topics (the run begins with none).
         spark: A Spark session.
         build: Builds the topology on executors; must be picklable.
+        max_records_per_slice: As of a run: caches are flushed at the end of each slice.
 
     Returns:
         By public topic, a DataFrame of the records that would have been written to it, empty if there would have been none.
@@ -84,17 +76,15 @@ def dry_run(
         BrokerError: If brokers do not answer.
     """
     topology = application.topology.resolved({tp.topic for tp in run_range.ranges})
-    _refuse_cycles(topology)
+    refuse_cycles(topology.levels())
     application = replace(application, topology=topology)
     admin = Admin(application.kafka)
+    admin.require(topology.sink_topics, f"application {application.id} writes to")
     job = job_of(application, admin)
-    layout = plan_layout(application.topology, application.id, job.partitions)
-    admin.require(application.topology.sink_topics, f"application {application.id} writes to")
-    rehearsal = _Rehearsal(layout, _readers(application), _begins_with_state(application, admin, run_range))
+    course = _course(application, job, admin, run_range, max_records_per_slice)
     frames: list[Any] = []
-    for level in application.topology.levels():
-        works = [_work(job, admin, rehearsal, run_range, task_id) for task_id in _task_ids(layout, level)]
-        frames.append(_run_level(spark, works, frames, rehearsal, build))
+    for level in range(len(course.levels)):
+        frames.append(run_level(spark, course.parts(level), frames, build, f"rehearse {application.id}"))
     outputs = frames[0]
     for frame in frames[1:]:
         outputs = outputs.unionByName(frame)
@@ -139,9 +129,13 @@ def _place_of(topic: str, batch: Any, row: int) -> dict[str, str | int]:
     return {"topic": topic, "task": batch["task"][row].as_py(), "position": batch["position"][row].as_py()}
 
 
-def _refuse_cycles(topology: Topology) -> None:
-    """Tasks that ask each other must be run again from where they stood, and nothing of a dry run is kept."""
-    for level in topology.levels():
+def refuse_cycles(levels: Iterable[tuple[SubTopology, ...]]) -> None:
+    """Tasks that ask each other must be run again from where they stood, and nothing of a dry run is kept.
+
+    Raises:
+        UnsupportedByHostError: If sub-topologies of a level write to each other.
+    """
+    for level in levels:
         if is_cyclic(level):
             numbers = ", ".join(str(sub.id) for sub in level)
             message = (
@@ -150,124 +144,49 @@ def _refuse_cycles(topology: Topology) -> None:
             raise UnsupportedByHostError(message, hint="Reprocess a release of it: millrace release plan.")
 
 
-def _begins_with_state(application: Application, admin: Admin, run_range: RunRange) -> bool:
-    committed = admin.committed(application.id, run_range.ranges)
-    if committed and all(tp in committed and committed[tp].offset == r.start for tp, r in run_range.ranges.items()):
+def _course(application: Application, job: Job, admin: Admin, run_range: RunRange, max_records: int) -> Course:
+    """The application's own levels and slices, from where it stands, or from nothing."""
+    layout = plan_layout(application.topology, application.id, job.partitions)
+    committed = admin.committed(application.id, {tp for inputs in layout.tasks.values() for tp in inputs})
+    restores = _begins_with_state(application, admin, run_range, committed)
+    return Course(
+        job,
+        layout,
+        application.topology.levels(),
+        cut(admin, application.kafka, run_range, max_records) or [run_range.ranges],
+        _leftovers(layout, admin, committed) if restores else {},
+        committed if restores else {},
+        restores,
+        snapshots={},
+        is_public=True,
+    )
+
+
+def _begins_with_state(
+    application: Application, admin: Admin, run_range: RunRange, committed: Mapping[TopicPartition, CommittedOffset]
+) -> bool:
+    """Whether the range begins where the application stands; else it begins with no state.
+
+    Raises:
+        RangeError: If there is state to begin with, and it is not known.
+    """
+    ranges = run_range.ranges
+    if committed and all(tp in committed and committed[tp].offset == r.start for tp, r in ranges.items()):
         return True
-    first = admin.beginning_offsets(run_range.ranges)
-    elsewhere = [tp for tp, r in run_range.ranges.items() if r.start != first[tp]]
+    first = admin.beginning_offsets(ranges)
+    elsewhere = [tp for tp, r in ranges.items() if r.start != first[tp]]
     if elsewhere and application.topology.stores:
-        message = f"There is no state to begin with at offset {run_range.ranges[elsewhere[0]].start} of {elsewhere[0]}"
+        message = f"There is no state to begin with at offset {ranges[elsewhere[0]].start} of {elsewhere[0]}"
         raise RangeError(message, hint="A dry run begins at `committed`, or without any state at `earliest`.")
     return False
 
 
-def _readers(application: Application) -> dict[str, int]:
-    """Which sub-topology reads each of the application's own topics, by full name."""
-    return {
-        full_name(sub, application.id, topic): sub.id
-        for sub in application.topology.sub_topologies()
-        for topic in sub.source_topics
-        if topic in sub.repartition_topics
-    }
-
-
-def _task_ids(layout: Layout, level: Iterable[SubTopology]) -> list[TaskId]:
-    ids = {sub.id for sub in level}
-    return [task_id for task_id in layout.tasks if task_id.sub_topology in ids]
-
-
-def _work(job: Job, admin: Admin, rehearsal: _Rehearsal, run_range: RunRange, task_id: TaskId) -> TaskWork:
-    """The external inputs as the range says; of internal ones, what an earlier run left unprocessed."""
-    inputs = rehearsal.layout.tasks[task_id]
-    ranges = {tp: run_range.ranges[tp] for tp in inputs if tp in run_range.ranges}
-    internal = [tp for tp in inputs if tp not in ranges]
-    if rehearsal.restores and internal:
-        first, ends = admin.beginning_offsets(internal), admin.settled_end_offsets(internal)
-        committed = admin.committed(job.config.application_id(job.version), internal)
-        for tp in internal:
-            start = committed[tp].offset if tp in committed else first[tp]
-            ranges[tp] = OffsetRange(start, max(start, ends[tp]))
-    return TaskWork(job, task_id, ranges)
-
-
-def _run_level(
-    spark: Any, works: list[TaskWork], above: list[Any], rehearsal: _Rehearsal, build: Callable[[Job], Topology]
-) -> Any:
-    """One group of rows per task: a row that says there is a task, and the records handed over to it."""
-    by_task = {str(work.task_id): work for work in works}
-
-    def process(key: tuple[Any, ...], table: Any) -> Any:
-        return _outputs(by_task[key[0].as_py()], table, rehearsal, build)
-
-    inbox = spark.createDataFrame([(task,) + (None,) * 9 for task in by_task], _SCHEMA)
-    for frame in above:
-        inbox = inbox.unionByName(frame.where(frame.reader.isin(*by_task)))
-    outputs = inbox.groupBy("reader").applyInArrow(process, _SCHEMA).persist()
-    for row in outputs.where("error is not null").select("error").take(1):
-        raise rebuilt_error(row.error)
-    return outputs
-
-
-def _outputs(work: TaskWork, inbox: Any, rehearsal: _Rehearsal, build: Callable[[Job], Topology]) -> Any:
-    """Runs on executors: one task's outputs as an Arrow table, or its error as the only row."""
-    rows = [row for row in inbox.to_pylist() if row["topic"] is not None]
-    try:
-        outputs = rehearse_task(work, _handed_over(rows), build, restores=rehearsal.restores)
-    except StreamsError as error:
-        if another_attempt_may_help(error):
-            raise
-        found = [{"error": describe_error(error)}]
-    else:
-        found = [_row(output, str(work.task_id), rehearsal.readers) for output in outputs]
-    return pa.Table.from_pylist(found, _arrow_schema())
-
-
-def _arrow_schema() -> Any:
-    """`_SCHEMA` in Arrow's words."""
-    kinds = {
-        "partition": pa.int32(),
-        "key": pa.binary(),
-        "value": pa.binary(),
-        "timestamp": pa.int64(),
-        "headers": _HEADERS_KIND,
-        "position": pa.int64(),
-    }
-    return pa.schema([(name, kinds.get(name, pa.string())) for name in ("reader", *_COLUMNS, "error")])
-
-
-def _handed_over(rows: list[dict[str, Any]]) -> list[HandedOver]:
-    runs: dict[tuple[TopicPartition, str], list[dict[str, Any]]] = {}
-    for row in rows:
-        runs.setdefault((TopicPartition(row["topic"], row["partition"]), row["task"]), []).append(row)
-    return [
-        HandedOver(tp, TaskId.parse(writer), [_record(row) for row in sorted(run, key=_position)])
-        for (tp, writer), run in sorted(runs.items())
-    ]
-
-
-def _position(row: dict[str, Any]) -> int:
-    position: int = row["position"]
-    return position
-
-
-def _record(row: dict[str, Any]) -> RawRecord:
-    headers = tuple((header["name"], header["value"]) for header in row["headers"])
-    return RawRecord(row["key"], row["value"], row["timestamp"], row["position"], headers)
-
-
-def _row(output: Output, task: str, readers: Mapping[str, int]) -> dict[str, Any]:
-    partition = output.partition
-    if output.topic in readers:
-        partition = partition or 0  # without a key any will do
-    return {
-        "reader": str(TaskId(readers[output.topic], partition or 0)) if output.topic in readers else None,
-        "topic": output.topic,
-        "partition": partition,
-        "key": output.key,
-        "value": output.value,
-        "timestamp": output.timestamp,
-        "headers": [{"name": name, "value": value} for name, value in output.headers],
-        "task": task,
-        "position": output.position,
-    }
+def _leftovers(
+    layout: Layout, admin: Admin, committed: Mapping[TopicPartition, CommittedOffset]
+) -> dict[TopicPartition, OffsetRange]:
+    """What lies unprocessed in the repartition topics that there are."""
+    existing = admin.partitions(topic.name for topic in layout.repartition_topics)
+    internal = [tp for inputs in layout.tasks.values() for tp in inputs if tp.topic in existing]
+    first, ends = admin.beginning_offsets(internal), admin.settled_end_offsets(internal)
+    starts = {tp: committed[tp].offset if tp in committed else first[tp] for tp in internal}
+    return {tp: OffsetRange(start, max(start, ends[tp])) for tp, start in starts.items()}

@@ -35,7 +35,7 @@ from pipeline.spark.spilling import WriterMerge, writer_tag
 from pipeline.spark.work import TaskResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Mapping
 
     from pipeline.records import Headers, OffsetRange, RawFields, TaskId, TopicPartition
     from pipeline.runtime.ports import Collector
@@ -119,8 +119,12 @@ class Inputs:
         """Release all."""
         self._open.close()
 
-    def feed(self, task: Task) -> None:
+    def feed(self, task: Task, handed_over: Iterable[tuple[TopicPartition, list[RawFields]]] = ()) -> None:
         """Let a task follow all its inputs; `read` counts the records from outside of the application as they are processed.
+
+        Args:
+            task: The task.
+            handed_over: Records of repartition topics that are not in Kafka (a dry run's), behind those that are.
 
         Raises:
             RangeError: If a range cannot be read completely.
@@ -130,6 +134,8 @@ class Inputs:
         asked = {tp: wanted for tp, wanted in self._ranges.items() if wanted.size}
         own = {tp: wanted for tp, wanted in asked.items() if tp.topic in self._repartitions}
         for tp, records in read_fields(self._admin, self._kafka, own):
+            self._writers.add(tp, records)
+        for tp, records in handed_over:
             self._writers.add(tp, records)
         for tp, batches in self._writers.merged():
             task.follow(tp, batches)

@@ -19,6 +19,7 @@ from pipeline.hosting.control_topic import ControlTopic
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.ranges import check_ranges, read_range
 from pipeline.records import OffsetRange, TopicPartition
+from pipeline.spark.databases import has_jvm
 from pipeline.spark.failures import on_executor, spark_failures
 from pipeline.spark.jdbc import TOMBSTONE, JdbcTarget, Written
 from pipeline.spark.progress import watched
@@ -111,8 +112,8 @@ def run_export(
         spec: What.
         kafka: Client properties.
         spark: A Spark session.
-        on_progress: Called again and again with the offsets read and those of the whole batch, from another thread. Needs a
-            session that has accumulators: not Spark Connect.
+        on_progress: Called again and again with the offsets read and those of the whole batch, from another thread. Never over
+            Spark Connect, which has no accumulators.
 
     Raises:
         TopicError: If there is no such topic.
@@ -180,6 +181,7 @@ def _write(
     on_progress: Callable[[int, int], None] | None,
 ) -> ExportSummary:
     """Write a batch, and note that it is done."""
+    on_progress = on_progress if has_jvm(spark) else None  # accumulators are the driver's
     counted = None if on_progress is None else spark.sparkContext.accumulator(0)
     records = _frame(batch, dict(kafka), spark, counted)
     offsets = RunRange(batch.ranges).size

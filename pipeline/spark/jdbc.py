@@ -13,17 +13,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pipeline.errors import ConfigError, RangeError, UnsupportedByHostError
-from pipeline.spark.failures import spark_failures
+from pipeline.errors import ConfigError, RangeError
+from pipeline.spark.databases import connected, literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from pipeline.spark.databases import Database
 
 PROGRESS_TABLE = "millrace_exports"
 TOMBSTONE = "_tombstone"
 """A column of the frame, not of the target: 1 where the value is null, else 0."""
 _PLACE = ("_partition", "_offset")
 _POSTGRESQL = "jdbc:postgresql:"
+_DRIVERS = {_POSTGRESQL: "org.postgresql.Driver", "jdbc:h2:": "org.h2.Driver"}
 
 
 class Written(NamedTuple):
@@ -34,13 +37,13 @@ class Written(NamedTuple):
 
 
 def with_driver(options: Mapping[str, str]) -> dict[str, str]:
-    """Options of the `jdbc` format with PostgreSQL's driver: Spark finds no class by URL that came with `--package`.
+    """Options of the `jdbc` format with PostgreSQL's or H2's driver: Spark finds no class by URL that came with `--package`.
 
     >>> with_driver({"url": "jdbc:postgresql://host/db"})["driver"]
     'org.postgresql.Driver'
     """
-    known = {"driver": "org.postgresql.Driver"} if _url(options).startswith(_POSTGRESQL) else {}
-    return known | dict(options)
+    driver = next((name for prefix, name in _DRIVERS.items() if _url(options).startswith(prefix)), None)
+    return dict(options) if driver is None else {"driver": driver} | dict(options)
 
 
 def _url(options: Mapping[str, str]) -> str:
@@ -94,9 +97,10 @@ class JdbcTarget:
 
         Raises:
             RangeError: If another batch of that number, or a later one, is.
+            UnsupportedByHostError: If that cannot be asked over Spark Connect.
         """
         with self._connected(spark) as database:
-            return database.is_done(export, number, text)
+            return _is_done(database, export, number, text)
 
     def write(self, frame: Any, export: str, number: int, text: str) -> Written:
         """Write a batch that is not in the target.
@@ -114,186 +118,124 @@ class JdbcTarget:
         prefix = f"millrace_{hashlib.sha256(export.encode()).hexdigest()[:8]}_"
         staging = f"{prefix}{uuid.uuid4().hex[:8]}"
         with self._connected(spark) as database:
-            database.drop_tables(prefix)
+            _drop_tables(database, prefix)
             if not database.can_read(self.table):
                 self._save(spark.createDataFrame([], frame.drop(TOMBSTONE).schema), self.table)
                 if self.key:
-                    database.run(f"ALTER TABLE {self.table} ADD PRIMARY KEY ({database.names(self.key)})")
-                    database.commit()
+                    database.execute(f"ALTER TABLE {self.table} ADD PRIMARY KEY ({_names(database, self.key)})")
         self._save(frame, staging)
         with self._connected(spark) as database:
             self._refuse_without_key(database, staging)
-            place = database.names(_PLACE)
-            counted = database.row(f"SELECT count(*) FROM (SELECT DISTINCT {place} FROM {staging}) s", 1)
-            moved = database.once(export, number, text, lambda: self._move(database, staging, columns))
-            database.drop_tables(staging)
-        return Written(counted[0] if counted else 0, moved)
+            read, moved = self._count(database, staging)
+            self._move(database, staging, columns, _Note(database, export, number, text))
+            _drop_tables(database, staging)
+        return Written(read, moved)
 
     def _save(self, frame: Any, table: str) -> None:
         frame.write.format("jdbc").options(**self._all_options).option("dbtable", table).mode("append").save()
 
-    def _refuse_without_key(self, database: _Database, staging: str) -> None:
+    def _refuse_without_key(self, database: Database, staging: str) -> None:
         if not self.key:
             return
-        nowhere = " OR ".join(f"{database.names([column])} IS NULL" for column in self.key)
-        place = database.row(f"SELECT {database.names(_PLACE)} FROM {staging} WHERE {nowhere}", len(_PLACE))
+        nowhere = " OR ".join(f"{_names(database, [column])} IS NULL" for column in self.key)
+        place = database.row(f"SELECT {_names(database, _PLACE)} FROM {staging} WHERE {nowhere}")
         if place is not None:
             message = (
                 f"A record has no {', '.join(self.key)} to replace a row by (partition {place[0]}, offset {place[1]})"
             )
             raise ConfigError(message, hint="Deletions have a key and no value: replace rows by _key (--key _key).")
 
-    def _move(self, database: _Database, staging: str, columns: list[str]) -> int:
-        """Move the rows. Spark may have written some twice; of rows with one key the last counts."""
-        names = database.names(columns)
-        unique, order = database.names(self.key or _PLACE), database.names(["_offset"])
-        rank = f"row_number() OVER (PARTITION BY {unique} ORDER BY {order} DESC)"
-        tombstone = database.names([TOMBSTONE])
-        last = f"(SELECT {names}, {tombstone}, {rank} AS millrace_rank FROM {staging}) s"
+    def _count(self, database: Database, staging: str) -> Written:
+        """How many records there are, and how many rows are going to be moved or deleted for them."""
+        places = f"SELECT DISTINCT {_names(database, _PLACE)} FROM {staging}"
+        read = database.row(f"SELECT count(*) AS found FROM ({places}) s") or (0,)
         if not self.key:
-            return database.run(
-                f"INSERT INTO {self.table} ({names}) SELECT {names} FROM {last} WHERE millrace_rank = 1"
-            )
-        same = " AND ".join(f"s.{column} = t.{column}" for column in map(database.quoted, self.key))
+            return Written(int(read[0]), int(read[0]))
+        last, tombstone = self._last(database, staging, self.key), _names(database, [TOMBSTONE])
+        there = f"EXISTS (SELECT 1 FROM {self.table} t WHERE {self._same(database)})"
+        moved = database.row(
+            f"SELECT count(*) AS found FROM {last} WHERE millrace_rank = 1 AND ({tombstone} = 0 OR {there})"
+        ) or (0,)
+        return Written(int(read[0]), int(moved[0]))
+
+    def _move(self, database: Database, staging: str, columns: list[str], note: _Note) -> None:
+        """Move the rows. Spark may have written some twice; of rows with one key the last counts."""
+        names = _names(database, columns)
+        last = self._last(database, staging, columns)
+        insert = (
+            f"INSERT INTO {self.table} ({names}) SELECT {names} FROM {last} WHERE millrace_rank = 1 AND {note.pending}"
+        )
+        if not self.key:
+            database.execute(note.lock, insert, note.update)
+            return
+        tombstone = _names(database, [TOMBSTONE])
         changed = (database.quoted(column) for column in columns if column not in self.key)
         assignments = ", ".join(f"{column} = EXCLUDED.{column}" for column in changed)
-        moved = database.run(
-            f"DELETE FROM {self.table} t USING {last} WHERE {same} AND millrace_rank = 1 AND {tombstone} = 1"
+        database.execute(
+            note.lock,
+            f"DELETE FROM {self.table} t USING {last} "
+            f"WHERE {self._same(database)} AND millrace_rank = 1 AND {tombstone} = 1 AND {note.pending}",
+            f"{insert} AND {tombstone} = 0 ON CONFLICT ({_names(database, self.key)}) DO UPDATE SET {assignments}",
+            note.update,
         )
-        return moved + database.run(
-            f"INSERT INTO {self.table} ({names}) SELECT {names} FROM {last} WHERE millrace_rank = 1 AND {tombstone} = 0 "
-            f"ON CONFLICT ({unique}) DO UPDATE SET {assignments}"
-        )
+
+    def _last(self, database: Database, staging: str, columns: Iterable[str]) -> str:
+        """A subquery `s` of the rows with `millrace_rank`: 1 is the last one of its key, or the only one of its place."""
+        unique, order = _names(database, self.key or _PLACE), _names(database, ["_offset"])
+        rank = f"row_number() OVER (PARTITION BY {unique} ORDER BY {order} DESC)"
+        return f"(SELECT {_names(database, [*columns, TOMBSTONE])}, {rank} AS millrace_rank FROM {staging}) s"
+
+    def _same(self, database: Database) -> str:
+        return " AND ".join(f"s.{column} = t.{column}" for column in map(database.quoted, self.key))
 
     @contextmanager
-    def _connected(self, spark: Any) -> Iterator[_Database]:
-        connection = _connection(spark, {**self._all_options, "dbtable": self.table})
-        try:
-            connection.setAutoCommit(False)
-            yield _Database(connection)
-        finally:
-            connection.close()
+    def _connected(self, spark: Any) -> Iterator[Database]:
+        with connected(spark, {**self._all_options, "dbtable": self.table}) as database:
+            yield database
 
 
-class _Database:
-    """A connection of the driver's own, within a transaction."""
+class _Note:
+    """The statements by which a batch is moved once, whoever tries to: whoever comes second waits, and finds nothing to do."""
 
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-        self._quote = connection.getMetaData().getIdentifierQuoteString().strip()
-
-    def quoted(self, name: str) -> str:
-        """A name as SQL takes it, whatever its characters."""
-        quote = self._quote
-        return f"{quote}{name.replace(quote, quote * 2)}{quote}" if quote else name
-
-    def names(self, names: Any) -> str:
-        """Names, separated by commas."""
-        return ", ".join(map(self.quoted, names))
-
-    def can_read(self, table: str) -> bool:
-        """Whether there is such a table."""
-        from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - an engine loads where it is used
-
-        try:
-            self.row(f"SELECT 1 FROM {table} WHERE 1 = 0", 0)
-        except Py4JJavaError:
-            return False
-        finally:
-            self._connection.rollback()
-        return True
-
-    def drop_tables(self, prefix: str) -> None:
-        """Drop the tables whose names begin so."""
-        about = self._connection.getMetaData()
-        stored = prefix.upper() if about.storesUpperCaseIdentifiers() else prefix
-        found = about.getTables(None, self._connection.getSchema(), f"{stored}%", None)
-        names = []
-        while found.next():
-            if "TABLE" in found.getString("TABLE_TYPE"):
-                names.append(found.getString("TABLE_NAME"))
-        for name in names:
-            self.run(f"DROP TABLE {self.quoted(name)}")
-        self._connection.commit()
-
-    def commit(self) -> None:
-        """End the transaction."""
-        self._connection.commit()
-
-    def run(self, sql: str, *values: str | int) -> int:
-        """Run a statement within the transaction; gives the number of rows."""
-        statement = self._prepared(sql, values)
-        try:
-            count: int = statement.executeUpdate()
-            return count
-        finally:
-            statement.close()
-
-    def row(self, sql: str, columns: int, *values: str | int) -> tuple[Any, ...] | None:
-        """The first row of a query."""
-        statement = self._prepared(sql, values)
-        try:
-            found = statement.executeQuery()
-            return tuple(found.getObject(at + 1) for at in range(columns)) if found.next() else None
-        finally:
-            statement.close()
-
-    def is_done(self, export: str, number: int, text: str) -> bool:
-        """Whether a batch is in the target. Makes the table of progress, and the export's row in it.
-
-        Raises:
-            RangeError: If another batch of that number, or a later one, is.
-        """
-        table = self.quoted(PROGRESS_TABLE)
-        if not self.can_read(table):
-            self.run(
-                f"CREATE TABLE {table} (export VARCHAR(249) PRIMARY KEY, batch INTEGER NOT NULL, offsets VARCHAR(32000))"
-            )
-        known = self.row(f"SELECT batch, offsets FROM {table} WHERE export = ?", 2, export)
-        if known is None:
-            self.run(f"INSERT INTO {table} (export, batch) VALUES (?, 0)", export)
-        self._connection.commit()
-        if known is None or known[0] < number:
-            return False
-        if known[0] == number and known[1] == text:
-            return True
-        message = f"The target has batch {known[0]} of export {export} ({known[1]}); batch {number} ({text}) was to be written"
-        raise RangeError(message, hint="Name this export otherwise (--name), or delete its row in millrace_exports.")
-
-    def once(self, export: str, number: int, text: str, move: Callable[[], int]) -> int:
-        """Do something together with the note that a batch is done, unless it is; gives the number of rows."""
-        table = self.quoted(PROGRESS_TABLE)
-        note = f"UPDATE {table} SET batch = ?, offsets = ? WHERE export = ? AND batch < ?"
-        try:
-            if self.run(note, number, text, export, number) == 0:  # another attempt was faster
-                return 0
-            moved = move()
-            self._connection.commit()
-            return moved
-        finally:
-            self._connection.rollback()
-
-    def _prepared(self, sql: str, values: tuple[str | int, ...]) -> Any:
-        statement = self._connection.prepareStatement(sql)
-        for at, value in enumerate(values, 1):
-            statement.setObject(at, value)
-        return statement
+    def __init__(self, database: Database, export: str, number: int, text: str) -> None:
+        table, name = database.quoted(PROGRESS_TABLE), literal(export)
+        self.lock = f"UPDATE {table} SET batch = batch WHERE export = {name}"
+        self.pending = f"EXISTS (SELECT 1 FROM {table} WHERE export = {name} AND batch < {number})"
+        self.update = (
+            f"UPDATE {table} SET batch = {number}, offsets = {literal(text)} WHERE export = {name} AND batch < {number}"
+        )
 
 
-def _connection(spark: Any, options: Mapping[str, str]) -> Any:
-    """A connection by Spark's own means: its drivers, its ways to log in.
+def _names(database: Database, names: Iterable[str]) -> str:
+    """Names as SQL takes them, separated by commas."""
+    return ", ".join(map(database.quoted, names))
+
+
+def _drop_tables(database: Database, prefix: str) -> None:
+    """Drop the tables whose names begin so."""
+    for name in database.tables(prefix):
+        database.execute(f"DROP TABLE {database.quoted(name)}")
+
+
+def _is_done(database: Database, export: str, number: int, text: str) -> bool:
+    """Whether a batch is in the target. Makes the table of progress, and the export's row in it.
 
     Raises:
-        UnsupportedByHostError: If this process has no JVM of Spark's (Spark Connect).
+        RangeError: If another batch of that number, or a later one, is.
     """
-    context = getattr(spark, "_sc", None)
-    if context is None:
-        message = "Tables are written by a Spark session with a JVM of its own, not by Spark Connect"
-        raise UnsupportedByHostError(message)
-    jvm = context._jvm  # noqa: SLF001 - pyspark has no other way to it
-    java_options = jvm.java.util.HashMap()
-    for name, value in options.items():
-        java_options.put(name, value)
-    with spark_failures(f"connect to {_url(options).partition('?')[0]}"):
-        jdbc = jvm.org.apache.spark.sql.execution.datasources.jdbc.JDBCOptions(jvm.PythonUtils.toScalaMap(java_options))
-        return jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(jdbc.url()).createConnectionFactory(jdbc).apply(-1)
+    table = database.quoted(PROGRESS_TABLE)
+    if not database.can_read(table):
+        database.execute(
+            f"CREATE TABLE {table} (export VARCHAR(249) PRIMARY KEY, batch INTEGER NOT NULL, offsets VARCHAR(32000))"
+        )
+    known = database.row(f"SELECT batch, offsets FROM {table} WHERE export = {literal(export)}")
+    if known is None:
+        database.execute(f"INSERT INTO {table} (export, batch) VALUES ({literal(export)}, 0)")
+    if known is None or known[0] < number:
+        return False
+    if known[0] == number and known[1] == text:
+        return True
+    message = (
+        f"The target has batch {known[0]} of export {export} ({known[1]}); batch {number} ({text}) was to be written"
+    )
+    raise RangeError(message, hint="Name this export otherwise (--name), or delete its row in millrace_exports.")

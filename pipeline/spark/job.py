@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from zipimport import zipimporter
 
-from pipeline.errors import StreamsError
+from pipeline.errors import BrokerError, StreamsError
 from pipeline.hosting.application import prepare
 from pipeline.hosting.global_tables import global_partitions
 from pipeline.hosting.owned_task import fence_owners
@@ -17,7 +18,7 @@ from pipeline.records import OffsetRange, TaskId, TopicPartition
 from pipeline.runtime.layout import full_name, plan_layout
 from pipeline.spark.executor import run_task
 from pipeline.spark.failures import on_executor, spark_failures
-from pipeline.spark.runs import RunLog
+from pipeline.spark.runs import RunLog, committed_at_end
 from pipeline.spark.schedule import remaining, steps
 from pipeline.spark.slices import MAX_RECORDS_PER_SLICE, cut
 from pipeline.spark.text_rows import text_row
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from pipeline.spark.schedule import Slice, Step
     from pipeline.topology.nodes import SubTopology
     from pipeline.topology.topology import Topology
+
+log = logging.getLogger(__name__)
 
 _SCHEMA = "result string"
 
@@ -147,8 +150,21 @@ def run(
         raise
     summary = _summary(plan, results)
     snapshots = {task.task_id: task.snapshot for task in summary.tasks if task.snapshot is not None}
-    runs.ended(recorded, summary.slices, total(application.id, results), snapshots)
+    committed = _committed(application, run_range) if snapshots else {}
+    runs.ended(recorded, summary.slices, total(application.id, results), snapshots, committed)
     return summary
+
+
+def _committed(application: Application, run_range: RunRange) -> dict[str, tuple[int, str]]:
+    """What is committed at the end; nothing if brokers do not say: what follows can do without."""
+    admin = Admin(application.kafka)
+    topology = application.topology.resolved({tp.topic for tp in run_range.ranges})
+    try:
+        layout = plan_layout(topology, application.id, admin.partitions(_read_topics(topology)))
+        return committed_at_end(application, admin, layout, run_range)
+    except BrokerError as error:
+        log.warning("no store can be read from the end of this run on: %s", error.message)
+        return {}
 
 
 def _run_levels(

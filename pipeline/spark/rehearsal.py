@@ -1,76 +1,140 @@
-"""Runs one task without committing anything: what it would send is handed back. Imports no pyspark.
+"""Runs one task without committing anything: what it would send, and its state, are there to be read. Imports no pyspark.
 
-The task starts from the application's committed state, or from none, in a directory of its own that is removed afterwards. No
-producer is made, so nobody is fenced and nothing is written to Kafka.
+The task works in a directory of its own that is removed afterwards. No producer is made, so nobody is fenced and nothing is
+written to Kafka. Inputs are read, and spilled, as in a bounded run, slice by slice; outputs wait in a file if they must.
 """
 
 from __future__ import annotations
 
 import tempfile
+from bisect import bisect_right
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from pipeline.errors import RangeError
 from pipeline.hosting.clock import SystemClock
+from pipeline.hosting.garbage import collect_rarely
 from pipeline.hosting.global_tables import open_global_state
 from pipeline.hosting.restoring import find_missing, restore
+from pipeline.hosting.snapshots import open_snapshot, open_state
 from pipeline.hosting.task_state import open_backend
 from pipeline.kafka.admin import Admin
-from pipeline.kafka.ranges import read_range
 from pipeline.partitioning import partition_for
+from pipeline.records import TopicPartition
 from pipeline.runtime.layout import plan_layout
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
-from pipeline.spark.executor import application_of, check_wall_clock, punctuate_wall_clock
-from pipeline.spark.spilling import merge_writers, writer_tag
+from pipeline.spark.executor import Inputs, application_of, check_wall_clock, punctuate_wall_clock
+from pipeline.spark.spilling import WriterMerge
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from pipeline.hosting.application import Application
-    from pipeline.records import Headers, RawFields, RawRecord, TaskId, TopicPartition
-    from pipeline.runtime.layout import Layout
-    from pipeline.spark.work import Job, TaskWork
+    from pipeline.records import Headers, OffsetRange, RawFields, TaskId
+    from pipeline.runtime.ports import Clock
+    from pipeline.spark.work import Job
+    from pipeline.state.api import StateBackend
     from pipeline.topology.topology import Topology
 
-
-class Output(NamedTuple):
-    """A record that a task would have sent: where to, what, and as how manyth of its task."""
-
-    topic: str
-    partition: int | None
-    key: bytes | None
-    value: bytes | None
-    timestamp: int
-    headers: Headers
-    position: int
+_BATCH = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class HandedOver:
-    """Records that a task of the level above would have sent to one of this task's inputs, in order."""
-
-    tp: TopicPartition
-    writer: TaskId
-    records: Sequence[RawRecord]
-
-
-class OutputList:
-    """A collector that keeps what is sent.
+class Rehearsal:
+    """One task's part of a run that commits nothing.
 
     Args:
-        counts: Partitions of the application's own topics; all others are looked up.
-        admin: Whom to ask.
-        unwanted: Topics whose records are forgotten: changelogs.
+        job: The application.
+        task_id: Which task.
+        slices: Per slice what to process of each input; of internal topics, what lies in them already.
+        committed: Per input the offset and the metadata (times) that it begins with, as if committed.
+        restores: Whether it begins with the application's state; `committed` must be what is committed then.
+        snapshot: The snapshot that it begins with, by name. With neither it begins with no state.
+        readers: Which sub-topology of the run reads each of the application's own topics, by full name; what is for others of
+            these topics is forgotten.
+        is_public: Whether what it would write to topics of others is kept.
     """
 
-    def __init__(self, counts: Mapping[str, int], admin: Admin, unwanted: frozenset[str]) -> None:
+    job: Job
+    task_id: TaskId
+    slices: tuple[Mapping[TopicPartition, OffsetRange], ...]
+    committed: Mapping[TopicPartition, tuple[int, str]]
+    restores: bool
+    snapshot: str | None
+    readers: Mapping[str, int]
+    is_public: bool
+
+
+class Handed(NamedTuple):
+    """A record that a task of the level above would have sent, with its writer's tag, and in which slice."""
+
+    slice: int
+    tp: TopicPartition
+    fields: RawFields
+
+
+class Inbox:
+    """What the level above would have sent to a task; taken slice by slice, in order, as it is processed.
+
+    Args:
+        records: In order of slices; within one those of an input and writer in the order in which they were sent.
+    """
+
+    def __init__(self, records: Iterator[Handed]) -> None:
+        """Looks at the first one."""
+        self._records = records
+        self._next = next(records, None)
+
+    def has(self, number: int) -> bool:
+        """Whether anything of a slice is left."""
+        return self._next is not None and self._next.slice == number
+
+    def take(self, number: int) -> Iterator[tuple[TopicPartition, list[RawFields]]]:
+        """All of a slice, in batches of an input."""
+        while self._next is not None and self._next.slice == number:
+            tp, batch = self._next.tp, [self._next.fields]
+            self._next = None
+            for record in self._records:
+                if len(batch) == _BATCH or (record.slice, record.tp) != (number, tp):
+                    self._next = record
+                    break
+                batch.append(record.fields)
+            yield tp, batch
+
+
+class Outbox:
+    """A collector that keeps what is sent, as little of it in memory as a limit says; a context that ends with its file.
+
+    Args:
+        runs: Where records are kept.
+        rehearsal: What is kept.
+        counts: Partitions of the application's own topics; all others are looked up.
+        admin: Whom to ask.
+    """
+
+    def __init__(self, runs: WriterMerge, rehearsal: Rehearsal, counts: Mapping[str, int], admin: Admin) -> None:
         """Nothing has been sent."""
-        self.outputs: list[Output] = []
+        self._runs = runs
+        self._readers = rehearsal.readers
+        self._is_public = rehearsal.is_public
+        self._own = frozenset(counts)
         self._counts = dict(counts)
         self._admin = admin
-        self._unwanted = unwanted
+        self._sent = 0
+        self._slice_ends: list[int] = []
+        self._batches: dict[TopicPartition, list[RawFields]] = {}
+
+    def __enter__(self) -> Self:
+        """The outputs, none yet."""
+        self._runs.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Forget them."""
+        self._runs.__exit__()
 
     def send(
         self,
@@ -81,12 +145,19 @@ class OutputList:
         headers: Headers,
         partition: int | None,
     ) -> None:
-        """Keep a record, with the partition Kafka's producers would choose; None where they choose freely (no key)."""
-        if topic in self._unwanted:
+        """Keep a record, with the partition Kafka's producers would choose; -1 where they choose freely (no key)."""
+        is_own = topic in self._own
+        if topic not in self._readers if is_own else not self._is_public:
             return
         if partition is None and key is not None:
             partition = partition_for(key, self.partitions(topic))
-        self.outputs.append(Output(topic, partition, key, value, timestamp, headers, len(self.outputs)))
+        elif partition is None:
+            partition = 0 if is_own else -1
+        batch = self._batches.setdefault(TopicPartition(topic, partition), [])
+        batch.append((key, value, timestamp, self._sent, headers))
+        self._sent += 1
+        if self._sent % _BATCH == 0:
+            self._keep()
 
     def partitions(self, topic: str) -> int:
         """Number of partitions of a topic.
@@ -99,72 +170,110 @@ class OutputList:
             self._counts |= self._admin.partitions([topic])
         return self._counts[topic]
 
+    def end_slice(self) -> None:
+        """What is sent from now on belongs to the next slice."""
+        self._slice_ends.append(self._sent)
 
-def rehearse_task(
-    work: TaskWork, handed_over: Iterable[HandedOver], build: Callable[[Job], Topology], *, restores: bool
-) -> list[Output]:
-    """What a task would send if it did this work, in order.
+    def slice_of(self, position: int) -> int:
+        """The slice in which a record was sent, by its number among all that were."""
+        return bisect_right(self._slice_ends, position)
+
+    def records(self) -> Iterator[tuple[TopicPartition, list[RawFields]]]:
+        """All records by topic and partition (-1: any), in batches; the offset of each is its number among all."""
+        self._keep()
+        for tp, batches in self._runs.merged():
+            for batch in batches:
+                yield tp, batch
+
+    def _keep(self) -> None:
+        for tp, batch in self._batches.items():
+            self._runs.add(tp, batch)
+        self._batches.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """A task that has done its part.
 
     Args:
-        work: What to do; of internal topics, what lies in them already.
-        handed_over: What the level above would have sent.
+        application: The application, with its state in the task's directory.
+        outputs: What the task would have sent.
+        state: Its state.
+    """
+
+    application: Application
+    outputs: Outbox
+    state: StateBackend
+
+
+@contextmanager
+def rehearsed(rehearsal: Rehearsal, inbox: Inbox, build: Callable[[Job], Topology]) -> Iterator[Rehearsed]:
+    """Within this, a task has done its part; what it has made is gone afterwards.
+
+    Args:
+        rehearsal: What to do.
+        inbox: What the level above would have sent to it.
         build: Builds the topology in this process.
-        restores: Whether to begin with the application's state, else with none.
 
     Raises:
         RangeError: If the application goes on meanwhile, so that its state is not that of the start of the range.
+        SnapshotError: If the snapshot is not there any more, or damaged.
         RecordError: If a record cannot be handled.
+        StateError: If there is no place for what does not fit into memory.
         BrokerError: If brokers do not answer.
     """
-    application = application_of(work.job, build(work.job).resolved(work.job.partitions))
-    admin, clock = Admin(work.job.kafka), SystemClock()
-    layout = plan_layout(application.topology, application.id, work.job.partitions)
-    global_state = open_global_state(application, admin, clock, work.job.global_ends)
+    collect_rarely()
+    job = rehearsal.job
+    application = application_of(job, build(job).resolved(job.partitions))
+    admin, clock = Admin(job.kafka), SystemClock()
+    layout = plan_layout(application.topology, application.id, job.partitions)
     counts = {topic.name: topic.partitions for topic in layout.internal_topics}
-    collector = OutputList(counts, admin, frozenset(topic.name for topic in layout.changelog_topics))
-    with tempfile.TemporaryDirectory(prefix="millrace-dry-run-") as directory:
-        backend = open_backend(application.sub_topology(work.task_id.sub_topology), Path(directory) / "state")
-        spec = application.task_spec(work.task_id, layout.tasks[work.task_id])
-        starts = {tp: wanted.start for tp, wanted in work.ranges.items()}
-        missing = find_missing(admin, backend, spec, starts) if restores else None
-        task = Task(spec, Ports(collector, backend, clock, global_state.stores))
-        try:
-            if missing is not None:
-                task.restore_starts()
-                restore(task, missing, admin, work.job.kafka)
-            _start(task, work, application, admin, restores=restores)
-            check_wall_clock(application, task)
-            _feed(task, work, layout, admin, handed_over)
-            task.process_all()
-            punctuate_wall_clock(application, task)
-            task.prepare_commit()  # what caches hold back is forwarded now
-        finally:
-            task.close()
-            backend.close()
-    return collector.outputs
+    repartitions = frozenset(topic.name for topic in layout.repartition_topics)
+    with ExitStack() as opened:
+        directory = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="millrace-dry-run-")))
+        application = application.in_directory(directory)
+        runs = WriterMerge(directory, application.config.streams.bounded_buffer_max_bytes)
+        outputs = opened.enter_context(Outbox(runs, rehearsal, counts, admin))
+        global_state = open_global_state(application, admin, clock, job.global_ends)
+        state = _state(rehearsal, application, admin, clock)
+        opened.callback(state.close)
+        spec = application.task_spec(rehearsal.task_id, layout.tasks[rehearsal.task_id])
+        task = Task(spec, Ports(outputs, state, clock, global_state.stores))
+        opened.callback(task.close)
+        if rehearsal.restores:
+            starts = {tp: offset for tp, (offset, _) in rehearsal.committed.items()}
+            missing = find_missing(admin, state, spec, starts)
+            task.restore_starts()
+            restore(task, missing, admin, job.kafka)
+            _check_committed(rehearsal, application, admin)
+        task.start({tp: rehearsal.committed[tp] for tp in spec.inputs if tp in rehearsal.committed})
+        check_wall_clock(application, task)
+        for number, ranges in enumerate(rehearsal.slices):
+            if inbox.has(number) or any(wanted.size for wanted in ranges.values()):
+                with Inputs(application, admin, ranges, repartitions) as inputs:
+                    inputs.feed(task, inbox.take(number))
+                    task.process_all()
+                punctuate_wall_clock(application, task)
+                task.prepare_commit()  # what caches hold back is forwarded now
+                task.post_commit({})
+            outputs.end_slice()
+        yield Rehearsed(application, outputs, state)
 
 
-def _start(task: Task, work: TaskWork, application: Application, admin: Admin, *, restores: bool) -> None:
-    committed = admin.committed(application.id, work.ranges) if restores else {}
-    moved = [tp for tp, c in committed.items() if c.offset != work.ranges[tp].start]
-    if moved:
-        message = f"{application.id} went on to offset {committed[moved[0]].offset} of {moved[0]} during the dry run"
-        raise RangeError(message, hint="Stop its worker, or wait for the run that goes on, and try again.")
-    task.start({tp: (c.offset, c.metadata) for tp, c in committed.items()})
+def _state(rehearsal: Rehearsal, application: Application, admin: Admin, clock: Clock) -> StateBackend:
+    """What the task begins with, in a directory where there is nothing."""
+    task_id = rehearsal.task_id
+    if rehearsal.snapshot is not None:
+        return open_snapshot(application, task_id, rehearsal.snapshot)
+    if rehearsal.restores:
+        return open_state(application, task_id, admin, clock)
+    return open_backend(application.sub_topology(task_id.sub_topology), application.directory / str(task_id))
 
 
-def _feed(task: Task, work: TaskWork, layout: Layout, admin: Admin, handed_over: Iterable[HandedOver]) -> None:
-    internal = {topic.name for topic in layout.repartition_topics}
-    written: dict[TopicPartition, list[RawFields]] = {}
-    for tp, records in read_range(admin, work.job.kafka, work.ranges):
-        if tp.topic in internal:
-            written.setdefault(tp, []).extend(records)
-        else:
-            task.add_records(tp, records)
-    for batch in handed_over:
-        tag = writer_tag(batch.writer)
-        written.setdefault(batch.tp, []).extend(
-            record._replace(headers=record.headers + tag) for record in batch.records
-        )
-    for tp, tagged in written.items():
-        task.add_records(tp, merge_writers(tagged))
+def _check_committed(rehearsal: Rehearsal, application: Application, admin: Admin) -> None:
+    """Refuse state that is not that of the start of the range."""
+    inputs = {tp for ranges in rehearsal.slices for tp in ranges}
+    for tp, found in admin.committed(application.id, inputs).items():
+        if tp not in rehearsal.committed or found.offset != rehearsal.committed[tp][0]:
+            message = f"{application.id} went on to offset {found.offset} of {tp} during the dry run"
+            raise RangeError(message, hint="Stop its worker, or wait for the run that goes on, and try again.")

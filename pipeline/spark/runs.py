@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pipeline.hosting.application import Application
+    from pipeline.kafka.admin import Admin
+    from pipeline.runtime.layout import Layout
     from pipeline.spark.ranges import RunRange
     from pipeline.spark.work import TaskResult
 
@@ -51,6 +53,8 @@ class RunRecord:
         restored: Records restored from changelogs.
         totals: Totals that processors' sensors have counted.
         snapshots: Newest snapshot by task.
+        committed: Per input, repartition topics included, the offset and the metadata that are committed at its end; empty if
+            it left no snapshots, or somebody else went on.
         error: Why it failed.
     """
 
@@ -69,6 +73,7 @@ class RunRecord:
     restored: int = 0
     totals: dict[str, float] = field(default_factory=dict)
     snapshots: dict[str, str] = field(default_factory=dict)
+    committed: dict[str, tuple[int, str]] = field(default_factory=dict)
     error: str | None = None
 
     @property
@@ -112,7 +117,14 @@ class RunLog:
         self._put(run)
         return run
 
-    def ended(self, run: RunRecord, slices: int, result: TaskResult, snapshots: Mapping[str, str]) -> None:
+    def ended(
+        self,
+        run: RunRecord,
+        slices: int,
+        result: TaskResult,
+        snapshots: Mapping[str, str],
+        committed: Mapping[str, tuple[int, str]],
+    ) -> None:
         """Record what a run has done, and forget the oldest ones."""
         self._end(
             run,
@@ -124,6 +136,7 @@ class RunLog:
             restored=result.restored,
             totals=dict(result.totals),
             snapshots=dict(snapshots),
+            committed=dict(committed),
         )
 
     def failed(self, run: RunRecord, error: BaseException) -> None:
@@ -143,6 +156,21 @@ class RunLog:
             self._topic.put(values)
         except BrokerError as error:
             log.warning("the run of %s is not recorded: %s", run.app, error.message)
+
+
+def committed_at_end(
+    application: Application, admin: Admin, layout: Layout, run_range: RunRange
+) -> dict[str, tuple[int, str]]:
+    """What is committed of all inputs at the end of a run; nothing if somebody else has gone on.
+
+    Raises:
+        BrokerError: If brokers do not answer.
+    """
+    committed = admin.committed(application.id, {tp for inputs in layout.tasks.values() for tp in inputs})
+    for tp, wanted in run_range.ranges.items():
+        if (committed[tp].offset if tp in committed else 0) != wanted.end:
+            return {}
+    return {str(tp): (found.offset, found.metadata) for tp, found in committed.items()}
 
 
 def _with_ends(runs: list[RunRecord]) -> list[RunRecord]:

@@ -118,30 +118,43 @@ def read_rows(work: StoreWork, build: Callable[[Job], Topology]) -> Iterator[pa.
     """
     application = application_of(work.job, build(work.job).resolved(work.job.partitions))
     builder = application.topology.stores[work.store]
+    with _opened(work, application, builder) as state:
+        yield from batches_of(builder, work.task_id, state)
+
+
+def batches_of(builder: StoreBuilder, task_id: TaskId, state: StateBackend) -> Iterator[pa.RecordBatch]:
+    """All rows of a task's store, as batches of Arrow.
+
+    Raises:
+        DeserializationError: If something in the store is not what its serdes expect.
+    """
     columns = store_columns(builder)
     names = [column.name for column in columns.all]
-    with _opened(work, application, builder) as store:
-        rows = _rows(builder, store)
-        while batch := list(islice(rows, _BATCH)):
-            yield pa.RecordBatch.from_arrays(_arrays(work, columns, batch), names=names)
+    rows = _rows(builder, _store(builder, state))
+    while batch := list(islice(rows, _BATCH)):
+        yield pa.RecordBatch.from_arrays(_arrays(builder.name, task_id, columns, batch), names=names)
+
+
+def _store(builder: StoreBuilder, state: StateBackend) -> StateStore:
+    """The store in a state, with keys and values as bytes."""
+    raw = replace(builder, key_serde=BYTES, value_serde=BYTES, caching=False)
+    return open_store(raw, state, TaskContext(SystemClock()))
 
 
 @contextmanager
-def _opened(work: StoreWork, application: Application, builder: StoreBuilder) -> Iterator[StateStore]:
-    """The store as it was at the point wanted, with keys and values as bytes."""
-    clock, admin = SystemClock(), Admin(work.job.kafka)
+def _opened(work: StoreWork, application: Application, builder: StoreBuilder) -> Iterator[StateBackend]:
+    """The state as it was at the point wanted."""
+    admin = Admin(work.job.kafka)
     with tempfile.TemporaryDirectory(prefix="millrace-store-") as directory:
         elsewhere = application.in_directory(Path(directory))
         if work.snapshot is not None:
             state = open_snapshot(elsewhere, work.task_id, work.snapshot)
         else:
-            state = open_state(elsewhere, work.task_id, admin, clock)
+            state = open_state(elsewhere, work.task_id, admin, SystemClock())
         try:
-            raw = replace(builder, key_serde=BYTES, value_serde=BYTES, caching=False)
-            store = open_store(raw, state, TaskContext(clock))
             if work.snapshot is None:
-                _follow(work, store, state, admin)
-            yield store
+                _follow(work, _store(builder, state), state, admin)
+            yield state
         finally:
             state.close()
 
@@ -196,9 +209,9 @@ def _rows(builder: StoreBuilder, store: Any) -> Iterator[Row]:
             return ((key, found.value, (found.timestamp, found.valid_to)) for key, found in store.all_versions())
 
 
-def _arrays(work: StoreWork, columns: StoreColumns, rows: list[Row]) -> list[pa.Array]:
+def _arrays(store: str, task_id: TaskId, columns: StoreColumns, rows: list[Row]) -> list[pa.Array]:
     def place(_row: int) -> dict[str, str | int]:
-        return {"store": work.store, "task": str(work.task_id)}
+        return {"store": store, "task": str(task_id)}
 
     stamps = [tuple(None if time_ms is None else micros(time_ms) for time_ms in row[2]) for row in rows]
     times = [
@@ -210,5 +223,5 @@ def _arrays(work: StoreWork, columns: StoreColumns, rows: list[Row]) -> list[pa.
         *times[: len(columns.window)],
         *columns.value.arrays([row[1] for row in rows], place),
         *times[len(columns.window) :],
-        pa.array([work.task_id.partition] * len(rows), _PARTITION.kind),
+        pa.array([task_id.partition] * len(rows), _PARTITION.kind),
     ]

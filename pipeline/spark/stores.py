@@ -1,4 +1,4 @@
-"""State stores as DataFrames: what is committed now, or as it was at the end of a bounded run.
+"""State stores as DataFrames: what is committed now, or at any offset vector of the application's inputs.
 
 Partitions are read by executors, in parallel, out of snapshots and changelogs: applications that run are not disturbed, and
 nothing has to run.
@@ -6,11 +6,13 @@ nothing has to run.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import ConfigError, InvalidStateStoreError, RangeError
 from pipeline.hosting.application import with_topics
 from pipeline.hosting.lags import input_lags
+from pipeline.hosting.snapshots import usable_snapshots
 from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetVector, TopicPartition
 from pipeline.runtime.layout import changelog_name, plan_layout
@@ -18,6 +20,7 @@ from pipeline.spark.columns import spark_schema, with_variants
 from pipeline.spark.failures import on_executor, spark_failures
 from pipeline.spark.jdbc import with_driver
 from pipeline.spark.job import job_of
+from pipeline.spark.past_stores import rows_at
 from pipeline.spark.ranges import RunRange
 from pipeline.spark.runs import DONE, RunLog
 from pipeline.spark.store_rows import READABLE, StoreWork, read_rows, store_columns
@@ -33,6 +36,14 @@ if TYPE_CHECKING:
     from pipeline.topology.topology import Topology
 
 LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """A point whose state is nowhere as such, and the runs that may have ended before it."""
+
+    vector: OffsetVector
+    runs: list[RunRecord]
 
 
 def read_store(
@@ -53,26 +64,34 @@ def read_store(
         spark: A Spark session.
         build: Builds the topology on executors; must be picklable.
         at: `latest`, for what is committed now; an offset vector of the application's inputs
-            (`payments-0@12,payments-1@7`): where the application stands now, or where a bounded run ended that left
-            snapshots (`snapshot.url`); or the id of such a run.
+            (`payments-0@12,payments-1@7`), for what a bounded run that ends there would leave; or the id of a run. Where the
+            application stands now, and where a run ended that left snapshots (`snapshot.url`), the state is read; elsewhere it
+            is made anew, by a dry run from the end of the last such run before, or from the beginning of the topics.
 
     Raises:
         InvalidStateStoreError: If there is no such store, it is none that can be read as a table, or has no changelog.
-        RangeError: If the state at that point is not known any more.
+        RangeError: If the vector lies outside of what the topics have, leaves out partitions that the store depends on, or
+            records before it are gone and nothing has kept the state since.
+        UnsupportedByHostError: If the state is to be made anew, and sub-topologies write to each other: joins by foreign key.
         TopicError: If a topic is missing.
+        SnapshotError: If the file store does not answer.
         BrokerError: If brokers do not answer.
     """
     admin = Admin(application.kafka)
     application = with_topics(application, admin)
     builder = _builder(application.topology, store)
     job = job_of(application, admin)
+    columns = store_columns(builder).all
     changelogs = _changelogs(application, builder, job)
-    admin.require({tp.topic for tp in changelogs.values()}, f"store {store} is restored from")
+    schema = spark_schema(columns)
+    point = _find(application, builder, changelogs, admin, at)
+    if isinstance(point, _Past):
+        frame = rows_at(application, builder, point.vector, point.runs, admin, job, spark, build, schema)
+        return with_variants(frame, columns)
     works = [
         StoreWork(job, task_id, store, changelogs[task_id], end, snapshot)
-        for task_id, (end, snapshot) in sorted(_ends(application, builder, changelogs, admin, at).items())
+        for task_id, (end, snapshot) in sorted(point.items())
     ]
-    columns = store_columns(builder).all
 
     def process(batches: Iterable[Any]) -> Iterator[Any]:
         for numbers in batches:
@@ -80,8 +99,7 @@ def read_store(
                 with on_executor():
                     yield from read_rows(works[number], build)
 
-    frame = spark.range(0, len(works), 1, len(works)).mapInArrow(process, spark_schema(columns))
-    return with_variants(frame, columns)
+    return with_variants(spark.range(0, len(works), 1, len(works)).mapInArrow(process, schema), columns)
 
 
 def write_store(frame: Any, target: str, kind: str, options: Mapping[str, str]) -> int:
@@ -148,10 +166,10 @@ def _changelogs(application: Application, builder: StoreBuilder, job: Job) -> di
     }
 
 
-def _ends(
+def _find(
     application: Application, builder: StoreBuilder, changelogs: Mapping[TaskId, TopicPartition], admin: Admin, at: str
-) -> dict[TaskId, tuple[int, str | None]]:
-    """Up to where each changelog is read, or the snapshot that has the state wanted."""
+) -> dict[TaskId, tuple[int, str | None]] | _Past:
+    """Up to where each changelog is read, or the snapshot that has the state wanted; or what the state is made of anew."""
     if at == LATEST:
         return _as_it_is(application, builder, changelogs, admin)
     runs = [
@@ -162,19 +180,19 @@ def _ends(
         found = _as_it_is(application, builder, changelogs, admin)
         if _stands_at(application, vector, admin):  # nothing was committed between the two looks
             return found
+    usable = {task_id: {each.name for each in usable_snapshots(application, task_id)} for task_id in changelogs}
     for run in runs:
         if at == run.id or _ended_at(run, vector):
-            missing = [task_id for task_id in changelogs if str(task_id) not in run.snapshots]
-            if not missing:
-                return {task_id: (0, run.snapshots[str(task_id)]) for task_id in changelogs}
-    ends = sorted({str(RunRange.parse(run.range).end) for run in runs if run.state == DONE and run.snapshots})
-    message = f"The state of store {builder.name} at {vector} is not known: {application.id} does not stand there"
-    raise RangeError(message, hint=f"There are snapshots of bounded runs that ended at: {'; '.join(ends) or 'none'}.")
+            snapshots = {task_id: run.snapshots.get(str(task_id), "") for task_id in changelogs}
+            if all(name in usable[task_id] for task_id, name in snapshots.items()):
+                return {task_id: (0, name) for task_id, name in snapshots.items()}
+    return _Past(vector, runs)
 
 
 def _as_it_is(
     application: Application, builder: StoreBuilder, changelogs: Mapping[TaskId, TopicPartition], admin: Admin
 ) -> dict[TaskId, tuple[int, str | None]]:
+    admin.require({tp.topic for tp in changelogs.values()}, f"store {builder.name} is restored from")
     if builder.logging:
         ends = admin.stable_end_offsets(changelogs.values())
     else:  # restored from its source topic, of which it has what was processed

@@ -96,6 +96,13 @@ def is_cyclic(level: tuple[SubTopology, ...]) -> bool:
     return any(_written(sub).intersection(other.source_topics) for sub in level for other in level)
 
 
+def upstream(topology: Topology, sub: SubTopology) -> tuple[SubTopology, ...]:
+    """A sub-topology, and all that write to its repartition topics, directly or through others; by id."""
+    subs = list(sub_topologies(topology))
+    wanted = _ancestors(subs)[sub.id] | {sub.id}
+    return tuple(other for other in subs if other.id in wanted)
+
+
 def _ancestors(subs: list[SubTopology]) -> dict[int, set[int]]:
     """Per sub-topology all that write, directly or through others, to what it reads; itself only if in a cycle."""
     above = {sub.id: {other.id for other in subs if _written(other).intersection(sub.source_topics)} for sub in subs}

@@ -52,7 +52,8 @@ def counting(name: str) -> Callable[[StreamsBuilder], Topology]:
 
 
 def application(broker: Any, name: str, state: Path, build: Callable[[StreamsBuilder], Topology]) -> Application:
-    config = AppConfig(name, "none:none", streams=StreamsConfig())
+    streams = StreamsConfig(bounded_buffer_max_bytes=10_000)  # what levels hand over has to be spilled
+    config = AppConfig(name, "none:none", streams=streams)
     return Application(config, "v1", build(StreamsBuilder()), broker.kafka, state)
 
 
@@ -79,13 +80,15 @@ def test_a_dry_run_gives_what_the_run_would_write_and_leaves_no_trace(broker: An
     write_words(broker, name, 0, 500)
     app, admin, spark = application(broker, name, tmp_path, build), broker.admin(), spark_session()
 
-    rehearsed = counts_of(dry_run(app, resolve(app, admin), spark, on_executor(build)))
+    outputs = dry_run(app, resolve(app, admin), spark, on_executor(build), max_records_per_slice=300)
+    rehearsed, updates = counts_of(outputs), outputs[f"{name}.out"].count()
     assert admin.list_topics(f"{app.id}-") == []
     assert broker.read(f"{name}.out") == []
     assert list(tmp_path.iterdir()) == []
 
-    run(app, resolve(app, admin), spark, on_executor(build))
+    run(app, resolve(app, admin), spark, on_executor(build), max_records_per_slice=300)
     assert {key: value for (_, key), value in rehearsed.items()} == published(broker, name)
+    assert updates == len(broker.read(f"{name}.out")) == 2 * 5  # of each slice one for each word
 
     write_words(broker, name, 500, 700)
     standing = resolve(app, admin)

@@ -10,14 +10,17 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from pipeline.errors import BrokerError, ConfigError, DeserializationError, EngineError, RangeError, TopicError
 from pipeline.partitioning import partition_for
 from pipeline.records import TopicPartition
-from pipeline.spark import exports
+from pipeline.spark import databases, exports, jdbc
+from pipeline.spark.databases import literal
 from pipeline.spark.exports import ExportSpec, ExportSummary, run_export
 from pipeline.spark.failures import spark_failures
 from pipeline.spark.imports import ImportSpec, run_import
+from pipeline.spark.jdbc import with_driver
 from pipeline.spark.progress import watched
 from pipeline.spark.session import spark_session
 
@@ -27,9 +30,12 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
+H2 = "com.h2database:h2:2.3.232"
+
+
 @pytest.fixture
 def spark() -> Any:
-    return spark_session()
+    return spark_session(packages=[H2])
 
 
 def write_lines(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -117,6 +123,41 @@ def test_a_table_is_imported_by_a_column_that_rises(broker: Any, unique: str, tm
         json.loads(written[0].value)["ID"],
         json.loads(written[0].value)["NAME"].encode(),
     )
+
+
+@pytest.mark.parametrize("has_jvm", [True, False], ids=["by the driver", "as over Spark Connect"])
+def test_records_are_added_to_a_table_once_whenever_an_export_dies(
+    broker: Any, unique: str, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, *, has_jvm: bool
+) -> None:
+    """In a database that is always there; tests/integration/test_jdbc.py does more in PostgreSQL."""
+    monkeypatch.setattr(databases, "has_jvm", lambda _spark: has_jvm)
+    broker.create(2, unique)
+    options = {"url": f"jdbc:h2:file:{tmp_path}/db;DB_CLOSE_DELAY=-1"}
+    spec = ExportSpec(unique, "ORDERS", "jdbc", options, schema="id long")
+
+    def write(first: int, last: int) -> None:
+        broker.write(unique, [(b"%d" % n, b'{"id": %d}' % n, 1) for n in range(first, last)])
+
+    def found(table: str) -> list[Any]:
+        return spark.read.format("jdbc").options(**with_driver(options)).option("dbtable", table).load().collect()
+
+    write(0, 20)
+    with monkeypatch.context() as patched:  # rows are moved, but nobody hears of it
+        patched.setattr(exports, "replace", lambda *_args, **_changes: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run_export(spec, broker.kafka, spark)
+    assert sorted(row.id for row in found("ORDERS")) == list(range(20))
+    write(20, 30)
+    with monkeypatch.context() as patched:  # in the middle of the transaction
+        patched.setattr(jdbc, "literal", lambda text: "no text" if "@" in text else literal(text))
+        with pytest.raises((Py4JJavaError, EngineError)):
+            run_export(spec, broker.kafka, spark)
+    assert sorted(row.id for row in found("ORDERS")) == list(range(20))
+    assert run_export(spec, broker.kafka, spark).written == 10
+    assert run_export(spec, broker.kafka, spark).batch is None
+    assert sorted(row.id for row in found("ORDERS")) == list(range(30))
+    tables = [row.TABLE_NAME for row in found("information_schema.tables") if row.TABLE_SCHEMA == "PUBLIC"]
+    assert sorted(tables) == ["ORDERS", "millrace_exports"]  # nothing is left behind
 
 
 def test_what_cannot_be_imported_is_said_before_anything_is_written(

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.errors import ConfigError, EngineError, RangeError
 from pipeline.hosting.control_topic import ControlTopic
+from pipeline.spark import databases
 from pipeline.spark.exports import EXPORTS_TOPIC, ExportSpec, run_export
 from pipeline.spark.imports import ImportSpec, run_import
 from pipeline.spark.jdbc import JdbcTarget
@@ -195,18 +196,20 @@ def test_rows_that_spark_wrote_twice_are_moved_once(
     write_five(broker, unique)
     move = JdbcTarget._move
 
-    def twice(target: JdbcTarget, opened: Any, table: str, columns: list[str]) -> int:
-        opened.run(f"INSERT INTO {table} SELECT * FROM {table}")
-        return move(target, opened, table, columns)
+    def twice(target: JdbcTarget, opened: Any, table: str, *others: Any) -> None:
+        opened.execute(f"INSERT INTO {table} SELECT * FROM {table}")
+        move(target, opened, table, *others)
 
     monkeypatch.setattr(JdbcTarget, "_move", twice)
     run_export(export(database, unique), broker.kafka, spark)
     assert database.rows(f"SELECT id FROM {unique} ORDER BY id") == [[str(n)] for n in range(5)]
 
 
+@pytest.mark.parametrize("has_jvm", [True, False], ids=["by the driver", "as over Spark Connect"])
 def test_by_key_the_last_record_counts_and_one_without_a_value_deletes(
-    broker: Any, unique: str, database: Database, spark: Any
+    broker: Any, unique: str, database: Database, spark: Any, monkeypatch: pytest.MonkeyPatch, *, has_jvm: bool
 ) -> None:
+    monkeypatch.setattr(databases, "has_jvm", lambda _spark: has_jvm)
     broker.create(2, unique)
     spec = export(database, unique, key=("_key",))
     write(
@@ -217,6 +220,7 @@ def test_by_key_the_last_record_counts_and_one_without_a_value_deletes(
     summary = run_export(spec, broker.kafka, spark)
     assert (summary.read, summary.written) == (4, 2)
     assert database.rows(f"SELECT _key, id, amount FROM {unique}") == [["a", "1", "3"]]
+    assert staging(database) == []
     with pytest.raises(ConfigError, match="in PostgreSQL only"):
         run_export(replace(spec, options={"url": "jdbc:derby:x"}), broker.kafka, spark)
 

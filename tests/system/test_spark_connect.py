@@ -1,25 +1,33 @@
-"""What goes to a Spark Connect server: runs, dry runs and workers, with an application that is sent along."""
+"""What goes to a Spark Connect server: runs, dry runs, workers, imports and exports, with an application that is sent along."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pipeline.errors import UnsupportedByHostError
+from pipeline.spark.exports import ExportSpec, run_export
+from pipeline.spark.imports import ImportSpec, run_import
+from pipeline.spark.session import spark_session
+from tests.system.groups import PARTITIONS
 from tests.system.spark_clusters import SMALL_HEAP, SPARK_HOME, search_path, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tests.system.groups import Group
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, new_port: Callable[[], int]) -> Iterator[str]:
     """The address of a server with two cores, whose executor finds Millrace, but no application."""
     directory, port = tmp_path_factory.mktemp("connect"), new_port()
@@ -31,6 +39,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, new_port: Callable[[], int]
         "spark.ui.enabled": "false",
         "spark.pyspark.python": sys.executable,
         "spark.executorEnv.PYTHONPATH": search_path(),
+        "spark.jars.packages": "com.h2database:h2:2.3.232",
     }
     options = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     log = (directory / "server.log").open("w")
@@ -64,9 +73,50 @@ def test_runs_dry_runs_and_workers_go_through_a_spark_connect_server(group: Grou
     run = group.command("run", group.name, "--max-records-per-slice", "400")
     assert run.returncode == 0, run.stderr
     group.check()
+    past, at = group.directory / "past", ",".join(f"{group.name}.in-{n}@5" for n in range(PARTITIONS))
+    exported = group.command("export", group.name, str(past), "--store", "counts", "--at", at, "--format", "json")
+    assert exported.returncode == 0, exported.stderr
+    rows = [json.loads(line) for file in past.glob("*.json") for line in file.read_text().splitlines()]
+    assert sum(row["value"] for row in rows) == 5 * PARTITIONS
     driver = group.start("--on", "spark", "--instances", "2", settings=settings)
     group.write(5_000)
     group.until_done()
     assert group.stop(driver) == 0
     assert " records processed in " in group.log(0).splitlines()[-1]
     group.check()
+
+
+@pytest.fixture
+def spark(server: str) -> Iterator[Any]:
+    session = spark_session(server)
+    yield session
+    session.stop()
+
+
+def test_imports_and_exports_of_files_and_tables_go_through_a_spark_connect_server(
+    broker: Any, unique: str, tmp_path: Path, spark: Any
+) -> None:
+    orders, copies = f"{unique}.orders", f"{unique}.copies"
+    broker.create(2, orders, copies)
+    rows = [{"id": n, "user": f"u{n % 3}"} for n in range(20)]
+    (tmp_path / "in.json").write_text("\n".join(map(json.dumps, rows)))
+    files = ImportSpec(orders, f"{tmp_path}/in.json", "json", key=("user",))
+    assert run_import(files, broker.kafka, spark).written == 20
+    assert run_import(files, broker.kafka, spark).written == 0
+
+    options = {"url": f"jdbc:h2:file:{tmp_path}/db;DB_CLOSE_DELAY=-1"}
+    table = ExportSpec(orders, "ORDERS", "jdbc", options, "id long, user string")
+    summary = run_export(table, broker.kafka, spark, lambda *_offsets: None)
+    assert (summary.read, summary.written) == (20, 20)
+    broker.write(orders, [(b"u0", b'{"id": 20, "user": "u0"}', 1)])
+    assert run_export(table, broker.kafka, spark).written == 1
+    back = ImportSpec(copies, "ORDERS", "jdbc", options, key=("_key",), incremental="id")
+    assert run_import(back, broker.kafka, spark).written == 21
+    assert sorted(json.loads(r.value)["id"] for r in broker.read(copies)) == list(range(21))
+    elsewhere = replace(table, options={"url": "jdbc:derby:x"}, name=f"{unique}.elsewhere")
+    with pytest.raises(UnsupportedByHostError, match="Over Spark Connect tables are written in PostgreSQL and H2 only"):
+        run_export(elsewhere, broker.kafka, spark)
+
+    assert run_export(ExportSpec(copies, f"{tmp_path}/out", "json"), broker.kafka, spark).written == 21
+    written = [json.loads(line) for file in tmp_path.rglob("out/*/*.json") for line in file.read_text().splitlines()]
+    assert sorted(json.loads(row["value"])["id"] for row in written) == list(range(21))

@@ -1,0 +1,232 @@
+"""The levels of a run that commits nothing, one after the other: what one hands to the next stays in Spark.
+
+Each task is a partition of a frame: a row that says that there is a task, and the records handed over to it, in the order in
+which they are processed. Spark sorts them, and spills what it sorts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby, islice
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pipeline.errors import StreamsError
+from pipeline.records import TaskId, TopicPartition
+from pipeline.runtime.layout import full_name
+from pipeline.spark.failures import on_executor, spark_failures
+from pipeline.spark.rehearsal import Handed, Inbox, Rehearsal, rehearsed
+from pipeline.spark.spilling import writer_tag
+from pipeline.spark.work import Job, another_attempt_may_help, describe_error, rebuilt_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from pipeline.records import OffsetRange, RawFields
+    from pipeline.runtime.layout import Layout
+    from pipeline.spark.rehearsal import Outbox
+    from pipeline.topology.nodes import SubTopology
+    from pipeline.topology.topology import Topology
+
+HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
+_SCHEMA = (
+    "reader int, topic string, partition int, key binary, value binary, timestamp long, "
+    "headers array<struct<name: string, value: binary>>, task string, slice int, position long, error string"
+)
+_ARROW_SCHEMA = pa.schema(
+    [
+        ("reader", pa.int32()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("timestamp", pa.int64()),
+        ("headers", HEADERS),
+        ("task", pa.string()),
+        ("slice", pa.int32()),
+        ("position", pa.int64()),
+        ("error", pa.string()),
+    ]
+)
+_ORDER = ("reader", "slice", "topic", "partition", "task", "position")
+_TASK_MARK = -1
+"""The slice of rows that say that there is a task: they come first."""
+_BATCH = 10_000
+
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """A run that commits nothing: what is processed, and what the tasks begin with.
+
+    Args:
+        job: The application.
+        layout: Inputs of tasks.
+        levels: Sub-topologies by level; none of a level reads what another one of it writes.
+        slices: Per slice what to process of each input from outside of the application.
+        leftovers: What lies in repartition topics already: part of the first slice.
+        committed: Per input the offset and the metadata that tasks begin with.
+        restores: Whether they begin with the application's state.
+        snapshots: The snapshots that tasks begin with, by name.
+        is_public: Whether what would be written to topics of others is kept.
+    """
+
+    job: Job
+    layout: Layout
+    levels: Sequence[tuple[SubTopology, ...]]
+    slices: Sequence[Mapping[TopicPartition, OffsetRange]]
+    leftovers: Mapping[TopicPartition, OffsetRange]
+    committed: Mapping[TopicPartition, tuple[int, str]]
+    restores: bool
+    snapshots: Mapping[TaskId, str]
+    is_public: bool
+
+    def parts(self, level: int) -> list[Rehearsal]:
+        """What each task of a level has to do."""
+        ids = {sub.id for sub in self.levels[level]}
+        return [self._part(task_id) for task_id in sorted(self.layout.tasks) if task_id.sub_topology in ids]
+
+    def _part(self, task_id: TaskId) -> Rehearsal:
+        inputs = self.layout.tasks[task_id]
+        slices = [{tp: ranges[tp] for tp in inputs if tp in ranges} for ranges in self.slices]
+        slices[0] |= {tp: self.leftovers[tp] for tp in inputs if tp in self.leftovers}
+        committed = {tp: self.committed[tp] for tp in inputs if tp in self.committed}
+        snapshot = self.snapshots.get(task_id)
+        return Rehearsal(
+            self.job, task_id, tuple(slices), committed, self.restores, snapshot, self._readers, self.is_public
+        )
+
+    @property
+    def _readers(self) -> dict[str, int]:
+        """Which sub-topology reads each of the application's own topics, by full name."""
+        application_id = self.job.config.application_id(self.job.version)
+        return {
+            full_name(sub, application_id, topic): sub.id
+            for level in self.levels
+            for sub in level
+            for topic in sub.source_topics
+            if topic in sub.repartition_topics
+        }
+
+
+def run_level(
+    spark: Any, parts: Sequence[Rehearsal], above: Sequence[Any], build: Callable[[Job], Topology], doing: str
+) -> Any:
+    """What the tasks of a level would send, as a frame that is kept; `reader` is null where it is for others.
+
+    Args:
+        spark: A Spark session.
+        parts: The tasks.
+        above: The frames of the levels above.
+        build: Builds the topology on executors; must be picklable.
+        doing: What is being done, for messages of errors.
+
+    Raises:
+        StreamsError: What went wrong in a task.
+    """
+    by_task = {part.task_id: part for part in parts}
+
+    def process(batches: Iterable[Any]) -> Iterator[Any]:
+        for task_id, inbox in _inboxes(batches):
+            with on_executor():
+                yield from _outputs(by_task[task_id], inbox, build)
+
+    outputs = inboxes(spark, parts, above).mapInArrow(process, _SCHEMA).persist()
+    with spark_failures(doing):
+        failed = outputs.where("error is not null").select("error").collect()
+    for row in failed:
+        raise rebuilt_error(row.error)
+    return outputs
+
+
+def rehearse_last(
+    spark: Any,
+    parts: Sequence[Rehearsal],
+    above: Sequence[Any],
+    read: Callable[[Rehearsal, Inbox], Iterator[Any]],
+    schema: str,
+) -> Any:
+    """A frame of what `read` gives of each task of the last level, batches of Arrow; made whenever Spark evaluates it."""
+    by_task = {part.task_id: part for part in parts}
+
+    def process(batches: Iterable[Any]) -> Iterator[Any]:
+        for task_id, inbox in _inboxes(batches):
+            with on_executor():
+                yield from read(by_task[task_id], inbox)
+
+    return inboxes(spark, parts, above).mapInArrow(process, schema)
+
+
+def inboxes(spark: Any, parts: Sequence[Rehearsal], above: Sequence[Any]) -> Any:
+    """A partition for each task: a row that says there is a task, and the records handed over to it in order."""
+    from pyspark.sql import functions as f  # noqa: PLC0415 - an engine loads where it is used
+
+    nothing = (None,) * 5
+    marks = [(*_task_mark(part.task_id), *nothing, _TASK_MARK, None, None) for part in parts]
+    frame = spark.createDataFrame(marks, _SCHEMA)
+    first: dict[int, int] = {}
+    for number, part in enumerate(parts):
+        first.setdefault(part.task_id.sub_topology, number)
+    for outputs in above:
+        frame = frame.unionByName(outputs.where(outputs.reader.isin(*first)))
+    firsts = f.create_map(*(f.lit(number) for pair in first.items() for number in pair))
+    number = f.element_at(firsts, f.col("reader")) + f.col("partition")
+    return frame.repartitionById(len(parts), number.cast("int")).sortWithinPartitions(*_ORDER)
+
+
+def _task_mark(task_id: TaskId) -> tuple[int, None, int]:
+    return task_id.sub_topology, None, task_id.partition
+
+
+def _inboxes(batches: Iterable[Any]) -> Iterator[tuple[TaskId, Inbox]]:
+    """Runs on executors: the tasks of a partition, and what was handed over to each."""
+    rows = (row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
+    for (reader, partition), own in groupby(rows, key=_reader):
+        yield TaskId(reader, partition), Inbox(_handed(row) for row in islice(own, 1, None))
+
+
+def _reader(row: Row) -> tuple[int, int]:
+    return row[0], row[2]
+
+
+def _handed(row: Row) -> Handed:
+    _, topic, partition, key, value, timestamp, headers, writer, number, position, _ = row
+    known = tuple((header["name"], header["value"]) for header in headers)
+    tagged = known + writer_tag(TaskId.parse(writer))
+    return Handed(number, TopicPartition(topic, partition), (key, value, timestamp, position, tagged))
+
+
+def _outputs(part: Rehearsal, inbox: Inbox, build: Callable[[Job], Topology]) -> Iterator[Any]:
+    """Runs on executors: one task's outputs, or its error as the only row. What another attempt may mend is raised."""
+    try:
+        with rehearsed(part, inbox, build) as done:
+            for tp, records in done.outputs.records():
+                for at in range(0, len(records), _BATCH):
+                    yield _batch(part, done.outputs, tp, records[at : at + _BATCH])
+    except StreamsError as error:
+        if another_attempt_may_help(error):
+            raise
+        rows = [{"error": describe_error(error)}]
+        yield pa.RecordBatch.from_pylist(rows, _ARROW_SCHEMA)
+
+
+def _batch(part: Rehearsal, outputs: Outbox, tp: TopicPartition, records: Sequence[RawFields]) -> Any:
+    size = len(records)
+    keys, values, times, positions, headers = zip(*records, strict=True)
+    columns = (
+        [part.readers.get(tp.topic)] * size,
+        [tp.topic] * size,
+        [tp.partition if tp.partition >= 0 else None] * size,
+        keys,
+        values,
+        times,
+        [[{"name": name, "value": value} for name, value in each] for each in headers],
+        [str(part.task_id)] * size,
+        [outputs.slice_of(position) for position in positions],
+        positions,
+        [None] * size,
+    )
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, _ARROW_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_ARROW_SCHEMA)

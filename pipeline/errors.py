@@ -151,6 +151,10 @@ class RefusedRecordError(BrokerError):
     """The client refused a record before it was sent, as too large: what was sent before it is not affected."""
 
 
+class OpenTransactionError(BrokerError):
+    """Somebody's transaction stays open: what comes of it, and so what is committed, cannot be said before it ends."""
+
+
 class TopicError(BrokerError):
     """A topic is missing, or has the wrong number of partitions or the wrong settings."""
 

@@ -8,7 +8,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config import EXACTLY_ONCE
-from pipeline.errors import RangeError, StreamsError, TaskMigratedError
+from pipeline.errors import OpenTransactionError, RangeError, StreamsError, TaskMigratedError
+from pipeline.hosting.application import source_partitions, with_partitions
 from pipeline.hosting.offset_reset import reset_offsets
 from pipeline.hosting.restoring import Missing, find_missing, restore, silently
 from pipeline.hosting.snapshots import TaskCheckpoint, open_state, publish_checkpoint, take_checkpoint
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from pipeline.state.snapshots import Manifest
 
 log = logging.getLogger(__name__)
+
+_COMMIT_SECONDS = 10.0
+"""How long an owner that lives may take to end a commit, which takes milliseconds."""
 
 
 class PublishedCollector:
@@ -74,6 +78,21 @@ def fence_owners(application: Application, task_ids: Iterable[TaskId]) -> None:
             owner.init()
         finally:
             owner.close()
+
+
+def end_abandoned(application: Application, admin: Admin, tps: Iterable[TopicPartition]) -> None:
+    """Make sure that it can be said what is committed of some inputs: if an owner has died in a commit, all tasks are fenced.
+
+    Raises:
+        TopicError: If topics are missing.
+        BrokerError: If the brokers do not answer.
+    """
+    try:
+        admin.committed(application.id, tps, _COMMIT_SECONDS)
+    except OpenTransactionError as error:
+        log.warning("somebody has left a commit of %s open, which is ended now: %s", application.id, error.message)
+        _, layout = with_partitions(application, source_partitions(application, admin))
+        fence_owners(application, layout.tasks)
 
 
 class OwnedTask:

@@ -30,7 +30,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from pipeline.errors import BrokerError, TopicError
+from pipeline.errors import BrokerError, OpenTransactionError, TopicError
 from pipeline.kafka.ending import end_in_background
 from pipeline.kafka.errors import MISSING_TOPIC, REFUSED_LOGIN, UNREACHABLE, mapped_errors, streams_error
 from pipeline.records import TopicPartition
@@ -229,7 +229,7 @@ class Admin:
             found.update(self.end_offsets(partitions))
             return found == self.written_offsets(partitions)
 
-        self._until(is_settled, "see the end of all transactions", _STABLE_SECONDS)
+        self._until(is_settled, "see the end of all transactions", _STABLE_SECONDS, OpenTransactionError)
         return found
 
     def written_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -252,7 +252,7 @@ class Admin:
             found.update(self.end_offsets(partitions))
             return all(found[tp] >= written[tp] for tp in partitions)
 
-        self._until(have_ended, "see the end of open transactions", _STABLE_SECONDS)
+        self._until(have_ended, "see the end of open transactions", _STABLE_SECONDS, OpenTransactionError)
         return found
 
     def beginning_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -270,20 +270,28 @@ class Admin:
         found = self._offsets(partitions, max(0, timestamp_ms))
         return {tp: ends[tp] if found[tp] < 0 else min(found[tp], ends[tp]) for tp in partitions}
 
-    def committed(self, group: str, tps: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
+    def committed(
+        self, group: str, tps: Iterable[TopicPartition], patience_s: float = _STABLE_SECONDS
+    ) -> dict[TopicPartition, CommittedOffset]:
         """Committed offsets of a group; partitions without one are left out.
 
         Waits for transactions that are just being committed: the offset they replace must not be seen.
 
+        Args:
+            group: The group.
+            tps: The partitions.
+            patience_s: How long to wait for them.
+
         Raises:
-            BrokerError: If the brokers do not answer, or a transaction stays open.
+            OpenTransactionError: If such a transaction stays open.
+            BrokerError: If the brokers do not answer.
         """
         partitions = [ClientTopicPartition(*tp) for tp in tps]
         if not partitions:
             return {}
         consumer = self._asker_of(group)
         try:
-            found = self._stable_offsets(consumer, group, partitions)
+            found = self._stable_offsets(consumer, group, partitions, patience_s)
         finally:
             end_in_background(consumer.close, group)
         return {
@@ -292,12 +300,14 @@ class Admin:
             if tp.offset >= 0
         }
 
-    def _stable_offsets(self, consumer: Consumer, group: str, partitions: list[ClientTopicPartition]) -> list[Any]:
+    def _stable_offsets(
+        self, consumer: Consumer, group: str, partitions: list[ClientTopicPartition], patience_s: float
+    ) -> list[Any]:
         found: list[Any] = []
 
         def is_stable() -> bool:
             try:
-                found[:] = consumer.committed(partitions, REQUEST_SECONDS)
+                found[:] = consumer.committed(partitions, min(REQUEST_SECONDS, patience_s))
             except KafkaException as error:
                 if error.args[0].code() in UNREACHABLE | _NOT_YET:
                     self.partitions([partitions[0].topic])  # raises if nobody answers at all
@@ -305,7 +315,7 @@ class Admin:
                 raise self._error(error.args[0], f"read committed offsets of {group}") from error
             return not any(tp.error and tp.error.code() in _NOT_YET for tp in found)
 
-        self._until(is_stable, f"read stable offsets of {group}", _STABLE_SECONDS)
+        self._until(is_stable, f"read stable offsets of {group}", patience_s, OpenTransactionError)
         return found
 
     def group(self, group: str) -> GroupState:
@@ -471,12 +481,18 @@ class Admin:
             error = self._refusals.pop() if self._refusals else error
         return streams_error(error, f"{doing} at {self._servers}")
 
-    def _until(self, condition: Callable[[], bool], doing: str, seconds: float = REQUEST_SECONDS) -> None:
+    def _until(
+        self,
+        condition: Callable[[], bool],
+        doing: str,
+        seconds: float = REQUEST_SECONDS,
+        error: type[BrokerError] = BrokerError,
+    ) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline:
                 message = f"Cannot {doing} at {self._servers} within {seconds:.0f} s"
-                raise BrokerError(message, retriable=True)
+                raise error(message, retriable=True)
             time.sleep(_PAUSE_SECONDS)
 
 

@@ -12,7 +12,7 @@ from zipimport import zipimporter
 from pipeline.errors import BrokerError, StreamsError
 from pipeline.hosting.application import prepare
 from pipeline.hosting.global_tables import global_partitions
-from pipeline.hosting.owned_task import fence_owners
+from pipeline.hosting.owned_task import end_abandoned, fence_owners
 from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetRange, TaskId, TopicPartition
 from pipeline.runtime.layout import full_name, plan_layout
@@ -175,6 +175,7 @@ def _run_levels(
     layout = prepare(application, admin)
     if admin.has_open_transactions(tp for inputs in layout.tasks.values() for tp in inputs if tp not in ranges):
         fence_owners(application, layout.tasks)  # of a run that died: nobody could say where repartition topics end
+    end_abandoned(application, admin, ranges)
     _note_starts(application, admin, ranges)
     levels = _Levels(job_of(application, admin), admin, layout, application.topology.levels())
     results: list[TaskResult] = []

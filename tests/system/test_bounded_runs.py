@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from pipeline import (
     JSON,
@@ -27,7 +28,7 @@ from pipeline.config import AppConfig, StreamsConfig
 from pipeline.errors import ProcessingError
 from pipeline.hosting.application import Application
 from pipeline.hosting.owned_task import transactional_id
-from pipeline.kafka.producer import TransactionalProducer
+from pipeline.kafka.producer import TransactionalProducer, group_metadata
 from pipeline.records import TaskId
 from pipeline.spark.job import run
 from pipeline.spark.ranges import resolve
@@ -243,6 +244,8 @@ def test_a_run_goes_on_although_a_dead_one_has_left_a_transaction_open(
     dead.init()
     dead.send(repartition, b"i0", b"{}", 1, (), 0)
     dead._client.producer.flush()
+    unsettled = ClientTopicPartition(f"{unique}.orders", 0, 1)
+    dead._client.producer.send_offsets_to_transaction([unsettled], group_metadata(app.id), 30)
     run(app, resolve(app, admin), spark, on_executor(build))
     dead.close()
     run_reference(broker, unique, tmp_path)

@@ -100,6 +100,16 @@ def test_a_broker_that_runs_elsewhere_is_not_started_again(
     assert running.status() == status
 
 
+def test_topics_are_created_with_the_command_once_the_broker_runs(stopped: EmbeddedBroker, tmp_path: Path) -> None:
+    code, shown = millrace(tmp_path, "broker", "create", "clicks")
+    assert (code, "Broker is not running" in shown, "Traceback" in shown) == (1, True, False)
+    admin = Admin({"bootstrap.servers": stopped.start().bootstrap_servers})
+    assert millrace(tmp_path, "broker", "create", "clicks", "counts", "--partitions", "3")[0] == 0
+    assert admin.partitions(["clicks", "counts"]) == {"clicks": 3, "counts": 3}
+    code, shown = millrace(tmp_path, "broker", "create", "clicks")
+    assert (code, "clicks has 3 partitions, not 4" in shown) == (1, True)
+
+
 def test_the_pid_file_of_a_broker_that_died_is_no_obstacle(running: EmbeddedBroker) -> None:
     first = running.start()
     assert first.pid is not None

@@ -22,9 +22,10 @@ from pipeline.spark.failures import spark_failures
 from pipeline.spark.imports import ImportSpec, run_import
 from pipeline.spark.jdbc import with_driver
 from pipeline.spark.progress import watched
-from pipeline.spark.session import spark_session
+from tests.spark_sessions import session_with
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -33,9 +34,10 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 H2 = "com.h2database:h2:2.3.232"
 
 
-@pytest.fixture
-def spark() -> Any:
-    return spark_session(packages=[H2])
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    with session_with(H2) as session:
+        yield session
 
 
 def write_lines(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark import SparkContext
-from pyspark.sql import SparkSession
 
 from pipeline.errors import ConfigError, EngineError, RangeError
 from pipeline.hosting.control_topic import ControlTopic
@@ -23,7 +21,7 @@ from pipeline.spark import databases
 from pipeline.spark.exports import EXPORTS_TOPIC, ExportSpec, run_export
 from pipeline.spark.imports import ImportSpec, run_import
 from pipeline.spark.jdbc import JdbcTarget
-from pipeline.spark.session import spark_session
+from tests.spark_sessions import session_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -97,23 +95,8 @@ def database(new_port: Callable[[], int]) -> Iterator[Database]:
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
     """A session with the database's driver."""
-    end_jvm()
-    session = spark_session(packages=[DRIVER])
-    yield session
-    session.stop()
-
-
-def end_jvm() -> None:
-    """End what other tests have left: libraries are fetched when the JVM starts, and it outlives its sessions."""
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        active.stop()
-    gateway = SparkContext._gateway
-    if gateway is not None:
-        gateway.shutdown()
-        gateway.proc.stdin.close()  # that ends it
-        gateway.proc.wait(_SECONDS)
-        SparkContext._gateway = SparkContext._jvm = None
+    with session_with(DRIVER) as session:
+        yield session
 
 
 def write(broker: Any, topic: str, *rows: tuple[bytes, dict[str, Any] | None]) -> None:

@@ -14,7 +14,7 @@ import pytest
 from pipeline.errors import UnsupportedByHostError
 from pipeline.spark.exports import ExportSpec, run_export
 from pipeline.spark.imports import ImportSpec, run_import
-from pipeline.spark.session import spark_session
+from tests.spark_sessions import session_of
 from tests.system.groups import PARTITIONS
 from tests.system.spark_clusters import SMALL_HEAP, SPARK_HOME, search_path, until
 
@@ -88,9 +88,8 @@ def test_runs_dry_runs_and_workers_go_through_a_spark_connect_server(group: Grou
 
 @pytest.fixture
 def spark(server: str) -> Iterator[Any]:
-    session = spark_session(server)
-    yield session
-    session.stop()
+    with session_of(server) as session:
+        yield session
 
 
 def test_imports_and_exports_of_files_and_tables_go_through_a_spark_connect_server(

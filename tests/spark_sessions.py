@@ -1,0 +1,51 @@
+"""Spark sessions of tests that cannot go on with the one that others have left in their process."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from pipeline.spark.session import spark_session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SECONDS = 60
+_CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
+"""pyspark leaves it behind where a server's session was, and refuses all others then."""
+
+
+@contextmanager
+def session_with(package: str) -> Iterator[Any]:
+    """A session of this process with a Java library. These are fetched when the JVM starts, which outlives its sessions."""
+    end_jvm()
+    session = spark_session(packages=[package])
+    yield session
+    session.stop()
+
+
+@contextmanager
+def session_of(server: str) -> Iterator[Any]:
+    """A session of a Spark Connect server. A process has none beside one of its own."""
+    end_jvm()
+    session = spark_session(server)
+    yield session
+    session.stop()
+    os.environ.pop(_CONNECT_MODE, None)
+
+
+def end_jvm() -> None:
+    """End the session that other tests have left, and its JVM."""
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        active.stop()
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # that ends it
+        gateway.proc.wait(_SECONDS)
+        SparkContext._gateway = SparkContext._jvm = None

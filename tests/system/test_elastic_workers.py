@@ -40,7 +40,7 @@ def test_instances_come_and_go_under_load(group: Group) -> None:
     group.start()
     group.write(10_000)
     group.start()
-    group.until(lambda: bool(tasks_taken(group.log(2))), "gave the third instance a task")
+    group.until(lambda: all(tasks_taken(group.log(number)) for number in range(3)), "gave each instance a task")
     group.write(10_000)
     assert group.stop(group.instances[0]) == 0
     group.write(10_000)

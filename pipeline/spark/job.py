@@ -175,7 +175,7 @@ def _run_levels(
     layout = prepare(application, admin)
     if admin.has_open_transactions(tp for inputs in layout.tasks.values() for tp in inputs if tp not in ranges):
         fence_owners(application, layout.tasks)  # of a run that died: nobody could say where repartition topics end
-    end_abandoned(application, admin, ranges)
+    end_abandoned(application, admin, [tp for inputs in layout.tasks.values() for tp in inputs])
     _note_starts(application, admin, ranges)
     levels = _Levels(job_of(application, admin), admin, layout, application.topology.levels())
     results: list[TaskResult] = []

@@ -234,8 +234,9 @@ def test_the_result_is_the_ranges_alone_on_one_core_and_four_spilled_and_interru
     assert latest["again"] == latest["one"]
 
 
+@pytest.mark.parametrize("unsettled", ["{unique}.orders", "{repartition}"])
 def test_a_run_goes_on_although_a_dead_one_has_left_a_transaction_open(
-    broker: Any, unique: str, tmp_path: Path
+    unsettled: str, broker: Any, unique: str, tmp_path: Path
 ) -> None:
     (app, build), admin, spark = summing(broker, unique, tmp_path), broker.admin(), spark_session()
     run(app, resolve(app, admin, "committed", "1970-01-01T00:03:00+00:00"), spark, on_executor(build))
@@ -244,8 +245,8 @@ def test_a_run_goes_on_although_a_dead_one_has_left_a_transaction_open(
     dead.init()
     dead.send(repartition, b"i0", b"{}", 1, (), 0)
     dead._client.producer.flush()
-    unsettled = ClientTopicPartition(f"{unique}.orders", 0, 1)
-    dead._client.producer.send_offsets_to_transaction([unsettled], group_metadata(app.id), 30)
+    pending = ClientTopicPartition(unsettled.format(unique=unique, repartition=repartition), 0, 1)
+    dead._client.producer.send_offsets_to_transaction([pending], group_metadata(app.id), 30)
     run(app, resolve(app, admin), spark, on_executor(build))
     dead.close()
     run_reference(broker, unique, tmp_path)

@@ -250,7 +250,7 @@ class StreamWindowAggregate:
     def cached_fold(self, stores: Mapping[str, Any]) -> CachedFold | None:
         """What it does to the cache of its store, in parts; None if it has to be called."""
         store = stores[self._store_name]
-        if self._closing is not None or self.tumbling_ms is None or not isinstance(store, WindowStateStore):
+        if self._closing is not None or not isinstance(store, WindowStateStore):
             return None
         return store.cached_fold(self._aggregator)
 

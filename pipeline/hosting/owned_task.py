@@ -80,19 +80,23 @@ def fence_owners(application: Application, task_ids: Iterable[TaskId]) -> None:
             owner.close()
 
 
-def end_abandoned(application: Application, admin: Admin, tps: Iterable[TopicPartition]) -> None:
-    """Make sure that it can be said what is committed of some inputs: if an owner has died in a commit, all tasks are fenced.
+def settled_offsets(
+    application: Application, admin: Admin, tps: Iterable[TopicPartition]
+) -> dict[TopicPartition, CommittedOffset]:
+    """What is committed of some inputs. If an owner has died in a commit, it cannot be said: all tasks are fenced then.
 
     Raises:
         TopicError: If topics are missing.
         BrokerError: If the brokers do not answer.
     """
+    asked = list(tps)
     try:
-        admin.committed(application.id, tps, _COMMIT_SECONDS)
+        return admin.committed(application.id, asked, _COMMIT_SECONDS)
     except OpenTransactionError as error:
         log.warning("somebody has left a commit of %s open, which is ended now: %s", application.id, error.message)
         _, layout = with_partitions(application, source_partitions(application, admin))
         fence_owners(application, layout.tasks)
+        return admin.committed(application.id, asked)
 
 
 class OwnedTask:

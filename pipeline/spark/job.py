@@ -12,7 +12,7 @@ from zipimport import zipimporter
 from pipeline.errors import BrokerError, StreamsError
 from pipeline.hosting.application import prepare
 from pipeline.hosting.global_tables import global_partitions
-from pipeline.hosting.owned_task import end_abandoned, fence_owners
+from pipeline.hosting.owned_task import fence_owners, settled_offsets
 from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetRange, TaskId, TopicPartition
 from pipeline.runtime.layout import full_name, plan_layout
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pipeline.hosting.application import Application
+    from pipeline.kafka.admin import CommittedOffset
     from pipeline.runtime.layout import Layout
     from pipeline.spark.ranges import RunRange
     from pipeline.spark.schedule import Slice, Step
@@ -175,11 +176,11 @@ def _run_levels(
     layout = prepare(application, admin)
     if admin.has_open_transactions(tp for inputs in layout.tasks.values() for tp in inputs if tp not in ranges):
         fence_owners(application, layout.tasks)  # of a run that died: nobody could say where repartition topics end
-    end_abandoned(application, admin, [tp for inputs in layout.tasks.values() for tp in inputs])
-    _note_starts(application, admin, ranges)
+    known = settled_offsets(application, admin, {tp for inputs in layout.tasks.values() for tp in inputs})
+    _note_starts(application, admin, ranges, known)
     levels = _Levels(job_of(application, admin), admin, layout, application.topology.levels())
     results: list[TaskResult] = []
-    committed = {tp: known.offset for tp, known in admin.committed(application.id, ranges).items()}
+    committed = {tp: known[tp].offset for tp in ranges if tp in known}
     slices = remaining(plan.slices, committed) or [ranges]  # without records, there is what a run that died has left
     for step in levels.steps(len(slices)):
         while works := levels.works(step, slices):
@@ -195,10 +196,14 @@ def _run_levels(
     return results
 
 
-def _note_starts(application: Application, admin: Admin, ranges: Mapping[TopicPartition, OffsetRange]) -> None:
+def _note_starts(
+    application: Application,
+    admin: Admin,
+    ranges: Mapping[TopicPartition, OffsetRange],
+    known: Mapping[TopicPartition, CommittedOffset],
+) -> None:
     """Commit where partitions stand that are begun behind their last record: the next run goes on from there."""
     begun = {tp: r.start for tp, r in ranges.items() if r.size == 0 and r.start > 0}
-    known = admin.committed(application.id, begun)
     missing = {tp: offset for tp, offset in begun.items() if tp not in known}
     if missing:
         admin.alter_offsets(application.id, missing)

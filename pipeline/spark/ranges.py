@@ -10,7 +10,7 @@ from pipeline.errors import RangeError
 from pipeline.hosting.application import with_topics
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.offset_reset import reset_offsets
-from pipeline.hosting.owned_task import end_abandoned
+from pipeline.hosting.owned_task import settled_offsets
 from pipeline.kafka.ranges import check_ranges
 from pipeline.records import OffsetRange, OffsetVector, TopicPartition
 
@@ -108,8 +108,7 @@ def _bound(
     partitions = list(tps)
     match text:
         case "committed":
-            end_abandoned(application, admin, partitions)
-            known = admin.committed(application.id, partitions)
+            known = settled_offsets(application, admin, partitions)
             missing = [tp for tp in partitions if tp not in known]
             starts = reset_offsets(application, admin, missing, SystemClock().now_ms())
             return starts | {tp: c.offset for tp, c in known.items()}

@@ -22,7 +22,7 @@ Topologies:
 
 from __future__ import annotations
 
-from pipeline.dsl.branching import BranchedKStream
+from pipeline.dsl.branching import Branched, BranchedKStream
 from pipeline.dsl.builder import StreamsBuilder
 from pipeline.dsl.cogroup import CogroupedKStream, SessionWindowedCogroupedKStream, TimeWindowedCogroupedKStream
 from pipeline.dsl.emit_strategy import EmitStrategy
@@ -31,7 +31,6 @@ from pipeline.dsl.grouped_tables import KGroupedTable
 from pipeline.dsl.kstream import KStream
 from pipeline.dsl.ktable import GlobalKTable, KTable
 from pipeline.dsl.options import (
-    Branched,
     Consumed,
     Grouped,
     Joined,

@@ -24,6 +24,7 @@
   x RangeError                    whoever asked for a range of offsets
   x ReleaseError                  whoever drives the release
     - VersionConflictError        somebody else changed the release in between: look again
+    - UnderWayError               a run, a worker or a switch that must end first: wait, or stop it
     - GateFailedError             the data did not pass: nothing was switched
 """
 
@@ -179,5 +180,28 @@ class VersionConflictError(ReleaseError):
     """Somebody else changed the release between the look and the write. Nothing was written."""
 
 
+class UnderWayError(ReleaseError):
+    """A switch and what processes must not meet: one of them is under way and has to end first. Waiting may help."""
+
+
 class GateFailedError(ReleaseError):
     """The quality gate found critical failures. The live version stays live."""
+
+
+def of_an_interrupt(error: BaseException | None) -> bool:
+    """Whether an error is what became of a `KeyboardInterrupt`: it was raised while one was on its way out.
+
+    The bridge to Java answers Ctrl-C by closing its connections, all of them at times; what ends work on Spark may need one.
+
+    >>> try:
+    ...     try:
+    ...         raise KeyboardInterrupt
+    ...     finally:
+    ...         raise OSError("the connection is closed")
+    ... except OSError as error:
+    ...     of_an_interrupt(error)
+    True
+    """
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None

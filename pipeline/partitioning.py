@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from functools import lru_cache
+from functools import cache, lru_cache
+from struct import Struct
 from typing import Any, TypeAlias
 
 Partitions: TypeAlias = int | Collection[int] | None
@@ -25,16 +26,20 @@ def murmur2(data: bytes) -> int:
     """
     length = len(data)
     h = _SEED ^ length
-    whole = length & ~3
-    for at in range(0, whole, 4):
-        k = (int.from_bytes(data[at : at + 4], "little") * _M) & _MASK
-        k = ((k ^ (k >> 24)) * _M) & _MASK
-        h = ((h * _M) & _MASK) ^ k
+    for word in _words(length >> 2)(data):
+        k = (word * _M) & _MASK
+        h = (h * _M ^ (k ^ k >> 24) * _M) & _MASK  # the lower bits of a product do not depend on higher ones
     if length & 3:
-        h = ((h ^ int.from_bytes(data[whole:], "little")) * _M) & _MASK
+        h = ((h ^ int.from_bytes(data[length & ~3 :], "little")) * _M) & _MASK
     h = ((h ^ (h >> 13)) * _M) & _MASK
     h ^= h >> 15
     return h - (1 << 32) if h & 0x80000000 else h
+
+
+@cache
+def _words(count: int) -> Callable[[bytes], tuple[int, ...]]:
+    """Reads so many words of four bytes."""
+    return Struct(f"<{count}I").unpack_from
 
 
 @lru_cache(maxsize=65_536)  # the hash takes Python microseconds, and keys come again

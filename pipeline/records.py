@@ -185,16 +185,33 @@ class Record(Generic[K, V]):
         return replace(self, headers=headers)
 
 
+def counted(number: int, noun: str) -> str:
+    """A number and its noun, for messages.
+
+    >>> counted(1, "slice"), counted(2, "slice"), counted(0, "batch")
+    ('1 slice', '2 slices', '0 batches')
+    """
+    if number == 1:
+        return f"{number} {noun}"
+    return f"{number} {noun}es" if noun.endswith("ch") else f"{number} {noun}s"
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
     """The records of one partition with `start <= offset < end`.
 
     >>> OffsetRange(3, 10).size
     7
+    >>> print(OffsetRange(3, 10))
+    3..10
     """
 
     start: int
     end: int
+
+    def __str__(self) -> str:
+        """As ranges are written in text."""
+        return f"{self.start}..{self.end}"
 
     def __post_init__(self) -> None:
         """Refuse reversed and negative ranges."""

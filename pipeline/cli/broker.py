@@ -8,6 +8,7 @@ import typer
 
 from pipeline.cli.project import settings_of
 from pipeline.errors import BrokerError
+from pipeline.records import counted
 
 app = typer.Typer(help="The embedded broker: real Apache Kafka on this machine, for development.", no_args_is_help=True)
 
@@ -63,7 +64,7 @@ def create(
         message = "Broker is not running"
         raise BrokerError(message, hint="Start it: millrace broker start")
     Admin({"bootstrap.servers": found.bootstrap_servers}).create_topics(TopicSpec(name, partitions) for name in topics)
-    typer.echo(f"{', '.join(topics)}: {partitions} partitions")
+    typer.echo(f"{', '.join(topics)}: {counted(partitions, 'partition')}")
 
 
 @app.command()

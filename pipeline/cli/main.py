@@ -12,10 +12,23 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from pipeline.cli import broker, demo, describe, operations, release, run, runs, snapshot, transfer, worker
+from pipeline.cli import (
+    broker,
+    demo,
+    describe,
+    operations,
+    prepare_spark,
+    release,
+    run,
+    runs,
+    snapshot,
+    transfer,
+    worker,
+)
 from pipeline.cli.project import Settings
-from pipeline.errors import StreamsError
-from pipeline.hosting.logs import LogStyle, start_logging
+from pipeline.cli.signals import interrupt_on_sigterm
+from pipeline.errors import StreamsError, of_an_interrupt
+from pipeline.hosting.logs import LogStyle, current_style, start_logging
 
 app = typer.Typer(
     name="millrace",
@@ -31,8 +44,10 @@ app.command("status")(operations.status)
 app.command("lag")(operations.lag)
 app.command("scale")(operations.scale)
 app.command("reset")(operations.reset)
+app.command("clean-up")(operations.clean_up)
 app.command("runs")(runs.runs)
 app.command("snapshot")(snapshot.snapshot)
+app.command("prepare-spark")(prepare_spark.prepare_spark)
 app.command("import")(transfer.import_topic)
 app.command("export")(transfer.export_topic)
 app.add_typer(release.app, name="release")
@@ -57,6 +72,8 @@ def settings(
     log_json: Annotated[bool, typer.Option("--log-json", help="Log JSON, one object per line.")] = False,
 ) -> None:
     """Read the options that come before the command."""
+    if context.invoked_subcommand != "worker":  # which ends in its own way
+        interrupt_on_sigterm()
     start_logging(LogStyle(logging.INFO if verbose else logging.WARNING, log_json))
     context.obj = Settings(config, home.expanduser(), dict(os.environ))
 
@@ -66,24 +83,33 @@ def main() -> None:
     sys.path.insert(0, str(Path.cwd()))  # applications are found where the command is started
     try:
         app()
-    except StreamsError as error:
-        _say(error)
-        sys.exit(FAILED)
-    except OSError as error:
-        if error.errno not in _FULL:
-            raise
-        where = f" for {error.filename}" if error.filename else ""
-        _say(
-            StreamsError(
-                f"There is no space left on the disk{where}", hint="Free space, or set state.dir or TMPDIR elsewhere."
-            )
-        )
-        sys.exit(FAILED)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except Exception as error:
+        code = _told(error)
+        if code is None:
+            raise
+        sys.exit(code)
+
+
+def _told(error: Exception) -> int | None:
+    """Say what went wrong, if the user can act on it; the exit code then, None otherwise."""
+    if of_an_interrupt(error):
+        return INTERRUPTED
+    if isinstance(error, OSError) and error.errno in _FULL:
+        where = f" for {error.filename}" if error.filename else ""
+        hint = "Free space, or set state.dir or TMPDIR elsewhere."
+        error = StreamsError(f"There is no space left on the disk{where}", hint=hint)
+    if not isinstance(error, StreamsError):
+        return None
+    _say(error)
+    return FAILED
 
 
 def _say(error: StreamsError) -> None:
+    if current_style().as_json:  # whoever collects the lines takes nothing else
+        logging.getLogger("millrace").error("%s", error)
+        return
     console = Console(stderr=True)
     console.print(f"[bold red]Error:[/] {_escaped(error.message)}", soft_wrap=True)
     if error.hint:

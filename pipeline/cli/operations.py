@@ -1,20 +1,18 @@
-"""`millrace status`, `lag`, `reset` and `scale`: what operators ask of, and do to, applications that run."""
+"""`millrace status`, `lag`, `reset`, `clean-up` and `scale`: what operators ask of, and do to, applications that run."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path  # noqa: TC003 - typer reads the annotation
+from typing import Annotated, Any
 
 import typer
 
-from pipeline.cli.project import settings_of
-
-if TYPE_CHECKING:
-    from pipeline.config import ProjectConfig
+from pipeline.cli.project import App, Version, settings_of
+from pipeline.errors import ConfigError, StreamsError
+from pipeline.records import counted
 
 _ANSWER_SECONDS = 10.0
 
-App = Annotated[str, typer.Argument(help="The application's name in streams.toml.")]
-Version = Annotated[str | None, typer.Option(help="Which version; the live one if left out.")]
 Server = Annotated[str | None, typer.Option(help="host:port of an instance; application.server if left out.")]
 
 
@@ -22,13 +20,15 @@ def status(context: typer.Context, app: App, version: Version = None, server: Se
     """Show an application's instances; with an instance that answers, its tasks and where all others are."""
     from pipeline.kafka.admin import Admin  # noqa: PLC0415 - engines load where they are used
 
-    application = settings_of(context).live_application(app, version)
+    application = settings_of(context).application(app, version)
     group = Admin(application.kafka).group(application.id)
-    typer.echo(f"{application.id}: group {group.state}, {len(group.members)} instances")
+    typer.echo(f"{application.id}: group {group.state}, {counted(len(group.members), 'instance')}")
     for member in group.members:
         typer.echo(f"  {member}")
+    if not (group.members or server):
+        return
     address = server or application.config.streams.application_server
-    if not address or address.endswith(":0"):
+    if not _is_complete(address):
         typer.echo("Where its tasks are, an instance says: --server host:port")
         return
     _show_instance(_asked(context, app, "GET", address, "/status"))
@@ -42,9 +42,12 @@ def lag(context: typer.Context, app: App, version: Version = None) -> None:
     from pipeline.hosting.lags import input_lags  # noqa: PLC0415 - as above
     from pipeline.kafka.admin import Admin  # noqa: PLC0415 - as above
 
-    application = settings_of(context).live_application(app, version)
+    application = settings_of(context).application(app, version)
     found = input_lags(application, Admin(application.kafka))
-    table = Table("partition", "committed", "end", "lag", title=application.id, title_justify="left")
+    table = Table(title=application.id, title_justify="left")
+    table.add_column("partition", overflow="fold")
+    for name in ("committed", "end", "lag"):
+        table.add_column(name, justify="right", no_wrap=True)
     for each in found:
         committed = "none" if each.committed is None else str(each.committed)
         table.add_row(str(each.tp), committed, str(each.end), str(each.lag))
@@ -70,32 +73,61 @@ def reset(
     from pipeline.worker.reset import reset as carry_out  # noqa: PLC0415 - as above
 
     settings = settings_of(context)
-    application = settings.live_application(app, version)
+    application = settings.application(app, version)
     admin = Admin(application.kafka)
     offsets = resolve(application, admin, start, "latest").start
-    plan = plan_reset(application, admin, offsets, _application_ids(settings.project()))
+    plan = plan_reset(application, admin, offsets, settings.project().application_ids)
     for topic in plan.topics:
         typer.echo(f"delete topic {topic}")
-    if plan.directory.exists():
-        typer.echo(f"delete local state {plan.directory}")
+    for directory in plan.directories:
+        typer.echo(f"delete local state {directory}")
     typer.echo(f"set offsets {plan.offsets}")
     if dry_run:
+        if plan.members:
+            typer.echo(f"It is refused as long as the group has members: {', '.join(plan.members)}")
         typer.echo("Nothing was done")
         return
     carry_out(plan, admin)
     typer.echo(f"{application.id} begins anew")
 
 
+def clean_up(
+    context: typer.Context,
+    app: App,
+    version: Version = None,
+    state_dir: Annotated[Path | None, typer.Option(help="Where local state is; state.dir if left out.")] = None,
+) -> None:
+    """Delete an application's local state on this machine; workers restore theirs. With --version no broker is asked."""
+    from pipeline.worker.local_state import directories_of  # noqa: PLC0415 - as above
+    from pipeline.worker.reset import clean_up as carry_out  # noqa: PLC0415 - as above
+
+    application_id, state_directory = settings_of(context).local_state(app, version, state_dir)
+    found = directories_of(application_id, state_directory)
+    carry_out(found)
+    for directory in found:
+        typer.echo(f"Deleted local state {directory}")
+    if not found:
+        typer.echo(f"There is no local state of {application_id} in {state_directory}")
+
+
 def scale(
     context: typer.Context,
     app: App,
-    processes: Annotated[int, typer.Argument(min=1, help="Stream processes from now on.")],
+    threads: Annotated[int, typer.Argument(min=1, help="Stream threads from now on.")],
     server: Server = None,
 ) -> None:
-    """Set the number of stream processes of an instance while it runs."""
+    """Set the number of stream threads of an instance (num.stream.threads) while it runs."""
     address = server or settings_of(context).project().app(app).streams.application_server
-    answer = _asked(context, app, "POST", address, "/scale", processes=processes)
-    typer.echo(f"{address} runs {answer['processes']} stream processes from now on")
+    if not _is_complete(address):
+        message = f"It is not known where an instance of {app} answers"
+        raise ConfigError(message, hint="Name one: --server host:port, or set application.server.")
+    answer = _asked(context, app, "POST", address, "/scale", threads=threads)
+    typer.echo(f"{address} runs {answer['threads']} stream threads from now on")
+
+
+def _is_complete(address: str) -> bool:
+    """Whether somebody can be asked there; port 0 is any that is free."""
+    return bool(address) and not address.endswith(":0")
 
 
 def _asked(context: typer.Context, app: str, method: str, address: str, path: str, **params: Any) -> Any:
@@ -106,8 +138,6 @@ def _asked(context: typer.Context, app: str, method: str, address: str, path: st
     """
     import httpx  # noqa: PLC0415 - as above
 
-    from pipeline.errors import StreamsError  # noqa: PLC0415 - as above
-
     settings = settings_of(context)
     token = settings.project().app(app).streams.server_token or settings.environ.get("MILLRACE_TOKEN", "")
     headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -117,21 +147,20 @@ def _asked(context: typer.Context, app: str, method: str, address: str, path: st
             method, f"http://{address}{path}", params=params, headers=headers, timeout=_ANSWER_SECONDS
         )
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        message = f"Instance {address or 'without address'} does not answer: {error}"
+        message = f"Instance {address} does not answer: {error}"
         raise StreamsError(message, hint=hint) from error
     if answer.is_error:
         message = f"Instance {address} refuses: {answer.text}"
         raise StreamsError(
-            message, hint="Set MILLRACE_TOKEN." if answer.status_code == httpx.codes.UNAUTHORIZED else None
+            message,
+            hint="Set server.token, or MILLRACE_TOKEN." if answer.status_code == httpx.codes.UNAUTHORIZED else None,
         )
     return answer.json()
 
 
 def _show_instance(status: Any) -> None:
     typer.echo(f"{status['server']} is {status['state']}{', paused' if status['paused'] else ''}:")
-    typer.echo(
-        f"  {status['processes']} stream processes, {status['processed']} records in {status['commits']} commits"
-    )
+    typer.echo(f"  {status['threads']} stream threads, {status['processed']} records in {status['commits']} commits")
     typer.echo(f"  active: {' '.join(status['active']) or 'none'}")
     for task, missing in status["restoring"].items():
         typer.echo(f"  restoring: {task}, {'an unknown number of' if missing is None else missing} records missing")
@@ -142,7 +171,3 @@ def _show_instance(status: Any) -> None:
         everywhere.setdefault(server, []).append(task)
     for server, tasks in sorted(everywhere.items()):
         typer.echo(f"{server} has {' '.join(tasks)}")
-
-
-def _application_ids(project: ProjectConfig) -> list[str]:
-    return [app.application_id(v) for app in project.apps.values() for v in (app.version, *app.versions)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,9 +17,16 @@ if TYPE_CHECKING:
     from pipeline.kafka.broker import EmbeddedBroker
 
 
-MASTER = typer.Option(
-    help="Spark's master URL, or sc://host:port of a Spark Connect server; as streams.toml says if left out."
-)
+App = Annotated[str, typer.Argument(help="The application's name in streams.toml.")]
+"""The argument of commands that are about one application."""
+Version = Annotated[str | None, typer.Option(help="Which version; the live one if left out.")]
+"""The option `--version`, which has one meaning for all commands."""
+Master = Annotated[
+    str | None,
+    typer.Option(
+        help="Spark's master URL, or sc://host:port of a Spark Connect server; as streams.toml says if left out."
+    ),
+]
 """The option `--master`."""
 
 
@@ -42,26 +49,66 @@ class Settings:
         return ProjectConfig.load(self.config, self.environ)
 
     def application(self, name: str, version: str | None = None) -> Application:
-        """One version of an application, with its topology built."""
+        """One version of an application, with its topology built.
+
+        Args:
+            name: The application.
+            version: Which version; None for the live one, which the brokers know.
+        """
         from pipeline import StreamsBuilder  # noqa: PLC0415 - `millrace --help` must be fast
         from pipeline.hosting.application import load_application  # noqa: PLC0415 - as above
 
-        return load_application(self.project(), name, StreamsBuilder, version=version)
+        project = self.project()
+        chosen = version or self._live_version(project, name)
+        return load_application(project, name, StreamsBuilder, version=chosen)
 
-    def live_application(self, name: str, version: str | None = None) -> Application:
-        """A version of an application; the one whose outputs are public if none is named."""
+    def local_state(self, name: str, version: str | None = None, state_dir: Path | None = None) -> tuple[str, Path]:
+        """The application id of one version of an application, and where local state is kept on this machine.
+
+        Args:
+            name: The application.
+            version: Which version; None for the live one, which the brokers know.
+            state_dir: Where that of all applications is; None for where `state.dir` says.
+
+        Raises:
+            ConfigError: If there is no such application or version.
+        """
+        project = self.project()
+        config = project.app(name)
+        chosen = version or self._live_version(project, name)
+        config.topology_of(chosen)
+        return config.application_id(chosen), (state_dir or project.state_directory(config)).resolve()
+
+    def _live_version(self, project: ProjectConfig, name: str) -> str:
         from pipeline.releases.registry import live_version  # noqa: PLC0415 - as above
 
-        project = self.project()
-        return self.application(name, version or live_version(project.kafka, name, project.app(name).version))
+        return live_version(project.kafka, name, project.app(name).version)
+
+    def require_no_switch(self, application: Application, version: str | None) -> None:
+        """Make sure that an application may process: no switch is under way.
+
+        Args:
+            application: What is to process.
+            version: The version that was named; None if it is the live one that is meant.
+
+        Raises:
+            UnderWayError: If one is, or has taken place since the application was loaded.
+        """
+        from pipeline.releases.registry import require_no_switch  # noqa: PLC0415 - as above
+
+        config = application.config
+        live = application.version if version is None else None
+        require_no_switch(application.kafka, config.name, config.version, live)
 
     def spark(
         self, master: str | None = None, defaults: Mapping[str, str] | None = None, packages: Sequence[str] = ()
     ) -> Any:
         """A Spark session as `[spark]` says, with further Java libraries; `master` comes before that, `defaults` after it."""
+        from pipeline.spark.java_classes import classes_archive  # noqa: PLC0415 - as above
         from pipeline.spark.session import spark_session  # noqa: PLC0415 - as above
 
-        return spark_session(master, {**(defaults or {}), **self.project().spark}, packages=packages)
+        settings = {**(defaults or {}), **self.project().spark}
+        return spark_session(master, settings, packages=packages, archive=classes_archive(self.environ, self.home))
 
     def broker(self, port: int) -> EmbeddedBroker:
         """The embedded broker of this home."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.cli.project import settings_of
+from pipeline.cli.project import App, settings_of
 
 if TYPE_CHECKING:
     from pipeline.releases.registry import Release
@@ -16,7 +16,6 @@ app = typer.Typer(
     help="Release a new version of an application: proven, switched over, taken back.", no_args_is_help=True
 )
 
-App = Annotated[str, typer.Argument(help="The application's name in streams.toml.")]
 
 NEXT = {
     "none": "millrace release plan {app} --to VERSION",
@@ -42,20 +41,13 @@ def plan(
     context: typer.Context, app: App, to: Annotated[str, typer.Option(help="The version that is to go live.")]
 ) -> None:
     """Say what a release would do: what changed, and how much there is to process."""
-    found = _releaser(context, app).plan(to)
-    typer.echo(f"{found.app}: {found.live} is live, {found.candidate} is to follow")
-    for name, kind in found.changed.items():
-        typer.echo(f"  {kind}: {name}")
-    typer.echo(f"{found.range.size} offsets to process: {found.range}")
-    for tp, offset in found.lost.items():
-        typer.echo(f"  gone already: {tp} below offset {offset}")
+    typer.echo(str(_releaser(context, app).plan(to)))
 
 
 @app.command()
 def reprocess(context: typer.Context, app: App) -> None:
     """Compute the candidate from the beginning into fresh state and staging topics."""
-    summary = _releaser(context, app).reprocess()
-    typer.echo(f"{summary.processed} records processed in {summary.slices} slices, up to {summary.range.end}")
+    typer.echo(str(_releaser(context, app).reprocess()))
 
 
 @app.command()
@@ -95,11 +87,5 @@ def _releaser(context: typer.Context, name: str) -> Releaser:
 
 
 def _show(release: Release) -> None:
-    typer.echo(
-        f"{release.app}: {release.live} is live; release: {release.step.value} {release.candidate or ''}".rstrip()
-    )
-    for name, outcome in release.gate.items():
-        typer.echo(f"  {outcome.partition(':')[0]}: {name}{outcome.partition(':')[1]}{outcome.partition(':')[2]}")
-    if release.step.value in {"live", "rolled-back"}:
-        typer.echo(f"{release.corrections} corrections were published, at {release.cut}")
+    typer.echo(str(release))
     typer.echo(f"Next: {NEXT[release.step.value].format(app=release.app)}")

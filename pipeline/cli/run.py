@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline.cli.project import MASTER, settings_of
+from pipeline.cli.figures import show_figures
+from pipeline.cli.project import App, Master, Version, settings_of
+from pipeline.records import counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,13 +23,13 @@ _HIDDEN = {"headers", "task", "position"}
 
 def run(
     context: typer.Context,
-    app: Annotated[str, typer.Argument(help="The application's name in streams.toml.")],
+    app: App,
     start: Annotated[
         str, typer.Option("--from", help="committed, earliest, a vector (topic-0@12,topic-1@7) or a time.")
     ] = "committed",
     end: Annotated[str, typer.Option("--to", help="latest, a vector or a time.")] = "latest",
-    version: Annotated[str | None, typer.Option(help="Which version; the live one if left out.")] = None,
-    master: Annotated[str | None, MASTER] = None,
+    version: Version = None,
+    master: Master = None,
     advance_stream_time_to: Annotated[
         str | None,
         typer.Option(help="Move event time to this time after the last record: windows that end before it are closed."),
@@ -57,17 +59,17 @@ def run(
 
     console = Console()
     settings = settings_of(context)
-    application = settings.live_application(app, version)
+    application = settings.application(app, version)
     if wall_clock_punctuation is not None:
         application = application.with_wall_clock_punctuation(wall_clock_punctuation)
     advance_to_ms = time_ms(advance_stream_time_to) if advance_stream_time_to is not None else None
     chosen = resolve(application, Admin(application.kafka), start, end)
-    typer.echo(f"{application.id}: {chosen.size} offsets, {chosen}")
+    typer.echo(f"{application.id}: {counted(chosen.size, 'offset')}, {chosen}")
     if plan:
         console.print(plan_table(plan_run(application, chosen, max_records_per_slice)))
         return
     if dry_run:
-        _rehearse(application, chosen, settings.spark(master), max_records_per_slice)
+        _dry_run(application, chosen, settings.spark(master), max_records_per_slice)
         return
     with followed_run(application, chosen, console) as show_plan:
         summary = run_job(
@@ -78,31 +80,34 @@ def run(
             max_records_per_slice=max_records_per_slice,
             advance_to_ms=advance_to_ms,
             on_plan=show_plan,
+            check=lambda: settings.require_no_switch(application, version),
         )
-    console.print(summary_table(summary))
+    if summary.tasks:
+        console.print(summary_table(summary))
     for warning in summary.warnings:
         console.print(f"Warning: {warning}", style="yellow", markup=False)
-    dropped = ", ".join(f"{reason}: {count}" for reason, count in sorted(summary.dropped.items())) or "none"
-    typer.echo(f"{summary.processed} records processed in {summary.slices} slices; dropped: {dropped}")
-    for name, value in summary.totals.items():
-        typer.echo(f"{name}: {value:g}")
+    if summary.tasks:
+        done = f"{counted(summary.processed, 'record')} processed in {counted(summary.slices, 'slice')}"
+        show_figures(done, summary.dropped, summary.totals)
+    elif chosen.size:
+        typer.echo("Nothing was processed: all of it is done already")
 
 
-def _rehearse(application: Application, chosen: RunRange, spark: Any, max_records_per_slice: int) -> None:
+def _dry_run(application: Application, chosen: RunRange, spark: Any, max_records_per_slice: int) -> None:
     from rich.console import Console  # noqa: PLC0415 - as above
 
     from pipeline.releases.build import build_topology  # noqa: PLC0415 - as above
     from pipeline.spark.dry_runs import dry_run  # noqa: PLC0415 - as above
 
     console = Console()
-    with console.status(f"Rehearsing {application.id}"):
+    with console.status(f"Dry run of {application.id}"):
         outputs = dry_run(application, chosen, spark, build_topology, max_records_per_slice=max_records_per_slice)
         sizes = {topic: frame.count() for topic, frame in outputs.items()}
     for topic, frame in outputs.items():
-        typer.echo(f"{topic}: {sizes[topic]} records would be written")
+        typer.echo(f"{topic}: {counted(sizes[topic], 'record')} would be written")
         if sizes[topic]:
             console.print(_shown(topic, frame.orderBy("timestamp", ascending=False).limit(_SHOWN_ROWS).collect()))
-    typer.echo(f"{sum(sizes.values())} records in all; nothing was committed")
+    typer.echo(f"{counted(sum(sizes.values()), 'record')} in all; nothing was committed")
 
 
 def _shown(topic: str, rows: list[Any]) -> Table:

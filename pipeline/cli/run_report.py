@@ -7,9 +7,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from pipeline.cli.figures import dropped_text
+from pipeline.cli.progress_bar import progress_bar
+from pipeline.records import counted
 from pipeline.spark.progress import followed
 from pipeline.spark.work import total
 
@@ -26,20 +28,21 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS = 0.5
 _SHOWN_SLICES = 10
-_SPEED_PERIOD_SECONDS = 3600.0
-"""What the estimate of the remaining time is made from: progress comes in steps, a slice's tasks at a time."""
+_LEFT = "what a run that was interrupted has left in repartition topics"
 
 
-def plan_table(plan: RunPlan) -> Table:
-    """What is going to be done: slices, and in each the same levels of tasks."""
-    levels = " then ".join(f"{len(level)} tasks ({', '.join(map(str, level))})" for level in plan.levels)
-    table = Table(title=f"{len(plan.slices)} slices, in each: {levels}", title_justify="left")
+def plan_table(plan: RunPlan) -> Table | str:
+    """What is going to be done: slices, and in each the same levels of tasks; a sentence if there are no records."""
+    if not plan.slices:
+        return "There are no records to process"
+    levels = " then ".join(f"{counted(len(level), 'task')} ({', '.join(map(str, level))})" for level in plan.levels)
+    table = Table(title=f"{counted(len(plan.slices), 'slice')}, in each: {levels}", title_justify="left")
     table.add_column("slice", justify="right")
     table.add_column("offsets", justify="right")
     table.add_column("range")
     for number, part in enumerate(plan.slices[:_SHOWN_SLICES], 1):
-        text = ", ".join(f"{tp}@{r.start}..{r.end}" for tp, r in sorted(part.items()) if r.size)
-        table.add_row(str(number), str(sum(r.size for r in part.values())), text)
+        text = ", ".join(f"{tp}@{r}" for tp, r in sorted(part.items()) if r.size)
+        table.add_row(str(number), str(sum(r.size for r in part.values())), text or _LEFT)
     if len(plan.slices) > _SHOWN_SLICES:
         table.add_row("...", "", f"and {len(plan.slices) - _SHOWN_SLICES} more")
     return table
@@ -83,24 +86,20 @@ def runs_table(app: str, runs: Iterable[RunRecord], *, wide: bool = False) -> Ta
 @contextmanager
 def followed_run(application: Application, chosen: RunRange, console: Console) -> Iterator[Callable[[RunPlan], None]]:
     """A bar that follows the committed offsets, as any other process could; gives what shows the plan above it."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("remaining"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True, speed_estimate_period=_SPEED_PERIOD_SECONDS) as bar:
+    with progress_bar(console) as bar:
         task = bar.add_task(application.id, total=chosen.size)
         with followed(application, chosen, lambda done, _all: bar.update(task, completed=done), _LOOK_SECONDS):
             yield lambda plan: bar.console.print(plan_table(plan))
 
 
 def _cells(task: TaskResult) -> tuple[str, ...]:
-    dropped = ", ".join(f"{reason}: {count}" for reason, count in sorted(task.dropped.items())) or "none"
     counts = (task.processed, task.written, task.commits, task.restored)
-    return (*map(str, counts), f"{task.restore_ms / 1000:.1f}", f"{task.compute_ms / 1000:.1f}", dropped)
+    return (
+        *map(str, counts),
+        f"{task.restore_ms / 1000:.1f}",
+        f"{task.compute_ms / 1000:.1f}",
+        dropped_text(task.dropped),
+    )
 
 
 def utc(time_ms: int) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.project import settings_of
+from pipeline.cli.project import App, settings_of
 
 _NO_LIMIT = 100_000
 """Columns: lines are as long as they must be."""
@@ -14,7 +14,7 @@ _NO_LIMIT = 100_000
 
 def runs(
     context: typer.Context,
-    app: Annotated[str, typer.Argument(help="The application's name in streams.toml.")],
+    app: App,
     limit: Annotated[int, typer.Option(min=1, help="How many, latest first.")] = 20,
     *,
     wide: Annotated[bool, typer.Option("--wide", "-w", help="With who ran them, their ranges and errors.")] = False,

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
-from pipeline.cli.project import settings_of
+from pipeline.cli.project import App, Version, settings_of
 from pipeline.errors import ConfigError
 
 
 def snapshot(
     context: typer.Context,
-    app: Annotated[str, typer.Argument(help="The application's name in streams.toml.")],
-    version: Annotated[str | None, typer.Option(help="Which version; the live one if left out.")] = None,
+    app: App,
+    version: Version = None,
 ) -> None:
     """Publish the state of all tasks as it is now to snapshot.url. Workers that run are not disturbed."""
     from pipeline.hosting.application import prepare, with_topics  # noqa: PLC0415 - `millrace --help` must be fast
@@ -21,7 +19,7 @@ def snapshot(
     from pipeline.hosting.snapshots import publish_snapshots  # noqa: PLC0415 - as above
     from pipeline.kafka.admin import Admin  # noqa: PLC0415 - as above
 
-    application = settings_of(context).live_application(app, version)
+    application = settings_of(context).application(app, version)
     if not application.config.streams.snapshot_url:
         message = f"Nothing says where snapshots of {app} are kept"
         raise ConfigError(message, hint=f'Set "snapshot.url" in [apps.{app}.config].')

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline.cli.project import MASTER, settings_of
+from pipeline.cli.project import Master, settings_of
 from pipeline.errors import ConfigError
+from pipeline.records import counted
 
 if TYPE_CHECKING:
     from pipeline.hosting.application import Application
@@ -29,9 +30,12 @@ def import_topic(
     timestamp: Annotated[str | None, typer.Option(help="Column of event times; now if left out.")] = None,
     incremental: Annotated[str | None, typer.Option(help="A column that only rises: imports what is above.")] = None,
     name: Annotated[str, typer.Option(help="Names the import and its progress; the topic if left out.")] = "",
+    missing_timestamp: Annotated[
+        str, typer.Option(help="fail, or now: what becomes of rows without an event time in that column.")
+    ] = "fail",
     parts: Annotated[int, typer.Option(min=1, help="Parts of a batch, each one transaction.")] = 4,
     package: Annotated[list[str] | None, _PACKAGE] = None,
-    master: Annotated[str | None, MASTER] = None,
+    master: Master = None,
 ) -> None:
     """Write what is new in a source to a topic, exactly once: new files, or rows with a higher value in a column."""
     from pipeline.cli.transfer_report import followed_transfer  # noqa: PLC0415 - as below
@@ -49,11 +53,13 @@ def import_topic(
         incremental,
         name,
         parts,
+        missing_timestamp,
     )
     kafka, spark = settings_of(context).project().kafka, settings_of(context).spark(master, packages=package or ())
     with followed_transfer(f"import {spec.id}") as on_progress:
         summary = run_import(spec, kafka, spark, on_progress)
-    typer.echo(f"{summary.read} rows read, {summary.written} records written to {topic} in {summary.batches} batches")
+    written = f"{counted(summary.written, 'record')} written to {topic} in {counted(summary.batches, 'batch')}"
+    typer.echo(f"{counted(summary.read, 'row')} read, {written}")
 
 
 def export_topic(
@@ -71,7 +77,7 @@ def export_topic(
     store: Annotated[str | None, typer.Option(help="Export this store of an application, as a whole.")] = None,
     at: Annotated[str, typer.Option(help="Of a store: latest, an offset vector, or the id of a run.")] = "latest",
     version: Annotated[str | None, typer.Option(help="Of a store: which version; the live one if left out.")] = None,
-    master: Annotated[str | None, MASTER] = None,
+    master: Master = None,
     *,
     binary: Annotated[bool, typer.Option("--binary", help="Keys and values are bytes, not text.")] = False,
 ) -> None:
@@ -85,9 +91,7 @@ def export_topic(
 
     spark = settings_of(context).spark(master, packages=package or ())
     if store is not None:
-        rows = _export_store(
-            settings_of(context).live_application(source, version), store, at, spark, target, kind, option
-        )
+        rows = _export_store(settings_of(context).application(source, version), store, at, spark, target, kind, option)
         typer.echo(f"{store} of {source}: {rows} rows written to {target}")
         return
     spec = ExportSpec(source, target, kind, _pairs(option or []), schema, binary, name, tuple(key or ()))

@@ -6,24 +6,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import ProgressColumn
 from rich.text import Text
+
+from pipeline.cli.progress_bar import progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rich.progress import Task
-
-_SPEED_PERIOD_SECONDS = 3600.0
-"""What rate and remaining time are estimated from: progress comes in steps."""
 
 
 class _Rate(ProgressColumn):
@@ -45,15 +36,6 @@ def followed_transfer(name: str) -> Iterator[Callable[[int, int], None] | None]:
     if not console.is_terminal:
         yield None
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        _Rate(),
-        TimeElapsedColumn(),
-        TextColumn("remaining"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True, speed_estimate_period=_SPEED_PERIOD_SECONDS) as bar:
+    with progress_bar(console, _Rate()) as bar:
         task = bar.add_task(name, total=None)
         yield lambda done, everything: bar.update(task, completed=min(done, everything), total=everything)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pipeline.errors import RangeError
+from pipeline.errors import RangeError, StreamsError
 from pipeline.hosting.clock import SystemClock
 from pipeline.kafka.admin import Admin, TopicSpec
 from pipeline.kafka.consumer import RecordConsumer
@@ -70,17 +70,22 @@ class Channel:
         self._producer: IdempotentProducer | None = None
 
     def tell(self, message: Message) -> None:
-        """Say something to everybody.
+        """Say something to everybody. After an error it may be said again: it is understood like once.
 
         Raises:
             BrokerError: If brokers refuse or do not answer.
+            UnknownOutcomeError: If a producer could not be used any more; the next call makes a new one.
         """
         if self._producer is None:
             _create(Admin(self._kafka))
             self._producer = IdempotentProducer(self._kafka)
         now_ms = SystemClock().now_ms()
-        self._producer.send(DEPLOYMENTS_TOPIC, self._key, msgspec.json.encode(message), now_ms, (), 0)
-        self._producer.flush()
+        try:
+            self._producer.send(DEPLOYMENTS_TOPIC, self._key, msgspec.json.encode(message), now_ms, (), 0)
+            self._producer.flush()
+        except StreamsError:
+            self._fall_silent()
+            raise
 
     def hear(self, timeout_s: float) -> list[Message]:
         """What was said since the last call; waits for it up to a timeout.
@@ -94,6 +99,9 @@ class Channel:
         except RangeError:  # what was to be read next has been deleted meanwhile
             self._forget()
             return []
+        except StreamsError:
+            self._forget()
+            raise
         return [
             self._decode(value)
             for key, value, *_ in polled.records.get(_TP, [])
@@ -103,8 +111,12 @@ class Channel:
     def close(self) -> None:
         """Release connections."""
         self._forget()
+        self._fall_silent()
+
+    def _fall_silent(self) -> None:
         if self._producer is not None:
             self._producer.close()
+            self._producer = None
 
     def _listen(self) -> RecordConsumer:
         """From the oldest record on: an instance that is started late has to hear that it is to stop."""

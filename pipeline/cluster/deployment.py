@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 import uuid
-from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,19 +19,19 @@ import msgspec
 
 from pipeline.cluster.channel import Channel, InstanceReport, Stop
 from pipeline.cluster.instance import InstanceEnd, InstanceWork, host_instance
-from pipeline.errors import ProcessingError, StreamsError
+from pipeline.errors import EngineError, ProcessingError, StreamsError
 from pipeline.hosting.logs import current_style
-from pipeline.processor.metrics import added
 from pipeline.spark.failures import cause_of, missing_module
 from pipeline.spark.work import rebuilt_error
 from pipeline.worker.protocol import StreamJob
-from pipeline.worker.states import WorkerSummary
+from pipeline.worker.states import summed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pipeline.hosting.application import Application
     from pipeline.topology.topology import Topology
+    from pipeline.worker.states import WorkerSummary
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class Deployment:
             What the instances have done that were heard of to their end.
 
         Raises:
-            StreamsError: What ended the first instance that failed, when all have ended.
+            StreamsError: What ended the first instance that failed, when all have ended; `EngineError` if Spark itself has.
         """
         channel = Channel(self._application.kafka, self.id)
         for number in range(self._instances):
@@ -124,11 +124,12 @@ class Deployment:
                         self._take_leave(number, end)
                 self._speak_of_waiting()
         finally:
-            self._spark.interruptAll()
+            with suppress(Exception):  # Java may be gone, and with it what was to be ended
+                self._spark.interruptAll()
             channel.close()
         if self._failure is not None:
             raise self._failure
-        return _added(self._ends)
+        return summed(end.summary for end in self._ends)
 
     def _start(self, number: int) -> None:
         self._running[number] = time.monotonic()
@@ -172,6 +173,10 @@ class Deployment:
         """Spark has tried it several times: start it anew, unless that has happened too often."""
         del self._running[number]
         if self._stops.is_set():
+            log.warning("instance %d was ended, and has not handed over: %s", number, cause_of(end.error))
+            return
+        if isinstance(end.error, ConnectionError):
+            self._fail(number, EngineError("Spark's driver, a Java process of this machine, has ended"))
             return
         if (missing := missing_module(str(end.error))) is not None:
             self._fail(number, missing)
@@ -225,14 +230,3 @@ def _run_on_spark(spark: Any, work: InstanceWork, build: Callable[[StreamJob], T
 def _taken(ended: queue.SimpleQueue[tuple[int, InstanceEnd | _Died]]) -> Iterator[tuple[int, InstanceEnd | _Died]]:
     while not ended.empty():
         yield ended.get()
-
-
-def _added(ends: list[InstanceEnd]) -> WorkerSummary:
-    dropped = sum((Counter(end.dropped) for end in ends), Counter[str]())
-    return WorkerSummary(
-        sum(end.processed for end in ends),
-        sum(end.restored for end in ends),
-        sum(end.commits for end in ends),
-        dropped,
-        added(*(end.totals for end in ends)),
-    )

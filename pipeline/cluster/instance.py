@@ -7,23 +7,25 @@ import socket
 import threading
 import time
 from collections import deque
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from pipeline.cluster.channel import Channel, InstanceReport, Stop
-from pipeline.errors import StateError, StateInUseError, StreamsError, TopologyError
+from pipeline.errors import StateInUseError, StreamsError, TopologyError
 from pipeline.hosting.application import Application
 from pipeline.hosting.logs import LogStyle, start_logging
+from pipeline.hosting.task_state import after_predecessor
 from pipeline.service.instance import new_instance
 from pipeline.spark.work import another_attempt_may_help, describe_error
-from pipeline.worker.local_state import locked
+from pipeline.worker.local_state import INSTANCE_DIRECTORY, locked
+from pipeline.worker.states import WorkerSummary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from pipeline.topology.topology import Topology
     from pipeline.worker.protocol import StreamJob
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _HEAR_SECONDS = 0.5
-_PREDECESSOR_SECONDS = 30.0
+_PREDECESSOR_SECONDS = 10.0
 """How long the processes of an attempt that was killed on the same machine may take to end."""
 
 
@@ -61,20 +63,12 @@ class InstanceEnd(msgspec.Struct, frozen=True):
     """What a task gives back.
 
     Args:
-        processed: Records processed.
-        restored: Records restored.
-        commits: Commits of tasks.
-        dropped: Records not processed, by reason.
+        summary: What the instance has done.
         error: What ended it, as `describe_error` writes it; None if it was told to end.
-        totals: Totals that processors' sensors have counted.
     """
 
-    processed: int = 0
-    restored: int = 0
-    commits: int = 0
-    dropped: dict[str, int] = {}
+    summary: WorkerSummary = WorkerSummary()
     error: str | None = None
-    totals: dict[str, float] = {}
 
 
 def host_instance(work: InstanceWork, build: Callable[[StreamJob], Topology]) -> str:
@@ -92,9 +86,7 @@ def host_instance(work: InstanceWork, build: Callable[[StreamJob], Topology]) ->
     """
     start_logging(work.logs)
     try:
-        application = _application(work, build)
-        _wait_for(application.directory)
-        end = _run(application, work, build)
+        end = _run(_with_directory(_application(work, build), work.number), work, build)
     except StreamsError as error:
         if another_attempt_may_help(error):
             raise
@@ -103,33 +95,37 @@ def host_instance(work: InstanceWork, build: Callable[[StreamJob], Topology]) ->
 
 
 def _application(work: InstanceWork, build: Callable[[StreamJob], Topology]) -> Application:
-    """The application, with a state directory of this instance's own: several may share a machine."""
+    """What the instance runs, if that is the driver's."""
     job, topology = work.job, build(work.job)
     if topology.fingerprint() != work.fingerprint:
         message = f"The topology of {job.config.name} on {socket.gethostname()} is not the driver's"
         raise TopologyError(message, hint="Driver and executors must run the same release of the application.")
-    directory = job.state_directory / f"instance-{work.number}"
-    return Application(job.config, job.version, topology, job.kafka, directory, job.published)
+    return Application(job.config, job.version, topology, job.kafka, job.state_directory, job.published)
 
 
-def _wait_for(directory: Path) -> None:
-    """Wait for the processes of an earlier attempt on this machine to end.
+def _with_directory(application: Application, number: int) -> Application:
+    """The application with a state directory of this instance's own: several may share a machine.
+
+    That of its number is its earlier attempts'. Where an instance of another deployment has it, it is the next that is free.
 
     Raises:
-        StateError: If the directory is in use still, or cannot be made.
+        StateError: If none can be made.
     """
-    deadline = time.monotonic() + _PREDECESSOR_SECONDS
-    while True:
-        try:
-            with locked(directory):
-                return
-        except StateInUseError:
-            if time.monotonic() > deadline:
-                raise
-        except OSError as error:
-            message = f"State directory {directory} cannot be used on {socket.gethostname()}: {error}"
-            raise StateError(message, hint="Set state.dir to a directory that every node can make.") from error
-        time.sleep(_HEAR_SECONDS)
+    root = application.state_directory
+
+    def numbered(number: int) -> Application:
+        found = replace(application, state_directory=root / INSTANCE_DIRECTORY.format(number))
+        with locked(found.directory):
+            return found
+
+    with suppress(StateInUseError):
+        return after_predecessor(lambda: numbered(number), within_s=_PREDECESSOR_SECONDS, retry_s=_HEAR_SECONDS)
+    for other in count(number + 1):
+        with suppress(StateInUseError):
+            found = numbered(other)
+            log.warning("%s/instance-%d is another instance's: state is in instance-%d", root, number, other)
+            return found
+    raise AssertionError
 
 
 def _run(application: Application, work: InstanceWork, build: Callable[[StreamJob], Topology]) -> InstanceEnd:
@@ -144,7 +140,7 @@ def _run(application: Application, work: InstanceWork, build: Callable[[StreamJo
 
         with _attending(Channel(application.kafka, work.deployment), supervisor, reports, report):
             done = supervisor.run()
-    return InstanceEnd(done.processed, done.restored, done.commits, dict(done.dropped), totals=dict(done.totals))
+    return InstanceEnd(done)
 
 
 @contextmanager

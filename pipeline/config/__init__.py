@@ -6,22 +6,23 @@ the nearest name that is.
 
 from __future__ import annotations
 
-from pipeline.config.app import AT_LEAST_ONCE, EXACTLY_ONCE, AppConfig
-from pipeline.config.attributes import load_attribute
+from pipeline.config.app import AppConfig
+from pipeline.config.attributes import call_attribute, load_attribute
 from pipeline.config.parsing import streams_config
 from pipeline.config.project import ProjectConfig
-from pipeline.config.streams import BOUNDED_WALL_CLOCK, StreamsConfig
+from pipeline.config.streams import AT_LEAST_ONCE, BOUNDED_WALL_CLOCK, EXACTLY_ONCE_V2, StreamsConfig
 from pipeline.config.topology import Optimization, TopologyConfig, parse_optimization
 
 __all__ = [
     "AT_LEAST_ONCE",
     "BOUNDED_WALL_CLOCK",
-    "EXACTLY_ONCE",
+    "EXACTLY_ONCE_V2",
     "AppConfig",
     "Optimization",
     "ProjectConfig",
     "StreamsConfig",
     "TopologyConfig",
+    "call_attribute",
     "load_attribute",
     "parse_optimization",
     "streams_config",

@@ -12,9 +12,6 @@ from pipeline.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-EXACTLY_ONCE = "exactly_once"
-AT_LEAST_ONCE = "at_least_once"
-
 
 @dataclass(frozen=True, slots=True)
 class AppConfig:
@@ -24,7 +21,6 @@ class AppConfig:
         name: Its name; everything else refers to it.
         topology: Where its topology is built: `module:attribute`, a function of a `StreamsBuilder`.
         version: The version that goes live first; from then on the releases decide.
-        processing_guarantee: `exactly_once` or `at_least_once`.
         schedule: Cron expression of bounded runs; None if there are none.
         quality: Where its expectations are: `module:attribute`; None if there are none.
         versions: Further versions to release, with their topologies.
@@ -34,7 +30,6 @@ class AppConfig:
     name: str
     topology: str
     version: str = "v1"
-    processing_guarantee: str = EXACTLY_ONCE
     schedule: str | None = None
     quality: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)

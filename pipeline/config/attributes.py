@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import sysconfig
+import traceback
+from pathlib import Path
 from typing import Any
 
 from pipeline.config.checks import nearest
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, StreamsError
+
+_LIBRARY = Path(__file__).resolve().parents[1]
+_APPS = _LIBRARY / "apps"
+_PYTHON = Path(sysconfig.get_path("stdlib"))
+_INSTALLED = {"site-packages", "dist-packages"}
 
 
 def load_attribute(reference: str) -> Any:
@@ -25,7 +33,54 @@ def load_attribute(reference: str) -> Any:
         message = f"Module {module_name!r} cannot be imported: {error}"
         hint = "Is it installed, or in the directory millrace was started in? Executors of a cluster need it, too: [spark]."
         raise ConfigError(message, hint=hint) from error
+    except StreamsError:
+        raise
+    except Exception as error:  # whatever a user's module does when it is imported
+        message = f"Module {module_name!r} cannot be imported: {_described(error)}"
+        raise ConfigError(message, hint=_place(error)) from error
     if not hasattr(module, attribute):
         message = f"Module {module_name} has no attribute {attribute!r}"
         raise ConfigError(message, hint=nearest(attribute, vars(module)))
     return getattr(module, attribute)
+
+
+def call_attribute(reference: str, *arguments: object) -> Any:
+    """What the function `module:attribute` gives.
+
+    Raises:
+        ConfigError: If there is no such function, or it raises: with the line of the user's code.
+        StreamsError: Which it raised itself, such as a `TopologyError`; with that line, if it has no hint.
+    """
+    function = load_attribute(reference)
+    try:
+        return function(*arguments)
+    except StreamsError as error:
+        error.hint = error.hint or _place(error)
+        raise
+    except Exception as error:  # whatever a user's function does
+        message = f"{reference} raised {_described(error)}"
+        raise ConfigError(message, hint=_place(error)) from error
+
+
+def _described(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _place(error: Exception) -> str | None:
+    """The innermost line of the user's code that led to an error; None if there is none."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"Look at {error.filename}, line {error.lineno}."
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if _is_users(frame.filename)]
+    if not own:
+        return None
+    code = f": {own[-1].line}" if own[-1].line else "."
+    return f"Look at {own[-1].filename}, line {own[-1].lineno}, in {own[-1].name}{code}"
+
+
+def _is_users(filename: str) -> bool:
+    """Whether a file is neither Millrace's, its example applications apart, nor Python's own."""
+    parents = Path(filename).parents
+    if _LIBRARY in parents:
+        return _APPS in parents
+    return not filename.startswith("<") and (_PYTHON not in parents or _INSTALLED & set(Path(filename).parts) != set())

@@ -44,7 +44,8 @@ def check_type(path: Path | str, where: str, value: Any, expected: Callable[...,
         ConfigError: If it is of another.
     """
     if not isinstance(value, expected):  # type: ignore[arg-type]
-        message = f"{path}: {where} is {value!r}, not a {expected.__name__}"
+        article = "an" if expected is int else "a"
+        message = f"{path}: {where} is {value!r}, not {article} {expected.__name__}"
         raise ConfigError(message)
 
 

@@ -7,9 +7,16 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.config.app import EXACTLY_ONCE
 from pipeline.config.checks import check_type, nearest
-from pipeline.config.streams import BOUNDED_WALL_CLOCK, PREFIXES, StreamsConfig, dotted, underscored
+from pipeline.config.streams import (
+    AT_LEAST_ONCE,
+    BOUNDED_WALL_CLOCK,
+    EXACTLY_ONCE_V2,
+    PREFIXES,
+    StreamsConfig,
+    dotted,
+    underscored,
+)
 from pipeline.config.topology import parse_optimization
 from pipeline.errors import ConfigError
 from pipeline.records import AutoOffsetReset
@@ -17,40 +24,137 @@ from pipeline.records import AutoOffsetReset
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_EOS_COMMIT_INTERVAL_MS = 100
+_AT_LEAST_ONCE_COMMIT_INTERVAL_MS = 30_000
 
 
-def streams_config(path: Path | str, where: str, table: Mapping[str, Any], guarantee: str) -> StreamsConfig:
+def streams_config(path: Path | str, where: str, table: Mapping[str, Any]) -> StreamsConfig:
     """Kafka Streams' settings from their dotted names.
 
     Args:
         path: What they were read from, for messages.
         where: Where in it.
         table: The settings.
-        guarantee: `exactly_once` or `at_least_once`.
 
     Raises:
         ConfigError: If one is unknown, or its value impossible.
     """
-    known = {dotted(f.name): f.name for f in fields(StreamsConfig) if f"{dotted(f.name)}." not in PREFIXES}
+    known = _known()
     given: dict[str, Any] = {}
-    if guarantee == EXACTLY_ONCE:
-        given["commit_interval_ms"] = _EOS_COMMIT_INTERVAL_MS
+    if table.get("processing.guarantee") == AT_LEAST_ONCE:
+        given["commit_interval_ms"] = _AT_LEAST_ONCE_COMMIT_INTERVAL_MS
     for key, value in table.items():
         prefix = next((p for p in PREFIXES if key.startswith(p)), None)
         if prefix is not None:
-            if key == "consumer.auto.offset.reset":
-                message = f"{path}: {where}.{key} is not a consumer's"
-                raise ConfigError(message, hint="Write auto.offset.reset.")
+            _check_client(path, where, key, value)
+            if prefix == "topic.":
+                _check_topic(path, where, key)
             given.setdefault(underscored(prefix[:-1]), {})[key[len(prefix) :]] = (
                 value if prefix == "user." else str(value)
             )
             continue
         if key not in known:
             message = f"{path}: unknown setting {where}.{key}"
-            raise ConfigError(message, hint=nearest(key, known))
+            raise ConfigError(message, hint=_hint(key, value))
         given[known[key]] = _checked(path, f"{where}.{key}", key, value)
     return StreamsConfig(**given)
+
+
+def setting_named(key: str) -> str | None:
+    """The setting that somebody means who has written it with dots or underscores; None if there is none."""
+    name = dotted(key)
+    return name if name in _known() or name.startswith(PREFIXES) else None
+
+
+def _known() -> dict[str, str]:
+    """The fields of the settings that are one each, by dotted name."""
+    return {dotted(f.name): f.name for f in fields(StreamsConfig) if f"{dotted(f.name)}." not in PREFIXES}
+
+
+def as_written(key: str, value: Any) -> str:
+    """A name that TOML has taken apart at its dots, since it was not quoted."""
+    while isinstance(value, dict) and value:
+        name, value = next(iter(value.items()))
+        key = f"{key}.{name}"
+    return key
+
+
+_ELSEWHERE = {
+    "application.id": "It is the application's name and version: <name>-<version>.",
+    "bootstrap.servers": "It belongs in [kafka].",
+    "cache.max.bytes.buffering": "Write statestore.cache.max.bytes.",
+    "default.key.serde": "There are no default serdes: each source names its own.",
+    "default.value.serde": "There are no default serdes: each source names its own.",
+    "dsl.store.suppliers.class": "Write default.dsl.store.",
+}
+"""Settings of Kafka Streams that go by another name, or are no settings."""
+
+
+def _hint(key: str, value: Any) -> str:
+    """What whoever has written an unknown setting may have meant."""
+    if isinstance(value, dict):
+        return f'Names with dots are quoted: "{as_written(key, value)}".'
+    return _ELSEWHERE.get(key) or nearest(key, _known())
+
+
+_NOT_THE_USERS = {
+    "consumer.auto.offset.reset": "Write auto.offset.reset in [apps.NAME.config].",
+    "consumer.enable.auto.commit": "Offsets are committed with what was made of the records, at every commit.interval.ms.",
+    "consumer.enable.auto.offset.store": "Offsets are committed with what was made of the records.",
+    "consumer.enable.partition.eof": "Consumers always hear of the ends of partitions.",
+    "consumer.group.id": "The group is named after the application: <name>-<version>.",
+    "consumer.isolation.level": "Consumers read what is committed.",
+    "producer.enable.idempotence": "Producers are always idempotent.",
+    "producer.partitioner": "Keys go to partitions as Java's producers send them, or as Produced(partitioner=...) says.",
+    "producer.transaction.timeout.ms": "It is 60 s for workers, and 15 minutes for slices of bounded runs.",
+    "producer.transactional.id": "Transactional ids are named after the application and its tasks.",
+}
+_MEMBERSHIP = frozenset({"consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"})
+"""Those of them that are checked here; the library knows the others."""
+
+
+def check_property(path: Path, key: str) -> None:
+    """Make sure that a property of all clients (`[kafka]`) is one to be set.
+
+    Raises:
+        ConfigError: If it is not.
+    """
+    for prefix in ("consumer.", "producer."):
+        if prefix + key in _NOT_THE_USERS:
+            message = f"{path}: [kafka] {key} cannot be set"
+            raise ConfigError(message, hint=_NOT_THE_USERS[prefix + key])
+
+
+_TOPIC_SETTINGS = frozenset(
+    """
+    cleanup.policy compression.gzip.level compression.lz4.level compression.type compression.zstd.level delete.retention.ms
+    file.delete.delay.ms flush.messages flush.ms index.interval.bytes local.retention.bytes local.retention.ms
+    max.compaction.lag.ms max.message.bytes message.downconversion.enable message.timestamp.after.max.ms
+    message.timestamp.before.max.ms message.timestamp.type min.cleanable.dirty.ratio min.compaction.lag.ms min.insync.replicas
+    preallocate remote.log.copy.disable remote.log.delete.on.disable remote.storage.enable retention.bytes retention.ms
+    segment.bytes segment.index.bytes segment.jitter.ms segment.ms unclean.leader.election.enable
+    """.split()  # noqa: SIM905 - as a list it takes a page
+)
+"""Those of `TopicConfig`. Brokers would refuse others as well, but only when the next internal topic is created."""
+_VENDORS = ("confluent.", "redpanda.")
+"""Of other makers' brokers there are more settings of topics; they begin so."""
+
+
+def _check_topic(path: Path | str, where: str, key: str) -> None:
+    """Make sure that a topic has such a setting."""
+    name = key.removeprefix("topic.")
+    if name not in _TOPIC_SETTINGS and not name.startswith(_VENDORS):
+        message = f"{path}: {where}.{key} is no setting of a topic"
+        raise ConfigError(message, hint=nearest(name, _TOPIC_SETTINGS))
+
+
+def _check_client(path: Path | str, where: str, key: str, value: Any) -> None:
+    """Make sure that a client's property is one to be set, with a possible value."""
+    if key in _NOT_THE_USERS:
+        message = f"{path}: {where}.{key} cannot be set"
+        raise ConfigError(message, hint=_NOT_THE_USERS[key])
+    if key in _MEMBERSHIP and not (str(value).isdecimal() and int(value)):
+        message = f"{path}: {where}.{key} is {value!r}, and must be at least 1"
+        raise ConfigError(message)
 
 
 _HANDLERS = {
@@ -94,6 +198,7 @@ _CHOICES: Mapping[str, Mapping[str, str]] = {
     "deserialization.exception.handler": _HANDLERS,
     "metrics.recording.level": _names("INFO", "DEBUG", "TRACE"),
     "processing.exception.handler": _HANDLERS,
+    "processing.guarantee": _names(EXACTLY_ONCE_V2, AT_LEAST_ONCE),
     "production.exception.handler": _HANDLERS,
     "uncaught.exception.handler": _names("shutdown_client", "replace_thread", "shutdown_application"),
 }

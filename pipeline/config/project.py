@@ -7,9 +7,9 @@ import tomllib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pipeline.config.app import AT_LEAST_ONCE, EXACTLY_ONCE, AppConfig
+from pipeline.config.app import AppConfig
 from pipeline.config.checks import check_keys, check_type, nearest
-from pipeline.config.parsing import streams_config
+from pipeline.config.parsing import as_written, check_property, setting_named, streams_config
 from pipeline.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,6 +36,11 @@ class ProjectConfig:
     apps: Mapping[str, AppConfig]
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
 
+    @property
+    def application_ids(self) -> list[str]:
+        """The ids of all versions of all applications."""
+        return [app.application_id(version) for app in self.apps.values() for version in (app.version, *app.versions)]
+
     @classmethod
     def load(cls, path: Path, environ: Mapping[str, str]) -> ProjectConfig:
         """Read and check a file.
@@ -52,7 +57,10 @@ class ProjectConfig:
         except FileNotFoundError as error:
             message = f"There is no {path}"
             raise ConfigError(message, hint="Name another file with --config or MILLRACE_CONFIG.") from error
-        except tomllib.TOMLDecodeError as error:
+        except OSError as error:
+            message = f"{path} cannot be read: {error.strerror}"
+            raise ConfigError(message, hint="Name the file streams.toml itself with --config.") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             message = f"{path} is not TOML: {error}"
             raise ConfigError(message) from error
         check_keys(path, "", content, ("kafka", "spark", "apps"))
@@ -81,6 +89,8 @@ def _kafka(path: Path, table: Any, environ: Mapping[str, str]) -> dict[str, str]
     if "bootstrap.servers" not in table:
         message = f'{path}: [kafka] needs "bootstrap.servers"'
         raise ConfigError(message)
+    for key in table:
+        check_property(path, key)
     return {key: _expanded(path, f"[kafka] {key}", str(value), environ) for key, value in table.items()}
 
 
@@ -117,21 +127,43 @@ def _app(path: Path, name: str, table: Any, environ: Mapping[str, str]) -> AppCo
     if not _NAME.fullmatch(name):
         message = f"{path}: application name {name!r} has characters other than a-z A-Z 0-9 . _ -"
         raise ConfigError(message)
-    texts = ("topology", "version", "processing_guarantee", "schedule", "quality")
+    texts = ("topology", "version", "schedule", "quality")
+    _refuse_settings(path, where, table)
     check_keys(path, where, table, (*texts, "versions", "config"))
     if "topology" not in table:
         message = f"{path}: [{where}] needs topology"
         raise ConfigError(message, hint='For example topology = "my_module:build".')
     for key in texts:
         check_type(path, f"{where}.{key}", table.get(key, ""), str)
-    guarantee = table.get("processing_guarantee", EXACTLY_ONCE)
-    if guarantee not in {EXACTLY_ONCE, AT_LEAST_ONCE}:
-        message = f"{path}: {where}.processing_guarantee is {guarantee!r}"
-        raise ConfigError(message, hint=f"Allowed: {EXACTLY_ONCE}, {AT_LEAST_ONCE}")
+    versions = _versions(path, where, table.get("version", "v1"), table.get("versions", {}))
     settings = dict(table.get("config", {}))
     if "server.token" in settings:
         token = str(settings["server.token"])
         settings["server.token"] = _expanded(path, f"{where}.config.server.token", token, environ)
-    streams = streams_config(path, f"{where}.config", settings, guarantee)
+    streams = streams_config(path, f"{where}.config", settings)
     given = {key: table[key] for key in texts if key in table}
-    return AppConfig(name, **given, versions=dict(table.get("versions", {})), streams=streams)
+    return AppConfig(name, **given, versions=versions, streams=streams)
+
+
+def _refuse_settings(path: Path, where: str, table: Mapping[str, Any]) -> None:
+    """Make sure that no setting of Kafka Streams stands beside what is Millrace's own."""
+    for key, value in table.items():
+        setting = setting_named(as_written(key, value))
+        if setting is not None:
+            message = f"{path}: unknown key {where}.{key}"
+            raise ConfigError(message, hint=f'"{setting}" belongs in [{where}.config].')
+
+
+def _versions(path: Path, where: str, first: str, table: Any) -> dict[str, str]:
+    """Further versions. A version is part of topics' names, as the application's name is."""
+    check_type(path, f"{where}.versions", table, dict)
+    for version in (first, *table):
+        if not _NAME.fullmatch(version):
+            message = f"{path}: version {version!r} of {where} has characters other than a-z A-Z 0-9 . _ -"
+            raise ConfigError(message)
+    for version, topology in table.items():
+        check_type(path, f"{where}.versions.{version}", topology, str)
+    if first in table:
+        message = f"{path}: {where}.versions.{first} is declared twice: {where}.topology is the topology of {first}"
+        raise ConfigError(message, hint=f"Name another version, or leave {first} out of [{where}.versions].")
+    return dict(table)

@@ -10,6 +10,8 @@ from pipeline.config.topology import TopologyConfig, parse_optimization
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+AT_LEAST_ONCE = "at_least_once"
+EXACTLY_ONCE_V2 = "exactly_once_v2"
 BOUNDED_WALL_CLOCK = ("refuse", "once", "never")
 """What a bounded run may do about punctuations that follow the wall clock."""
 PREFIXES = ("client.tag.", "consumer.", "producer.", "topic.", "user.")
@@ -21,8 +23,10 @@ class StreamsConfig:
     """Kafka Streams' own settings, dots written as underscores; times in ms, sizes in bytes.
 
     Args:
-        commit_interval_ms: How often to commit; 100 under exactly_once unless set.
+        processing_guarantee: `exactly_once_v2` or `at_least_once`.
+        commit_interval_ms: How often to commit; 30,000 under `at_least_once` unless set.
         state_dir: Where local state is kept, relative to `streams.toml`.
+        state_cleanup_delay_ms: How long a worker keeps local state of tasks that have moved to another instance.
         statestore_cache_max_bytes: Size of the stores' caches at which a commit comes early.
         max_task_idle_ms: How long to wait for an empty input before others go ahead; -1 not at all.
         buffered_records_per_partition: Above this, an input is not fetched for a while.
@@ -39,9 +43,9 @@ class StreamsConfig:
             `none` (then the application does not start) or `by_duration:` and a duration, as `by_duration:PT1H`.
         default_timestamp_extractor: How sources find event times that do not say so themselves: a class of
             `pipeline.processor.timestamps`, or `module:attribute`.
-        uncaught_exception_handler: What a worker does when a stream process fails: `shutdown_client` ends this instance,
-            `replace_thread` starts another process, `shutdown_application` ends all instances.
-        num_stream_threads: Stream processes per worker instance.
+        uncaught_exception_handler: What a worker does when a stream thread fails: `shutdown_client` ends this instance,
+            `replace_thread` starts another thread, `shutdown_application` ends all instances.
+        num_stream_threads: Stream threads per worker instance; each is a process.
         num_standby_replicas: Copies of each task's state on other instances, ready to take over.
         max_warmup_replicas: How many tasks may warm up elsewhere at a time before they move there.
         acceptable_recovery_lag: With at most so many changelog records missing, an instance may take a task over.
@@ -52,13 +56,13 @@ class StreamsConfig:
         snapshot_interval_ms: How often workers publish the state of each task that has changed; 0 for never.
         bounded_wall_clock_punctuation: What a bounded run does if a processor schedules by the wall clock: `refuse`, call each
             `once` at the end of every slice of its task, or `never`.
-        metadata_max_age_ms: How often a worker looks for topics that have come to match a source's pattern.
+        metadata_max_age_ms: How often a worker looks whether there are other topics or partitions to read.
         bounded_buffer_max_bytes: How much of what a task reads from repartition topics a bounded run keeps in memory; more is
             spilled to `state.dir`.
         metrics_num_samples: How many samples the sampled figures of processors' sensors are made of.
         metrics_recording_level: Sensors of higher levels record nothing: `INFO`, `DEBUG` or `TRACE`.
         metrics_sample_window_ms: How long such a sample is.
-        max_poll_interval_ms: A stream process that is silent for longer is replaced.
+        max_poll_interval_ms: A stream thread that is silent for longer is replaced.
         repartition_purge_interval_ms: How often records of repartition topics are deleted that have been processed.
         log_summary_interval_ms: How often a worker logs what it has done.
         application_server: `host:port` where a worker answers queries, and other instances find it; empty for nowhere. Port 0
@@ -76,8 +80,10 @@ class StreamsConfig:
         topology_optimization: `none`, `all`, or rules separated by commas: see `StreamsBuilder.build`.
     """
 
-    commit_interval_ms: int = 30_000
+    processing_guarantee: str = EXACTLY_ONCE_V2
+    commit_interval_ms: int = 100
     state_dir: str = ".millrace/state"
+    state_cleanup_delay_ms: int = 600_000
     statestore_cache_max_bytes: int = 10 * 1024 * 1024
     max_task_idle_ms: int = 0
     buffered_records_per_partition: int = 1000

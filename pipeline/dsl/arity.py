@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from pipeline.operators.stateless import OfValue
+from pipeline.operators.stateless import OfValue, OfValues
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,4 +36,4 @@ def joiner_with_key(joiner: Callable[..., Any]) -> Callable[[Any, Any, Any], Any
     """A joiner of key and both values, made of a joiner of two or of three."""
     if required_arguments(joiner) == 3:  # noqa: PLR2004 - key and two values
         return joiner
-    return lambda _key, value, other: joiner(value, other)
+    return OfValues(joiner)

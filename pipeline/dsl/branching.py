@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from pipeline.dsl.options import Branched
+from pipeline.dsl.options import validate_name
 from pipeline.errors import TopologyError
 from pipeline.operators.branch import Branch
 from pipeline.operators.stateless import PassThrough
@@ -19,6 +19,31 @@ if TYPE_CHECKING:
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class Branched(Generic[K, V]):
+    """What a branch is called, and what happens with it at once (`org.apache.kafka.streams.kstream.Branched`).
+
+    Args:
+        name: Ends the branch's name; left out, its number.
+        function: Makes of the branch the stream that is given for it; if it gives None, none is.
+        consumer: Called with the branch, which is then not given.
+
+    Raises:
+        TopologyError: If the name is illegal, or there are both a function and a consumer.
+    """
+
+    name: str | None = None
+    function: Callable[[KStream[K, V]], KStream[Any, Any] | None] | None = None
+    consumer: Callable[[KStream[K, V]], object] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the name."""
+        validate_name(self.name)
+        if self.function is not None and self.consumer is not None:
+            message = "Branched takes a function or a consumer, not both"
+            raise TopologyError(message)
 
 
 @dataclass(slots=True)

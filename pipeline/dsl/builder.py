@@ -15,6 +15,7 @@ from pipeline.dsl.sources import StreamSources
 from pipeline.dsl.tables import stored_node, table_store
 from pipeline.errors import TopologyError
 from pipeline.operators.tables import GlobalTableSource, TableSource, store_getter
+from pipeline.topology.assembly import add_node
 from pipeline.topology.nodes import GlobalStore, ProcessorNode, SourceNode
 
 if TYPE_CHECKING:
@@ -63,8 +64,8 @@ class StreamsBuilder:
             consumed: How they are read.
 
         Raises:
-            TopologyError: If the same topics are read from different offsets; at `build()`, if a topic is part of two
-                different sources.
+            TopologyError: If the same topics are read from different offsets; at `build()`, if there is no topic, the name of
+                one is illegal, or a topic is part of two different sources.
         """
         chosen = topics if isinstance(topics, str | re.Pattern) else tuple(dict.fromkeys(topics))
         name = self._plan.processor_name("KSTREAM-SOURCE-", consumed.name)
@@ -103,7 +104,7 @@ class StreamsBuilder:
             return TableSource(used, send_old_values=node.sends_old_values)
 
         def write(topology: Topology) -> None:
-            _add_source(topology, source)
+            add_node(topology, source)
             topology.add_processor(name, operator, source_name, functions=())
             if node.is_materialized:
                 topology.add_state_store(_restored_from(topic, store, plan), name)
@@ -137,7 +138,7 @@ class StreamsBuilder:
         source = _source(source_name, (topic,), consumed)
         store = table_store(self._plan, store_name, options, consumed.key_serde, consumed.value_serde)
         processor = ProcessorNode(name, (source_name,), lambda: GlobalTableSource(store_name))
-        self._plan.steps.append(lambda topology: topology.add_global_store(GlobalStore(source, processor, store)))
+        self._plan.steps.append(lambda topology: topology.keep_globally(GlobalStore(source, processor, store)))
         return GlobalKTable(store_name, lambda c: store_getter(c, store_name))
 
     def add_state_store(self, store: StoreBuilder) -> StreamsBuilder:
@@ -174,7 +175,7 @@ class StreamsBuilder:
         source = _source(source_name, (topic,), consumed)
         processor = ProcessorNode(name, (source_name,), processor_supplier, (processor_supplier,))
         unlogged = replace(store, logging=False)
-        self._plan.steps.append(lambda topology: topology.add_global_store(GlobalStore(source, processor, unlogged)))
+        self._plan.steps.append(lambda topology: topology.keep_globally(GlobalStore(source, processor, unlogged)))
         return self
 
     def build(self, *, optimization: str | None = None) -> Topology:
@@ -230,15 +231,4 @@ def _source(name: str, topics: tuple[str, ...], consumed: Consumed[Any, Any]) ->
         consumed.value_serde,
         consumed.timestamp_extractor,
         consumed.offset_reset_policy,
-    )
-
-
-def _add_source(topology: Topology, source: SourceNode) -> None:
-    topology.add_source(
-        source.name,
-        *source.topics,
-        key_serde=source.key_serde,
-        value_serde=source.value_serde,
-        timestamp_extractor=source.timestamp_extractor,
-        reset=source.reset,
     )

@@ -20,7 +20,7 @@ from pipeline.operators.tables import TableSource
 from pipeline.serde.foreign_key import response_serde, subscription_serde
 from pipeline.serde.primitives import BYTES
 from pipeline.state.api import StoreBuilder, StoreKind
-from pipeline.topology.nodes import InternalTopic
+from pipeline.topology.nodes import RepartitionTopic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -162,7 +162,7 @@ def _write_subscriptions(topology: Topology, join: ForeignKeyJoin, names: _Names
     value_bytes, extract = serdes.primary_value.serialize, with_key(join.extractor)
     left_join, store, open_foreign = join.left_join, names.store, foreign.open_getter
     subscriptions = subscription_serde(serdes.primary_key)
-    topology.add_internal_topic(InternalTopic(names.subscription_topic))
+    topology.add_repartition_topic(RepartitionTopic(names.subscription_topic))
     topology.add_processor(
         names.send,
         lambda: SubscriptionSend(
@@ -213,7 +213,7 @@ def _write_responses(topology: Topology, join: ForeignKeyJoin, names: _Names, se
         join.joined.partitioner,
     )
     responses = response_serde(serdes.foreign_value)
-    topology.add_internal_topic(InternalTopic(names.response_topic))
+    topology.add_repartition_topic(RepartitionTopic(names.response_topic))
     topology.add_sink(
         names.response_sink,
         names.response_topic,

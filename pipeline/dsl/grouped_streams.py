@@ -19,7 +19,7 @@ from pipeline.dsl.windowed import (
     window_aggregate,
 )
 from pipeline.errors import TopologyError
-from pipeline.operators.aggregations import Aggregator, StreamAggregate
+from pipeline.operators.aggregations import COUNT, Aggregator, StreamAggregate
 from pipeline.serde.primitives import LONG
 from pipeline.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windowed
 
@@ -267,7 +267,6 @@ class SessionWindowedKStream(Generic[K, V]):
         return self._grouping.aggregate_windows(self._windows, self._emit, prefix, operator, functions, options, named)
 
 
-COUNT = Aggregator(lambda: 0, lambda _key, _value, count: count + 1)
 SESSION_COUNT = SessionAggregator(COUNT, lambda _key, one, two: one + two)
 
 

@@ -11,7 +11,7 @@ from pipeline.dsl.tables import stored_node, table_store
 from pipeline.operators.table_aggregations import TableAggregate, TableAggregator
 from pipeline.serde.internal import change_serde
 from pipeline.serde.primitives import LONG
-from pipeline.topology.nodes import InternalTopic
+from pipeline.topology.nodes import RepartitionTopic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,7 +132,7 @@ class KGroupedTable(Generic[K, V]):
         parent = self._node
 
         def write(topology: Topology) -> None:
-            topology.add_internal_topic(InternalTopic(topic))
+            topology.add_repartition_topic(RepartitionTopic(topic))
             topology.add_sink(sink, topic, parent, key_serde=keys, value_serde=changes)
             topology.add_source(source, topic, key_serde=keys, value_serde=changes)
 

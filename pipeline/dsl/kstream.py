@@ -13,6 +13,7 @@ from pipeline.dsl.arity import with_key
 from pipeline.dsl.branching import BranchedKStream
 from pipeline.dsl.grouped_streams import KGroupedStream
 from pipeline.dsl.grouping import Grouping
+from pipeline.dsl.join_kinds import INNER, LEFT, OUTER
 from pipeline.dsl.ktable import GlobalKTable, KTable
 from pipeline.dsl.options import (
     Grouped,
@@ -26,7 +27,7 @@ from pipeline.dsl.options import (
     name_of,
 )
 from pipeline.dsl.plan import Plan, connect_stores, repartition, repartition_for_join, serde_of
-from pipeline.dsl.stream_joins import JoinArguments, JoinInput, JoinKind, join_streams
+from pipeline.dsl.stream_joins import JoinArguments, JoinInput, join_streams
 from pipeline.dsl.stream_table_joins import join_global_table, join_table
 from pipeline.dsl.stream_to_table import read_as_table
 from pipeline.operators.printing import Print
@@ -37,6 +38,7 @@ from pipeline.processor.suppliers import check_supplier
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from pipeline.dsl.join_kinds import JoinKind
     from pipeline.partitioning import StreamPartitioner
     from pipeline.processor.api import Processor
     from pipeline.processor.fixed_key import FixedKeyProcessor
@@ -166,6 +168,9 @@ class KStream(Generic[K, V]):
                 (of a class: a static method), need not be added or named.
             state_stores: Names of stores added by `StreamsBuilder.add_state_store`.
             named: Name of the node.
+
+        Raises:
+            TopologyError: At `build()`, if the supplier gives the same processor twice, or there is no store of a name.
         """
         # The one operation whose name, if given, does not use up a number (`KStreamImpl.process`).
         name = name_of(named) or self._plan.processor_name("KSTREAM-PROCESSOR-")
@@ -190,6 +195,9 @@ class KStream(Generic[K, V]):
                 (of a class: a static method), need not be added or named.
             state_stores: Names of stores added by `StreamsBuilder.add_state_store`.
             named: Name of the node.
+
+        Raises:
+            TopologyError: If the supplier gives the same processor twice; at `build()`, if there is no store of a name.
         """
         name = name_of(named) or self._plan.processor_name("KSTREAM-PROCESSVALUES-")  # a given name uses up no number
         check_supplier(supplier)
@@ -361,7 +369,7 @@ class KStream(Generic[K, V]):
                 `build()`, if there is a grace period and the table is not versioned, or its history is shorter.
         """
         arguments = JoinArguments(windows, key, joined, named)
-        return self._join(JoinKind.INNER, other, joiner, arguments)
+        return self._join(INNER, other, joiner, arguments)
 
     @overload
     def left_join(
@@ -429,7 +437,7 @@ class KStream(Generic[K, V]):
         no match (KIP-962). Arguments and errors are those of `join`.
         """
         arguments = JoinArguments(windows, key, joined, named)
-        return self._join(JoinKind.LEFT, other, joiner, arguments)
+        return self._join(LEFT, other, joiner, arguments)
 
     @overload
     def outer_join(
@@ -463,7 +471,7 @@ class KStream(Generic[K, V]):
 
         Arguments and errors are those of `join`.
         """
-        return self._join_stream(JoinKind.OUTER, other, joiner, windows, joined or StreamJoined())
+        return self._join_stream(OUTER, other, joiner, windows, joined or StreamJoined())
 
     def to(self, topic: str | Callable[[K, V, int], str], produced: Produced[K, V] | None = None) -> None:
         """Write the stream to a topic, or to the topic that `topic(key, value, timestamp_ms)` names.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from pipeline.dsl import tables
 from pipeline.dsl.foreign_key_joins import ForeignKeyJoin, joined_by_foreign_key
 from pipeline.dsl.grouped_tables import KGroupedTable
+from pipeline.dsl.join_kinds import INNER, LEFT, OUTER
 from pipeline.dsl.options import Grouped, Materialized, Named, TableJoined, name_of
 from pipeline.dsl.suppressed import suppressed_table
 from pipeline.errors import TopologyError
@@ -16,6 +17,7 @@ from pipeline.operators.tables import ToStream
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pipeline.dsl.join_kinds import JoinKind
     from pipeline.dsl.kstream import KStream
     from pipeline.dsl.plan import Plan, TableNode
     from pipeline.dsl.suppressed import Suppressed
@@ -137,6 +139,9 @@ class KTable(Generic[K, V]):
             state_stores: Names of stores added by `StreamsBuilder.add_state_store`.
             materialized: How the result is stored. Without a name it is not.
             named: Name of the node.
+
+        Raises:
+            TopologyError: If the supplier gives the same transformer twice; at `build()`, if there is no store of a name.
         """
         return self._made(tables.transformed(self._plan, self._derived, supplier, state_stores, materialized, named))
 
@@ -236,7 +241,7 @@ class KTable(Generic[K, V]):
                 other, foreign_key_extractor, joiner, materialized, table_joined, named, left_join=False
             )
         _refuse_table_joined(table_joined)
-        return self._joined(other, joiner, tables.INNER, materialized, named)
+        return self._joined(other, joiner, INNER, materialized, named)
 
     @overload
     def left_join(
@@ -286,7 +291,7 @@ class KTable(Generic[K, V]):
                 other, foreign_key_extractor, joiner, materialized, table_joined, named, left_join=True
             )
         _refuse_table_joined(table_joined)
-        return self._joined(other, joiner, tables.LEFT, materialized, named)
+        return self._joined(other, joiner, LEFT, materialized, named)
 
     def outer_join(
         self,
@@ -297,7 +302,7 @@ class KTable(Generic[K, V]):
         named: Named | None = None,
     ) -> KTable[K, V2]:
         """All rows of both tables, joined by key; the joiner gets None for what is missing. Arguments are those of `join`."""
-        return self._joined(other, joiner, tables.OUTER, materialized, named)
+        return self._joined(other, joiner, OUTER, materialized, named)
 
     def suppress(self, suppressed: Suppressed) -> KTable[K, V]:
         """The same table, with fewer updates: those that `suppressed` lets through, the last one per key.
@@ -312,7 +317,7 @@ class KTable(Generic[K, V]):
         self,
         other: KTable[Any, Any],
         joiner: Callable[..., V2],
-        kind: tables.JoinKind,
+        kind: JoinKind,
         materialized: Materialized[K, V2] | None,
         named: Named | None,
     ) -> KTable[K, V2]:

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pipeline.errors import TopologyError
-from pipeline.topology.draft import Draft
-from pipeline.topology.nodes import InternalTopic, ProcessorNode, SinkNode, SourceNode
+from pipeline.topology.assembly import put_together
+from pipeline.topology.nodes import ProcessorNode, RepartitionTopic, SinkNode, SourceNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline.dsl.plan import Changes, Repartition, SelfJoin
+    from pipeline.dsl.optimizable import Changes, Repartition, SelfJoin
+    from pipeline.topology.parts import Parts
     from pipeline.topology.topology import Topology
 
 
@@ -34,7 +35,7 @@ def merge_repartitions(
         new: Gives the repartition that replaces others and its filter, from the parent and the first one replaced.
     """
     graph = _Graph.of(topology, changes)
-    draft = Draft.of(topology)
+    parts = topology.parts()
     names: dict[str, str] = {}
     for parent, replaced in graph.below_changes(changes).items():
         merged, null_key_filter = new(parent, replaced[0])
@@ -42,38 +43,38 @@ def merge_repartitions(
         names[mark], graph.parents[mark] = merged.source, {}
         for repartition in replaced:
             graph.replace(repartition.source, parent, mark)
-            draft.remove(repartition.filter, repartition.sink, repartition.source)
-            draft.internal.pop(repartition.topic, None)
-            draft.rename_source(repartition.source, merged.source)
+            parts.remove(repartition.filter, repartition.sink, repartition.source)
+            parts.repartition_topics.pop(repartition.topic, None)
+            parts.rename_source(repartition.source, merged.source)
         graph.parents[mark] = {parent: None}
-        _insert(draft, parent, merged, null_key_filter)
+        _insert(parts, parent, merged, null_key_filter)
     for name in graph.parents.keys() - names.keys():
         above = graph.parents[name]
         inner = changes.repartitions[name].filter if name in changes.repartitions else name
-        draft.move(inner, tuple(names.get(parent, parent) for parent in above))
-    return draft.topology()
+        parts.move(inner, tuple(names.get(parent, parent) for parent in above))
+    return put_together(parts)
 
 
 def rewrite_self_joins(topology: Topology, joins: tuple[SelfJoin, ...]) -> Topology:
     """Let joins of a stream with itself keep it in one store (`InternalStreamsBuilder.rewriteSingleStoreSelfJoin`)."""
-    draft = Draft.of(topology)
+    parts = topology.parts()
     for join in joins:
-        this, other = draft.nodes[join.this_windowed], draft.nodes[join.other_windowed]
+        this, other = parts.nodes[join.this_windowed], parts.nodes[join.other_windowed]
         if this.parents != other.parents:
             continue
-        draft.remove(join.other_windowed, join.this_join, join.other_join)
-        draft.remove_stores(*join.other_stores)
-        draft.nodes[join.merge] = ProcessorNode(join.merge, (join.this_windowed,), join.supplier, join.functions)
-        draft.users[join.this_store].add(join.merge)
-    return draft.topology()
+        parts.remove(join.other_windowed, join.this_join, join.other_join)
+        parts.remove_stores(*join.other_stores)
+        parts.nodes[join.merge] = ProcessorNode(join.merge, (join.this_windowed,), join.supplier, join.functions)
+        parts.users[join.this_store].add(join.merge)
+    return put_together(parts)
 
 
-def _insert(draft: Draft, parent: str, merged: Repartition, null_key_filter: ProcessorNode) -> None:
+def _insert(parts: Parts, parent: str, merged: Repartition, null_key_filter: ProcessorNode) -> None:
     keys, values = merged.key_serde, merged.value_serde
-    draft.internal[merged.topic] = InternalTopic(merged.topic)
-    draft.insert(null_key_filter, parent)
-    draft.insert(SinkNode(merged.sink, (merged.filter,), merged.topic, keys, values), merged.filter)
-    draft.insert(SourceNode(merged.source, (merged.topic,), keys, values), merged.sink)
+    parts.repartition_topics[merged.topic] = RepartitionTopic(merged.topic)
+    parts.insert(null_key_filter, parent)
+    parts.insert(SinkNode(merged.sink, (merged.filter,), merged.topic, keys, values), merged.filter)
+    parts.insert(SourceNode(merged.source, (merged.topic,), keys, values), merged.sink)
 
 
 @dataclass(slots=True)
@@ -94,7 +95,7 @@ class _Graph:
             if node.name in changes.repartitions:
                 above = topology.nodes[changes.repartitions[node.name].filter].parents
             elif isinstance(node, SourceNode):
-                internal = [topic for topic in node.topics if topic in topology.internal_topics]
+                internal = [topic for topic in node.topics if topic in topology.repartition_topics]
                 above = tuple(sink for topic in internal for sink in writers.get(topic, ()))
             else:
                 above = node.parents

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pipeline.errors import TopologyError
 from pipeline.state.api import StoreKind
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from pipeline.dsl.kstream import KStream
     from pipeline.partitioning import Partitions
     from pipeline.records import AutoOffsetReset, ConsumerRecord
     from pipeline.serde.api import Serde
@@ -144,7 +143,8 @@ class Materialized(Generic[K, V]):
             (`Materialized.as(supplier)`). The store of a table has the times of its rows, whatever the supplier.
 
     Raises:
-        TopologyError: If the name is illegal, a versioned store has none, or the supplier says otherwise.
+        TopologyError: If the name is illegal, a versioned store has none, or the supplier says otherwise; if `max_entries` is
+            negative, or set for a versioned store. Where the table is stored, if a time is negative or no whole number of ms.
     """
 
     name: str | None = None
@@ -205,7 +205,7 @@ class Joined(Generic[K, V, VO]):
             must be versioned, and its history at least as long.
 
     Raises:
-        TopologyError: If the name is illegal.
+        TopologyError: If the name is illegal; at the join, if the grace period is negative or no whole number of ms.
     """
 
     key_serde: Serde[K] | None = None
@@ -308,31 +308,6 @@ class Repartitioned(Generic[K, V]):
         validate_name(self.name)
         if self.number_of_partitions is not None and self.number_of_partitions < 1:
             message = f"number_of_partitions must be at least 1, not {self.number_of_partitions}"
-            raise TopologyError(message)
-
-
-@dataclass(frozen=True, slots=True)
-class Branched(Generic[K, V]):
-    """What a branch is called, and what happens with it at once (`org.apache.kafka.streams.kstream.Branched`).
-
-    Args:
-        name: Ends the branch's name; left out, its number.
-        function: Makes of the branch the stream that is given for it; if it gives None, none is.
-        consumer: Called with the branch, which is then not given.
-
-    Raises:
-        TopologyError: If the name is illegal, or there are both a function and a consumer.
-    """
-
-    name: str | None = None
-    function: Callable[[KStream[K, V]], KStream[Any, Any] | None] | None = None
-    consumer: Callable[[KStream[K, V]], object] | None = None
-
-    def __post_init__(self) -> None:
-        """Check the name."""
-        validate_name(self.name)
-        if self.function is not None and self.consumer is not None:
-            message = "Branched takes a function or a consumer, not both"
             raise TopologyError(message)
 
 

@@ -10,89 +10,24 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config import Optimization
+from pipeline.dsl.optimizable import Changes, Repartition
 from pipeline.dsl.optimization import merge_repartitions, rewrite_self_joins
 from pipeline.dsl.unnamed import Unnamed
 from pipeline.errors import TopologyError
-from pipeline.operators.stateless import Filter
+from pipeline.operators.stateless import Filter, has_key
 from pipeline.processor.suppliers import connected_stores
-from pipeline.topology.nodes import InternalTopic, ProcessorNode, SinkNode, SourceNode
+from pipeline.topology.nodes import ProcessorNode, RepartitionTopic, SinkNode, SourceNode
 from pipeline.topology.topology import Topology
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from pipeline.dsl.optimizable import SelfJoin
     from pipeline.dsl.options import Materialized
     from pipeline.operators.tables import ValueGetter
     from pipeline.partitioning import StreamPartitioner
-    from pipeline.processor.operator import Operator, OperatorContext
+    from pipeline.processor.operator import OperatorContext
     from pipeline.serde.api import Serde
-
-
-@dataclass(frozen=True, slots=True)
-class Repartition:
-    """A topic of the application's own between two parts of the topology, and the nodes around it.
-
-    Args:
-        topic: Its name, without the application's prefix.
-        filter: Name of the node that drops records without a key, where nobody has a use for them.
-        sink: Name of the node that writes it.
-        source: Name of the node that reads it.
-        key_serde: Of its keys.
-        value_serde: Of its values.
-        is_optimizable: Whether it may be merged with others; those that users asked for are not (`OptimizableRepartitionNode`).
-    """
-
-    topic: str
-    filter: str
-    sink: str
-    source: str
-    key_serde: Serde[Any]
-    value_serde: Serde[Any]
-    is_optimizable: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class SelfJoin:
-    """What becomes of a join of two streams if both are the same.
-
-    Args:
-        this_windowed: Node that keeps the left stream.
-        other_windowed: Node that keeps the right stream.
-        this_join: Node that joins the left one's records.
-        other_join: Node that joins the right one's records.
-        merge: Node that forwards the results.
-        this_store: Store of the left stream.
-        other_stores: All other stores of the join.
-        supplier: Gives the operator that does it all.
-        functions: The user's functions within it.
-    """
-
-    this_windowed: str
-    other_windowed: str
-    this_join: str
-    other_join: str
-    merge: str
-    this_store: str
-    other_stores: tuple[str, ...]
-    supplier: Callable[[], Operator]
-    functions: tuple[Any, ...]
-
-
-@dataclass(slots=True)
-class Changes:
-    """What optimisations have to know of the nodes (the flags of `GraphNode`).
-
-    Args:
-        of_keys: Nodes that may change keys, in order.
-        of_values: Nodes that change values: a repartition may not be moved above them.
-        merges: Nodes that merge streams, in order.
-        repartitions: Repartitions by the name of their source, in order.
-    """
-
-    of_keys: dict[str, None] = field(default_factory=dict)
-    of_values: set[str] = field(default_factory=set)
-    merges: list[str] = field(default_factory=list)
-    repartitions: dict[str, Repartition] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -188,7 +123,7 @@ class Plan:
 
     def accepted_keys(self, null_key_filter: str) -> Callable[[object, object], bool]:
         """What the filter of a repartition lets through."""
-        return _any_key if null_key_filter in self.keeps_null_keys else _has_key
+        return _any_key if null_key_filter in self.keeps_null_keys else has_key
 
 
 @dataclass(slots=True)
@@ -294,7 +229,7 @@ def repartition(
 
     def write(topology: Topology) -> None:
         accept = plan.accepted_keys(null_key_filter)
-        topology.add_internal_topic(InternalTopic(topic, partitions))
+        topology.add_repartition_topic(RepartitionTopic(topic, partitions))
         topology.add_processor(null_key_filter, lambda: Filter(accept), parent, functions=(accept,))
         topology.add_sink(
             sink, topic, null_key_filter, key_serde=key_serde, value_serde=value_serde, partitioner=partitioner
@@ -349,7 +284,7 @@ def upstream_of(topology: Topology, nodes: Iterable[str]) -> frozenset[str]:
     for node in topology.nodes.values():
         if isinstance(node, SourceNode):
             above[node.name] |= {
-                sink.name for sink in sinks if sink.topic in topology.internal_topics.keys() & node.topics
+                sink.name for sink in sinks if sink.topic in topology.repartition_topics.keys() & node.topics
             }
     found: set[str] = set()
     waiting = list(nodes)
@@ -377,10 +312,6 @@ def serde_of(serde: Serde[Any] | None, what: str, where: str) -> Serde[Any]:
 
 def _is_generated(prefix: str) -> bool:
     return prefix.startswith("KSTREAM") and prefix[-11:-10] == "-" and prefix[-10:].isdecimal()
-
-
-def _has_key(key: object, _value: object) -> bool:
-    return key is not None
 
 
 def _any_key(_key: object, _value: object) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from pipeline.dsl.arity import joiner_with_key
+from pipeline.dsl.optimizable import SelfJoin
 from pipeline.dsl.options import Joined, StreamJoined, validate_name
-from pipeline.dsl.plan import SelfJoin, serde_of
+from pipeline.dsl.plan import serde_of
 from pipeline.errors import TopologyError
 from pipeline.operators.stateless import PassThrough
 from pipeline.operators.stream_joins import JoinSide, JoinWindow, StreamSelfJoin, StreamStreamJoin
@@ -18,20 +18,13 @@ from pipeline.state.api import StoreBuilder, StoreKind
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pipeline.dsl.join_kinds import JoinKind
     from pipeline.dsl.options import Named
     from pipeline.dsl.plan import Plan
     from pipeline.serde.api import Serde
     from pipeline.state.suppliers import StoreSupplier
     from pipeline.topology.topology import Topology
     from pipeline.windows import JoinWindows
-
-
-class JoinKind(Enum):
-    """Which sides' records are results also without a partner: left, right."""
-
-    INNER = (False, False)
-    LEFT = (True, False)
-    OUTER = (True, True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +138,13 @@ def join_streams(
     this_store = _window_store(names.this_store, keys, values, windows, joined, joined.this_store_supplier)
     other_store = _window_store(names.other_store, keys, other_values, windows, joined, joined.other_store_supplier)
     function = joiner_with_key(joiner)
-    left_outer, right_outer = kind.value
+    left_outer, right_outer = kind.left_outer, kind.right_outer
     this = JoinSide(True, left_outer, names.other_store, names.shared, windows, function)  # noqa: FBT003 - the left one
     other = JoinSide(False, right_outer, names.this_store, names.shared, windows, function)  # noqa: FBT003
     shared_persistent = (
         this_store.persistent if persistent is None else persistent
     )  # `OuterStreamJoinStoreFactory.builder`
-    covered = (joiner, kind.value, windows.before_ms, windows.after_ms, windows.grace_ms)
+    covered = (joiner, (left_outer, right_outer), windows.before_ms, windows.after_ms, windows.grace_ms)
 
     def write(topology: Topology) -> None:
         topology.add_processor(names.this_windowed, lambda: JoinWindow(names.this_store), left.node, functions=())
@@ -200,7 +193,7 @@ def join_streams(
 
 def _names(plan: Plan, kind: JoinKind, joined: StreamJoined[Any, Any, Any]) -> _Names:
     """Names in the order in which Kafka Streams counts them."""
-    left_outer, right_outer = kind.value
+    left_outer, right_outer = kind.left_outer, kind.right_outer
     this_suffix = "-outer-this-join" if right_outer else "-this-join"
     other_suffix = "-outer-other-join" if left_outer else "-other-join"
     this_windowed = _named(plan, joined.name, "-this-windowed", "KSTREAM-WINDOWED-")

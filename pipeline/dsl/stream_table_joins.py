@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pipeline.dsl.arity import joiner_with_key
+from pipeline.dsl.join_kinds import LEFT
 from pipeline.dsl.options import name_of
-from pipeline.dsl.stream_joins import JoinKind
 from pipeline.dsl.versioned_joins import VersionedJoin, write_versioned_join
 from pipeline.operators.joins import StreamTableJoin, StreamTableLeftJoin
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pipeline.dsl.join_kinds import JoinKind
     from pipeline.dsl.options import Joined, Named
     from pipeline.dsl.plan import Plan, TableNode
     from pipeline.dsl.stream_joins import JoinInput
@@ -44,14 +45,14 @@ def join_table(
     Returns:
         Name of the node.
     """
-    is_left, operator = kind is JoinKind.LEFT, _operator(kind)
+    is_left, operator = kind is LEFT, _operator(kind)
     name = plan.processor_name("KSTREAM-LEFTJOIN-" if is_left else "KSTREAM-JOIN-", joined.name)
     table.materialize()
     function = joiner_with_key(joiner)
 
     def write(topology: Topology) -> None:
         topology.add_processor(
-            name, lambda: operator(table.open_getter, _own_key, function), stream.node, functions=(operator, joiner)
+            name, lambda: operator(table.open_getter, None, function), stream.node, functions=(operator, joiner)
         )
         topology.connect_processor_and_state_stores(name, *table.materialize())
         topology.copartition(sources)
@@ -98,14 +99,10 @@ def join_global_table(
             name, lambda: operator(open_getter, key, function), parent, functions=(operator, joiner, key)
         )
     )
-    if kind is JoinKind.LEFT:
+    if kind is LEFT:
         plan.null_key_joins.add(name)
     return name
 
 
 def _operator(kind: JoinKind) -> type[StreamTableJoin | StreamTableLeftJoin]:
-    return StreamTableLeftJoin if kind is JoinKind.LEFT else StreamTableJoin
-
-
-def _own_key(key: Any, _value: object) -> Any:
-    return key
+    return StreamTableLeftJoin if kind is LEFT else StreamTableJoin

@@ -106,8 +106,11 @@ class Suppressed:
 
     Args:
         buffer_config: How much may wait.
-        time_limit_ms: How long an update waits for later ones of its key; None until its window has closed.
+        time_limit_ms: How long an update waits for later ones of its key, in event time; None until its window has closed.
         name: Name of the node and, with `-store`, of the buffer.
+
+    Raises:
+        TopologyError: If the name is illegal.
     """
 
     buffer_config: BufferConfig
@@ -132,11 +135,19 @@ class Suppressed:
 
     @staticmethod
     def until_time_limit(time_to_wait: timedelta, buffer_config: BufferConfig) -> Suppressed:
-        """At most one update per key in `time_to_wait`, counted in event time from the first one that waits."""
+        """At most one update per key in `time_to_wait`, counted in event time from the first one that waits.
+
+        Raises:
+            TopologyError: If the time is negative, or no whole number of ms.
+        """
         return Suppressed(buffer_config, millis(time_to_wait, "time limit"))
 
     def with_name(self, name: str) -> Suppressed:
-        """The same under a name."""
+        """The same under a name.
+
+        Raises:
+            TopologyError: If it is illegal.
+        """
         return replace(self, name=name)
 
     def rules(self, topology: Topology, graces_ms: Mapping[str, int], node: str) -> SuppressRules:
@@ -229,5 +240,5 @@ def _parents(topology: Topology, node: Node) -> tuple[str, ...]:
     """Parents, through repartition topics as well."""
     if not isinstance(node, SourceNode):
         return node.parents
-    written = set(node.topics) & topology.internal_topics.keys()
+    written = set(node.topics) & topology.repartition_topics.keys()
     return tuple(n.name for n in topology.nodes.values() if isinstance(n, SinkNode) and n.topic in written)

@@ -21,6 +21,7 @@ from pipeline.windows import millis
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pipeline.dsl.join_kinds import JoinKind
     from pipeline.dsl.options import Named
     from pipeline.operators.tables import ValueGetter
     from pipeline.processor.api import ValueTransformerWithKey
@@ -36,19 +37,6 @@ class Derived:
     node: TableNode
     key_serde: Serde[Any] | None
     value_serde: Serde[Any] | None
-
-
-@dataclass(frozen=True, slots=True)
-class JoinKind:
-    """Which side of a join may be missing."""
-
-    left_outer: bool
-    right_outer: bool
-
-
-INNER = JoinKind(left_outer=False, right_outer=False)
-LEFT = JoinKind(left_outer=True, right_outer=False)
-OUTER = JoinKind(left_outer=True, right_outer=True)
 
 
 def table_store(

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pipeline.config import BOUNDED_WALL_CLOCK, load_attribute
-from pipeline.errors import ConfigError, TopologyError
+from pipeline.config import BOUNDED_WALL_CLOCK, call_attribute
+from pipeline.errors import ConfigError, TopicError, TopologyError
 from pipeline.kafka.admin import Admin, TopicSpec
 from pipeline.processor.handlers import error_handlers
 from pipeline.processor.timestamps import timestamp_extractor
 from pipeline.runtime.context import Environment
-from pipeline.runtime.layout import Layout, plan_layout, without_caches
-from pipeline.runtime.task import TaskSpec
+from pipeline.runtime.layout import (
+    Layout,
+    changelog_name,
+    internal_name,
+    is_internal_topic,
+    plan_layout,
+    without_caches,
+)
+from pipeline.runtime.task_spec import TaskSpec
+from pipeline.state.snapshots import check_url
 from pipeline.topology.topology import Topology
 
 if TYPE_CHECKING:
@@ -24,6 +31,11 @@ if TYPE_CHECKING:
     from pipeline.processor.handlers import ErrorHandlers
     from pipeline.records import TaskId, TopicPartition
     from pipeline.topology.nodes import SubTopology
+
+_LOST_HINT = (
+    "If this is another topology than the one that has worked, make it a new version. If they were deleted, what was in them is"
+    " lost: begin anew (millrace reset), or create them if nothing can have been in them."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +121,28 @@ class Application:
 
     def environment(self, task: str) -> Environment:
         """What the processors of a task may know of this application."""
-        own = {"application.id": self.id, "processing.guarantee": self.config.processing_guarantee}
-        return Environment({**self.config.streams.settings(), **own}, self.directory / task)
+        settings = {**self.config.streams.settings(), "application.id": self.id}
+        return Environment(settings, self.directory / task)
+
+
+def topology_of(config: AppConfig, version: str, new_builder: Callable[[TopologyConfig], object]) -> Topology:
+    """Build the topology of a version of an application.
+
+    Args:
+        config: The application.
+        version: Which version.
+        new_builder: Makes the `StreamsBuilder` its function is given; hosts do not know the DSL.
+
+    Raises:
+        ConfigError: If there is no such version or function, or it raises.
+        TopologyError: If the function does not give a topology.
+    """
+    reference = config.topology_of(version)
+    topology = call_attribute(reference, new_builder(config.streams.topology_config))
+    if not isinstance(topology, Topology):
+        message = f"{reference} gave {topology!r}, not a Topology"
+        raise TopologyError(message, hint="End the function with `return builder.build()`.")
+    return topology
 
 
 def load_application(
@@ -121,26 +153,22 @@ def load_application(
     version: str | None = None,
     published: Mapping[str, str] | None = None,
 ) -> Application:
-    """Build an application's topology.
+    """An application with its topology.
 
     Args:
         project: All applications.
         name: Which one.
-        new_builder: Makes the `StreamsBuilder` its function is given; hosts do not know the DSL.
+        new_builder: Makes the `StreamsBuilder` its function is given.
         version: Which version; the configured one if left out.
         published: Where public outputs go instead, by the name the topology uses.
 
     Raises:
-        ConfigError: If there is no such application, version or function.
+        ConfigError: If there is no such application, version or function, or the function raises.
         TopologyError: If the function does not give a topology.
     """
     config = project.app(name)
     chosen = version or config.version
-    reference = config.topology_of(chosen)
-    topology = load_attribute(reference)(new_builder(config.streams.topology_config))
-    if not isinstance(topology, Topology):
-        message = f"{reference} gave {topology!r}, not a Topology"
-        raise TopologyError(message, hint="End the function with `return builder.build()`.")
+    topology = topology_of(config, chosen, new_builder)
     directory = project.state_directory(config)
     return Application(config, chosen, topology, project.kafka, directory, published or {})
 
@@ -152,8 +180,8 @@ def with_topics(application: Application, admin: Admin) -> Application:
     """
     if not application.topology.has_patterns:
         return application
-    own = re.compile(rf"{re.escape(application.id)}-.*-(changelog|repartition)")
-    topics = [topic for topic in admin.list_topics() if not topic.startswith("__") and not own.fullmatch(topic)]
+    others = (topic for topic in admin.list_topics() if not is_internal_topic(application.id, topic))
+    topics = [topic for topic in others if not topic.startswith("__")]
     return replace(application, topology=application.topology.resolved(topics))
 
 
@@ -163,8 +191,7 @@ def source_partitions(application: Application, admin: Admin) -> dict[str, int]:
     Raises:
         BrokerError: If the brokers do not answer.
     """
-    topology = with_topics(application, admin).topology
-    return admin.partitions({*topology.source_topics, *(t for g in topology.global_stores for t in g.source.topics)})
+    return admin.partitions(with_topics(application, admin).topology.external_topics)
 
 
 def with_partitions(application: Application, partitions: Mapping[str, int]) -> tuple[Application, Layout]:
@@ -182,25 +209,64 @@ def with_partitions(application: Application, partitions: Mapping[str, int]) -> 
 
 
 def prepare(application: Application, admin: Admin) -> Layout:
-    """Check the handlers of an application and the topics it reads and writes, and create its own.
+    """Check the handlers of an application, where its snapshots are and the topics it reads and writes, and create its own.
 
     Raises:
-        ConfigError: If a handler or extractor cannot be imported.
-        TopicError: If a topic is missing, or has the wrong number of partitions.
+        ConfigError: If a handler or extractor cannot be imported, or nothing here understands `snapshot.url`.
+        TopicError: If a topic is missing, or has the wrong number of partitions; or one of its own has been deleted.
     """
     topology = application.topology
     error_handlers(application.config.streams)
     timestamp_extractor(application.config.streams.default_timestamp_extractor)
-    external = {*topology.source_topics, *(t for g in topology.global_stores for t in g.source.topics)}
-    layout = plan_layout(topology, application.id, admin.partitions(external))
+    if application.config.streams.snapshot_url:
+        check_url(application.config.streams.snapshot_url)
+    layout = plan_layout(topology, application.id, admin.partitions(topology.external_topics))
     sinks = [application.published.get(topic, topic) for topic in topology.sink_topics]
     admin.require(sinks, f"application {application.id} writes to")
     streams = application.config.streams
     letters = application.dead_letters or streams.errors_dead_letter_queue_topic_name
     if letters is not None:
         admin.require([letters], f"application {application.id} keeps failures in")
+    _check_nothing_is_lost(application, layout, admin)
     admin.create_topics(
         TopicSpec(t.name, t.partitions, {**streams.topic, **t.config}, streams.replication_factor)
         for t in layout.internal_topics
     )
     return layout
+
+
+def _check_nothing_is_lost(application: Application, layout: Layout, admin: Admin) -> None:
+    """Make sure that the internal topics that are to be created have not been there before.
+
+    Kafka Streams creates them anew (`InternalTopicManager.makeReady`), and goes on without the state that was in them.
+
+    Raises:
+        TopicError: If tasks that use one have committed.
+    """
+    own = {topic.name for topic in layout.internal_topics}
+    if own == admin.partitions(own).keys():
+        return
+    used = _used_topics(application, layout, admin)
+    lost = used - admin.partitions(used).keys()  # asked after the commits: another instance may have just created them
+    if lost:
+        names = ", ".join(sorted(lost))
+        message = f"{application.id} has worked before, and topics of its own are not there: {names}"
+        raise TopicError(message, hint=_LOST_HINT)
+
+
+def _used_topics(application: Application, layout: Layout, admin: Admin) -> set[str]:
+    """The internal topics that tasks write to which have committed; what a reset commits has no metadata."""
+    committed = admin.committed(application.id, {tp for inputs in layout.tasks.values() for tp in inputs})
+    worked = {
+        task_id.sub_topology
+        for task_id, inputs in layout.tasks.items()
+        if any(tp in committed and committed[tp].metadata for tp in inputs)
+    }
+    used = set()
+    for sub in application.topology.sub_topologies():
+        if sub.id in worked:
+            used |= {changelog_name(application.id, store.name) for store in sub.stores if store.logging}
+            used |= {
+                internal_name(application.id, name) for name in sub.repartition_topics.intersection(sub.sink_topics)
+            }
+    return used

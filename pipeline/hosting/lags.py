@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipeline.hosting.application import with_topics
-from pipeline.runtime.layout import plan_layout
+from pipeline.hosting.application import source_partitions, with_partitions
 
 if TYPE_CHECKING:
     from pipeline.hosting.application import Application
@@ -38,9 +37,7 @@ def input_lags(application: Application, admin: Admin) -> list[InputLag]:
         TopicError: If a source topic does not exist.
         BrokerError: If the brokers do not answer.
     """
-    topology = with_topics(application, admin).topology
-    external = {*topology.source_topics, *(t for g in topology.global_stores for t in g.source.topics)}
-    layout = plan_layout(topology, application.id, admin.partitions(external))
+    _, layout = with_partitions(application, source_partitions(application, admin))
     internal = {topic.name for topic in layout.repartition_topics}
     existing = admin.partitions({tp.topic for inputs in layout.tasks.values() for tp in inputs})
     tps = sorted({tp for inputs in layout.tasks.values() for tp in inputs if tp.topic in existing})

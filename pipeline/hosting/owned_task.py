@@ -7,9 +7,10 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from pipeline.config import EXACTLY_ONCE
+from pipeline.config import EXACTLY_ONCE_V2
 from pipeline.errors import OpenTransactionError, RangeError, StreamsError, TaskMigratedError
 from pipeline.hosting.application import source_partitions, with_partitions
+from pipeline.hosting.lost_windows import lost_windows
 from pipeline.hosting.offset_reset import reset_offsets
 from pipeline.hosting.restoring import Missing, find_missing, restore, silently
 from pipeline.hosting.snapshots import TaskCheckpoint, open_state, publish_checkpoint, take_checkpoint
@@ -135,6 +136,8 @@ class OwnedTask:
         self.inputs = layout.tasks[task_id]
         self.committed: Mapping[TopicPartition, CommittedOffset] = {}
         self.restored_records = 0
+        self.warnings: tuple[str, ...] = ()
+        """What is doubtful about its state."""
         self._own_commits: list[dict[TopicPartition, int]] = []
         self._application = application
         self._admin = admin
@@ -143,7 +146,7 @@ class OwnedTask:
         self._transaction_timeout_ms = transaction_timeout_ms
         self._decorate = decorate
         self._pause = pause
-        self._is_exactly_once = application.config.processing_guarantee == EXACTLY_ONCE
+        self._is_exactly_once = application.config.streams.processing_guarantee == EXACTLY_ONCE_V2
         self._backend: StateBackend | None = None
         self._missing: Missing | None = None
         self._task: Task | None = None
@@ -236,6 +239,10 @@ class OwnedTask:
         """
         spec = self._application.task_spec(self.id, self.inputs)
         self._missing = find_missing(self._admin, self._opened, spec, self._own_commits[-1])
+        committed = self.committed.values()
+        self.warnings = tuple(lost_windows(self._admin, self._missing, spec, committed, self._clock.now_ms()))
+        for warning in self.warnings:
+            log.warning("task %s: %s", self.id, warning, extra={"task": str(self.id)})
 
     def prepare(self) -> tuple[Task, Missing]:
         """The second step: make the task, which is to be restored then; gives it, and what its state lacks."""

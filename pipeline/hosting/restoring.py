@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipeline.errors import BrokerError
-from pipeline.kafka.consumer import RecordConsumer
+from pipeline.kafka.consumer import UP_TO_AN_END, RecordConsumer
 from pipeline.kafka.ranges import check_ranges
 from pipeline.records import OffsetRange, TopicPartition
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from pipeline.kafka.admin import Admin
     from pipeline.kafka.consumer import MessageBatch
-    from pipeline.runtime.task import Task, TaskSpec
+    from pipeline.runtime.task import Task
+    from pipeline.runtime.task_spec import TaskSpec
     from pipeline.state.api import StateBackend
 
     OnRestore = Callable[[TopicPartition, int, int], None]
@@ -69,16 +70,33 @@ def find_missing(
     tps = sources.union(spec.own_changelogs.values())
     first, last = admin.beginning_offsets(tps), dict(admin.end_offsets(tps))
     last |= {tp: max(first[tp], committed.get(tp, 0)) for tp in sources}
-    known = backend.positions()
+    known, noted = backend.positions(), backend.topic_ids()
+    ids = admin.topic_ids({tp.topic for tp in tps})
     starts = {tp: known.get(tp, 0) for tp in tps}
-    other = [tp for tp, start in starts.items() if start > last[tp] or 0 < start < first[tp]]
-    if other:
-        tp = other[0]
-        found = f"the local state is at offset {starts[tp]} of {tp}, which has {first[tp]} to {last[tp]}"
-        log.warning("task %s restores all of its state: %s", spec.id, found, extra={"task": str(spec.id)})
+    reasons = (
+        _why_foreign(tp, start, first[tp], last[tp], is_same_topic=noted.get(tp.topic) == ids.get(tp.topic))
+        for tp, start in starts.items()
+    )
+    reason = next(filter(None, reasons), None)
+    if reason is not None:
+        log.warning("task %s restores all of its state: %s", spec.id, reason, extra={"task": str(spec.id)})
         backend.wipe()
-        starts = dict.fromkeys(tps, 0)
+        starts, noted = dict.fromkeys(tps, 0), {}
+    if not ids.items() <= noted.items():
+        backend.note_topic_ids(ids)
     return Missing(backend, {tp: OffsetRange(max(start, first[tp]), last[tp]) for tp, start in starts.items()})
+
+
+def _why_foreign(tp: TopicPartition, start: int, first: int, last: int, *, is_same_topic: bool) -> str | None:
+    """Why state at an offset of a changelog that has records from `first` to `last` is not made of these; None if it is.
+
+    Offsets alone do not tell: a topic that was deleted and created anew (by a reset from another machine) soon has them, too.
+    """
+    if start and not is_same_topic:
+        return f"the local state is at offset {start} of another topic {tp.topic}, which has been created anew since"
+    if start > last or 0 < start < first:
+        return f"the local state is at offset {start} of {tp}, which has {first} to {last}"
+    return None
 
 
 @dataclass(slots=True)
@@ -214,7 +232,7 @@ class Restorer:
     @property
     def _reading(self) -> RecordConsumer:
         if self._consumer is None:
-            self._consumer = RecordConsumer(self._kafka)
+            self._consumer = RecordConsumer({**UP_TO_AN_END, **self._kafka})
         return self._consumer
 
 

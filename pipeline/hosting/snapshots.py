@@ -67,7 +67,7 @@ def snapshot_store(application: Application, task_id: TaskId) -> SnapshotStore:
     """Where the snapshots of a task are.
 
     Raises:
-        SnapshotError: If there is no file system of the kind that the URL names.
+        SnapshotError: If it cannot be reached, or there is no file system of the kind that the URL names.
     """
     streams = application.config.streams
     return SnapshotStore(f"{streams.snapshot_url}/{application.id}/{task_id}", streams.snapshot_keep)
@@ -103,11 +103,18 @@ def usable_snapshots(application: Application, task_id: TaskId) -> list[Manifest
     if not has_snapshots(application, task_id):
         return []
     manifests = snapshot_store(application, task_id).manifests()
-    return [manifest for manifest in manifests if _is_own(manifest, application)]
+    return [manifest for manifest in manifests if _why_foreign(manifest, application, task_id) is None]
 
 
-def _is_own(manifest: Manifest, application: Application) -> bool:
-    return (manifest.format, manifest.fingerprint) == (FORMAT_VERSION, application.topology.fingerprint())
+def _why_foreign(manifest: Manifest, application: Application, task_id: TaskId) -> str | None:
+    """Why a snapshot is not one of this task, as this topology and this release make them; None if it is."""
+    if manifest.format != FORMAT_VERSION:
+        return f"it has format {manifest.format}, this release reads {FORMAT_VERSION}"
+    if (manifest.application, manifest.task) != (application.id, str(task_id)):
+        return f"it is one of task {manifest.task} of {manifest.application}"
+    if manifest.fingerprint != application.topology.fingerprint():
+        return "it was made by another topology"
+    return None
 
 
 def open_snapshot(application: Application, task_id: TaskId, name: str) -> StateBackend:
@@ -123,8 +130,8 @@ def open_snapshot(application: Application, task_id: TaskId, name: str) -> State
         raise SnapshotError(
             message, hint=f"The last {application.config.streams.snapshot_keep} are kept (snapshot.keep)."
         )
-    if not _is_own(manifest, application):
-        message = f"Snapshot {name} of task {task_id} was made by another topology, or another release"
+    if (reason := _why_foreign(manifest, application, task_id)) is not None:
+        message = f"Snapshot {name} of task {task_id} cannot be used: {reason}"
         raise SnapshotError(message)
     directory = application.directory / str(task_id)
     store.fetch(manifest, directory)
@@ -266,7 +273,7 @@ def _fetch(application: Application, task_id: TaskId, admin: Admin, clock: Clock
     try:
         store = snapshot_store(application, task_id)
         for manifest in store.manifests():
-            reason = _why_unusable(manifest, application, admin, clock)
+            reason = _why_foreign(manifest, application, task_id) or _why_unusable(manifest, admin, clock)
             if reason is None:
                 try:
                     store.fetch(manifest, directory)
@@ -280,12 +287,8 @@ def _fetch(application: Application, task_id: TaskId, admin: Admin, clock: Clock
         log.warning("task %s is restored from its changelogs: %s", task_id, error.message)
 
 
-def _why_unusable(manifest: Manifest, application: Application, admin: Admin, clock: Clock) -> str | None:
+def _why_unusable(manifest: Manifest, admin: Admin, clock: Clock) -> str | None:
     """Why the state that comes of a snapshot and the rest of its changelogs would be wrong; None if it would not."""
-    if manifest.format != FORMAT_VERSION:
-        return f"it has format {manifest.format}, this release reads {FORMAT_VERSION}"
-    if manifest.fingerprint != application.topology.fingerprint():
-        return "it was made by another topology"
     positions = {TopicPartition.parse(name): offset for name, offset in manifest.changelogs.items()}
     topics = {tp.topic for tp in positions}
     if admin.topic_ids(topics) != manifest.topic_ids:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pipeline.records import TaskId, TopicPartition
     from pipeline.runtime.layout import Layout
     from pipeline.runtime.ports import Clock
-    from pipeline.runtime.task import TaskSpec
+    from pipeline.runtime.task_spec import TaskSpec
     from pipeline.state.api import StateBackend
 
 log = logging.getLogger(__name__)

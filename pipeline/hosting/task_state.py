@@ -1,17 +1,22 @@
-"""Where a task keeps its local state."""
+"""Where a task keeps its local state, and who has it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, TypeVar
 
+from pipeline.errors import StateInUseError
 from pipeline.state.memory import MemoryBackend
 from pipeline.state.rocksdb import RocksDbBackend
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from pipeline.state.api import StateBackend
     from pipeline.topology.nodes import SubTopology
+
+T = TypeVar("T")
 
 
 def open_backend(sub_topology: SubTopology, directory: Path) -> StateBackend:
@@ -23,3 +28,24 @@ def open_backend(sub_topology: SubTopology, directory: Path) -> StateBackend:
     if any(store.persistent for store in sub_topology.stores):
         return RocksDbBackend(directory)
     return MemoryBackend()
+
+
+def after_predecessor(open_state: Callable[[], T], *, within_s: float, retry_s: float = 0.1) -> T:
+    """Open state that a predecessor on this machine, who was killed or fenced, may not have let go of yet.
+
+    Args:
+        open_state: Opens it.
+        within_s: How long that may take.
+        retry_s: When to look again.
+
+    Raises:
+        StateInUseError: If somebody uses it for longer.
+    """
+    deadline = time.monotonic() + within_s
+    while True:
+        try:
+            return open_state()
+        except StateInUseError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(retry_s)

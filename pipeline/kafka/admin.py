@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import logging
-import threading
-import time
-import weakref
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,34 +16,20 @@ from confluent_kafka import (
     TopicCollection,
 )
 from confluent_kafka import TopicPartition as ClientTopicPartition
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
-    ResourceType,
-)
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from pipeline.errors import BrokerError, OpenTransactionError, TopicError
+from pipeline.errors import OpenTransactionError, TopicError
 from pipeline.kafka.ending import end_in_background
-from pipeline.kafka.errors import MISSING_TOPIC, REFUSED_LOGIN, UNREACHABLE, mapped_errors, streams_error
-from pipeline.records import TopicPartition
+from pipeline.kafka.errors import MISSING_TOPIC, UNREACHABLE
+from pipeline.kafka.leaders import Leaders
+from pipeline.kafka.requests import REQUEST_SECONDS, Requests
+from pipeline.records import TopicPartition, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-    from concurrent.futures import Future
+    from collections.abc import Iterable, Mapping
 
-    from pipeline.errors import StreamsError
-
-REQUEST_SECONDS = 15.0
-"""How long one request may take before the brokers count as unreachable."""
 _STABLE_SECONDS = 90.0
 """How long to wait for an open transaction to end; longer than `transaction.timeout.ms`."""
-_PAUSE_SECONDS = 0.05
-_LEADER_SECONDS = 3.0
-"""How long a partition's leader may take to answer before it is asked anew who leads: the client itself would go on asking a
-broker that died, for minutes."""
 _NOT_YET = frozenset(
     {
         KafkaError.UNSTABLE_OFFSET_COMMIT,
@@ -58,23 +39,10 @@ _NOT_YET = frozenset(
     }
 )
 """A transaction is just being committed, or a broker that was just started still reads its log."""
-_NO_LEADER = frozenset(
-    {
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError._NOENT,  # noqa: SLF001 - how the library names its own codes
-    }
+_OTHER_PARTITIONS = (
+    "Was an input given more partitions? Then begin anew (millrace reset), or with a new version. If it is left from another"
+    " application, delete it."
 )
-"""The topic was just created, or its broker just started or died."""
-MISSING_PARTITION = MISSING_TOPIC | {KafkaError._UNKNOWN_PARTITION}  # noqa: SLF001 - how the library names its own codes
-
-RECONNECT = {"reconnect.backoff.max.ms": 1000}
-"""How often to look whether brokers are back, as Java's clients do; the library's default is 10 s."""
-
-quiet = logging.getLogger("millrace.kafka.client")
-"""Where the client library's own chatter goes: nowhere, unless somebody listens."""
-quiet.addHandler(logging.NullHandler())
-quiet.propagate = False
 
 
 class CommittedOffset(NamedTuple):
@@ -120,20 +88,9 @@ class Admin:
     def __init__(self, kafka: Mapping[str, str]) -> None:
         """Nothing is asked before the first call."""
         self.kafka = kafka
-        self._servers = kafka.get("bootstrap.servers", "")
-        refusals: list[KafkaError] = []
-        self._refusals = refusals  # not a method as callback: a client in a cycle lives until the collector comes round
-
-        def connection_failed(error: KafkaError) -> None:
-            if error.code() in REFUSED_LOGIN:
-                refusals[:] = [error]
-
-        own = {"client.id": "millrace-admin", "error_cb": connection_failed}
-        self._askers: dict[str, Consumer] = {}
-        self._making_asker = threading.Lock()
-        weakref.finalize(self, _end_all, self._askers).atexit = False
-        with mapped_errors("use the client properties"):
-            self._client = AdminClient({**RECONNECT, **kafka, **own}, logger=quiet)
+        self._requests = Requests(kafka)
+        self._client = self._requests.client
+        self._leaders = Leaders(self._requests)
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
         """Number of partitions of those of the topics that exist."""
@@ -159,9 +116,17 @@ class Admin:
             message = f"Topics that {why} do not exist: {', '.join(missing)}"
             raise TopicError(message, hint="Create them; Millrace creates only an application's internal topics.")
 
+    def is_answered(self, within_s: float) -> bool:
+        """Whether any broker answers within so many seconds."""
+        try:
+            self._client.list_topics(timeout=within_s)
+        except KafkaException:
+            return False
+        return True
+
     def list_topics(self, prefix: str = "") -> list[str]:
         """Names of all topics that begin with `prefix`, sorted."""
-        with self._asking("list topics"):
+        with self._requests.asking("list topics"):
             topics = self._client.list_topics(timeout=REQUEST_SECONDS).topics
         return sorted(name for name in topics if name.startswith(prefix))
 
@@ -179,35 +144,35 @@ class Admin:
             if s.name not in known
         ]
         if new:
-            with self._asking("create topics"):
+            with self._requests.asking("create topics"):
                 futures = self._client.create_topics(new, request_timeout=REQUEST_SECONDS)
             for name, future in futures.items():
-                self._result(future, f"create topic {name}", ignore={KafkaError.TOPIC_ALREADY_EXISTS})
+                self._requests.result(future, f"create topic {name}", ignore={KafkaError.TOPIC_ALREADY_EXISTS})
 
             def are_seen() -> bool:
                 known.update(self.partitions(wanted))  # not every broker hears of them at the same time
                 return known.keys() == wanted.keys()
 
-            self._until(are_seen, "see the topics that were created")
+            self._requests.until(are_seen, "see the topics that were created")
         for name, spec in wanted.items():
             if known[name] != spec.partitions:
-                message = f"Existing topic {name} has {known[name]} partitions, not {spec.partitions}"
-                raise TopicError(message, hint="Delete it if it is left from another version, or change the version.")
+                message = f"Existing topic {name} has {counted(known[name], 'partition')}, not {spec.partitions}"
+                raise TopicError(message, hint=_OTHER_PARTITIONS)
 
     def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics, and wait until they are gone. Idempotent."""
         known = list(self.partitions(names))
         if not known:
             return
-        with self._asking("delete topics"):
+        with self._requests.asking("delete topics"):
             futures = self._client.delete_topics(known, request_timeout=REQUEST_SECONDS)
         for name, future in futures.items():
-            self._result(future, f"delete topic {name}", ignore=MISSING_TOPIC)
-        self._until(lambda: not self.partitions(known), "see that the deleted topics are gone")
+            self._requests.result(future, f"delete topic {name}", ignore=MISSING_TOPIC)
+        self._requests.until(lambda: not self.partitions(known), "see that the deleted topics are gone")
 
     def end_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Last stable offsets: the ends for whoever reads committed records only."""
-        return self._offsets(tps, OFFSET_END)
+        return self._leaders.offsets(tps, OFFSET_END)
 
     def has_open_transactions(self, tps: Iterable[TopicPartition]) -> bool:
         """Whether something has been written to partitions that is neither committed nor aborted at this moment."""
@@ -229,12 +194,12 @@ class Admin:
             found.update(self.end_offsets(partitions))
             return found == self.written_offsets(partitions)
 
-        self._until(is_settled, "see the end of all transactions", _STABLE_SECONDS, OpenTransactionError)
+        self._requests.until(is_settled, "see the end of all transactions", _STABLE_SECONDS, OpenTransactionError)
         return found
 
     def written_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Ends of partitions with what is not committed, or was aborted (high watermarks)."""
-        return self._offsets(tps, OFFSET_END, "read_uncommitted")
+        return self._leaders.offsets(tps, OFFSET_END, "read_uncommitted")
 
     def stable_end_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Ends of partitions to which somebody may write: all that is being committed now lies before them.
@@ -252,12 +217,12 @@ class Admin:
             found.update(self.end_offsets(partitions))
             return all(found[tp] >= written[tp] for tp in partitions)
 
-        self._until(have_ended, "see the end of open transactions", _STABLE_SECONDS, OpenTransactionError)
+        self._requests.until(have_ended, "see the end of open transactions", _STABLE_SECONDS, OpenTransactionError)
         return found
 
     def beginning_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """First offsets that still exist."""
-        return self._offsets(tps, OFFSET_BEGINNING)
+        return self._leaders.offsets(tps, OFFSET_BEGINNING)
 
     def offsets_for_time(self, tps: Iterable[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
         """Per partition the first offset at or after a time; past the last record, the last stable offset.
@@ -267,7 +232,7 @@ class Admin:
         """
         partitions = list(tps)
         ends = self.end_offsets(partitions)
-        found = self._offsets(partitions, max(0, timestamp_ms))
+        found = self._leaders.offsets(partitions, max(0, timestamp_ms))
         return {tp: ends[tp] if found[tp] < 0 else min(found[tp], ends[tp]) for tp in partitions}
 
     def committed(
@@ -289,7 +254,7 @@ class Admin:
         partitions = [ClientTopicPartition(*tp) for tp in tps]
         if not partitions:
             return {}
-        consumer = self._asker_of(group)
+        consumer = self._requests.consumer(group)
         try:
             found = self._stable_offsets(consumer, group, partitions, patience_s)
         finally:
@@ -312,40 +277,51 @@ class Admin:
                 if error.args[0].code() in UNREACHABLE | _NOT_YET:
                     self.partitions([partitions[0].topic])  # raises if nobody answers at all
                     return False
-                raise self._error(error.args[0], f"read committed offsets of {group}") from error
+                raise self._requests.error(error.args[0], f"read committed offsets of {group}") from error
             return not any(tp.error and tp.error.code() in _NOT_YET for tp in found)
 
-        self._until(is_stable, f"read stable offsets of {group}", patience_s, OpenTransactionError)
+        self._requests.until(is_stable, f"read stable offsets of {group}", patience_s, OpenTransactionError)
         return found
 
     def group(self, group: str) -> GroupState:
         """A group as the brokers know it; one that does not exist is dead, and has no members."""
-        doing = f"describe group {group}"
-        with self._asking(doing):
-            futures = self._client.describe_consumer_groups([group], request_timeout=REQUEST_SECONDS)
-        found = self._result(futures[group], doing, ignore={KafkaError.GROUP_ID_NOT_FOUND})
-        if found is None:
+        doing, found = f"describe group {group}", list[Any]()
+
+        def is_answered() -> bool:
+            with self._requests.asking(doing):
+                asked = self._client.describe_consumer_groups([group], request_timeout=REQUEST_SECONDS)
+                try:
+                    found.append(asked[group].result(REQUEST_SECONDS + 5))
+                except KafkaException as error:
+                    if error.args[0].code() in _NOT_YET:  # the first group of all, whose topic is just being created
+                        return False
+                    if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+                        raise
+            return True
+
+        self._requests.until(is_answered, doing)
+        if not found:
             return GroupState("dead", ())
-        members = sorted(f"{member.client_id}@{member.host.lstrip('/')}" for member in found.members)
-        return GroupState(found.state.name.lower(), tuple(members))
+        members = sorted(f"{member.client_id}@{member.host.lstrip('/')}" for member in found[0].members)
+        return GroupState(found[0].state.name.lower(), tuple(members))
 
     def alter_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Set a group's committed offsets; the group must have no members."""
         partitions = [ClientTopicPartition(tp.topic, tp.partition, offset) for tp, offset in offsets.items()]
         request = [ConsumerGroupTopicPartitions(group, partitions)]
         doing = f"set offsets of {group}"
-        with self._asking(doing):
+        with self._requests.asking(doing):
             futures = self._client.alter_consumer_group_offsets(request, request_timeout=REQUEST_SECONDS)
-        answer = self._result(futures[group], doing)
+        answer = self._requests.result(futures[group], doing)
         for tp in answer.topic_partitions:
             if tp.error is not None:
-                raise self._error(tp.error, doing)
+                raise self._requests.error(tp.error, doing)
 
     def delete_group(self, group: str) -> None:
         """Delete a group and its committed offsets. Idempotent."""
         futures = self._client.delete_consumer_groups([group], request_timeout=REQUEST_SECONDS)
         ignore = {KafkaError.GROUP_ID_NOT_FOUND}
-        self._result(futures[group], f"delete group {group}", ignore=ignore)
+        self._requests.result(futures[group], f"delete group {group}", ignore=ignore)
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         """Delete the records before the given offsets."""
@@ -355,13 +331,13 @@ class Admin:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(request))
         futures = self._client.delete_records(request, request_timeout=REQUEST_SECONDS)
         for tp, future in futures.items():
-            self._result(future, f"delete records of {tp.topic}-{tp.partition}")
+            self._requests.result(future, f"delete records of {tp.topic}-{tp.partition}")
 
     def topic_config(self, topic: str) -> dict[str, str]:
         """Settings of a topic."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
         future = self._client.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
-        entries = self._result(future, f"read settings of topic {topic}")
+        entries = self._requests.result(future, f"read settings of topic {topic}")
         return {name: entry.value for name, entry in entries.items()}
 
     def alter_topic_config(self, topic: str, config: Mapping[str, str]) -> None:
@@ -369,8 +345,8 @@ class Admin:
         entries = [ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET) for k, v in config.items()]
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
         future = self._client.incremental_alter_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
-        self._result(future, f"change settings of topic {topic}")
-        self._until(
+        self._requests.result(future, f"change settings of topic {topic}")
+        self._requests.until(
             lambda: config.items() <= self.topic_config(topic).items(), f"see the new settings of topic {topic}"
         )
 
@@ -379,124 +355,8 @@ class Admin:
         if not names:
             return {}
         doing = "look up topics"
-        with self._asking(doing):
+        with self._requests.asking(doing):
             self._client.list_topics(names[0], timeout=REQUEST_SECONDS)  # from any broker: else one that died is asked
             futures = self._client.describe_topics(TopicCollection(names), request_timeout=REQUEST_SECONDS)
-        answers = {name: self._result(future, doing, ignore=MISSING_TOPIC) for name, future in futures.items()}
+        answers = {name: self._requests.result(future, doing, ignore=MISSING_TOPIC) for name, future in futures.items()}
         return {name: answer for name, answer in answers.items() if answer is not None}
-
-    def _offsets(
-        self, tps: Iterable[TopicPartition], time_ms: int, isolation: str = "read_committed"
-    ) -> dict[TopicPartition, int]:
-        """What the leaders say to `ListOffsets`: the first offset of a time, ms, or of `OFFSET_BEGINNING` and `OFFSET_END`.
-
-        A consumer asks, whose requests end when they should even if a leader has died.
-        """
-        request = [ClientTopicPartition(*tp, time_ms) for tp in tps]
-        if not request:
-            return {}
-        found: dict[TopicPartition, int] = {}
-
-        def has_leaders() -> bool:
-            asker = self._asker(isolation)
-            try:
-                answers = asker.offsets_for_times(request, _LEADER_SECONDS)
-            except KafkaException as error:
-                return self._leader_comes(asker, error.args[0], request[0])
-            for tp in answers:
-                if tp.error is not None:
-                    return self._leader_comes(asker, tp.error, tp)
-                found[TopicPartition(tp.topic, tp.partition)] = tp.offset
-            return True
-
-        self._until(has_leaders, "find the leaders of partitions")
-        return found
-
-    def _leader_comes(self, asker: Consumer, error: KafkaError, tp: ClientTopicPartition) -> bool:
-        """That a partition has no leader at present, or one that does not answer, passes: False, the answer is not there yet.
-
-        Raises:
-            TopicError: If there is no such partition.
-            BrokerError: If it is another error, or no broker answers.
-        """
-        if error.code() not in _NO_LEADER | UNREACHABLE | MISSING_PARTITION:
-            raise self._error(error, f"look up offsets of {tp.topic}-{tp.partition}")
-        self._check_exists(asker, TopicPartition(tp.topic, tp.partition))
-        return False
-
-    def _asker(self, isolation: str) -> Consumer:
-        with self._making_asker:  # tasks ask at the same time
-            if isolation not in self._askers:
-                self._askers[isolation] = self._asker_of("millrace-unjoined", isolation)
-            return self._askers[isolation]
-
-    def _check_exists(self, asker: Consumer, tp: TopicPartition) -> None:
-        """Tell a partition that does not exist from one without a leader for the moment; the asker knows who leads afterwards.
-
-        Raises:
-            TopicError: If it does not exist.
-            BrokerError: If no broker answers.
-        """
-        with self._asking(f"find the leader of {tp}"):
-            known = asker.list_topics(timeout=REQUEST_SECONDS).topics
-        count = len(known[tp.topic].partitions) if tp.topic in known else 0
-        if tp.partition >= count:
-            has = f"has {count} partitions, and no number {tp.partition}" if count else "does not exist"
-            message = f"Topic {tp.topic} {has}"
-            raise TopicError(message, hint="Create the topic, or correct its name.")
-
-    def _asker_of(self, group: str, isolation: str = "read_committed") -> Consumer:
-        """A consumer that asks for a group's offsets, and never joins it.
-
-        The admin client is not asked: it crashes the process if the coordinator has just moved or started (librdkafka
-        issue 5040).
-        """
-        own = {"group.id": group, "enable.auto.commit": False, "isolation.level": isolation}
-        with mapped_errors("create a consumer"):
-            return Consumer({**RECONNECT, **self.kafka, **own}, logger=quiet)
-
-    def _result(self, future: Future[Any], doing: str, *, ignore: Collection[int] = ()) -> Any:
-        """A request's answer. The client must outlive its requests: a future of a collected one never ends."""
-        with self._asking(doing):
-            try:
-                return future.result(REQUEST_SECONDS + 5)
-            except KafkaException as error:
-                if error.args[0].code() not in ignore:
-                    raise
-        return None
-
-    @contextmanager
-    def _asking(self, doing: str) -> Iterator[None]:
-        try:
-            yield
-        except KafkaException as error:
-            raise self._error(error.args[0], doing) from error
-        except TimeoutError as error:  # the future's own: the library should have given up before
-            raise self._error(KafkaError(KafkaError._TIMED_OUT), doing) from error  # noqa: SLF001
-
-    def _error(self, error: KafkaError, doing: str) -> StreamsError:
-        """The error, with its true cause: a login that is refused looks like a broker that does not answer."""
-        if error.code() in UNREACHABLE:
-            self._client.poll(0)
-            error = self._refusals.pop() if self._refusals else error
-        return streams_error(error, f"{doing} at {self._servers}")
-
-    def _until(
-        self,
-        condition: Callable[[], bool],
-        doing: str,
-        seconds: float = REQUEST_SECONDS,
-        error: type[BrokerError] = BrokerError,
-    ) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            if time.monotonic() > deadline:
-                message = f"Cannot {doing} at {self._servers} within {seconds:.0f} s"
-                raise error(message, retriable=True)
-            time.sleep(_PAUSE_SECONDS)
-
-
-def _end_all(askers: dict[str, Consumer]) -> None:
-    """End the consumers of an `Admin` that is gone."""
-    for consumer in askers.values():
-        end_in_background(consumer.close, "asker")

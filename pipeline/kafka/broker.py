@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -313,49 +312,6 @@ class EmbeddedBroker:
                 return True
             time.sleep(0.1)
         return False
-
-
-class EmbeddedCluster:
-    """Several brokers, each of which may die and come back: every record is on three of them, or on all if they are fewer.
-
-    Args:
-        directory: Holds a directory per broker.
-        libraries: As for `EmbeddedBroker`.
-        ports: One per broker; controllers take the next ones.
-        java_home: Where to look for Java before the PATH.
-    """
-
-    def __init__(
-        self, directory: Path, libraries: Path, ports: tuple[int, ...], *, java_home: Path | None = None
-    ) -> None:
-        """Nothing is started."""
-        self.brokers = tuple(
-            EmbeddedBroker(directory / str(node), libraries, port, java_home=java_home, cluster=ports)
-            for node, port in enumerate(ports, 1)
-        )
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """Where clients find them."""
-        return ",".join(broker.bootstrap_servers for broker in self.brokers)
-
-    def start(self) -> None:
-        """Start those that do not run, at the same time: none comes up before most of them are there.
-
-        Raises:
-            EmbeddedBrokerError: As `EmbeddedBroker.start`.
-        """
-        with ThreadPoolExecutor(len(self.brokers)) as threads:
-            list(threads.map(lambda broker: broker.start(), self.brokers))
-
-    def stop(self) -> None:
-        """Stop all of them. They go at the same time: the last ones would wait for others to take over.
-
-        Raises:
-            EmbeddedBrokerError: If one cannot be stopped.
-        """
-        with ThreadPoolExecutor(len(self.brokers)) as threads:
-            list(threads.map(lambda broker: broker.stop(), self.brokers))
 
 
 def _is_free(port: int) -> bool:

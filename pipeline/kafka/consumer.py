@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from pipeline.errors import RangeError
-from pipeline.kafka.admin import RECONNECT, quiet
+from pipeline.kafka.client import CLIENT, quiet
 from pipeline.kafka.ending import end_in_background
 from pipeline.kafka.errors import BUSY, UNREACHABLE, mapped_errors, streams_error
 from pipeline.records import RAW_OFFSET, TopicPartition
@@ -22,8 +22,12 @@ if TYPE_CHECKING:
 
     from pipeline.records import Headers, RawFields
 
+_GONE = (
+    "The records may have been deleted by retention, or the topic was created anew. What begins with the records that are left:"
+    " millrace reset, or a new version."
+)
 _SETTINGS = {
-    **RECONNECT,
+    **CLIENT,
     "group.id": "millrace-unjoined",  # the library asks for one; nothing is ever committed under it
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -35,6 +39,10 @@ _SETTINGS = {
     "queued.min.messages": 100_000,
     "queued.max.messages.kbytes": 131_072,
 }
+
+UP_TO_AN_END = {"fetch.wait.max.ms": "5"}
+"""Client properties for who reads up to an end that is there: at the end of a log, where transactions have left markers behind
+the last record, brokers would answer only after `fetch.wait.max.ms` that there is nothing more."""
 
 _METADATA_SECONDS = 15.0
 
@@ -269,9 +277,7 @@ class RecordConsumer:
                 low, high = self._consumer.get_watermark_offsets(ClientTopicPartition(*tp), 10)
             asked = self._assigned.get(tp)
             message = f"{tp} has offsets {low} to {high}; offset {asked} was asked for and is not there"
-            raise RangeError(
-                message, hint="The records may have been deleted by retention, or the topic was created anew."
-            )
+            raise RangeError(message, hint=_GONE)
         raise streams_error(error, f"read {tp}")
 
 

@@ -1,4 +1,4 @@
-"""Ends clients without waiting for them: the library takes up to a second to stop its own threads."""
+"""Ends clients without waiting for them: the library takes up to 30 ms to stop its threads, and longer if brokers are gone."""
 
 from __future__ import annotations
 

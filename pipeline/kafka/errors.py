@@ -81,6 +81,10 @@ _DENIED = frozenset(
 )
 """The brokers know who connects, and do not let it do that."""
 
+MISSING_HINT = (
+    "Create the topic, or correct its name. If it is the application's own (-changelog, -repartition), what was in it is lost:"
+    " millrace reset begins anew."
+)
 MISSING_TOPIC = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -103,14 +107,14 @@ def streams_error(error: KafkaError, doing: str) -> StreamsError:
     if code in FENCED:
         return TaskMigratedError(f"{text}: another owner has taken over")
     if code in MISSING_TOPIC:
-        return TopicError(text, hint="Create the topic, or correct its name.")
+        return TopicError(text, hint=MISSING_HINT)
     if code in UNREACHABLE:
         hint = "Check that the brokers run and that bootstrap.servers names them."
         return BrokerError(text, retriable=True, hint=hint)
     if code == KafkaError._FATAL:  # noqa: SLF001
         return UnknownOutcomeError(f"{text}: the producer cannot be used any more")
     if code == KafkaError._INVALID_ARG:  # noqa: SLF001 - how the library names its own codes
-        return ConfigError(text, hint="Check the [kafka] section.")
+        return ConfigError(text, hint="Check the [kafka] section, and consumer.* and producer.* of the application.")
     return BrokerError(text, retriable=code in BUSY or bool(error.retriable()), hint=_hint(code))
 
 

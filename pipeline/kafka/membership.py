@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import queue
 from typing import TYPE_CHECKING, Any
 
 from kafka import KafkaConsumer
@@ -53,11 +52,11 @@ class _PlanAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-py
         self,
         describe: Callable[[], bytes],
         assign: Callable[[Mapping[str, bytes]], Mapping[str, bytes]],
-        plans: queue.SimpleQueue[bytes],
+        follow: Callable[[bytes], None],
     ) -> None:
         self._describe = describe
         self._assign = assign
-        self._plans = plans
+        self._follow = follow
         self._count = itertools.count()
 
     def supported_protocols(self) -> list[Any]:
@@ -76,7 +75,8 @@ class _PlanAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-py
         return {member: ConsumerProtocolAssignment(0, [], plan) for member, plan in plans.items()}
 
     def on_assignment(self, assignment: Any, _generation: int) -> None:
-        self._plans.put(bytes(assignment.user_data or b""))
+        if assignment.user_data:
+            self._follow(bytes(assignment.user_data))
 
 
 class GroupMember:
@@ -86,8 +86,10 @@ class GroupMember:
         kafka: Client properties, as librdkafka names them; those of the connection are used.
         group_id: The group.
         topics: Topics it subscribes to, for whoever describes the group; it reads none of them.
+        client_id: What brokers call it when they say who the members are.
         describe: What this member says of itself; asked for at every rebalance, from another thread.
         assign: Makes a plan for each member out of what all say of themselves; called in the leader, from another thread.
+        follow: Given this member's plan as soon as there is one, from another thread; must not block.
         session_timeout_ms: Without heartbeats for so long, a member counts as dead.
         heartbeat_interval_ms: How often to send one; members hear of a rebalance with the next.
         max_poll_interval_ms: A member that does not `poll` for so long leaves the group; it joins again with the next poll.
@@ -104,22 +106,24 @@ class GroupMember:
         group_id: str,
         topics: Collection[str],
         *,
+        client_id: str,
         describe: Callable[[], bytes],
         assign: Callable[[Mapping[str, bytes]], Mapping[str, bytes]],
+        follow: Callable[[bytes], None],
         session_timeout_ms: int = 45_000,
         heartbeat_interval_ms: int = 3_000,
         max_poll_interval_ms: int = 300_000,
         group_instance_id: str | None = None,
     ) -> None:
         """Joins with the first `poll`."""
-        self._plans: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._group_id = group_id
         try:
             self._consumer = KafkaConsumer(
                 **_connection(kafka),
+                client_id=client_id,
                 group_id=group_id,
                 group_instance_id=group_instance_id,
-                partition_assignment_strategy=[_PlanAssignor(describe, assign, self._plans)],
+                partition_assignment_strategy=[_PlanAssignor(describe, assign, follow)],
                 session_timeout_ms=session_timeout_ms,
                 heartbeat_interval_ms=heartbeat_interval_ms,
                 max_poll_interval_ms=max_poll_interval_ms,
@@ -128,7 +132,7 @@ class GroupMember:
             )
         except (KafkaConfigurationError, TypeError, AssertionError, ValueError) as error:
             message = f"Cannot join group {group_id}: {error}"
-            raise ConfigError(message, hint="Check the [kafka] section.") from error
+            raise ConfigError(message, hint="Check the [kafka] section, and consumer.* of the application.") from error
         except KafkaError as error:
             message = f"Cannot join group {group_id} at {kafka.get('bootstrap.servers')}: {error}"
             raise BrokerError(message, retriable=True, hint="Check that the brokers run.") from error
@@ -140,8 +144,8 @@ class GroupMember:
         coordinator = self._consumer._coordinator  # noqa: SLF001 - the library tells nobody
         return not coordinator._heartbeat_enabled and "stable" in str(coordinator.state).lower()  # noqa: SLF001
 
-    def poll(self, timeout_s: float) -> bytes | None:
-        """Take part in the group for a while; gives this member's plan if there is a new one.
+    def poll(self, timeout_s: float) -> None:
+        """Take part in the group for a while.
 
         Args:
             timeout_s: How long; half a second or more, since a join that takes longer than a poll begins anew.
@@ -154,10 +158,6 @@ class GroupMember:
         except KafkaError as error:
             message = f"Membership in group {self._group_id}: {error}"
             raise BrokerError(message, retriable=bool(getattr(error, "retriable", False))) from error
-        newest = None
-        while not self._plans.empty():
-            newest = self._plans.get()
-        return newest
 
     def rejoin(self) -> None:
         """Say anew what there is to say, which starts a rebalance with the next `poll`."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import struct
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from pipeline.errors import BrokerError, RefusedRecordError, UnknownOutcomeError
-from pipeline.kafka.admin import RECONNECT, Admin, quiet
+from pipeline.kafka.client import CLIENT, quiet
 from pipeline.kafka.ending import end_in_background
 from pipeline.kafka.errors import FENCED, mapped_errors, streams_error
 
@@ -19,10 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pipeline.errors import StreamsError
+    from pipeline.kafka.admin import Admin
     from pipeline.records import Headers, TopicPartition
 
 _SETTINGS = {
-    **RECONNECT,
+    **CLIENT,
     "partitioner": "murmur2_random",  # as Java's producers: equal keys go to equal partitions whoever writes
     "linger.ms": 20,
     "enable.idempotence": True,
@@ -31,6 +33,8 @@ _SETTINGS = {
     "compression.type": "lz4",
 }
 _COMMIT_SECONDS = 30.0
+LONGEST_TRANSACTION_MS = 15 * 60 * 1000
+"""For transactions that take long: brokers allow 15 minutes unless told otherwise (`transaction.max.timeout.ms`)."""
 _METADATA_SECONDS = 15.0
 _WATCHDOG_SECONDS = 90.0
 """Longer than any call it watches: librdkafka issue 5511 lets one hang for ever, whatever its timeout."""
@@ -52,9 +56,22 @@ class _Client:
 
     The library asks for a topic's partitions only when its timer comes round, up to a second after the first record; a task
     or a test that writes little would spend its time waiting for that. So the first record of a topic makes it ask at once.
+
+    Args:
+        properties: Client properties.
+        begin: Called before a topic's first record, and again before the first one after `end`.
+        explain: What a refusal of the library means: `(error, topic)`.
     """
 
-    def __init__(self, properties: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        properties: Mapping[str, Any],
+        begin: Callable[[], None],
+        explain: Callable[[KafkaError, str], StreamsError],
+    ) -> None:
+        self._begin = begin
+        self._explain = explain
+        self._begun: set[str] = set()
         self._known: set[str] = set()
         with mapped_errors("create a producer"):
             self.producer = Producer({**_SETTINGS, **properties}, logger=quiet)
@@ -68,25 +85,39 @@ class _Client:
         headers: Headers,
         partition: int | None,
     ) -> None:
+        """What `send` of both producers does, without a call in between."""
+        has_begun = topic in self._begun
+        if not has_begun:
+            self._begin()
         where = _ANY_PARTITION if partition is None else partition
-        time_ms = timestamp or _EARLIEST_TIME_MS
         named = list(headers) if headers else None
         while True:
-            try:
-                self.producer.produce(
-                    topic, value, key, where, None, None, time_ms, named
-                )  # by name it takes twice as long
+            try:  # by name it takes twice as long
+                self.producer.produce(topic, value, key, where, None, None, timestamp or _EARLIEST_TIME_MS, named)
                 break
             except BufferError:
                 self.producer.poll(0.1)
             except KafkaException as error:
-                if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
-                    raise
-                message = f"Cannot write to {topic}: {error.args[0].str()}"
-                raise RefusedRecordError(message, hint=_TOO_LARGE) from error
+                raise self._failure(error.args[0], topic) from error
+        if not has_begun:
+            self._ask_for(topic)
+
+    def end(self) -> None:
+        """What has begun has ended."""
+        self._begun.clear()
+
+    def _failure(self, error: KafkaError, topic: str) -> StreamsError:
+        if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            return RefusedRecordError(f"Cannot write to {topic}: {error.str()}", hint=_TOO_LARGE)
+        return self._explain(error, topic)
+
+    def _ask_for(self, topic: str) -> None:
+        """Make the library ask for a topic's partitions. That nobody answers is no failure: it asks again by itself."""
         if topic not in self._known:
-            self.producer.list_topics(topic, _METADATA_SECONDS)
+            with suppress(KafkaException):
+                self.producer.list_topics(topic, _METADATA_SECONDS)
             self._known.add(topic)
+        self._begun.add(topic)
 
     def close(self) -> None:
         """Write nothing more, and release connections in the background. Idempotent.
@@ -132,7 +163,15 @@ class TransactionalProducer:
         self._servers = kafka.get("bootstrap.servers", "")
         self._timeout_ms = transaction_timeout_ms
         self._began = 0.0
-        self._client = _Client({**kafka, **(overrides or {}), **forced})
+        self._client = _Client({**kafka, **(overrides or {}), **forced}, self._begin, self._refusal)
+        self.send = self._client.send
+        """Sends a record within the current transaction, which begins with its first record. Arguments as of `Collector.send`.
+
+        Raises:
+            TaskMigratedError: If another owner has taken over.
+            UnknownOutcomeError: If this producer cannot be used any more for another reason.
+            BrokerError: If this record, or one before it, was refused: abort.
+        """
 
     def init(self) -> None:
         """Take the task over: aborts the transaction an earlier owner left open, and fences that owner for good.
@@ -142,38 +181,6 @@ class TransactionalProducer:
         """
         with mapped_errors(f"take over {self.transactional_id} at {self._servers}"):
             self._client.producer.init_transactions(_COMMIT_SECONDS)
-
-    def send(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        timestamp: int,
-        headers: Headers,
-        partition: int | None,
-    ) -> None:
-        """Send a record within the current transaction, which begins with its first record.
-
-        Args:
-            topic: Where to.
-            key: Key bytes.
-            value: Value bytes.
-            timestamp: Event time, ms.
-            headers: Headers.
-            partition: The partition, or None for Kafka's default.
-
-        Raises:
-            TaskMigratedError: If another owner has taken over.
-            UnknownOutcomeError: If this producer cannot be used any more for another reason.
-            BrokerError: If this record, or one before it, was refused: abort.
-        """
-        if not self.in_transaction:
-            self._begin()
-        try:
-            self._client.send(topic, key, value, timestamp, headers, partition)
-        except KafkaException as error:
-            doing, cause = f"write to {topic} within {self.transactional_id}", self._cause_of(error.args[0])
-            raise self._failure(cause, doing) or streams_error(cause, doing) from error
 
     def commit(self, offsets: Mapping[TopicPartition, tuple[int, str]], group_id: str) -> None:
         """Commit what was sent and the offsets of its inputs, all or nothing.
@@ -189,8 +196,7 @@ class TransactionalProducer:
             BrokerError: If it was refused, with the topic and the reason if it was for a record. The transaction is aborted,
                 nothing was committed.
         """
-        if not self.in_transaction:
-            self._begin()
+        self._begin()
         partitions = [
             ClientTopicPartition(tp.topic, tp.partition, offset, metadata) for tp, (offset, metadata) in offsets.items()
         ]
@@ -207,9 +213,9 @@ class TransactionalProducer:
             cause = self._cause_of(error.args[0])
             unknown = f"Cannot say whether {self.transactional_id} committed at {self._servers}: {cause.str()}"
             failure = self._failure(cause, doing)
-            self.in_transaction = False
+            self._end()
             raise failure or UnknownOutcomeError(unknown) from error
-        self.in_transaction = False
+        self._end()
 
     def abort(self) -> None:
         """Abort the current transaction, if there is one.
@@ -219,7 +225,7 @@ class TransactionalProducer:
             BrokerError: If the brokers cannot be reached; they will abort it by themselves.
         """
         if self.in_transaction:
-            self.in_transaction = False
+            self._end()
             self._client.producer.purge()
             with mapped_errors(f"abort the transaction of {self.transactional_id} at {self._servers}"):
                 self._client.producer.abort_transaction(_COMMIT_SECONDS)
@@ -232,15 +238,26 @@ class TransactionalProducer:
         self._client.close()
 
     def _begin(self) -> None:
+        if self.in_transaction:
+            return
         with mapped_errors(f"begin a transaction of {self.transactional_id}"):
             self._client.producer.begin_transaction()
         self._began = time.monotonic()
         self.in_transaction = True
 
+    def _end(self) -> None:
+        self.in_transaction = False
+        self._client.end()
+
+    def _refusal(self, error: KafkaError, topic: str) -> StreamsError:
+        """What it means that the library takes a record no more."""
+        doing, cause = f"write to {topic} within {self.transactional_id}", self._cause_of(error)
+        return self._failure(cause, doing) or streams_error(cause, doing)
+
     def _failure(self, error: KafkaError, doing: str) -> StreamsError | None:
         """What an error means, if the library is sure about the transaction: it is aborted then, or the owner's no more."""
         if error.code() in FENCED:
-            self.in_transaction = False
+            self._end()
             return self._expiry() or streams_error(error, doing)
         if error.txn_requires_abort():
             self.abort()
@@ -287,22 +304,10 @@ class IdempotentProducer:
                 refused.append((message.topic(), error))
 
         own = {"delivery.report.only.error": True, "on_delivery": delivered}
-        self._client = _Client({**kafka, **(overrides or {}), **own})
-
-    def send(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        timestamp: int,
-        headers: Headers,
-        partition: int | None,
-    ) -> None:
-        """Send a record; `flush` tells whether it arrived. Arguments as for `TransactionalProducer.send`."""
-        try:
-            self._client.send(topic, key, value, timestamp, headers, partition)
-        except KafkaException as error:
-            raise streams_error(error.args[0], f"write to {topic}") from error
+        begin, explain = lambda: None, lambda error, topic: streams_error(error, f"write to {topic}")
+        self._client = _Client({**kafka, **(overrides or {}), **own}, begin, explain)
+        self.send = self._client.send
+        """Sends a record; `flush` tells whether it arrived. Arguments as of `Collector.send`."""
 
     def flush(self) -> None:
         """Wait until everything sent has arrived.
@@ -340,11 +345,7 @@ class KafkaCollector:
         self._counts: dict[str, int] = {}
 
     def partitions(self, topic: str) -> int:
-        """Number of partitions of a topic.
-
-        Raises:
-            TopicError: If there is no such topic.
-        """
+        """As the brokers say, who are asked once per topic."""
         if topic not in self._counts:
             found = self._admin.partitions([topic])
             if topic not in found:

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pipeline.errors import BrokerError, RangeError
-from pipeline.kafka.consumer import RecordConsumer
-from pipeline.records import RAW_OFFSET, OffsetRange, RawRecord
+from pipeline.kafka.consumer import UP_TO_AN_END, RecordConsumer
+from pipeline.records import RAW_OFFSET, RAW_TIMESTAMP, OffsetRange, RawRecord, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Container, Iterator, Mapping
 
     from pipeline.kafka.admin import Admin
     from pipeline.records import RawFields, TopicPartition
@@ -31,16 +31,49 @@ def check_ranges(admin: Admin, ranges: Mapping[TopicPartition, OffsetRange]) -> 
     """
     asked = {tp: r for tp, r in ranges.items() if r.size}
     first, last = admin.beginning_offsets(asked), admin.end_offsets(asked)
+    gone = {tp: first[tp] for tp, wanted in sorted(asked.items()) if wanted.start < first[tp]}
+    if gone:
+        message = "; ".join(_loss(admin, tp, asked[tp], left) for tp, left in gone.items())
+        left = ",".join(f"{tp}@{offset}" for tp, offset in gone.items())
+        raise RangeError(message, hint=f"Start at {left}, and raise retention.ms if they were needed.")
     for tp, wanted in asked.items():
-        if wanted.start < first[tp]:
-            lost = first[tp] - wanted.start
-            since = _first_time(admin, tp, first[tp])
-            gone = f"{tp}: offsets {wanted.start} to {first[tp]} ({lost} records or less) are gone{since}"
-            message = f"{gone}; {wanted} was asked for"
-            raise RangeError(message, hint=f"Start at {first[tp]}, and raise retention.ms if they were needed.")
         if wanted.end > last[tp]:
             message = f"{tp} ends at offset {last[tp]} (last stable offset); {wanted} was asked for"
             raise RangeError(message, hint="Ask for an end that has been written and committed.")
+
+
+def offsets_at_time(
+    admin: Admin, kafka: Mapping[str, str], ranges: Mapping[TopicPartition, OffsetRange], timestamp_ms: int
+) -> dict[TopicPartition, int]:
+    """Of each range the first record at or after a time; the range's end if there is none.
+
+    Brokers find ends of transactions as well, which have their clock's time: of what was imported long after it has happened,
+    nothing behind the first of them would count. So records are read on from what they find, until one is late enough.
+
+    Args:
+        admin: Asks the brokers.
+        kafka: Client properties.
+        ranges: The partitions, and where to look.
+        timestamp_ms: The time.
+
+    Raises:
+        RangeError: If a range cannot be read.
+        BrokerError: If brokers do not answer.
+    """
+    found = admin.offsets_for_time(ranges, timestamp_ms)
+    rest = {tp: OffsetRange(min(max(found[tp], r.start), r.end), r.end) for tp, r in ranges.items()}
+    first: dict[TopicPartition, int] = {}
+    for tp, batch in read_fields(admin, kafka, rest, enough=first):
+        offset = next((fields[RAW_OFFSET] for fields in batch if fields[RAW_TIMESTAMP] >= timestamp_ms), None)
+        if offset is not None:
+            first.setdefault(tp, offset)
+    return {tp: first.get(tp, r.end) for tp, r in ranges.items()}
+
+
+def _loss(admin: Admin, tp: TopicPartition, wanted: OffsetRange, left: int) -> str:
+    since = _first_time(admin, tp, left)
+    lost = f"{tp}: offsets {wanted.start} to {left} ({counted(left - wanted.start, 'record')} or less) are gone{since}"
+    return f"{lost}; {wanted} was asked for"
 
 
 def _first_time(admin: Admin, tp: TopicPartition, offset: int) -> str:
@@ -69,7 +102,10 @@ def read_range(
 
 
 def read_fields(
-    admin: Admin, kafka: Mapping[str, str], ranges: Mapping[TopicPartition, OffsetRange]
+    admin: Admin,
+    kafka: Mapping[str, str],
+    ranges: Mapping[TopicPartition, OffsetRange],
+    enough: Container[TopicPartition] = (),
 ) -> Iterator[tuple[TopicPartition, list[RawFields]]]:
     """Read ranges of partitions; batches of different partitions alternate, each in order of offsets.
 
@@ -80,6 +116,7 @@ def read_fields(
         admin: Asks the brokers whether the ranges are there.
         kafka: Client properties.
         ranges: What to read; empty ranges give nothing.
+        enough: Partitions that whoever reads adds here, at whatever batch, are not read any further.
 
     Raises:
         RangeError: If a range cannot be read completely.
@@ -89,7 +126,7 @@ def read_fields(
     open_ranges = {tp: r for tp, r in ranges.items() if r.size}
     if not open_ranges:
         return
-    consumer = RecordConsumer(kafka)
+    consumer = RecordConsumer({**UP_TO_AN_END, **kafka})
     try:
         consumer.assign({tp: r.start for tp, r in open_ranges.items()})
         silent = 0
@@ -111,6 +148,7 @@ def read_fields(
                 if last >= end - 1:
                     done.append(tp)
                 yield tp, records if last < end else [r for r in records if r[RAW_OFFSET] < end]
+            done += [tp for tp in open_ranges if tp in enough and tp not in done]
             consumer.unassign(done)
             for tp in done:
                 open_ranges.pop(tp, None)

@@ -47,6 +47,10 @@ class Aggregator:
         return value if self.initializer is None else self.add(key, value, self.initializer())
 
 
+COUNT = Aggregator(lambda: 0, lambda _key, _value, count: count + 1)
+"""Counts, whatever the values."""
+
+
 class StreamAggregate:
     """Aggregates per key (`KStreamAggregate`, `KStreamReduce`). Null keys and null values are dropped.
 

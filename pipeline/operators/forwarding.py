@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from pipeline.processor.operator import OperatorContext
     from pipeline.state.api import CachedUpdate
 
+_made = tuple.__new__
+"""Makes a named tuple in half the time of a call of its class."""
+
 
 @dataclass(frozen=True, slots=True)
 class CachedForward:
@@ -43,9 +46,8 @@ class CachedForward:
         """
 
         def forward(update: CachedUpdate) -> None:
-            new = update.new.value if update.new is not None else None
-            old = update.old.value if update.old is not None and send_old_values else None
-            change = Change(new, old)
-            context.forward_as(update.metadata, key_of(update.key), change, update.timestamp, update.headers)
+            key, new, old, timestamp, headers, metadata = update
+            values = None if new is None else new[0], old[0] if old is not None and send_old_values else None, True
+            context.forward_as(metadata, key_of(key), _made(Change, values), timestamp, headers)
 
         return cls(store.set_flush_listener(forward, send_old_values=send_old_values))

@@ -21,37 +21,38 @@ class StreamTableJoin:
 
     Args:
         open_table: Opens the table's lookup in a task.
-        key_of: `(key, value) -> key` to look up.
+        key_of: `(key, value) -> key` to look up; None for the record's own.
         joiner: `(key, value, table_value) -> value`.
     """
 
     def __init__(
         self,
         open_table: Callable[[OperatorContext], ValueGetter],
-        key_of: Callable[[Any, Any], Any],
+        key_of: Callable[[Any, Any], Any] | None,
         joiner: Callable[[Any, Any, Any], Any],
     ) -> None:
         """Nothing is opened before `init`."""
         self._open_table = open_table
-        self._key_of = key_of
-        self._joiner = joiner
+        self.key_of = key_of
+        self.joiner = joiner
         self._context: OperatorContext
-        self._lookup: ValueGetter
+        self.lookup: ValueGetter
+        """Gives the table's value of a key; known from `init` on."""
 
     def init(self, context: OperatorContext) -> None:
         """Open the table and bind the children."""
         self._context = context
-        self._lookup = self._open_table(context)
+        self.lookup = self._open_table(context)
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Join one record."""
-        table_key = None if value is None else self._key_of(key, value)
-        if table_key is None:
+        table_key = key if self.key_of is None or value is None else self.key_of(key, value)
+        if table_key is None or value is None:
             self._context.drop(DropReason.NULL_KEY_OR_VALUE)
             return
-        found = self._lookup(table_key)
+        found = self.lookup(table_key)
         if found is not None:
-            self._context.forward(key, self._joiner(key, value, found.value), timestamp, headers)
+            self._context.forward(key, self.joiner(key, value, found.value), timestamp, headers)
 
     def close(self) -> None:
         """Nothing to release."""
@@ -64,36 +65,37 @@ class StreamTableLeftJoin:
 
     Args:
         open_table: Opens the table's lookup in a task.
-        key_of: `(key, value) -> key` to look up.
+        key_of: `(key, value) -> key` to look up; None for the record's own.
         joiner: `(key, value, table_value or None) -> value`.
     """
 
     def __init__(
         self,
         open_table: Callable[[OperatorContext], ValueGetter],
-        key_of: Callable[[Any, Any], Any],
+        key_of: Callable[[Any, Any], Any] | None,
         joiner: Callable[[Any, Any, Any], Any],
     ) -> None:
         """Nothing is opened before `init`."""
         self._open_table = open_table
-        self._key_of = key_of
-        self._joiner = joiner
+        self.key_of = key_of
+        self.joiner = joiner
         self._context: OperatorContext
-        self._lookup: ValueGetter
+        self.lookup: ValueGetter
+        """Gives the table's value of a key; known from `init` on."""
 
     def init(self, context: OperatorContext) -> None:
         """Open the table and bind the children."""
         self._context = context
-        self._lookup = self._open_table(context)
+        self.lookup = self._open_table(context)
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Join one record."""
         if value is None:
             self._context.drop(DropReason.NULL_VALUE)
             return
-        table_key = self._key_of(key, value)
-        found = None if table_key is None else self._lookup(table_key)
-        joined = self._joiner(key, value, None if found is None else found.value)
+        table_key = key if self.key_of is None else self.key_of(key, value)
+        found = None if table_key is None else self.lookup(table_key)
+        joined = self.joiner(key, value, None if found is None else found.value)
         self._context.forward(key, joined, timestamp, headers)
 
     def close(self) -> None:

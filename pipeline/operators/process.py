@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pipeline.operators.user_context import UserContext
 from pipeline.processor.fixed_key import FixedKeyRecord
 from pipeline.records import Record
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
     from pipeline.processor.api import Processor
     from pipeline.processor.fixed_key import FixedKeyProcessor
-    from pipeline.processor.metrics import StreamsMetrics
     from pipeline.processor.operator import OperatorContext
-    from pipeline.records import Headers, RecordMetadata, TaskId
+    from pipeline.records import Headers
 
 
 class UserProcessor:
@@ -27,7 +27,7 @@ class UserProcessor:
 
     def init(self, context: OperatorContext) -> None:
         """Hand the processor its context."""
-        self._processor.init(_Context(context))
+        self._processor.init(UserContext(context, _forwarding(context)))
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Hand the processor a record."""
@@ -48,7 +48,7 @@ class UserFixedKeyProcessor:
 
     def init(self, context: OperatorContext) -> None:
         """Hand the processor its context."""
-        self._processor.init(_Context(context))
+        self._processor.init(UserContext(context, _forwarding(context)))
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Hand the processor a record."""
@@ -59,39 +59,11 @@ class UserFixedKeyProcessor:
         self._processor.close()
 
 
-class _Context:
-    """A `ProcessorContext`, or a `FixedKeyProcessorContext`, above an operator's context."""
+def _forwarding(context: OperatorContext) -> Callable[..., None]:
+    """How a processor's records go to the operator's children."""
 
-    def __init__(self, context: OperatorContext) -> None:
-        self._context = context
-        self.app_configs = context.app_configs
-        self.app_configs_with_prefix = context.app_configs_with_prefix
-        self.get_state_store = context.get_state_store
-        self.schedule = context.schedule
-        self.commit = context.commit
-        self.current_system_time_ms = context.current_system_time_ms
-        self.current_stream_time_ms = context.current_stream_time_ms
-
-    @property
-    def application_id(self) -> str:
-        return self._context.application_id
-
-    @property
-    def task_id(self) -> TaskId:
-        return self._context.task_id
-
-    @property
-    def state_dir(self) -> Path:
-        return self._context.state_dir
-
-    @property
-    def metrics(self) -> StreamsMetrics:
-        return self._context.metrics
-
-    @property
-    def record_metadata(self) -> RecordMetadata | None:
-        return self._context.record_metadata
-
-    def forward(self, record: Record[Any, Any] | FixedKeyRecord[Any, Any], child: str | None = None) -> None:
-        send = self._context.forward if child is None else self._context.forward_to(child)
+    def forward(record: Record[Any, Any] | FixedKeyRecord[Any, Any], child: str | None = None) -> None:
+        send = context.forward if child is None else context.forward_to(child)
         send(record.key, record.value, record.timestamp, record.headers)
+
+    return forward

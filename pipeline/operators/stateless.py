@@ -23,6 +23,22 @@ class OfValue:
         return self.mapper(value)
 
 
+@dataclass(frozen=True, slots=True)
+class OfValues:
+    """A joiner of two values, called with the key as well."""
+
+    joiner: Callable[[Any, Any], Any]
+
+    def __call__(self, _key: Any, value: Any, other: Any) -> Any:
+        """Join the values."""
+        return self.joiner(value, other)
+
+
+def has_key(key: object, _value: object) -> bool:
+    """A predicate: what the filter before a repartition topic lets through, mostly."""
+    return key is not None
+
+
 @dataclass(slots=True)
 class Filter:
     """Forwards records for which the predicate holds (`KStreamFilter`)."""

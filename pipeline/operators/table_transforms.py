@@ -6,17 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import ProcessingError
 from pipeline.operators.table_store import TableStore
+from pipeline.operators.user_context import UserContext
 from pipeline.records import Change, ValueAndTimestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from pipeline.operators.tables import ValueGetter
     from pipeline.processor.api import ValueTransformerWithKey
-    from pipeline.processor.metrics import StreamsMetrics
     from pipeline.processor.operator import OperatorContext
-    from pipeline.records import Headers, Record, RecordMetadata, TaskId
+    from pipeline.records import Headers, Record
 
 
 def transformed_getter(
@@ -27,7 +26,7 @@ def transformed_getter(
 
     def open_getter(context: OperatorContext) -> ValueGetter:
         parent, transformer = open_parent(context), supplier()
-        transformer.init(_Context(context, is_lookup=True))
+        transformer.init(UserContext(context, _refuse, is_lookup=True))
         context.close_with(transformer.close)
 
         def get(key: Any, *as_of: int) -> ValueAndTimestamp[Any] | None:
@@ -62,7 +61,7 @@ class TableTransformValues:
     def init(self, context: OperatorContext) -> None:
         """Hand the transformer its context, open the store and bind the children."""
         self._forward = context.forward
-        self._transformer.init(_Context(context, is_lookup=False))
+        self._transformer.init(UserContext(context, _refuse))
         if self._store_name is not None:
             self._store = TableStore(context, self._store_name, send_old_values=self._send_old_values)
 
@@ -80,40 +79,6 @@ class TableTransformValues:
         self._transformer.close()
 
 
-class _Context:
-    """A `ProcessorContext` that does not forward; in lookups there is no current record."""
-
-    def __init__(self, context: OperatorContext, *, is_lookup: bool) -> None:
-        self._context = context
-        self._is_lookup = is_lookup
-        self.app_configs = context.app_configs
-        self.app_configs_with_prefix = context.app_configs_with_prefix
-        self.get_state_store = context.get_state_store
-        self.schedule = context.schedule
-        self.commit = context.commit
-        self.current_system_time_ms = context.current_system_time_ms
-        self.current_stream_time_ms = context.current_stream_time_ms
-
-    @property
-    def application_id(self) -> str:
-        return self._context.application_id
-
-    @property
-    def task_id(self) -> TaskId:
-        return self._context.task_id
-
-    @property
-    def state_dir(self) -> Path:
-        return self._context.state_dir
-
-    @property
-    def metrics(self) -> StreamsMetrics:
-        return self._context.metrics
-
-    @property
-    def record_metadata(self) -> RecordMetadata | None:
-        return None if self._is_lookup else self._context.record_metadata
-
-    def forward(self, record: Record[Any, Any], child: str | None = None) -> None:
-        message = f"A transformer of values must not forward records ({record.key!r} to {child or 'all children'})"
-        raise ProcessingError(message, hint="Return the new value instead.")
+def _refuse(record: Record[Any, Any], child: str | None = None) -> None:
+    message = f"A transformer of values must not forward records ({record.key!r} to {child or 'all children'})"
+    raise ProcessingError(message, hint="Return the new value instead.")

@@ -53,8 +53,8 @@ class ErrorHandlerContext:
         processor_node_id: The node that failed.
         task_id: The task it failed in.
         timestamp: Event time of the record that was being processed, or the time of the punctuation, ms.
-        source_raw_key: The input record's key as it was read.
-        source_raw_value: Its value as it was read.
+        source_raw_key: The input record's key as it was read; None as well if there is no such record, as within a punctuation.
+        source_raw_value: Its value, likewise.
         serialization_origin: What a sink could not serialise; None wherever something else failed. Kafka Streams gives it to
             `ProductionExceptionHandler.handleSerializationError`, and calls `handleError` for all else.
     """

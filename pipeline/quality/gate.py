@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-CRITICAL = "critical"
+CRITICAL, INFO = "critical", "info"
 CHANGE = "change"
-"""Column of the frame: `same`, `changed` or `new`, against the live version's table."""
+"""Column of the frame: `same`, `changed`, `new` or `gone`, against the live version's table."""
+_TALKATIVE = "great_expectations", "great_expectations.data_context.types.base"
+"""Loggers of the library that tell of temporary directories; the second one gets a level of its own when it is imported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,7 @@ class Verdict:
     """What a gate found.
 
     Args:
-        outcomes: Expectation to outcome, in words.
+        outcomes: Expectation to outcome, in words: `passed`, `failed: ...`, `noted: ...` (failed, of severity `info`).
         critical: Expectations that failed and block the release.
         warnings: Expectations that failed and ask a person.
     """
@@ -41,21 +43,24 @@ def judge(rows: Sequence[Mapping[str, Any]], expectations: Sequence[Any]) -> Ver
         return Verdict({rule: "failed: it is empty"}, (rule,), ())
     results = _validate(rows, expectations)
     outcomes: dict[str, str] = {}
-    failed: dict[str, list[str]] = {CRITICAL: [], "warning": [], "info": []}
+    failed: dict[str, list[str]] = {CRITICAL: [], "warning": [], INFO: []}
     for result in results:
         name = _name(result.expectation_config)
-        outcomes[name] = "passed" if result.success else f"failed: {_observed(result)}"
+        severity = _severity(result.expectation_config)
+        word = "noted" if severity == INFO else "failed"
+        outcomes[name] = "passed" if result.success else f"{word}: {_observed(result)}"
         if not result.success:
-            failed[_severity(result.expectation_config)].append(name)
+            failed[severity].append(name)
     outcomes["the table has rows"] = f"passed: {len(rows)}"
     return Verdict(outcomes, tuple(failed[CRITICAL]), tuple(failed["warning"]))
 
 
 def _validate(rows: Sequence[Mapping[str, Any]], expectations: Sequence[Any]) -> Any:
-    import great_expectations as gx  # noqa: PLC0415 - seconds to import
-    import pandas as pd  # noqa: PLC0415 - as above
+    import great_expectations as gx
+    import pandas as pd  # noqa: PLC0415 - seconds to import
 
-    logging.getLogger("great_expectations").setLevel(logging.WARNING)
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(logging.WARNING)
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False}
     source = context.data_sources.add_pandas("candidate")
@@ -69,7 +74,7 @@ def _validate(rows: Sequence[Mapping[str, Any]], expectations: Sequence[Any]) ->
 def _severity(config: Any) -> str:
     """How grave a failure is; whatever is not known to be harmless blocks."""
     severity = getattr(config.severity, "value", config.severity)
-    return severity if severity in {"warning", "info"} else CRITICAL
+    return severity if severity in {"warning", INFO} else CRITICAL
 
 
 def _name(config: Any) -> str:

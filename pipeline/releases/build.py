@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from pipeline.config import load_attribute
 from pipeline.dsl.builder import StreamsBuilder
+from pipeline.hosting.application import topology_of
 
 if TYPE_CHECKING:
     from pipeline.config import AppConfig
@@ -30,8 +30,7 @@ def build_topology(job: VersionedJob) -> Topology:
     """The topology of a job's application and version.
 
     Raises:
-        ConfigError: If there is no such function.
+        ConfigError: If there is no such function, or it raises.
+        TopologyError: If it does not give a topology.
     """
-    builder = StreamsBuilder(job.config.streams.topology_config)
-    topology: Topology = load_attribute(job.config.topology_of(job.version))(builder)
-    return topology
+    return topology_of(job.config, job.version, StreamsBuilder)

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pipeline.errors import ReleaseError, TaskMigratedError, UnknownOutcomeError, VersionConflictError
+from pipeline.errors import (
+    ReleaseError,
+    TaskMigratedError,
+    UnderWayError,
+    UnknownOutcomeError,
+    VersionConflictError,
+)
 from pipeline.hosting.control_topic import ControlTopic
 
 if TYPE_CHECKING:
@@ -39,15 +45,19 @@ class Step(Enum):
 TRANSITIONS: Mapping[Step, frozenset[Step]] = {
     Step.NONE: frozenset({Step.PLANNED}),
     Step.PLANNED: frozenset({Step.REPROCESSED, Step.ABORTED}),
-    Step.REPROCESSED: frozenset({Step.REPROCESSED, Step.GATED, Step.ABORTED}),
-    Step.GATED: frozenset({Step.REPROCESSED, Step.GATED, Step.CUTTING, Step.ABORTED}),
-    Step.CUTTING: frozenset({Step.LIVE}),
+    Step.REPROCESSED: frozenset({Step.PLANNED, Step.REPROCESSED, Step.GATED, Step.ABORTED}),
+    Step.GATED: frozenset({Step.PLANNED, Step.REPROCESSED, Step.GATED, Step.CUTTING, Step.ABORTED}),
+    Step.CUTTING: frozenset({Step.GATED, Step.LIVE}),
     Step.LIVE: frozenset({Step.PLANNED, Step.ROLLING_BACK}),
-    Step.ROLLING_BACK: frozenset({Step.ROLLED_BACK}),
+    Step.ROLLING_BACK: frozenset({Step.LIVE, Step.ROLLED_BACK}),
     Step.ROLLED_BACK: frozenset({Step.PLANNED}),
-    Step.ABORTED: frozenset({Step.PLANNED}),
+    Step.ABORTED: frozenset({Step.PLANNED, Step.ABORTED}),
 }
-"""The legal steps; before `cutting` a release may be aborted, after it only rolled back."""
+"""The legal steps; before `cutting` a release may be planned again or aborted, after it only rolled back. A switch goes back to
+where it came from if, before anything is published, the live version turns out not to stand still."""
+
+_SWITCHING = {Step.CUTTING: "promote", Step.ROLLING_BACK: "rollback"}
+"""While a switch is under way: the step that completes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,7 @@ class Release:
         cut: The offset vector, as text, below which outputs are the old version's and from which on the new one's.
         gate: Result of the last gate: expectation to outcome.
         corrections: Records that the last switch published.
+        digests: Of the code by which each version has computed what it has, as far as it is known.
         revision: Counts the writes; what compare-and-set compares.
         operation: Names one write, to recognise it after an unknown outcome.
     """
@@ -75,8 +86,24 @@ class Release:
     cut: str | None = None
     gate: dict[str, str] = field(default_factory=dict)
     corrections: int = 0
+    digests: dict[str, str] = field(default_factory=dict)
     revision: int = 0
     operation: str = ""
+
+    def __str__(self) -> str:
+        """What it says, line by line."""
+        lines = [f"{self.app}: {self.live} is live; release: {self.step.value} {self.candidate or ''}".rstrip()]
+        for name, outcome in self.gate.items():
+            word, colon, found = outcome.partition(":")
+            lines.append(f"  {word}: {name}{colon}{found}")
+        if self.step in {Step.LIVE, Step.ROLLED_BACK}:
+            lines.append(f"{self.corrections} corrections were published, at {self.cut}")
+        return "\n".join(lines)
+
+    @property
+    def stands(self) -> str:
+        """Where it stands, for messages."""
+        return "no release is planned" if self.step is Step.NONE else f"the release is {self.step.value}"
 
     def to(self, step: Step, **changes: Any) -> Release:
         """The release at its next step.
@@ -86,7 +113,7 @@ class Release:
         """
         if step not in TRANSITIONS[self.step]:
             allowed = ", ".join(sorted(s.value for s in TRANSITIONS[self.step]))
-            message = f"{self.app}: {step.value} does not follow {self.step.value}"
+            message = f"{self.app}: {self.stands}; {step.value} does not follow"
             raise ReleaseError(message, hint=f"What may follow: {allowed}.")
         return replace(self, step=step, **changes)
 
@@ -115,19 +142,24 @@ class Registry:
         """
         written = replace(release, revision=release.revision + 1, operation=uuid.uuid4().hex)
 
-        def check() -> None:
-            found = self.read(release.app, release.live)
-            if found.revision != release.revision:
-                message = f"{release.app}: revision {found.revision} was written meanwhile, {release.revision} expected"
-                raise VersionConflictError(message, hint="Look at `millrace release status`, then decide again.")
-
         try:
-            self._topic.write({release.app: msgspec.json.encode(asdict(written))}, check)
+            self._topic.write({release.app: msgspec.json.encode(asdict(written))}, lambda: self.require(release))
         except (TaskMigratedError, UnknownOutcomeError) as error:
             if self.read(release.app, release.live).operation != written.operation:
                 message = f"{release.app}: somebody else is writing its release"
                 raise VersionConflictError(message, hint="Look at `millrace release status`.") from error
         return written
+
+    def require(self, release: Release) -> None:
+        """Make sure that a release is still as it was read or written.
+
+        Raises:
+            VersionConflictError: If somebody else has written since.
+        """
+        found = self.read(release.app, release.live)
+        if found.revision != release.revision:
+            message = f"{release.app}: revision {found.revision} was written meanwhile, {release.revision} expected"
+            raise VersionConflictError(message, hint="Look at `millrace release status`, then decide again.")
 
     def forget(self, app: str) -> None:
         """Delete what is known of an application, as if it had never been released."""
@@ -141,6 +173,27 @@ def live_version(kafka: Mapping[str, str], app: str, default_version: str) -> st
         BrokerError: If brokers do not answer.
     """
     return Registry(kafka).read(app, default_version).live
+
+
+def require_no_switch(kafka: Mapping[str, str], app: str, default_version: str, live: str | None = None) -> None:
+    """Make sure that a version may process: what it commits in the middle of a switch would be lost to the other one.
+
+    Args:
+        kafka: Client properties.
+        app: The application.
+        default_version: What is live if it was never released.
+        live: The version that is to process because it was live when somebody looked; None if it was named.
+
+    Raises:
+        UnderWayError: If a switch is under way, or has taken place since.
+    """
+    release = Registry(kafka).read(app, default_version)
+    if release.step in _SWITCHING:
+        message = f"{app}: {release.stands}; until that is completed, nothing else may process"
+        raise UnderWayError(message, hint=f"Wait for it. If it died: millrace release {_SWITCHING[release.step]} {app}")
+    if live is not None and release.live != live:
+        message = f"{app}: {release.live} has taken the place of {live} just now"
+        raise UnderWayError(message, hint="Try again.")
 
 
 def _decoded(value: bytes) -> Release:

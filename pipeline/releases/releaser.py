@@ -8,39 +8,55 @@ own staging topics, so that going back is the same step in the other direction.
 
 from __future__ import annotations
 
+import logging
+import shutil
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pipeline.config import load_attribute
+from pipeline.config import call_attribute
 from pipeline.dsl.builder import StreamsBuilder
-from pipeline.errors import GateFailedError, RangeError, ReleaseError
+from pipeline.errors import (
+    GateFailedError,
+    RangeError,
+    ReleaseError,
+    TaskMigratedError,
+    UnderWayError,
+    VersionConflictError,
+)
 from pipeline.hosting.application import Application, load_application, prepare, with_topics
 from pipeline.hosting.owned_task import fence_owners
 from pipeline.kafka.admin import Admin
 from pipeline.processor.handlers import may_keep_letters
 from pipeline.quality.gate import CHANGE, judge
-from pipeline.records import OffsetRange, OffsetVector, TopicPartition
+from pipeline.records import OffsetRange, OffsetVector, TopicPartition, counted
 from pipeline.releases.build import build_topology
 from pipeline.releases.registry import Registry, Release, Step
 from pipeline.releases.tables import (
-    Difference,
+    bring,
     create_letters,
     create_staging,
-    difference,
-    publish,
     read_table,
     staging_name,
 )
+from pipeline.runtime.layout import own_topics
 from pipeline.spark.job import run
 from pipeline.spark.ranges import EARLIEST, RunRange, resolve
+from pipeline.spark.runs import RUNNING, RunLog
+from pipeline.worker.local_state import locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pipeline.config import ProjectConfig
     from pipeline.spark.job import RunSummary
+
+
+log = logging.getLogger(__name__)
+
+_BEGUN = frozenset({Step.PLANNED, Step.REPROCESSED, Step.GATED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +78,14 @@ class ReleasePlan:
     changed: dict[str, str]
     range: RunRange
     lost: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """What it says, line by line."""
+        lines = [f"{self.app}: {self.live} is live, {self.candidate} is to follow"]
+        lines += [f"  {kind}: {name}" for name, kind in self.changed.items()]
+        lines.append(f"{counted(self.range.size, 'offset')} to process: {self.range}")
+        lines += [f"  gone already: {tp} below offset {offset}" for tp, offset in self.lost.items()]
+        return "\n".join(lines)
 
 
 class Releaser:
@@ -88,6 +112,9 @@ class Releaser:
     def plan(self, candidate: str) -> ReleasePlan:
         """Say what a release of `candidate` would do, and note it down.
 
+        A release of the same candidate that is under way begins again. What the candidate has computed already is kept, unless
+        its code has changed since: then it is deleted, and computed anew.
+
         Raises:
             ConfigError: If there is no such version.
             ReleaseError: If it is live already, or another release is under way, or one of the two chooses topics per record.
@@ -108,9 +135,23 @@ class Releaser:
             RunRange(ranges),
             {tp: offset for tp, offset in first.items() if offset > 0},
         )
-        if not (release.step is Step.PLANNED and release.candidate == candidate):
-            self._registry.write(release.to(Step.PLANNED, candidate=candidate, gate={}, corrections=0))
+        digests = {release.live: live.topology.fingerprint(), candidate: new.topology.fingerprint()}
+        is_noted = release.step is Step.PLANNED and release.candidate == candidate
+        if not (is_noted and digests.items() <= release.digests.items()):
+            self._note_plan(release, new, digests)
         return plan
+
+    def _note_plan(self, release: Release, candidate: Application, digests: dict[str, str]) -> None:
+        """Note a release down. Before that, what the candidate has computed by other code than that of now is deleted."""
+        if release.step in _BEGUN and release.candidate != candidate.version:
+            message = f"{release.app}: {release.candidate} is being released; {release.stands}"
+            raise ReleaseError(message, hint=f"Give it up first: millrace release abort {release.app}")
+        planned = release if release.step is Step.PLANNED else release.to(Step.PLANNED)
+        known = release.digests.get(candidate.version)
+        if known is not None and known != digests[candidate.version]:
+            self._discard(candidate)
+        digests = release.digests | digests
+        self._registry.write(replace(planned, candidate=candidate.version, gate={}, corrections=0, digests=digests))
 
     def reprocess(self) -> RunSummary:
         """Compute the candidate from the earliest offsets up to where the live version stands, into staging topics.
@@ -122,6 +163,7 @@ class Releaser:
         """
         release = self._at(Step.PLANNED, Step.REPROCESSED, Step.GATED)
         candidate = self._staged(_candidate(release))
+        self._require_same_code(release, candidate)
         summary = self._follow(candidate, self._releasable(release.live))
         self._registry.write(release.to(Step.REPROCESSED, cut=str(summary.range.end), gate={}))
         return summary
@@ -136,10 +178,11 @@ class Releaser:
         release = self._at(Step.REPROCESSED, Step.GATED)
         verdict = judge(self._rows(release), self._expectations())
         if verdict.critical:
-            self._registry.write(replace(release, gate=dict(verdict.outcomes)))
+            self._registry.write(release.to(Step.REPROCESSED, gate=dict(verdict.outcomes)))
             found = "; ".join(f"{name}: {verdict.outcomes[name]}" for name in verdict.critical)
             message = f"{self._config.name} {release.candidate} does not pass: {found}"
-            raise GateFailedError(message, hint=f"{release.live} stays live. Mend the version, or `release abort`.")
+            hint = f"{release.live} stays live. `release abort`; mend {release.candidate}, and plan it again."
+            raise GateFailedError(message, hint=hint)
         return self._registry.write(release.to(Step.GATED, gate=dict(verdict.outcomes)))
 
     def promote(self, *, accept_warnings: bool = False) -> Release:
@@ -150,8 +193,12 @@ class Releaser:
 
         Raises:
             ReleaseError: If the gate was not passed, or has warnings nobody accepted.
+            UnderWayError: If the live version is processing: a worker, or a run.
+            VersionConflictError: If somebody else does the same.
         """
-        release = self._at(Step.GATED, Step.CUTTING)
+        release = self._at(Step.GATED, Step.CUTTING, Step.LIVE)
+        if release.step is Step.LIVE:  # whoever did it has not heard of its success
+            return release
         warnings = [name for name, outcome in release.gate.items() if outcome.startswith("failed")]
         if warnings and not accept_warnings:
             message = f"{self._config.name}: the gate has warnings: {', '.join(warnings)}"
@@ -163,8 +210,12 @@ class Releaser:
 
         Raises:
             ReleaseError: If no release went live before.
+            UnderWayError: If the live version is processing: a worker, or a run.
+            VersionConflictError: If somebody else does the same.
         """
-        release = self._at(Step.LIVE, Step.ROLLING_BACK)
+        release = self._at(Step.LIVE, Step.ROLLING_BACK, Step.ROLLED_BACK)
+        if release.step is Step.ROLLED_BACK:
+            return release
         if release.previous is None:
             message = f"{self._config.name}: there is no version to go back to"
             raise ReleaseError(message)
@@ -178,32 +229,106 @@ class Releaser:
         """
         release = self.status()
         aborted = self._registry.write(release.to(Step.ABORTED))
-        candidate = self._application(_candidate(release))
-        self._admin.delete_topics(self._admin.list_topics(f"{candidate.id}-"))
-        self._admin.delete_group(candidate.id)
+        self._discard(self._application(_candidate(release)))
         return aborted
+
+    def _discard(self, candidate: Application) -> None:
+        """Delete what a version that is not live has computed: its topics, its offsets, and its state on this machine."""
+        if candidate.directory.exists():
+            with locked(candidate.directory):
+                shutil.rmtree(candidate.directory)
+        topics = self._admin.list_topics()
+        staging = [name for name in topics if name.startswith(staging_name(candidate.id, ""))]
+        self._admin.delete_topics([*own_topics(candidate.id, topics, self._project.application_ids), *staging])
+        self._admin.delete_group(candidate.id)
 
     def _switch(self, release: Release, new: str, during: Step, after: Step) -> Release:
         """Make `new` live.
 
         Before the control topic says that the switch is under way, nothing public has changed; from then on, running it again
-        completes it: what has been published already does not differ any more.
+        completes it: what has been published already does not differ any more. Of several who do this at the same time the last
+        one goes on: it writes the release first, and everybody looks whether it is still his own whenever he has shut out the
+        others from a topic.
         """
         old_app, new_app = self._releasable(release.live), self._staged(new)
-        if release.step is not during:
+        self._require_idle(old_app)
+        mine, way_back = self._registry.write(release), True
+        if mine.step is not during:
+            mine = self._cut(mine, old_app, new_app, during)
+        else:
             self._fence(old_app)
-            summary = self._follow(new_app, old_app)
-            self._keep_table(old_app)
-            release = self._registry.write(release.to(during, cut=str(summary.range.end), corrections=0))
-        if self._committed(old_app, new_app) != self._committed(new_app, new_app):
-            message = f"{self._config.name}: {release.live} has moved on during the switch"
-            raise ReleaseError(message, hint="Stop its workers and runs, then try again.")
-        corrections = release.corrections
+            way_back = self._committed(old_app, new_app) == self._committed(new_app, new_app)
+            mine = mine if way_back else self._cut_anew(mine, old_app, new_app)
+        corrections = mine.corrections
         for topic, staging in new_app.published.items():
-            change = self._difference(topic, staging)
-            publish(self._project.kafka, topic, change, f"{self._config.name}-corrections-{topic}")
-            corrections += change.size
-        return self._registry.write(release.to(after, live=new, previous=release.live, corrections=corrections))
+            corrections += self._bring(topic, staging, f"{self._config.name}-corrections-{topic}", mine)
+        previous = release.live if way_back else None
+        return self._registry.write(mine.to(after, live=new, previous=previous, corrections=corrections))
+
+    def _cut(self, release: Release, old: Application, new: Application, during: Step) -> Release:
+        """Bring both versions to the same offsets and note that the switch is under way: from now on nothing else begins.
+
+        Raises:
+            UnderWayError: If something has begun before that was noted. Everything is as before.
+        """
+        self._fence(old)
+        summary = self._follow(new, old)
+        self._keep_table(old, release)
+        cut = self._registry.write(release.to(during, cut=str(summary.range.end), corrections=0))
+        try:
+            self._require_idle(old)
+            self._require_same_place(old, new)
+        except UnderWayError:
+            self._registry.write(cut.to(release.step))
+            raise
+        return cut
+
+    def _require_same_place(self, old: Application, new: Application) -> None:
+        if self._committed(old, new) != self._committed(new, new):
+            message = f"{old.id} has moved on during the switch"
+            raise UnderWayError(message, hint="Stop its workers and runs, then try again.")
+
+    def _cut_anew(self, release: Release, old: Application, new: Application) -> Release:
+        """Let the new version follow an old one that has moved on since a cut whose switch died.
+
+        What the old one has published since is corrected with all else, but is not in the table that was kept: there is no way
+        back to it, and if it is to be released again, it is computed anew.
+        """
+        log.warning("%s has moved on during the switch: it cannot be rolled back to", old.id)
+        summary = self._follow(new, old)
+        return replace(release, cut=str(summary.range.end), digests=release.digests | {old.version: ""})
+
+    def _require_idle(self, application: Application) -> None:
+        """Make sure that nothing processes a version; being fenced, it would only take its tasks over again.
+
+        Raises:
+            UnderWayError: If a worker or a run does.
+        """
+        members = self._admin.group(application.id).members
+        if members:
+            message = f"{application.id} is processing: its group has members: {', '.join(members)}"
+            raise UnderWayError(
+                message, hint="Stop its workers; one that died is a member until its session times out."
+            )
+        for each in RunLog(self._project.kafka).runs(self._config.name):
+            if each.version == application.version and each.state == RUNNING:
+                since = datetime.fromtimestamp(each.started_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
+                message = f"A run of {application.id} is under way, of {each.by}, since {since}"
+                raise UnderWayError(
+                    message, hint=f"Wait for its end. If it died: millrace run {self._config.name} completes it."
+                )
+
+    def _require_same_code(self, release: Release, candidate: Application) -> None:
+        """Make sure that the candidate's code is that which was planned.
+
+        Raises:
+            ReleaseError: If it is not: half of what it computes would be the other one's.
+        """
+        if release.digests.get(candidate.version, candidate.topology.fingerprint()) != candidate.topology.fingerprint():
+            message = f"{release.app}: the code of {candidate.version} has changed since the release was planned"
+            raise ReleaseError(
+                message, hint=f"millrace release plan {release.app} --to {candidate.version} begins it again."
+            )
 
     def _follow(self, follower: Application, leader: Application) -> RunSummary:
         """Process with `follower` what `leader` has processed."""
@@ -228,16 +353,23 @@ class Releaser:
         """Take all tasks over for a moment: whoever still runs one can commit nothing more."""
         fence_owners(application, prepare(with_topics(application, self._admin), self._admin).tasks)
 
-    def _keep_table(self, application: Application) -> None:
+    def _keep_table(self, application: Application, release: Release) -> None:
         """Bring a version's staging topics to what it has published so far: what a way back starts from."""
         for topic, staging in create_staging(self._admin, application.id, application.topology.sink_topics).items():
-            change = self._difference(staging, topic)
-            publish(self._project.kafka, staging, change, f"{application.id}-keep-{topic}")
+            self._bring(staging, topic, f"{application.id}-keep-{topic}", release)
 
-    def _difference(self, topic: str, wanted: str) -> Difference:
-        """What `topic` lacks of the content of `wanted`."""
+    def _bring(self, topic: str, wanted: str, name: str, mine: Release) -> int:
+        """Bring a topic to the content of another one, unless somebody else has taken the release over.
+
+        Raises:
+            VersionConflictError: If somebody has.
+        """
         kafka = self._project.kafka
-        return difference(read_table(self._admin, kafka, topic), read_table(self._admin, kafka, wanted))
+        try:
+            return bring(self._admin, kafka, topic, wanted, name, lambda: self._registry.require(mine))
+        except TaskMigratedError as error:
+            message = f"{mine.app}: somebody else is switching its version"
+            raise VersionConflictError(message, hint="Look at `millrace release status`.") from error
 
     def _rows(self, release: Release) -> list[dict[str, Any]]:
         """The candidate's table as rows, with how each compares to the live one."""
@@ -247,7 +379,7 @@ class Releaser:
             sink = candidate.topology.sink_of(topic)
             if sink is None:
                 continue
-            live = read_table(self._admin, self._project.kafka, topic)
+            live = read_table(self._admin, self._project.kafka, topic, is_settled=False)
             new = read_table(self._admin, self._project.kafka, staging_name(candidate.id, topic))
             for where, row in new.items():
                 known = live.get(where)
@@ -259,7 +391,7 @@ class Releaser:
     def _expectations(self) -> list[Any]:
         if self._config.quality is None:
             return []
-        return list(load_attribute(self._config.quality)())
+        return list(call_attribute(self._config.quality))
 
     def _application(self, version: str) -> Application:
         return load_application(self._project, self._config.name, StreamsBuilder, version=version)
@@ -297,7 +429,7 @@ class Releaser:
         release = self.status()
         if release.step not in steps:
             wanted = " or ".join(step.value for step in steps)
-            message = f"{self._config.name} is {release.step.value}; this needs {wanted}"
+            message = f"{self._config.name}: {release.stands}; this needs {wanted}"
             raise ReleaseError(message, hint="`millrace release status` says what may come next.")
         return release
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from pipeline.kafka.admin import Admin, TopicSpec
-from pipeline.kafka.producer import TransactionalProducer
+from pipeline.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
 from pipeline.kafka.ranges import read_range
 from pipeline.records import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 
 class Row(NamedTuple):
@@ -45,10 +45,21 @@ class Difference:
         return len(self.changed) + len(self.gone)
 
 
-def read_table(admin: Admin, kafka: Mapping[str, str], topic: str) -> Table:
-    """The last value of each key; records without a key are not part of a table."""
+def read_table(admin: Admin, kafka: Mapping[str, str], topic: str, *, is_settled: bool = True) -> Table:
+    """The last value of each key; records without a key are not part of a table.
+
+    Args:
+        admin: Asks the brokers.
+        kafka: Client properties.
+        topic: Which.
+        is_settled: Whether nobody writes to it at present, so that the end of all transactions is waited for. Otherwise it is
+            read as its consumers see it now.
+
+    Raises:
+        OpenTransactionError: If nobody should write to it, but a transaction stays open.
+    """
     tps = [TopicPartition(topic, number) for number in range(admin.partitions([topic])[topic])]
-    first, last = admin.beginning_offsets(tps), admin.settled_end_offsets(tps)
+    first, last = admin.beginning_offsets(tps), (admin.settled_end_offsets if is_settled else admin.end_offsets)(tps)
     table: Table = {}
     for tp, records in read_range(admin, kafka, {tp: OffsetRange(first[tp], last[tp]) for tp in tps}):
         for record in records:
@@ -69,21 +80,45 @@ def difference(old: Table, new: Table) -> Difference:
     return Difference(changed, gone, len(new) - len(changed))
 
 
-def publish(kafka: Mapping[str, str], topic: str, change: Difference, transactional_id: str) -> None:
-    """Write a difference to a topic, all or nothing: changed rows, and tombstones for those that are gone.
+def bring(
+    admin: Admin,
+    kafka: Mapping[str, str],
+    topic: str,
+    wanted: str,
+    transactional_id: str,
+    check: Callable[[], None],
+) -> int:
+    """Bring a topic to the content of another one, all or nothing, and give the number of records that it took.
+
+    Rows that differ are written, and tombstones for those that are gone. Others who do the same are shut out before anything
+    is read: what a predecessor has left open is aborted, and one that lives can commit nothing more, so that the difference is
+    that to what the topic holds when it is published.
+
+    Args:
+        admin: Asks the brokers.
+        kafka: Client properties.
+        topic: What is changed.
+        wanted: The topic whose content it gets.
+        transactional_id: Names whoever does this, in whatever process.
+        check: Called when others are shut out; what it raises ends the attempt.
 
     Raises:
-        TaskMigratedError: If somebody else does the same just now.
+        TaskMigratedError: If somebody else does the same just now. Nothing was written.
     """
-    if not change.size:
-        return
-    producer = TransactionalProducer(kafka, transactional_id, transaction_timeout_ms=15 * 60 * 1000)
-    producer.init()
-    for (partition, key), row in change.changed.items():
-        producer.send(topic, key, row.value, row.timestamp, (), partition)
-    for (partition, key), row in change.gone.items():
-        producer.send(topic, key, None, row.timestamp, (), partition)
-    producer.commit({}, "")
+    producer = TransactionalProducer(kafka, transactional_id, transaction_timeout_ms=LONGEST_TRANSACTION_MS)
+    try:
+        producer.init()
+        check()
+        change = difference(read_table(admin, kafka, topic), read_table(admin, kafka, wanted))
+        for (partition, key), row in change.changed.items():
+            producer.send(topic, key, row.value, row.timestamp, (), partition)
+        for (partition, key), row in change.gone.items():
+            producer.send(topic, key, None, row.timestamp, (), partition)
+        if change.size:
+            producer.commit({}, "")
+        return change.size
+    finally:
+        producer.close()
 
 
 def staging_name(application_id: str, topic: str) -> str:

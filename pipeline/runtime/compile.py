@@ -10,9 +10,9 @@ from pipeline.errors import RefusedRecordError
 from pipeline.operators.process import UserFixedKeyProcessor, UserProcessor
 from pipeline.partitioning import partition_for
 from pipeline.processor.handlers import ProducerRecord, SerializationExceptionOrigin
-from pipeline.runtime.context import NodeContext
 from pipeline.runtime.fusion import Fusion
 from pipeline.runtime.layout import full_name
+from pipeline.runtime.node_context import NodeContext
 from pipeline.topology.nodes import ProcessorNode, SinkNode, SourceNode
 
 if TYPE_CHECKING:
@@ -114,7 +114,16 @@ def compile_nodes(
                 process: Forward = failures.guarded(operators[node.name].process, node.name)
                 inlets[node.name] = entering(process, context) if accessible and node.name in retimed else process
     entries = {source.name: inlets[source.name] for source in sub.sources}
-    fusion = Fusion(sub, operators, inlets, plain_sinks(sub, application_id), stores, context, collector)
+    fusion = Fusion(
+        sub,
+        operators,
+        inlets,
+        plain_sinks(sub, application_id),
+        stores,
+        context,
+        collector,
+        reads_all=failures.asks_what_to_skip,
+    )
     if not failures.needs_sources:
         for name, own in contexts.items():
             own.forward = fusion.forward(name) or own.forward

@@ -1,32 +1,25 @@
-"""The record being processed, and what operators see of their task."""
+"""The record being processed, and all else that changes with every record of a task."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import InvalidStateStoreError, TopologyError
-from pipeline.processor.api import PunctuationType
 from pipeline.processor.metrics import Measurement, StreamsMetrics, metric_config
 from pipeline.records import RecordMetadata, TaskId
-from pipeline.runtime.punctuation import Punctuations, Schedule
+from pipeline.runtime.punctuation import Punctuations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from datetime import timedelta
+    from collections.abc import Mapping
 
     from pipeline.processor.drops import DropReason
     from pipeline.records import Headers, RawRecord
-    from pipeline.runtime.failures import Failures
     from pipeline.runtime.ports import Clock
-    from pipeline.state.api import Place
 
-T = TypeVar("T")
-
-_NO_RECORD = (None, -1, -1)
-
+NO_RECORD = (None, -1, -1)
+"""Topic, partition and offset where nothing was read."""
 
 GLOBAL_TASK = TaskId(-1, -1)
 """Named in errors and contexts of global processors (`GlobalStateUpdateTask`)."""
@@ -100,7 +93,7 @@ class TaskContext:
 
     def enter(self, metadata: RecordMetadata | None, timestamp: int, headers: Headers) -> None:
         """Make another record the current one, or none: a punctuation, or an update that a cache held back."""
-        self.topic, self.partition, self.offset = metadata or _NO_RECORD
+        self.topic, self.partition, self.offset = metadata or NO_RECORD
         self.timestamp = timestamp
         self.headers = headers
         self.source = self.sources.get(metadata) if self.sources is not None and metadata is not None else None
@@ -108,144 +101,3 @@ class TaskContext:
     def drop(self, reason: DropReason) -> None:
         """Count a record that is not processed further."""
         self.dropped[reason.value] += 1
-
-
-@dataclass(slots=True)
-class NodeContext:
-    """An `OperatorContext`: one node's view of its task."""
-
-    node: str
-    application_id: str
-    task_id: TaskId
-    task: TaskContext
-    forward: Callable[[Any, Any, int, Headers], None]
-    children: Mapping[str, Callable[[Any, Any, int, Headers], None]]
-    stores: Mapping[str, Any]
-    failures: Failures
-    opened: list[Callable[[], None]] = field(default_factory=list)
-
-    @property
-    def headers(self) -> Headers:
-        """Headers of the current record."""
-        return self.task.headers
-
-    @property
-    def timestamp(self) -> int:
-        """Event time of the current record, ms."""
-        return self.task.timestamp
-
-    @property
-    def record_metadata(self) -> RecordMetadata | None:
-        """Where the current record came from."""
-        return self.task.record_metadata
-
-    def forward_to(self, child: str) -> Callable[[Any, Any, int, Headers], None]:
-        """The way to one child."""
-        if child not in self.children:
-            message = f"Unknown downstream node: {child} either does not exist or is not connected to {self.node}"
-            raise TopologyError(message)
-        return self.children[child]
-
-    def forward_as(
-        self,
-        metadata: Place | None,
-        key: Any,
-        value: Any,
-        timestamp: int,
-        headers: Headers,
-    ) -> None:
-        """Forward as if another record were the current one; then the current one is current again."""
-        task = self.task
-        before = task.topic, task.partition, task.offset, task.timestamp, task.headers
-        task.topic, task.partition, task.offset = metadata or _NO_RECORD
-        task.timestamp, task.headers = timestamp, headers
-        self.forward(key, value, timestamp, headers)  # if it fails, so does the task: there is nothing to put back
-        task.topic, task.partition, task.offset, task.timestamp, task.headers = before
-
-    def get_state_store(self, name: str) -> Any:
-        """A store of this node, or a global one."""
-        if name not in self.stores:
-            message = f"Processor {self.node} has no access to StateStore {name} as the store is not connected to it"
-            raise InvalidStateStoreError(
-                message, hint="Name the store when the processor is added, or connect them afterwards."
-            )
-        return self.stores[name]
-
-    @property
-    def state_dir(self) -> Path:
-        """Where the task's local state is kept."""
-        return self.task.environment.directory
-
-    @property
-    def metrics(self) -> StreamsMetrics:
-        """The sensors of the task's processors."""
-        return self.task.metrics
-
-    def app_configs(self) -> dict[str, Any]:
-        """The application's settings."""
-        return dict(self.task.environment.configs)
-
-    def app_configs_with_prefix(self, prefix: str) -> dict[str, Any]:
-        """Those that begin with the prefix, without it."""
-        configs = self.task.environment.configs
-        return {key.removeprefix(prefix): value for key, value in configs.items() if key.startswith(prefix)}
-
-    def schedule(
-        self,
-        interval: timedelta,
-        punctuation_type: PunctuationType,
-        punctuator: Callable[[int], None],
-        *,
-        start_ms: int | None = None,
-    ) -> Schedule:
-        """First call: as said, or else with the first record (stream time), or after one interval (wall clock)."""
-        if self.task_id == GLOBAL_TASK:
-            message = f"schedule() not supported in global processor context: {self.node} fills a global store"
-            raise TopologyError(message)
-
-        def punctuate(now_ms: int) -> None:
-            self.task.enter(None, now_ms, ())
-            self.failures.punctuate(punctuator, now_ms, self.node)
-
-        if punctuation_type is PunctuationType.STREAM_TIME:
-            clock, now_ms, first_ms = self.task.stream_punctuations, self.task.stream_time, 0
-        else:
-            clock, now_ms = self.task.wall_clock_punctuations, self.task.clock.now_ms()
-            first_ms = now_ms + round(interval.total_seconds() * 1000)
-        if start_ms is None:
-            return clock.schedule(first_ms, interval, punctuate)
-        return clock.schedule_from(start_ms, now_ms, interval, punctuate)
-
-    def processor_metadata(self, key: str) -> int | None:
-        """A time that was kept with the committed offsets."""
-        return self.task.processor_metadata.get(key)
-
-    def set_processor_metadata(self, key: str, time_ms: int) -> None:
-        """Keep a time with the offsets of the next commit."""
-        self.task.processor_metadata[key] = time_ms
-
-    def shared(self, name: str, make: Callable[[], T]) -> T:
-        """What operators of the task share."""
-        if name not in self.task.shared:
-            self.task.shared[name] = make()
-        return cast("T", self.task.shared[name])
-
-    def close_with(self, close: Callable[[], None]) -> None:
-        """Call this when the operator has been closed."""
-        self.opened.append(close)
-
-    def drop(self, reason: DropReason) -> None:
-        """Count a record that is not processed further."""
-        self.task.drop(reason)
-
-    def commit(self) -> None:
-        """Ask for a commit soon."""
-        self.task.commit_requested = True
-
-    def current_system_time_ms(self) -> int:
-        """The host's clock, ms."""
-        return self.task.clock.now_ms()
-
-    def current_stream_time_ms(self) -> int:
-        """The task's stream time, ms."""
-        return self.task.stream_time

@@ -10,6 +10,7 @@ from pipeline.errors import (
     CorruptStateError,
     DeserializationError,
     ProcessingError,
+    RecordError,
     SerializationError,
     StreamsError,
     TaskError,
@@ -58,6 +59,11 @@ class Failures:
     def needs_sources(self) -> bool:
         """Whether anybody may want the input record, as it was read, of something that fails later."""
         return self._handlers.processing is not None or self._handlers.production is not None
+
+    @property
+    def asks_what_to_skip(self) -> bool:
+        """Whether a handler decides what becomes of records that cannot be decoded."""
+        return self._handlers.deserialization is not None
 
     def guarded(self, process: Forward, node: str) -> Forward:
         """The same, but its failures are the handler's to decide; without a handler, the same function."""
@@ -210,11 +216,30 @@ class Failures:
         if isinstance(error, StreamsError):
             self._decided = error
             raise error
-        self._decided = processing_error(what, error)
+        self._decided = _processing_error(what, error)
         raise self._decided from error
 
 
-def processing_error(what: str, error: Exception) -> ProcessingError:
+def fail_at(error: Exception, what: str = "Processing", **coordinates: str | int) -> NoReturn:
+    """Raise a failure with the place where it happened; user code's as one of ours. For use where it was caught.
+
+    Args:
+        error: The failure.
+        what: What has failed, if it was user code.
+        coordinates: `task`, `topic`, `partition`, `offset`, as far as they are known.
+
+    Raises:
+        RecordError: If it is one already, or user code's.
+        StreamsError: Any other, as it is: it is about no record.
+    """
+    if isinstance(error, RecordError):
+        raise error.at(**coordinates) from error
+    if isinstance(error, StreamsError):
+        raise error
+    raise _processing_error(what, error).at(**coordinates) from error
+
+
+def _processing_error(what: str, error: Exception) -> ProcessingError:
     """User code's error as one of ours."""
     message = f"{what} failed: {type(error).__name__}: {error}"
     return ProcessingError(message, hint="Set processing.exception.handler = continue to skip such records.")

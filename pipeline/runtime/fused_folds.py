@@ -6,15 +6,16 @@ is late or that the store does not know to be kept - is handed to the operator.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
-from pipeline.operators.aggregations import StreamAggregate, StreamWindowAggregate
+from pipeline.operators.aggregations import COUNT, StreamAggregate, StreamWindowAggregate
 from pipeline.operators.table_aggregations import TableAggregate
-from pipeline.records import ValueAndTimestamp
-from pipeline.state.window import WINDOW_SUFFIX
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pipeline.state.cache import CachedFold
 
 FOLDING = (StreamAggregate, StreamWindowAggregate, TableAggregate)
@@ -24,7 +25,11 @@ _BY_KEY = """\
 if {key} is None or {value} is None:
     {name}({key}, {value}, timestamp, headers)
 else:
-    at, own_key = {name}_bytes({key}), {key}
+    key_as_bytes = {key_as_bytes}
+    try:
+        entry = {name}_index[key_as_bytes]
+    except KeyError:
+        entry = {name}_find(key_as_bytes, {key_as_read})
 {fold}"""
 _BY_WINDOW = """\
 if {key} is None:
@@ -33,64 +38,91 @@ else:
     observed = {name}_operator.observed_ms
     if timestamp > observed:
         {name}_operator.observed_ms = observed = timestamp
-    for start in {starts}:
-        if start <= observed - {kept_ms} or not {name}_kept.first <= start < {name}_kept.end:
-            {name}_operator.update({key}, {value}, timestamp, headers, start)
-            continue
-        first_part = {name}_bytes({key})
-        at, own_key = first_part + window_suffix(start, 0), ({key}, start)
-        if {name}_changed.is_kept:
-            {name}_changed.add(first_part, at)
+    key_as_bytes = {key_as_bytes}
+{windows}"""
+_WINDOW = """\
+if start <= observed - {kept_ms} or not {name}_kept.first <= start < {name}_kept.end:
+    {name}_operator.update({key_as_read}, {value}, timestamp, headers, start)
+else:
+    try:
+        entry = {name}_index[start][key_as_bytes]
+    except KeyError:
+        entry = {name}_find(key_as_bytes, {key_as_read}, start)
 {fold}"""
 _FOLD = """\
-try:
-    known = {name}_values[at]
-except KeyError:
-    known = {name}_load(at)
-if known is None:
-    new, time = {name}_first({key}, {value}), timestamp
+if entry.value is None:
+    entry.value, entry.time = {first}, timestamp
 else:
-    new, time = known
-    if timestamp > time:
-        time = timestamp
-    new = {name}_add({key}, {value}, new)
-{name}_values[at] = None if new is None else made(ValueAndTimestamp, (new, time))
-{name}_dirty[at] = own_key, timestamp, headers, (context.topic, context.partition, context.offset)"""
+    entry.value = {added}
+    if timestamp > entry.time:
+        entry.time = timestamp
+entry.whole = None
+entry.timestamp, entry.headers, entry.place = timestamp, headers, {place}
+if not entry.is_dirty:
+    {name}_mark(entry)"""
 
 
-def fold_lines(name: str, operator: Any, fold: CachedFold, key: str, value: str) -> tuple[list[str], dict[str, Any]]:
+def is_counting(fold: CachedFold) -> bool:
+    """Whether it counts: values do not matter then, and keys only once for each."""
+    return fold.fold is COUNT
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a generated function knows of the record that it aggregates.
+
+    Args:
+        key: Names its key.
+        value: Names its value.
+        place: Gives the topic, partition and offset it is made of.
+        raw_key: Names the bytes that stand for the key, those it was read from; None if it was not read.
+        key_of: Reads the key; None if `key` names it as it was read already, rather than those bytes.
+    """
+
+    key: str
+    value: str
+    place: str = "(context.topic, context.partition, context.offset)"
+    raw_key: str | None = None
+    key_of: Callable[[bytes], Any] | None = None
+
+
+def fold_lines(name: str, operator: Any, fold: CachedFold, origin: Origin) -> tuple[list[str], dict[str, Any]]:
     """The lines, and the things they name besides `context`, `timestamp` and `headers`.
 
     Args:
         name: Names the operator's plain function in the generated one.
         operator: One of `FOLDING`.
         fold: What it does to its store.
-        key: Names the key.
-        value: Names the value.
+        origin: What is aggregated.
     """
     names = {
-        "made": tuple.__new__,
-        "ValueAndTimestamp": ValueAndTimestamp,
         f"{name}_bytes": fold.key_bytes,
-        f"{name}_values": fold.cache.values,
-        f"{name}_dirty": fold.cache.dirty,
-        f"{name}_load": fold.cache.load,
+        f"{name}_index": fold.index,
+        f"{name}_find": fold.find,
+        f"{name}_mark": fold.mark,
         f"{name}_first": fold.fold.first,
         f"{name}_add": fold.fold.add,
+        f"{name}_key_of": origin.key_of,
     }
-    adding = _FOLD.format(name=name, key=key, value=value)
+    key, value, is_count = origin.key, origin.value, is_counting(fold)
+    given = {
+        "name": name,
+        "key": key,
+        "value": value,
+        "key_as_bytes": origin.raw_key or f"{name}_bytes({key})",
+        "key_as_read": key if origin.key_of is None else f"{name}_key_of({key})",
+        "first": "1" if is_count else f"{name}_first({key}, {value})",
+        "added": "entry.value + 1" if is_count else f"{name}_add({key}, {value}, entry.value)",
+        "place": origin.place,
+    }
+    adding = _FOLD.format(**given)
     if not isinstance(operator, StreamWindowAggregate):
-        text = _BY_KEY.format(name=name, key=key, value=value, fold=indent(adding, " " * 4))
-        return text.splitlines(), names
-    names |= {
-        "window_suffix": WINDOW_SUFFIX.pack,
-        f"{name}_operator": operator,
-        f"{name}_kept": fold.kept,
-        f"{name}_changed": fold.changed,
-        f"{name}_starts": operator.starts_for,
-    }
+        return _BY_KEY.format(**given, fold=indent(adding, " " * 4)).splitlines(), names
+    names |= {f"{name}_operator": operator, f"{name}_kept": fold.kept, f"{name}_starts": operator.starts_for}
+    window = _WINDOW.format(**given, kept_ms=operator.kept_ms, fold=indent(adding, " " * 4))
     size_ms = operator.tumbling_ms
-    starts = f"{name}_starts(timestamp)" if size_ms is None else f"(timestamp - timestamp % {size_ms},)"
-    return _BY_WINDOW.format(
-        name=name, key=key, value=value, starts=starts, kept_ms=operator.kept_ms, fold=indent(adding, " " * 8)
-    ).splitlines(), names
+    if size_ms is None:
+        windows = f"for start in {name}_starts(timestamp):\n{indent(window, ' ' * 4)}"
+    else:
+        windows = f"start = timestamp - timestamp % {size_ms}\n{window}"
+    return _BY_WINDOW.format(**given, windows=indent(windows, " " * 4)).splitlines(), names

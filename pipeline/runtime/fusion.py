@@ -1,10 +1,10 @@
 """Makes one function of a source, or an operator with state, and the operators without state below it: no call per hop.
 
 The function is generated as Python source, once per task; that of a source is a loop over records. Decoding, filters, mappers,
-plain sinks and aggregations into caches become lines; whatever else there is - other operators with stores, users' processors,
-sinks that choose topics or partitions - is called from there. It does what `Task` does record by record, in the same order:
-`tests/unit/runtime/test_fusion.py` compares the two. What is out of the ordinary (a record that cannot be decoded, a value that
-cannot be written) is handed to the plain functions, which know what to say about it.
+plain sinks, look-ups in tables and aggregations into caches become lines; whatever else there is - other operators with stores,
+users' processors, sinks that choose topics or partitions - is called from there. It does what `Task` does record by record, in
+the same order: `tests/unit/runtime/test_fusion.py` compares the two. What is out of the ordinary (a record that cannot be
+decoded, a value that cannot be written) is handed to the plain functions, which know what to say about it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pipeline.operators.branch import Branch
+from pipeline.operators.joins import StreamTableJoin, StreamTableLeftJoin
 from pipeline.operators.process import UserFixedKeyProcessor, UserProcessor
 from pipeline.operators.stateless import (
     Filter,
@@ -24,13 +25,15 @@ from pipeline.operators.stateless import (
     MapKey,
     MapValues,
     OfValue,
+    OfValues,
     PassThrough,
     Peek,
+    has_key,
 )
 from pipeline.operators.table_transforms import TableTransformValues
 from pipeline.operators.tables import ToStream
 from pipeline.partitioning import partition_for
-from pipeline.runtime.fused_folds import FOLDING, fold_lines
+from pipeline.runtime.fused_folds import FOLDING, Origin, fold_lines, is_counting
 from pipeline.topology.nodes import SinkNode
 
 if TYPE_CHECKING:
@@ -50,33 +53,29 @@ Loop: TypeAlias = Callable[[Any, int, int], int]
 
 _DEEPEST = 10
 """How many loops may lie within each other; Python allows 20 blocks."""
+_JOINS = (StreamTableJoin, StreamTableLeftJoin)
 _SCHEDULING = (UserProcessor, UserFixedKeyProcessor, TableTransformValues)
 """Operators that may ask for punctuations."""
 
 _LOOP = """\
 def run(queue, limit, last_time):
     records, decode, event_time = queue.waiting, queue.decode, queue.event_time
-    context.topic, context.partition = queue.tp
+    topic, partition = context.topic, context.partition = queue.tp
     stream_time, partition_time = context.stream_time, queue.partition_time
     offset, skipped, popleft = -1, 0, records.popleft
     count = min(limit, len(records))
     try:
         for done in range(count):
-            {stop}
             raw = popleft()
+            {stop}
             raw_key, raw_value, timestamp, offset, headers = raw
-            try:
-                key = None if raw_key is None else key_of(raw_key)
-                value = None if raw_value is None else value_of(raw_value)
-            except Exception:  # serdes are the user's: `decode` tries again, and asks the handler
-                timestamp = -1
-            {extract}
+{read}
             if timestamp < 0:
                 decoded = decode(raw)
                 if decoded is None:
                     skipped += 1
                     continue
-                key, value, timestamp, offset, headers = decoded
+                {read_again}, timestamp, offset, headers = decoded
             if timestamp > partition_time:
                 partition_time = timestamp
             context.offset, context.timestamp, context.headers = offset, timestamp, headers
@@ -95,7 +94,18 @@ _FORWARD = """\
 def run(key, value, timestamp, headers):
 {nodes}
 """
-_STOP = "if records[0][2] > last_time: return done - skipped"
+_STOP = """\
+if raw[2] > last_time:
+                records.appendleft(raw)
+                return done - skipped"""
+_READ = """\
+try:
+    key = None if raw_key is None else key_of(raw_key)
+    value = None if raw_value is None else value_of(raw_value)
+except Exception:  # serdes are the user's: `decode` tries again, and asks the handler
+    timestamp = -1
+"""
+_UNREAD = "key, value = raw_key, raw_value"
 _EXTRACT = "else: queue.partition_time = partition_time; timestamp = event_time(raw, key, value)"
 _PUNCTUATE = """\
 if stream_time >= punctuations.next_due_ms:
@@ -103,14 +113,33 @@ if stream_time >= punctuations.next_due_ms:
     context.topic, context.partition = queue.tp"""
 _SINK = """\
 try:
-    raw_key = None if {key} is None else {name}_key({key})
-    raw_value = None if {value} is None else {name}_value({value}){chosen}
+    sink_key = None if {key} is None else {name}_key({key})
+    sink_value = None if {value} is None else {name}_value({value}){chosen}
 except Exception:  # the plain function tries again, and asks the handler
     {name}({key}, {value}, timestamp, headers)
 else:
-    send({name}_topic, raw_key, raw_value, timestamp, headers, {where})"""
+    send({name}_topic, sink_key, sink_value, timestamp, headers, {where})"""
 _INNER = """
     where = None if {key} is None else partition_for({name}_inner({key}), partitions({name}_topic))"""
+
+
+_JOIN = """\
+table_key = {table_key}
+if {value} is None or table_key is None:
+    {name}({key}, {value}, timestamp, headers)
+else:
+    found = {name}_operator.lookup(table_key)
+    if found is not None:
+        {joined} = {call}
+{below}"""
+_LEFT_JOIN = """\
+if {value} is None:
+    {name}({key}, {value}, timestamp, headers)
+else:
+    table_key = {table_key}
+    found = None if table_key is None else {name}_operator.lookup(table_key)
+    {joined} = {call}
+{below}"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +179,7 @@ class Fusion:
         stores: The task's stores by name.
         context: The task's current record.
         collector: Where sinks send.
+        reads_all: Whether keys and values are decoded even if nobody looks at them.
     """
 
     sub: SubTopology
@@ -159,9 +189,12 @@ class Fusion:
     stores: Mapping[str, Any]
     context: TaskContext
     collector: Collector
+    reads_all: bool = False
     _folds: dict[str, CachedFold] = field(default_factory=dict)
     _children: dict[str, list[Node]] = field(default_factory=dict)
     _names: dict[str, Any] = field(default_factory=dict)
+    _is_loop: bool = False
+    _unread_key_of: Callable[[bytes], Any] | None = None
 
     def __post_init__(self) -> None:
         """Find out who is below whom, and who aggregates into caches."""
@@ -188,12 +221,16 @@ class Fusion:
             "key_of": source.key_serde.deserialize,
             "value_of": source.value_serde.deserialize,
         }
+        self._is_loop = True
+        is_unread = not (has_extractor or self.reads_all) and self._is_only_counted(source)
+        self._unread_key_of = source.key_serde.deserialize if is_unread else None
         lines = [*self._below(source.name, "key", "value", 0)]
         if any(isinstance(operator, _SCHEDULING) for operator in self.operators.values()):
             lines += _PUNCTUATE.splitlines()
         text = _LOOP.format(
             stop="" if has_extractor else _STOP,
-            extract=_EXTRACT if has_extractor else "",
+            read=indent(_UNREAD if is_unread else _READ + (_EXTRACT if has_extractor else ""), " " * 12),
+            read_again="_, _" if is_unread else "key, value",
             nodes=indent("\n".join(lines), " " * 12),
         )
         loop: Loop = self._made(source.name, text)
@@ -204,9 +241,20 @@ class Fusion:
         if not any(self._is_taken_apart(child) for child in self._children.get(node, [])):
             return None
         self._names = {"send": self.collector.send, "context": self.context}
+        self._is_loop = False
         lines = self._below(node, "key", "value", 0)
         made: Forward = self._made(node, _FORWARD.format(nodes=indent("\n".join(lines), " " * 4)))
         return made
+
+    def _is_only_counted(self, source: SourceNode) -> bool:
+        """Whether nothing is done with a source's records but to count them, and they were written by the topology itself.
+
+        Then nobody looks at their values, and at their keys only once for each. Records of others are read all the same: some
+        may be in another form, and that has to be said.
+        """
+        folds = [self._folds.get(child.name) for child in self._children.get(source.name, [])]
+        is_counted = len(folds) == 1 and folds[0] is not None and is_counting(folds[0])
+        return is_counted and source.pattern is None and self.sub.repartition_topics.issuperset(source.topics)
 
     def _made(self, name: str, text: str) -> Any:
         exec(compile(text, f"<fused {name}>", "exec"), self._names)  # noqa: S102 - our text: users' functions are names in it
@@ -217,7 +265,7 @@ class Fusion:
         if isinstance(node, SinkNode):
             return node.name in self.sink_topics
         operator = self.operators[node.name]
-        is_known = isinstance(operator, Branch) or type(operator) in _FORMS or node.name in self._folds
+        is_known = isinstance(operator, (Branch, *_JOINS)) or type(operator) in _FORMS or node.name in self._folds
         return len(node.parents) == 1 and is_known
 
     def _below(self, node: str, key: str, value: str, depth: int) -> Iterable[str]:
@@ -240,17 +288,44 @@ class Fusion:
         operator = self.operators[node.name]
         if isinstance(operator, Branch):
             return self._branches(operator, name, key, value, depth + 1)
+        if isinstance(operator, _JOINS):
+            return self._join(operator, node, name, key, value, depth)
         if node.name in self._folds:
-            lines, names = fold_lines(name, operator, self._folds[node.name], key, value)
+            origin = Origin(key, value)
+            if self._is_loop:
+                raw_key = "raw_key" if key == "key" else None
+                origin = Origin(key, value, "(topic, partition, offset)", raw_key, self._unread_key_of)
+            lines, names = fold_lines(name, operator, self._folds[node.name], origin)
             self._names |= names
             return lines
         form = _FORMS[type(operator)]
         own_key, own_value = f"k_{name}", f"v_{name}"
         call = self._call(f"f_{name}", getattr(operator, form.function), key, value) if form.function else ""
         line = form.line.format(call=call, key=own_key, value=own_value, given=value)
+        if isinstance(operator, Filter) and operator.predicate is has_key:
+            line = f"if {key} is not None:"
         key, value = own_key if "{key}" in form.line else key, own_value if "{value}" in form.line else value
         below = list(self._below(node.name, key, value, depth + 1))
         return [line, *(_within(below) if line.endswith(":") else below)]
+
+    def _join(
+        self, join: StreamTableJoin | StreamTableLeftJoin, node: Node, name: str, key: str, value: str, depth: int
+    ) -> list[str]:
+        """A look-up in a table, which is open by the time of the first record."""
+        self._named(f"{name}_operator", join)
+        is_left, joined = isinstance(join, StreamTableLeftJoin), f"v_{name}"
+        table_key = key if join.key_of is None else f"{self._named(f'{name}_key_of', join.key_of)}({key}, {value})"
+        other = "None if found is None else found.value" if is_left else "found.value"
+        if isinstance(join.joiner, OfValues):
+            call = f"{self._named(f'f_{name}', join.joiner.joiner)}({value}, {other})"
+        else:
+            call = f"{self._named(f'f_{name}', join.joiner)}({key}, {value}, {other})"
+        if not is_left and join.key_of is not None:
+            table_key = f"None if {value} is None else {table_key}"
+        below = "\n".join(self._below(node.name, key, joined, depth + 1))
+        names = {"name": name, "key": key, "value": value, "table_key": table_key, "joined": joined, "call": call}
+        form, levels = (_LEFT_JOIN, 1) if is_left else (_JOIN, 2)
+        return form.format(**names, below=indent(below, " " * 4 * levels)).splitlines()
 
     def _branches(self, branch: Branch, name: str, key: str, value: str, depth: int) -> list[str]:
         nodes = {node.name: node for node in self.sub.nodes}

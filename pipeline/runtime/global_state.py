@@ -6,11 +6,11 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import RecordError, StreamsError
 from pipeline.processor.handlers import ErrorHandlers
 from pipeline.runtime.compile import instantiate
-from pipeline.runtime.context import GLOBAL_TASK, Environment, NodeContext, TaskContext
-from pipeline.runtime.failures import Failures, processing_error
+from pipeline.runtime.context import GLOBAL_TASK, Environment, TaskContext
+from pipeline.runtime.failures import Failures, fail_at
+from pipeline.runtime.node_context import NodeContext
 from pipeline.runtime.queue import RecordQueue
 from pipeline.state.stores import open_store
 
@@ -98,14 +98,9 @@ class GlobalState:
             self._context.timestamp, self._context.headers = timestamp, headers
             try:
                 queue.enter(key, value, timestamp, headers)
-            except RecordError as error:
-                raise error.at(**_coordinates(tp, offset)) from error
-            except StreamsError:
-                raise
-            except Exception as error:
-                name = opened.declared.store.name
-                failed = processing_error(f"Processing for global store {name}", error)
-                raise failed.at(**_coordinates(tp, offset)) from error
+            except Exception as error:  # noqa: BLE001 - raised again
+                what = f"Processing for global store {opened.declared.store.name}"
+                fail_at(error, what, task=str(GLOBAL_TASK), topic=tp.topic, partition=tp.partition, offset=offset)
         opened.store.flush()
         self._backend.write(opened.store.pending(), {tp: next_offset})
         opened.store.committed()
@@ -128,10 +123,6 @@ class GlobalState:
     def _queue(self, tp: TopicPartition, opened: _Opened) -> RecordQueue:
         enter = self._failures.guarded(opened.operator.process, opened.declared.processor.name)
         return RecordQueue(tp, opened.declared.source, enter, self._context, GLOBAL_TASK, self._failures)
-
-
-def _coordinates(tp: TopicPartition, offset: int) -> dict[str, Any]:
-    return {"task": str(GLOBAL_TASK), "topic": tp.topic, "partition": tp.partition, "offset": offset}
 
 
 def _not_sent(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -10,11 +11,15 @@ from pipeline.records import TaskId, TopicPartition
 from pipeline.state.changelog import changelog_config
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pipeline.topology.nodes import SubTopology
     from pipeline.topology.topology import Topology
 
+_INTERNAL = re.compile(
+    r".*-(changelog|repartition|subscription-registration-topic|subscription-response-topic)"
+    r"|.+-KTABLE-FK-JOIN-SUBSCRIPTION-(REGISTRATION|RESPONSE)-\d+-topic"
+)
 REPARTITION_CONFIG = {
     "cleanup.policy": "delete",
     "message.timestamp.type": "CreateTime",
@@ -50,7 +55,7 @@ class Layout:
 
     @property
     def internal_topics(self) -> tuple[TopicRequirement, ...]:
-        """All topics that must exist."""
+        """All topics of the application's own that must exist: repartition topics and changelogs."""
         return self.repartition_topics + self.changelog_topics
 
 
@@ -62,6 +67,23 @@ def internal_name(application_id: str, name: str) -> str:
 def changelog_name(application_id: str, store: str) -> str:
     """Full name of a store's changelog topic."""
     return f"{application_id}-{store}-changelog"
+
+
+def is_internal_topic(application_id: str, topic: str) -> bool:
+    """Whether a topic is named as an application's own are (`StreamsResetter.matchesInternalTopicFormat`)."""
+    return topic.startswith(f"{application_id}-") and _INTERNAL.fullmatch(topic) is not None
+
+
+def own_topics(application_id: str, topics: Iterable[str], others: Iterable[str]) -> tuple[str, ...]:
+    """Which of all topics are an application's internal ones.
+
+    Args:
+        application_id: Whose.
+        topics: Names of all topics.
+        others: Ids of other applications: their topics are left out, even if their names begin like this one's.
+    """
+    longer = tuple(f"{other}-" for other in others if other.startswith(f"{application_id}-"))
+    return tuple(name for name in topics if is_internal_topic(application_id, name) and not name.startswith(longer))
 
 
 def full_name(sub: SubTopology, application_id: str, topic: str) -> str:
@@ -86,8 +108,7 @@ def plan_layout(topology: Topology, application_id: str, partitions: Mapping[str
         TopicError: If a source topic is missing, or topics that are joined differ in partitions.
         TopologyError: If the partitions of a repartition topic cannot be decided.
     """
-    external = (*topology.source_topics, *(t for g in topology.global_stores for t in g.source.topics))
-    missing = sorted(set(external) - partitions.keys())
+    missing = sorted(topology.external_topics - partitions.keys())
     if missing:
         message = f"Source topics do not exist: {', '.join(missing)}"
         raise TopicError(message, hint="Create them, or correct the topology's topic names.")
@@ -110,15 +131,15 @@ def plan_layout(topology: Topology, application_id: str, partitions: Mapping[str
         ]
     repartitions = tuple(
         TopicRequirement(internal_name(application_id, name), counts[name], REPARTITION_CONFIG)
-        for name in topology.internal_topics
+        for name in topology.repartition_topics
     )
     return Layout(tasks, repartitions, tuple(changelogs))
 
 
 def _repartition_counts(topology: Topology, counts: dict[str, int]) -> dict[str, int]:
     """Add the repartition topics: fixed, or as joined topics demand, or as many as the writer's inputs."""
-    counts |= {t.name: t.partitions for t in topology.internal_topics.values() if t.partitions is not None}
-    waiting = set(topology.internal_topics) - counts.keys()
+    counts |= {t.name: t.partitions for t in topology.repartition_topics.values() if t.partitions is not None}
+    waiting = set(topology.repartition_topics) - counts.keys()
     while waiting:
         decided = {name: count for name in waiting if (count := _count_of(topology, name, counts)) is not None}
         if not decided:
@@ -131,7 +152,7 @@ def _repartition_counts(topology: Topology, counts: dict[str, int]) -> dict[str,
 
 def _count_of(topology: Topology, name: str, counts: Mapping[str, int]) -> int | None:
     for group in topology.copartitioned_topics():
-        known = [counts[topic] for topic in group if topic in counts and topic not in topology.internal_topics]
+        known = [counts[topic] for topic in group if topic in counts and topic not in topology.repartition_topics]
         if name in group and known:
             return max(known)
     writers = [sub for sub in topology.sub_topologies() if name in sub.sink_topics]
@@ -148,7 +169,7 @@ def _copartition(topology: Topology, counts: dict[str, int]) -> None:
 
     Topics of others decide, and must be equal; without any, fixed numbers decide; without those, the highest one.
     """
-    internal = topology.internal_topics
+    internal = topology.repartition_topics
     for group in topology.copartitioned_topics():
         external = {topic: counts[topic] for topic in group if topic not in internal}
         fixed = {t: counts[t] for t in group if t in internal and internal[t].partitions is not None}

@@ -13,38 +13,34 @@ If step 4 fails, the task is thrown away (`close`) and made anew: nothing of the
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import InvalidStateStoreError, RecordError, StreamsError
+from pipeline.errors import InvalidStateStoreError, StreamsError
 from pipeline.processor.drops import DropReason
-from pipeline.processor.handlers import ErrorHandlers
 from pipeline.processor.operator import FollowsStreamTime
-from pipeline.records import RAW_TIMESTAMP, TopicPartition
 from pipeline.runtime.compile import compile_nodes
-from pipeline.runtime.context import Environment, TaskContext
-from pipeline.runtime.failures import Failures, processing_error, to_topic
-from pipeline.runtime.layout import changelog_name, full_name
+from pipeline.runtime.context import TaskContext
+from pipeline.runtime.failures import Failures, fail_at, to_topic
+from pipeline.runtime.layout import full_name
 from pipeline.runtime.offset_metadata import OffsetMetadata
+from pipeline.runtime.processing import Processing
 from pipeline.runtime.queue import RecordQueue, RecordQueues
 from pipeline.state.api import PAUSED_AFTER, StoreKind
+from pipeline.state.changelog import is_trimmed
 from pipeline.state.stores import open_store
-from pipeline.windows import MAX_TIME_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from pipeline.processor.metrics import Measurement
-    from pipeline.processor.timestamps import TimestampExtractor
-    from pipeline.records import RawFields, TaskId
-    from pipeline.runtime.fusion import Loop
+    from pipeline.records import RawFields, TopicPartition
     from pipeline.runtime.ports import Ports
+    from pipeline.runtime.task_spec import TaskSpec
     from pipeline.state.api import ChangelogBatch, StateStore, StoreBuilder
-    from pipeline.topology.nodes import SourceNode, SubTopology
+    from pipeline.topology.nodes import SourceNode
 
 
 class TaskState(Enum):
@@ -63,50 +59,6 @@ TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = {
     TaskState.CLOSED: frozenset(),
 }
 """The legal transitions."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskSpec:
-    """What a task is.
-
-    Args:
-        id: Its id.
-        sub_topology: What it runs.
-        application_id: Prefix of internal topics.
-        inputs: The partitions it reads.
-        handlers: What becomes of records that cannot be read, processed or written.
-        timestamp_extractor: Finds event times of inputs whose source does not say how; None takes a record's own timestamp.
-            Repartition topics have theirs from the task that wrote them.
-        max_task_idle_ms: How long to wait for an input without records before records of other inputs go ahead;
-            0 waits only for what the broker already has, -1 not at all.
-        environment: What its processors may know of the application.
-        dead_letters: The topic that all dead letters go to, whatever the handlers say; None leaves it to them.
-    """
-
-    id: TaskId
-    sub_topology: SubTopology
-    application_id: str
-    inputs: tuple[TopicPartition, ...]
-    handlers: ErrorHandlers = field(default_factory=ErrorHandlers)
-    timestamp_extractor: TimestampExtractor | None = None
-    max_task_idle_ms: int = 0
-    environment: Environment = field(default_factory=Environment)
-    dead_letters: str | None = None
-
-    @property
-    def own_changelogs(self) -> dict[str, TopicPartition]:
-        """Changelog partitions that the task writes, by store name."""
-        return {
-            builder.name: TopicPartition(changelog_name(self.application_id, builder.name), self.id.partition)
-            for builder in self.sub_topology.stores
-            if builder.logging
-        }
-
-    @property
-    def source_changelogs(self) -> dict[str, TopicPartition]:
-        """Inputs that read-only stores are restored from, by store name."""
-        sources = {b.name: TopicPartition(b.source_topic or "", self.id.partition) for b in self.sub_topology.stores}
-        return {store: tp for store, tp in sources.items() if tp in self.inputs}
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +110,15 @@ class Task:
             for topic in source.topics
         }
         self._queues = RecordQueues()
+        self._processing = Processing(spec, self._context, self._queues)
         for tp in spec.inputs:
             self._queues.register(self._new_queue(tp))
+        self._forgetful: Mapping[TopicPartition, tuple[Any, int]] = {
+            self._changelogs[builder.name]: (self._stores[builder.name], builder.retention_ms)
+            for builder in spec.sub_topology.stores
+            if builder.name in self._changelogs and is_trimmed(builder)
+        }
+        self._forgotten: Mapping[TopicPartition, int] = {}
         self._has_progress = False
         self._prepared = TaskCommit({}, ())
 
@@ -272,7 +231,7 @@ class Task:
 
     def is_ready(self) -> bool:
         """Whether the next record may be chosen now."""
-        return self._queues.is_ready(self.spec.max_task_idle_ms, self._ports.clock.now_ms)
+        return self._processing.is_ready()
 
     def process(self, limit: int) -> int:
         """Process up to `limit` records, lowest event time first; gives how many it were.
@@ -281,18 +240,13 @@ class Task:
             DeserializationError: If a record cannot be decoded, and is not to be skipped.
             ProcessingError: If user code raises, and the record is not to be skipped.
         """
-        only = self._queues.only()
-        done = self._process_chosen(limit) if only is None else self._process_run(only, limit)
+        done = self._processing.process(limit)
         self._has_progress |= done > 0
         return done
 
     def process_all(self) -> int:
         """Process everything that was added or is followed, lowest event time first, for hosts that have all inputs at hand."""
-        only = self._queues.only()
-        if only is not None:
-            done = self._process_run(only, sys.maxsize)
-        else:
-            done = sum(self._process_run(queue, sys.maxsize, last_time) for queue, last_time in self._queues.in_order())
+        done = self._processing.process_all()
         self._has_progress |= done > 0
         return done
 
@@ -301,8 +255,10 @@ class Task:
         now_ms = self._ports.clock.now_ms()
         if now_ms < self._context.wall_clock_punctuations.next_due_ms:
             return 0
-        with self._locating_failures():
+        try:
             fired = self._context.wall_clock_punctuations.fire(now_ms)
+        except Exception as error:  # noqa: BLE001 - raised again
+            fail_at(error, task=str(self.spec.id))
         self._has_progress |= fired > 0
         return fired
 
@@ -354,17 +310,20 @@ class Task:
 
         Stores are flushed in the order of the operators they belong to, so what one flush forwards is in the next.
         """
-        with self._locating_failures():
+        try:
             for store in self._stores.values():
                 store.flush()
+        except Exception as error:  # noqa: BLE001 - raised again
+            fail_at(error, task=str(self.spec.id))
         send, pause = self._ports.collector.send, self._ports.pause
         written = []
         for name, tp in self._changelogs.items():
             number = -1
-            for number, record in enumerate(self._stores[name].changelog()):
+            topic, partition = tp
+            for number, (key, value, timestamp, headers) in enumerate(self._stores[name].changelog()):
                 if number % PAUSED_AFTER == 0:
                     pause()
-                send(tp.topic, record.key, record.value, record.timestamp, record.headers, tp.partition)
+                send(topic, key, value, timestamp, headers, partition)
             if number >= 0:
                 written.append(tp)
         self._prepared = TaskCommit(dict(self._committable()), tuple(written))
@@ -391,6 +350,15 @@ class Task:
             self._ports.backend.write(puts, {**positions, **read}, self._ports.pause, in_parts=self._may_be_torn)
         for store in self._stores.values():
             store.committed()
+        self._forgotten = {  # windows may be ahead of the records that make them
+            tp: min(store.first_kept, self.stream_time - retention_ms)
+            for tp, (store, retention_ms) in self._forgetful.items()
+        }
+
+    @property
+    def forgotten(self) -> Mapping[TopicPartition, int]:
+        """Per changelog of a store that forgets, the event time (ms) before which all was forgotten at the last commit."""
+        return self._forgotten
 
     def close(self) -> None:
         """Stop. What was not committed is forgotten; the backend is the host's to close. Idempotent."""
@@ -429,89 +397,6 @@ class Task:
         """The source whose pattern matches a topic that nobody knew when the task was made (the test driver's)."""
         sources = self.spec.sub_topology.sources
         return next(s for s in sources if s.pattern is not None and s.pattern.fullmatch(topic))
-
-    def _process_chosen(self, limit: int) -> int:
-        """Process up to `limit` records of several inputs, always the one that comes next."""
-        done = 0
-        may_choose = self.is_ready()
-        while may_choose and done < limit:
-            found = self._queues.next_queue()
-            if found is None:
-                break
-            queue, last_time = found
-            done += self._process_run(queue, limit - done, last_time)
-            may_choose = queue.head() is not None or self.is_ready()
-        return done
-
-    def _process_run(self, queue: RecordQueue, limit: int, last_time: int | None = None) -> int:
-        """Process up to `limit` records of one input.
-
-        Args:
-            queue: The input.
-            limit: How many at most.
-            last_time: The highest time (ms) up to which its records come before those of other inputs, its first one's or
-                later; None if there are no others.
-        """
-        if queue.loop is None or (last_time is not None and queue.extractor is not None):
-            return self._process_records(queue, limit if last_time is None else min(limit, 1))
-        done = self._process_records(queue, 1) if queue.has_head and limit else 0
-        until = MAX_TIME_MS if last_time is None else last_time
-        while done < limit and queue.has_waiting() and queue.waiting[0][RAW_TIMESTAMP] <= until:
-            done += self._process_loop(queue, queue.loop, limit - done, until)  # fewer if some cannot be decoded
-        return done
-
-    def _process_loop(self, queue: RecordQueue, loop: Loop, limit: int, until: int) -> int:
-        """Process up to `limit` records that are at hand, none of a later time than `until`, in one generated loop."""
-        try:
-            return loop(queue, limit, until)
-        except RecordError as error:
-            raise error.at(**self._coordinates(queue.tp, queue.next_offset - 1)) from error
-        except StreamsError:
-            raise
-        except Exception as error:
-            failed = processing_error("Processing", error)
-            raise failed.at(**self._coordinates(queue.tp, queue.next_offset - 1)) from error
-
-    def _process_records(self, queue: RecordQueue, limit: int) -> int:
-        """The same, record by record: what is the same for all of them is looked up once."""
-        context, punctuations = self._context, self._context.stream_punctuations
-        pop, enter, (topic, partition) = queue.pop, queue.enter, queue.tp
-        for done in range(limit):
-            record = pop()
-            if record is None:
-                return done
-            key, value, timestamp, offset, headers = record
-            context.topic, context.partition, context.offset = topic, partition, offset
-            context.timestamp, context.headers = timestamp, headers
-            if timestamp > context.stream_time:
-                context.stream_time = timestamp
-            try:
-                enter(key, value, timestamp, headers)
-                if context.stream_time >= punctuations.next_due_ms:
-                    punctuations.fire(context.stream_time)
-            except RecordError as error:
-                raise error.at(**self._coordinates(queue.tp, offset)) from error
-            except StreamsError:
-                raise
-            except Exception as error:
-                failed = processing_error("Processing", error)
-                raise failed.at(**self._coordinates(queue.tp, offset)) from error
-        return limit
-
-    @contextmanager
-    def _locating_failures(self) -> Iterator[None]:
-        """Failures that no input record stands for: in a punctuation, or in what a cache held back."""
-        try:
-            yield
-        except RecordError as error:
-            raise error.at(task=str(self.spec.id)) from error
-        except StreamsError:
-            raise
-        except Exception as error:
-            raise processing_error("Processing", error).at(task=str(self.spec.id)) from error
-
-    def _coordinates(self, tp: TopicPartition, offset: int) -> dict[str, Any]:
-        return {"task": str(self.spec.id), "topic": tp.topic, "partition": tp.partition, "offset": offset}
 
     def _move_to(self, state: TaskState) -> None:
         if state not in TRANSITIONS[self.state]:

@@ -10,12 +10,14 @@ from urllib.parse import quote
 import httpx
 import msgspec
 from fastapi import FastAPI, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
 
 from pipeline.service.metrics import Measured, registry_of
 from pipeline.service.reading import FORWARDED, POSITION, ROLE, Bookmark, Host, RefusedError, Rows, StoreReader, Wanted
-from pipeline.service.rendering import key_bytes
+from pipeline.service.rendering import key_bytes, prefix_bytes
 from pipeline.state.api import StoreKind
 from pipeline.windows import MAX_TIME_MS
 from pipeline.worker.answers import MAX_ROWS
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from pipeline.worker.queries import Query as StoreQuery
 
 log = logging.getLogger(__name__)
+logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for every question that is passed on
 
 _PEER_SECONDS = 15.0
 _OPEN_PATHS = frozenset({"/health", "/ready"})
@@ -41,7 +44,11 @@ _STATUS = {
     Reason.RESTORING: 503,
     Reason.FAILED: 503,
 }
+_AWAY = {404: "no-such-path", 405: "no-such-method"}
+"""What nothing here answers."""
 _KEY_VALUE = frozenset({StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE})
+_TIMES = frozenset({"time_from", "time_to"})
+_ALWAYS = frozenset({"limit", "page", "partition", "format", "stale"})
 _POINTS = _KEY_VALUE | {StoreKind.VERSIONED}
 _WINDOW = frozenset({StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW})
 
@@ -49,8 +56,8 @@ _WINDOW = frozenset({StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW})
 class Instance(Host, Measured, Protocol):
     """An instance, as far as HTTP reaches (`Supervisor`)."""
 
-    def scale(self, processes: int) -> None:
-        """Run so many stream processes."""
+    def scale(self, threads: int) -> None:
+        """Run so many stream threads."""
         ...
 
     def pause(self, *, paused: bool = True) -> None:
@@ -78,6 +85,8 @@ class Parameters(BaseModel):
     stale: bool = Field(default=False, description="Whether a standby, which may be behind, may answer.")
 
 
+_EXCLUSIVE = ({"prefix", "reverse"}, {"prefix", "from"}, {"prefix", "to"}, {"time", "time_from"}, {"time", "time_to"})
+"""Parameters of which one would leave the other without effect."""
 _Asked = Annotated[Parameters, Query()]
 
 
@@ -102,11 +111,17 @@ def _guard(api: FastAPI, token: str) -> None:
 
     @api.middleware("http")
     async def check_token(request: Request, proceed: Callable[[Request], Awaitable[Response]]) -> Response:
-        shown = request.headers.get("Authorization", "")
-        is_let_in = secrets.compare_digest(shown.encode(), f"Bearer {token}".encode())
-        if token and not is_let_in and request.url.path not in _OPEN_PATHS:
-            return _json({"error": "unauthorized", "message": "Show the token: Authorization: Bearer ..."}, 401)
+        is_let_in = not token or request.url.path in _OPEN_PATHS or _shows(request, token)
+        if not is_let_in:
+            body = {"error": "unauthorized", "message": "Show the token: Authorization: Bearer ..."}
+            return _json(body, 401, {"WWW-Authenticate": "Bearer"})
         return await proceed(request)
+
+    @api.exception_handler(HTTPException)
+    def send_away(request: Request, error: HTTPException) -> Response:
+        reason = _AWAY.get(error.status_code, "bad-request")
+        message = f"{request.method} {request.url.path}: {error.detail}"
+        return _json({"error": reason, "message": message}, error.status_code, dict(error.headers or {}))
 
     @api.exception_handler(RefusedError)
     def refuse(_request: Request, error: RefusedError) -> Response:
@@ -116,9 +131,20 @@ def _guard(api: FastAPI, token: str) -> None:
         present = {name: value for name, value in shown.items() if value is not None}
         return _json(body | present, _STATUS[refusal.reason])
 
+    @api.exception_handler(RequestValidationError)
+    def correct(_request: Request, error: RequestValidationError) -> Response:
+        wrong = [f"{each['loc'][-1]}: {each['msg']}" for each in error.errors()]
+        return _json({"error": "bad-request", "message": "; ".join(wrong)}, 422)
+
     @api.exception_handler(ValueError)
     def complain(_request: Request, error: ValueError) -> Response:
         return _json({"error": "bad-request", "message": str(error)}, 400)
+
+
+def _shows(request: Request, token: str) -> bool:
+    """Whether a request shows the token; the scheme's name may be written in any way (RFC 9110, 11.1)."""
+    scheme, _, shown = request.headers.get("Authorization", "").partition(" ")
+    return scheme.lower() == "bearer" and secrets.compare_digest(shown.strip(" ").encode(), token.encode())
 
 
 def _watch(api: FastAPI, instance: Instance) -> None:
@@ -127,14 +153,16 @@ def _watch(api: FastAPI, instance: Instance) -> None:
 
     @api.get("/health")
     def health() -> Response:
-        state = instance.status().state
-        return _json({"state": state.value}, 503 if state is WorkerState.ERROR else 200)
+        status = instance.status()
+        body = {"state": status.state.value, "paused": status.paused}
+        return _json(body, 503 if status.state is WorkerState.ERROR else 200)
 
     @api.get("/ready")
     def ready() -> Response:
         status = instance.status()
         is_ready = status.state is WorkerState.RUNNING and not status.restoring
-        return _json({"ready": is_ready, "state": status.state.value}, 200 if is_ready else 503)
+        body = {"ready": is_ready, "state": status.state.value, "paused": status.paused}
+        return _json(body, 200 if is_ready else 503)
 
     @api.get("/metrics")
     def metrics() -> Response:
@@ -149,9 +177,9 @@ def _operate(api: FastAPI, instance: Instance) -> None:
     """What an instance can be told."""
 
     @api.post("/scale")
-    def scale(processes: int) -> Response:
-        instance.scale(processes)
-        return _json({"processes": processes})
+    def scale(threads: int) -> Response:
+        instance.scale(threads)
+        return _json({"threads": threads})
 
     @api.post("/pause")
     def pause() -> Response:
@@ -205,7 +233,7 @@ def status_object(instance: Instance) -> dict[str, Any]:
         "server": instance.server,
         "state": status.state.value,
         "paused": status.paused,
-        "processes": status.processes,
+        "threads": status.threads,
         "recovery_s": status.recovery_s,
         "active": sorted(map(str, status.active)),
         "standby": {str(task): status.lags.get(task) for task in sorted(status.standby)},
@@ -252,15 +280,39 @@ def _partitions(place: StorePlace, key: bytes | None, asked: Parameters) -> list
     return [task.partition] if task is not None else everywhere
 
 
+def _check(builder: StoreBuilder, asked: Parameters, *, is_key: bool) -> None:
+    """Make sure that nothing is asked that would be ignored."""
+    if builder.kind in _KEY_VALUE:
+        own = frozenset[str]() if is_key else frozenset({"from", "to", "prefix", "reverse"})
+    elif builder.kind in _WINDOW:
+        own = _TIMES | {"time"} if is_key else _TIMES | {"time", "from", "to"}
+    else:
+        own = _TIMES if builder.kind is StoreKind.SESSION else frozenset({"as_of"})
+    given = {Parameters.model_fields[name].alias or name for name in asked.model_dump(exclude_defaults=True)}
+    what = f"{'One key' if is_key else 'A range'} of store {builder.name} ({builder.kind.value})"
+    if unknown := given - own - _ALWAYS:
+        message = (
+            f"{what} cannot be asked with {', '.join(sorted(unknown))}; it takes: {', '.join(sorted(own)) or 'none'}"
+        )
+        raise RefusedError(Refusal(Reason.UNKNOWN_QUERY, message))
+    for pair in _EXCLUSIVE:
+        if pair <= given:
+            message = f"{what} cannot be asked with {' and '.join(sorted(pair))} at a time"
+            raise RefusedError(Refusal(Reason.UNKNOWN_QUERY, message))
+
+
 def _query(builder: StoreBuilder, key: bytes | None, asked: Parameters) -> StoreQuery:
     def bytes_of(text: str | None) -> bytes | None:
         return None if text is None else key_bytes(text, builder.key_serde, is_base64=asked.format == "base64")
 
+    _check(builder, asked, is_key=key is not None)
     lower, upper = (key, key) if key is not None else (bytes_of(asked.first), bytes_of(asked.last))
     if builder.kind in _KEY_VALUE:
         if key is not None:
             return KeyQuery(key, asked.as_of)
-        return RangeQuery(lower, upper, bytes_of(asked.prefix) or b"", asked.reverse)
+        is_base64 = asked.format == "base64"
+        prefix = prefix_bytes(asked.prefix, builder.key_serde, is_base64=is_base64) if asked.prefix else b""
+        return RangeQuery(lower, upper, prefix, asked.reverse)
     if builder.kind in _WINDOW:
         times = (asked.time, asked.time) if asked.time is not None else (asked.time_from, asked.time_to)
         return WindowQuery(lower, upper, *times)

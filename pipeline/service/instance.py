@@ -5,8 +5,6 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pipeline.service.api import new_api
-from pipeline.service.server import bound, name_of, serving
 from pipeline.worker.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -41,6 +39,9 @@ def new_instance(
     if not server:
         yield Supervisor(application, build, on_state=on_state)
         return
+    from pipeline.service.api import new_api  # noqa: PLC0415 - half of what an instance loads, and most answer nowhere
+    from pipeline.service.server import bound, name_of, serving  # noqa: PLC0415 - as above
+
     with bound(server, token) as listener:
         name = name_of(listener, server, application.kafka["bootstrap.servers"])
         supervisor = Supervisor(application, build, server=name, on_state=on_state)

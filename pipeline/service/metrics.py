@@ -74,8 +74,8 @@ class _Figures(Collector):
         state = GaugeMetricFamily(f"{_CLIENT}state", "1 for the state it is in.", labels=["client_id", "state"])
         state.add_metric([self._client, status.state.value], 1)
         yield state
-        threads = GaugeMetricFamily(f"{_CLIENT}alive_stream_threads", "Stream processes.", labels=["client_id"])
-        threads.add_metric([self._client], status.processes)
+        threads = GaugeMetricFamily(f"{_CLIENT}alive_stream_threads", "Stream threads.", labels=["client_id"])
+        threads.add_metric([self._client], status.threads)
         yield threads
         version = GaugeMetricFamily(f"{_CLIENT}application", "1.", labels=["client_id", "application_id", "version"])
         version.add_metric([self._client, self._host.application.id, self._host.application.version], 1)
@@ -93,8 +93,8 @@ def _of_threads(reports: Mapping[str, Report]) -> Iterable[Metric]:
     spent = CounterMetricFamily(f"{_THREAD}commit_latency_ms", "Time spent committing, ms.", labels=["thread_id"])
     longest = GaugeMetricFamily(f"{_THREAD}commit_latency_max", "Longest commit, ms.", labels=["thread_id"])
     for thread, report in reports.items():
-        processed.add_metric([thread], report.processed)
-        commits.add_metric([thread], report.commits)
+        processed.add_metric([thread], report.summary.processed)
+        commits.add_metric([thread], report.summary.commits)
         spent.add_metric([thread], report.commit_seconds[0] * 1000)
         longest.add_metric([thread], report.commit_seconds[1] * 1000)
     return processed, commits, spent, longest
@@ -118,7 +118,7 @@ def _of_copies(reports: Mapping[str, Report]) -> Iterable[Metric]:
     remaining = GaugeMetricFamily(f"{_TASK}restore_remaining_records", "Records still to be restored.", labels=labels)
     lag = GaugeMetricFamily(f"{_TASK}standby_lag_records", "Records a standby is behind.", labels=labels)
     for thread, report in reports.items():
-        restored.add_metric([thread], report.restored)
+        restored.add_metric([thread], report.summary.restored)
         for task, missing in report.restoring.items():
             remaining.add_metric([thread, str(task)], missing if missing is not None else float("nan"))
         for task, count in report.lags.items():

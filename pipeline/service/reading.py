@@ -215,11 +215,15 @@ class StoreReader:
 
         Raises:
             RefusedError: If one of them cannot answer.
+            ValueError: If the last page was of another part.
         """
         rows: list[Any] = []
         positions: list[str] = []
         roles: set[str] = set()
         mark = start or Bookmark(partitions[0])
+        if mark.partition not in partitions:
+            message = f"The page is of partition {mark.partition}, which is not asked"
+            raise ValueError(message)
         for partition in [number for number in partitions if number >= mark.partition]:
             after = mark.after if partition == mark.partition else None
             if len(rows) >= wanted.limit:
@@ -245,7 +249,14 @@ class StoreReader:
             allows_standby=wanted.allows_standby,
         )
         if isinstance(place, Here):
-            return self._here(wanted, task, mark, limit)
+            try:
+                return self._here(wanted, task, mark, limit)
+            except RefusedError as error:
+                copies = _copies(task, orders, self._host.server)
+                may_help = wanted.allows_standby and error.refusal.reason is Reason.RESTORING
+                if wanted.is_forwarded or not (may_help and copies):
+                    raise
+                return self._there(wanted, copies, mark, limit)
         if wanted.is_forwarded:
             message = f"Task {task} does not run here"
             raise RefusedError(Refusal(Reason.NOT_HERE, message, place.servers[0]))
@@ -278,6 +289,12 @@ class StoreReader:
                 return Rows(body["rows"], following, response.headers[POSITION], response.headers[ROLE])
             refusal = _refusal_of(body, server)
         raise RefusedError(refusal)
+
+
+def _copies(task: TaskId | None, orders: Orders | None, own_server: str) -> tuple[str, ...]:
+    """Other instances that follow a task."""
+    known = orders.standby_servers.get(str(task), []) if orders is not None else []
+    return tuple(server for server in known if server != own_server)
 
 
 def _together(positions: list[str], roles: set[str]) -> tuple[str, str]:

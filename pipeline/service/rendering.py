@@ -58,12 +58,26 @@ def key_bytes(text: str, serde: Serde[Any], *, is_base64: bool) -> bytes:
         return serde.serialize(serde.deserialize(text.encode()))  # as the store would write it
     read = _TEXT_FORMS.get(serde.name)
     if read is None or is_base64:
-        return _from_base64(text)
+        return _checked(_from_base64(text), text, serde)
     try:
         return serde.serialize(read(text))
     except Exception as error:
         message = f"{text!r} is no key of serde {serde.name}: {error}"
         raise ValueError(message) from error
+
+
+def prefix_bytes(text: str, serde: Serde[Any], *, is_base64: bool) -> bytes:
+    """The bytes that keys begin with. Arguments and errors are those of `key_bytes`; in base64url they need not be a key."""
+    return _from_base64(text) if is_base64 else key_bytes(text, serde, is_base64=False)
+
+
+def _checked(data: bytes, text: str, serde: Serde[Any]) -> bytes:
+    try:
+        serde.deserialize(data)
+    except Exception as error:
+        message = f"{text!r} is not the base64url of a key of serde {serde.name}: {error}"
+        raise ValueError(message) from error
+    return data
 
 
 def _from_base64(text: str) -> bytes:

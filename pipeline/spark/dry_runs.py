@@ -19,7 +19,7 @@ from pipeline.runtime.layout import plan_layout
 from pipeline.spark.columns import TIME, Column, columns_of, micros, spark_schema, with_variants
 from pipeline.spark.handing_over import HEADERS, Course, run_level
 from pipeline.spark.job import job_of
-from pipeline.spark.slices import MAX_RECORDS_PER_SLICE, cut
+from pipeline.spark.slices import MAX_RECORDS_PER_SLICE, cut, slices_of
 from pipeline.topology.grouping import is_cyclic
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def dry_run(
     course = _course(application, job, admin, run_range, max_records_per_slice)
     frames: list[Any] = []
     for level in range(len(course.levels)):
-        frames.append(run_level(spark, course.parts(level), frames, build, f"rehearse {application.id}"))
+        frames.append(run_level(spark, course.parts(level), frames, build, f"do a dry run of {application.id}"))
     outputs = frames[0]
     for frame in frames[1:]:
         outputs = outputs.unionByName(frame)
@@ -149,11 +149,15 @@ def _course(application: Application, job: Job, admin: Admin, run_range: RunRang
     layout = plan_layout(application.topology, application.id, job.partitions)
     committed = admin.committed(application.id, {tp for inputs in layout.tasks.values() for tp in inputs})
     restores = _begins_with_state(application, admin, run_range, committed)
+    if restores:
+        slices = slices_of(application, admin, run_range, max_records).with_one_begun()
+    else:
+        slices = tuple(cut(admin, application.kafka, run_range, max_records))
     return Course(
         job,
         layout,
         application.topology.levels(),
-        cut(admin, application.kafka, run_range, max_records) or [run_range.ranges],
+        slices or (run_range.ranges,),
         _leftovers(layout, admin, committed) if restores else {},
         committed if restores else {},
         restores,

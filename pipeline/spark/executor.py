@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Self
 
 from pipeline.errors import (
@@ -17,6 +18,7 @@ from pipeline.errors import (
     RangeError,
     SnapshotError,
     StateInUseError,
+    StreamsError,
     TaskError,
     TopologyError,
     UnsupportedByHostError,
@@ -26,11 +28,15 @@ from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.garbage import collect_rarely
 from pipeline.hosting.global_tables import open_global_state
 from pipeline.hosting.owned_task import OwnedTask
+from pipeline.hosting.purge import Purge
 from pipeline.hosting.snapshots import has_snapshots
+from pipeline.hosting.task_state import after_predecessor
 from pipeline.kafka.admin import Admin
+from pipeline.kafka.producer import LONGEST_TRANSACTION_MS
 from pipeline.kafka.ranges import read_fields
 from pipeline.processor.metrics import totals
 from pipeline.runtime.layout import plan_layout
+from pipeline.spark.ranges import AGAIN
 from pipeline.spark.spilling import WriterMerge, writer_tag
 from pipeline.spark.work import TaskResult
 
@@ -45,8 +51,7 @@ if TYPE_CHECKING:
 
 _PREDECESSOR_SECONDS = 60.0
 """How long an earlier attempt on the same machine may take to let go of the local state."""
-_TRANSACTION_TIMEOUT_MS = 15 * 60 * 1000
-"""A slice is one transaction; brokers allow 15 minutes unless told otherwise."""
+_RETRY_SECONDS = 0.5
 
 
 class WriterTagging:
@@ -148,6 +153,12 @@ class Inputs:
             yield records
 
 
+@cache
+def _admin(kafka: tuple[tuple[str, str], ...]) -> Admin:
+    """One for all tasks of this process: it takes two clients' start and end off each of them."""
+    return Admin(dict(kafka))
+
+
 def run_task(work: TaskWork, build: Callable[[Job], Topology]) -> TaskResult:
     """Do one task's work, unless it is done.
 
@@ -164,7 +175,7 @@ def run_task(work: TaskWork, build: Callable[[Job], Topology]) -> TaskResult:
     """
     collect_rarely()
     application = application_of(work.job, build(work.job).resolved(work.job.partitions))
-    admin, clock = Admin(work.job.kafka), SystemClock()
+    admin, clock = _admin(tuple(sorted(work.job.kafka.items()))), SystemClock()
     layout = plan_layout(application.topology, application.id, work.job.partitions)
     repartitions = frozenset(topic.name for topic in layout.repartition_topics)
     global_state = open_global_state(application, admin, clock, work.job.global_ends)
@@ -181,17 +192,18 @@ def run_task(work: TaskWork, build: Callable[[Job], Topology]) -> TaskResult:
         admin,
         clock,
         global_state.stores,
-        transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
+        transaction_timeout_ms=LONGEST_TRANSACTION_MS,  # a slice is one transaction
         decorate=decorate,
     )
     began = time.monotonic()
-    _open(owned)
+    after_predecessor(lambda: _open(owned), within_s=_PREDECESSOR_SECONDS, retry_s=_RETRY_SECONDS)
     try:
         restored = time.monotonic()
         check_wall_clock(application, owned.task)
         done = _process(work, application, owned, admin, repartitions)
         ended = time.monotonic()
         snapshot, warnings = _snapshot(application, owned)
+        warnings += _purge(owned, admin, repartitions)
         changelogs = {topic.name for topic in layout.changelog_topics}
         written = {topic: count for topic, count in tagging[0].sent.items() if topic not in changelogs}
         return TaskResult(
@@ -206,7 +218,7 @@ def run_task(work: TaskWork, build: Callable[[Job], Topology]) -> TaskResult:
             restore_ms=round((restored - began) * 1000),
             compute_ms=round((ended - restored) * 1000),
             snapshot=snapshot,
-            warnings=warnings,
+            warnings=(*(f"Task {owned.id}: {warning}" for warning in owned.warnings), *warnings),
             totals=totals(owned.measured()) if done.commits else {},
         )
     finally:
@@ -217,19 +229,13 @@ def _open(owned: OwnedTask) -> None:
     """Take the task over. An attempt on the same machine that is fenced by this may have the local state open still.
 
     Raises:
-        StateInUseError: If somebody has it open for longer.
+        StateInUseError: If somebody has it open.
     """
-    deadline = time.monotonic() + _PREDECESSOR_SECONDS
-    while True:
-        try:
-            owned.open()
-        except StateInUseError:
-            owned.close()
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.5)
-        else:
-            return
+    try:
+        owned.open()
+    except StateInUseError:
+        owned.close()
+        raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +252,7 @@ def _process(
 ) -> _Done:
     """Process the ranges, unless that is done; then move event time, which may be done again: nothing is left to forward."""
     task, read, processed = owned.task, 0, 0
-    is_done = _is_done(work, owned)
+    is_done = _is_done(work, owned, admin)
     if is_done and work.advance_to_ms is None:
         return _Done()
     if not is_done:
@@ -299,16 +305,31 @@ def _snapshot(application: Application, owned: OwnedTask) -> tuple[str | None, t
         return None, (f"Task {owned.id}: {error.message}",)
 
 
-def _is_done(work: TaskWork, owned: OwnedTask) -> bool:
-    """Whether an earlier attempt committed this slice; its transaction moved all inputs at once, or none."""
+def _purge(owned: OwnedTask, admin: Admin, repartitions: frozenset[str]) -> tuple[str, ...]:
+    """Delete what is needed no more. That it fails is a warning: the next run tries again."""
+    try:
+        Purge(admin).run([owned], repartitions)
+    except StreamsError as error:
+        return (f"Task {owned.id}: what is needed no more is not deleted: {error.message}",)
+    return ()
+
+
+def _is_done(work: TaskWork, owned: OwnedTask, admin: Admin) -> bool:
+    """Whether an earlier attempt committed this slice; its transaction moved all inputs at once, or none.
+
+    Raises:
+        RangeError: If the task stands elsewhere. It may stand before the slice if nothing is left of what lies between.
+    """
     starts = owned.starts()
     if all(starts[tp] >= wanted.end for tp, wanted in work.ranges.items()):
         return True
     elsewhere = [tp for tp, wanted in work.ranges.items() if starts[tp] != wanted.start]
+    first = admin.beginning_offsets(elsewhere)
+    elsewhere = [tp for tp in elsewhere if not starts[tp] < work.ranges[tp].start <= first[tp]]
     if elsewhere:
         tp = elsewhere[0]
         message = f"Task {work.task_id} stands at offset {starts[tp]} of {tp}; the run is to process {work.ranges[tp]}"
-        raise RangeError(message, hint="Start from `committed`, or reset the application's offsets and state first.")
+        raise RangeError(message, hint=f"Without --from, a run goes on where the application stands. {AGAIN}")
     return False
 
 

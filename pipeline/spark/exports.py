@@ -21,6 +21,7 @@ from pipeline.kafka.ranges import check_ranges, read_range
 from pipeline.records import OffsetRange, TopicPartition
 from pipeline.spark.databases import has_jvm
 from pipeline.spark.failures import on_executor, spark_failures
+from pipeline.spark.files import escaped, has_files, listing
 from pipeline.spark.jdbc import TOMBSTONE, JdbcTarget, Written
 from pipeline.spark.progress import watched
 from pipeline.spark.ranges import RunRange
@@ -48,7 +49,8 @@ class ExportSpec:
         options: The writer's options.
         schema: Schema of JSON values as DDL: each field becomes a column. None gives one column `value`.
         is_binary: Whether keys, and values without a schema, are bytes rather than text.
-        name: Names the export: its progress. The topic's name if left out.
+        name: Names the export: its progress. The topic's name if left out; then another target is refused, as it would get what
+            is new only.
         key: Columns of a `jdbc` target by which rows replace others (PostgreSQL): of several records the last counts, and with
             `_key`, the record's key, one without a value deletes. None: rows are only added.
     """
@@ -67,6 +69,11 @@ class ExportSpec:
         """What its progress is kept under."""
         return self.name or self.topic
 
+    @property
+    def place(self) -> str:
+        """The target as it is told from others. Not by a database's address: the same one may be had at several."""
+        return self.target.rstrip("/")
+
 
 @dataclass(frozen=True, slots=True)
 class ExportBatch:
@@ -76,11 +83,15 @@ class ExportBatch:
         number: Counts the batches of the export; names the directory.
         range: The range, as text.
         is_done: Whether it has been written.
+        topic_id: What the brokers call the topic: one that is created anew has another id, and offsets that mean other records.
+        target: Where to.
     """
 
     number: int = 0
     range: str = ""
     is_done: bool = True
+    topic_id: str = ""
+    target: str = ""
 
     @property
     def ranges(self) -> Mapping[TopicPartition, OffsetRange]:
@@ -117,8 +128,10 @@ def run_export(
 
     Raises:
         TopicError: If there is no such topic.
-        RangeError: If records that have not been exported are gone, or the same export runs elsewhere.
-        ConfigError: If the target cannot be written, or there is no such way to write it.
+        RangeError: If records that have not been exported are gone, the topic was created anew, or the same export runs
+            elsewhere.
+        ConfigError: If the target cannot be written, there is no such way to write it, it is another one than before of an
+            export without a name of its own, or files of others lie where a batch is to be.
         DeserializationError: If a value does not fit the schema.
         BrokerError: If brokers do not answer.
     """
@@ -126,6 +139,8 @@ def run_export(
     _check_spec(spec)
     admin.require([spec.topic], f"export {spec.id} reads")
     last = _last(topic, spec.id)
+    _check_same_topic(spec, last, admin)
+    _check_same_target(spec, last)
     done = []
     if not last.is_done:
         check_ranges(admin, last.ranges)
@@ -133,6 +148,7 @@ def run_export(
         last = done[-1].batch or last
     new = _next_batch(spec, last, admin)
     if new is not None:
+        _check_free(spec, new, spark)
         topic.write({spec.id: msgspec.json.encode(asdict(new))}, lambda: _check(topic, spec.id, last))
         done.append(_write(spec, new, kafka, spark, topic, on_progress))
     batch = done[-1].batch if done else None
@@ -159,6 +175,42 @@ def _check(topic: ControlTopic, name: str, expected: ExportBatch) -> None:
         raise RangeError(message, hint="Wait for that one, then export again.")
 
 
+def _check_same_topic(spec: ExportSpec, last: ExportBatch, admin: Admin) -> None:
+    if last.number and last.topic_id != admin.topic_ids([spec.topic])[spec.topic]:
+        message = f"Topic {spec.topic} was created anew since batch {last.number} of export {spec.id} was begun"
+        hint = "Its offsets are those of other records now. Export it under another name (--name), to another target."
+        raise RangeError(message, hint=hint)
+
+
+def _check_same_target(spec: ExportSpec, last: ExportBatch) -> None:
+    """A new target would get what is new only, which nobody expects who has not said that this is the same export."""
+    if last.number and last.target != spec.place and not spec.name:
+        message = f"Export {spec.id} has gone to {last.target} so far, up to batch {last.number}, not to {spec.place}"
+        hint = f"A name of its own (--name) exports everything there; --name {spec.id} goes on there with what is new."
+        raise ConfigError(message, hint=hint)
+
+
+def _check_free(spec: ExportSpec, batch: ExportBatch, spark: Any) -> None:
+    """What has not been begun has not written anything: files there are somebody else's, and would be overwritten."""
+    from pyspark.errors import AnalysisException  # noqa: PLC0415 - an engine loads where it is used
+
+    if not has_files(spec.format):
+        return
+    directory = _directory(spec, batch)
+    try:
+        with spark_failures(f"look into {directory}"):
+            found = listing(spark, escaped(directory), {"recursiveFileLookup": "true"}).inputFiles()
+    except AnalysisException:  # there is no such directory
+        return
+    if found:
+        message = f"Export {spec.id} has not written {directory} yet, but there are files: {found[0]}"
+        raise ConfigError(message, hint="Give each export a target of its own.")
+
+
+def _directory(spec: ExportSpec, batch: ExportBatch) -> str:
+    return f"{spec.target.rstrip('/')}/batch={batch.number:08d}"
+
+
 def _next_batch(spec: ExportSpec, last: ExportBatch, admin: Admin) -> ExportBatch | None:
     tps = [TopicPartition(spec.topic, n) for n in range(admin.partitions([spec.topic])[spec.topic])]
     first, ends = admin.beginning_offsets(tps), admin.end_offsets(tps)
@@ -169,7 +221,10 @@ def _next_batch(spec: ExportSpec, last: ExportBatch, admin: Admin) -> ExportBatc
         ranges[tp] = OffsetRange(start, max(start, ends[tp]))
     check_ranges(admin, ranges)
     chosen = RunRange(ranges)
-    return ExportBatch(last.number + 1, str(chosen), is_done=False) if chosen.size else None
+    if not chosen.size:
+        return None
+    topic_id = admin.topic_ids([spec.topic])[spec.topic]
+    return ExportBatch(last.number + 1, str(chosen), is_done=False, topic_id=topic_id, target=spec.place)
 
 
 def _write(
@@ -200,7 +255,7 @@ def _into_files(spec: ExportSpec, batch: ExportBatch, records: Any) -> Written:
     observed = Observation()
     frame = _columns(spec, records.observe(observed, f.count(f.lit(1)).alias("rows")))
     writer = frame.write.format(spec.format).options(**spec.options)
-    writer.mode("overwrite").save(f"{spec.target.rstrip('/')}/batch={batch.number:08d}")
+    writer.mode("overwrite").save(_directory(spec, batch))
     rows = observed.get["rows"]
     return Written(rows, rows)
 

@@ -1,4 +1,4 @@
-"""The levels of a run that commits nothing, one after the other: what one hands to the next stays in Spark.
+"""The levels of a dry run, one after the other: what one hands to the next stays in Spark.
 
 Each task is a partition of a frame: a row that says that there is a task, and the records handed over to it, in the order in
 which they are processed. Spark sorts them, and spills what it sorts.
@@ -15,8 +15,8 @@ import pyarrow as pa
 from pipeline.errors import StreamsError
 from pipeline.records import TaskId, TopicPartition
 from pipeline.runtime.layout import full_name
+from pipeline.spark.dry_task import DryTask, Handed, Inbox, run_dry
 from pipeline.spark.failures import on_executor, spark_failures
-from pipeline.spark.rehearsal import Handed, Inbox, Rehearsal, rehearsed
 from pipeline.spark.spilling import writer_tag
 from pipeline.spark.work import Job, another_attempt_may_help, describe_error, rebuilt_error
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pipeline.records import OffsetRange, RawFields
     from pipeline.runtime.layout import Layout
-    from pipeline.spark.rehearsal import Outbox
+    from pipeline.spark.dry_task import Outbox
     from pipeline.topology.nodes import SubTopology
     from pipeline.topology.topology import Topology
 
@@ -59,7 +59,7 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """A run that commits nothing: what is processed, and what the tasks begin with.
+    """A dry run: what is processed, and what the tasks begin with.
 
     Args:
         job: The application.
@@ -83,18 +83,18 @@ class Course:
     snapshots: Mapping[TaskId, str]
     is_public: bool
 
-    def parts(self, level: int) -> list[Rehearsal]:
+    def parts(self, level: int) -> list[DryTask]:
         """What each task of a level has to do."""
         ids = {sub.id for sub in self.levels[level]}
         return [self._part(task_id) for task_id in sorted(self.layout.tasks) if task_id.sub_topology in ids]
 
-    def _part(self, task_id: TaskId) -> Rehearsal:
+    def _part(self, task_id: TaskId) -> DryTask:
         inputs = self.layout.tasks[task_id]
         slices = [{tp: ranges[tp] for tp in inputs if tp in ranges} for ranges in self.slices]
         slices[0] |= {tp: self.leftovers[tp] for tp in inputs if tp in self.leftovers}
         committed = {tp: self.committed[tp] for tp in inputs if tp in self.committed}
         snapshot = self.snapshots.get(task_id)
-        return Rehearsal(
+        return DryTask(
             self.job, task_id, tuple(slices), committed, self.restores, snapshot, self._readers, self.is_public
         )
 
@@ -112,7 +112,7 @@ class Course:
 
 
 def run_level(
-    spark: Any, parts: Sequence[Rehearsal], above: Sequence[Any], build: Callable[[Job], Topology], doing: str
+    spark: Any, parts: Sequence[DryTask], above: Sequence[Any], build: Callable[[Job], Topology], doing: str
 ) -> Any:
     """What the tasks of a level would send, as a frame that is kept; `reader` is null where it is for others.
 
@@ -141,11 +141,11 @@ def run_level(
     return outputs
 
 
-def rehearse_last(
+def run_last_level(
     spark: Any,
-    parts: Sequence[Rehearsal],
+    parts: Sequence[DryTask],
     above: Sequence[Any],
-    read: Callable[[Rehearsal, Inbox], Iterator[Any]],
+    read: Callable[[DryTask, Inbox], Iterator[Any]],
     schema: str,
 ) -> Any:
     """A frame of what `read` gives of each task of the last level, batches of Arrow; made whenever Spark evaluates it."""
@@ -159,7 +159,7 @@ def rehearse_last(
     return inboxes(spark, parts, above).mapInArrow(process, schema)
 
 
-def inboxes(spark: Any, parts: Sequence[Rehearsal], above: Sequence[Any]) -> Any:
+def inboxes(spark: Any, parts: Sequence[DryTask], above: Sequence[Any]) -> Any:
     """A partition for each task: a row that says there is a task, and the records handed over to it in order."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - an engine loads where it is used
 
@@ -198,10 +198,10 @@ def _handed(row: Row) -> Handed:
     return Handed(number, TopicPartition(topic, partition), (key, value, timestamp, position, tagged))
 
 
-def _outputs(part: Rehearsal, inbox: Inbox, build: Callable[[Job], Topology]) -> Iterator[Any]:
+def _outputs(part: DryTask, inbox: Inbox, build: Callable[[Job], Topology]) -> Iterator[Any]:
     """Runs on executors: one task's outputs, or its error as the only row. What another attempt may mend is raised."""
     try:
-        with rehearsed(part, inbox, build) as done:
+        with run_dry(part, inbox, build) as done:
             for tp, records in done.outputs.records():
                 for at in range(0, len(records), _BATCH):
                     yield _batch(part, done.outputs, tp, records[at : at + _BATCH])
@@ -212,7 +212,7 @@ def _outputs(part: Rehearsal, inbox: Inbox, build: Callable[[Job], Topology]) ->
         yield pa.RecordBatch.from_pylist(rows, _ARROW_SCHEMA)
 
 
-def _batch(part: Rehearsal, outputs: Outbox, tp: TopicPartition, records: Sequence[RawFields]) -> Any:
+def _batch(part: DryTask, outputs: Outbox, tp: TopicPartition, records: Sequence[RawFields]) -> Any:
     size = len(records)
     keys, values, times, positions, headers = zip(*records, strict=True)
     columns = (

@@ -9,18 +9,19 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from zipimport import zipimporter
 
-from pipeline.errors import BrokerError, StreamsError
+from pipeline.errors import BrokerError, RangeError, StreamsError
 from pipeline.hosting.application import prepare
 from pipeline.hosting.global_tables import global_partitions
 from pipeline.hosting.owned_task import fence_owners, settled_offsets
 from pipeline.kafka.admin import Admin
-from pipeline.records import OffsetRange, TaskId, TopicPartition
+from pipeline.records import OffsetRange, OffsetVector, TaskId, TopicPartition, counted
 from pipeline.runtime.layout import full_name, plan_layout
 from pipeline.spark.executor import run_task
 from pipeline.spark.failures import on_executor, spark_failures
-from pipeline.spark.runs import RunLog, committed_at_end
+from pipeline.spark.ranges import RunRange, completed
+from pipeline.spark.runs import Begun, RunLog, committed_at_end
 from pipeline.spark.schedule import remaining, steps
-from pipeline.spark.slices import MAX_RECORDS_PER_SLICE, cut
+from pipeline.spark.slices import MAX_RECORDS_PER_SLICE, slices_of
 from pipeline.spark.text_rows import text_row
 from pipeline.spark.work import (
     Job,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import CommittedOffset
     from pipeline.runtime.layout import Layout
-    from pipeline.spark.ranges import RunRange
     from pipeline.spark.schedule import Slice, Step
     from pipeline.topology.nodes import SubTopology
     from pipeline.topology.topology import Topology
@@ -57,11 +57,15 @@ class RunPlan:
         range: What it processes.
         slices: The parts of it, one after the other.
         levels: For each slice: tasks that run at the same time, one level after the other.
+        begun: Of the first slices, which a run that was interrupted has begun, where each ends in the repartition topics.
+        is_over: Whether it was done before a later run that was interrupted: nothing is to be done, and that is left alone.
     """
 
     range: RunRange
-    slices: tuple[Mapping[TopicPartition, OffsetRange], ...]
+    slices: tuple[Slice, ...]
     levels: tuple[tuple[TaskId, ...], ...]
+    begun: tuple[Mapping[TopicPartition, int], ...] = ()
+    is_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +92,19 @@ class RunSummary:
     warnings: tuple[str, ...] = ()
     totals: Mapping[str, float] = field(default_factory=dict)
 
+    def __str__(self) -> str:
+        """What it says, in a line."""
+        dropped = ", ".join(f"{reason} {count}" for reason, count in sorted(self.dropped.items())) or "none"
+        done = f"{counted(self.processed, 'record')} processed in {counted(self.slices, 'slice')}"
+        return f"{done}, up to {self.range.end}; dropped: {dropped}"
+
 
 def plan_run(
     application: Application, run_range: RunRange, max_records_per_slice: int = MAX_RECORDS_PER_SLICE
 ) -> RunPlan:
     """Say how a range would be processed. Nothing is created or changed.
+
+    Of partitions that the range leaves out, nothing is processed.
 
     Raises:
         RangeError: If the range cannot be read.
@@ -100,13 +112,14 @@ def plan_run(
     """
     admin = Admin(application.kafka)
     topology = application.topology.resolved({tp.topic for tp in run_range.ranges})
-    layout = plan_layout(topology, application.id, admin.partitions(_read_topics(topology)))
-    slices = tuple(cut(admin, application.kafka, run_range, max_records_per_slice))
+    run_range = completed(replace(application, topology=topology), admin, run_range)
+    layout = plan_layout(topology, application.id, admin.partitions(topology.external_topics))
+    cut = slices_of(application, admin, run_range, max_records_per_slice)
     levels = []
     for level in topology.levels():
         ids = {sub.id for sub in level}
         levels.append(tuple(sorted(task_id for task_id in layout.tasks if task_id.sub_topology in ids)))
-    return RunPlan(run_range, slices, tuple(levels))
+    return RunPlan(run_range, cut.parts, tuple(levels), cut.begun, cut.is_over)
 
 
 def run(
@@ -119,6 +132,7 @@ def run(
     advance_to_ms: int | None = None,
     by: str | None = None,
     on_plan: Callable[[RunPlan], None] = lambda _plan: None,
+    check: Callable[[], None] = lambda: None,
 ) -> RunSummary:
     """Process a range. What is done already, by an earlier attempt, is not done again.
 
@@ -133,9 +147,12 @@ def run(
             in the state for the records of the next run or of a worker.
         by: Who runs it, for the record of runs; this user on this machine if left out.
         on_plan: Told what is going to be done, before anything is.
+        check: Called when the run is recorded, before anything is done; what it raises ends the run. Who writes something
+            down, looks for runs, and finds none, has what it wrote seen here.
 
     Raises:
-        RangeError: If the application does not stand at the start of the range.
+        RangeError: If the application does not stand at the start of the range, or a run that was interrupted must be
+            finished first.
         RecordError: If a record cannot be handled.
         UnsupportedByHostError: If a processor schedules by the wall clock, and nothing says what to do about it.
         BrokerError: If brokers do not answer.
@@ -143,9 +160,14 @@ def run(
     runs = RunLog(application.kafka)
     plan = plan_run(application, run_range, max_records_per_slice)
     on_plan(plan)
+    run_range = plan.range
+    if plan.is_over:
+        _require_finished(advance_to_ms)
+        return RunSummary(run_range, 0)
     recorded = runs.started(application, run_range, by)
     try:
-        results = _run_levels(application, plan, spark, build, advance_to_ms)
+        check()
+        results = _run_levels(application, plan, spark, build, advance_to_ms, runs)
     except BaseException as error:
         runs.failed(recorded, error)
         raise
@@ -156,12 +178,19 @@ def run(
     return summary
 
 
+def _require_finished(advance_to_ms: int | None) -> None:
+    """Refuse to move event time on: of a run that was interrupted, earlier records are still to come."""
+    if advance_to_ms is not None:
+        message = "Event time cannot be moved on before a run that was interrupted is finished"
+        raise RangeError(message, hint="Finish that first: ask for an end such as latest.")
+
+
 def _committed(application: Application, run_range: RunRange) -> dict[str, tuple[int, str]]:
     """What is committed at the end; nothing if brokers do not say: what follows can do without."""
     admin = Admin(application.kafka)
     topology = application.topology.resolved({tp.topic for tp in run_range.ranges})
     try:
-        layout = plan_layout(topology, application.id, admin.partitions(_read_topics(topology)))
+        layout = plan_layout(topology, application.id, admin.partitions(topology.external_topics))
         return committed_at_end(application, admin, layout, run_range)
     except BrokerError as error:
         log.warning("no store can be read from the end of this run on: %s", error.message)
@@ -169,7 +198,12 @@ def _committed(application: Application, run_range: RunRange) -> dict[str, tuple
 
 
 def _run_levels(
-    application: Application, plan: RunPlan, spark: Any, build: Callable[[Job], Topology], advance_to_ms: int | None
+    application: Application,
+    plan: RunPlan,
+    spark: Any,
+    build: Callable[[Job], Topology],
+    advance_to_ms: int | None,
+    runs: RunLog,
 ) -> list[TaskResult]:
     admin, ranges = Admin(application.kafka), plan.range.ranges
     application = replace(application, topology=application.topology.resolved({tp.topic for tp in ranges}))
@@ -181,8 +215,14 @@ def _run_levels(
     levels = _Levels(job_of(application, admin), admin, layout, application.topology.levels())
     results: list[TaskResult] = []
     committed = {tp: known[tp].offset for tp in ranges if tp in known}
-    slices = remaining(plan.slices, committed) or [ranges]  # without records, there is what a run that died has left
+    slices = _slices_left(plan, committed)
+    origin, repartitions = {}, bool(layout.repartition_topics)
+    if repartitions:
+        origin = _origin(slices[0], runs.begun(application))
+        levels.know(plan.begun)
     for step in levels.steps(len(slices)):
+        if repartitions:
+            runs.begin(application, levels.begun(step, slices, origin))
         while works := levels.works(step, slices):
             results += _run_on_spark(spark, works, build)
             if not levels.repeats(step):
@@ -194,6 +234,19 @@ def _run_levels(
             works = [replace(work, advance_to_ms=advance_to_ms) for work in levels.last_works(level, end)]
             results += _run_on_spark(spark, works, build)
     return results
+
+
+def _slices_left(plan: RunPlan, committed: Mapping[TopicPartition, int]) -> Sequence[Slice]:
+    """The slices that are not done; without records, there is what a run that died has left."""
+    if plan.begun:
+        return plan.slices
+    return remaining(plan.slices, committed) or [plan.range.ranges]
+
+
+def _origin(first: Slice, begun: Begun | None) -> dict[TopicPartition, int]:
+    """Where tasks stood before what is begun now, by this run and those before it that were interrupted."""
+    earlier = {} if begun is None else begun.whole.ranges
+    return {tp: min(r.start, earlier[tp].start if tp in earlier else r.start) for tp, r in first.items()}
 
 
 def _note_starts(
@@ -218,15 +271,10 @@ def job_of(application: Application, admin: Admin) -> Job:
         application.state_directory,
         application.topology.fingerprint(),
         application.published,
-        admin.partitions(_read_topics(application.topology)),
+        admin.partitions(application.topology.external_topics),
         admin.end_offsets(global_partitions(application, admin)),
         application.dead_letters,
     )
-
-
-def _read_topics(topology: Topology) -> set[str]:
-    """The external topics of sources and global tables."""
-    return {*topology.source_topics, *(t for g in topology.global_stores for t in g.source.topics)}
 
 
 class _Levels:
@@ -247,6 +295,24 @@ class _Levels:
         self._levels = levels
         self._application_id = job.config.application_id(job.version)
         self._ends: dict[tuple[TopicPartition, int], int] = {}
+
+    def know(self, begun: Sequence[Mapping[TopicPartition, int]]) -> None:
+        """What an interrupted run knew of the ends of the slices that it had begun.
+
+        The last one ends where the topics do: somebody else may have gone on. So do all if the topics have been made anew.
+        """
+        internal = {tp for level in range(len(self._levels)) for tp in self._internal(level)}
+        now = self._admin.settled_end_offsets(internal) if len(begun) > 1 else {}
+        for number, ends in enumerate(begun[:-1]):
+            self._ends |= {(tp, number): min(end, now[tp]) for tp, end in ends.items() if tp in now}
+
+    def begun(self, step: Step, slices: Sequence[Slice], origin: Mapping[TopicPartition, int]) -> Begun:
+        """What will be begun, and not finished, once a step begins; `origin` is where the tasks stood before all of that."""
+        numbers = [number for _, number in step]
+        unfinished = range(min(numbers), max(numbers) + 1)
+        whole = RunRange({tp: OffsetRange(start, slices[max(numbers)][tp].end) for tp, start in origin.items()})
+        ends = [OffsetVector({tp: end for (tp, n), end in self._ends.items() if n == number}) for number in unfinished]
+        return Begun(whole, tuple(RunRange(slices[number]) for number in unfinished), tuple(ends))
 
     def steps(self, slices: int) -> list[Step]:
         """What is done at the same time, one after the other."""
@@ -274,7 +340,9 @@ class _Levels:
         """The step is done: note how far its slices reach in the topics that it wrote to."""
         written = {level: self._written(level) for level, _ in step}
         ends = self._admin.settled_end_offsets({tp for tps in written.values() for tp in tps})
-        self._ends |= {(tp, number): ends[tp] for level, number in step for tp in written[level]}
+        for level, number in step:
+            for tp in written[level]:
+                self._ends.setdefault((tp, number), ends[tp])  # what an earlier run has noted is known better
 
     def last_works(self, level: int, end: Slice) -> list[TaskWork]:
         """Work for all tasks of a level, even if there is nothing to read."""
@@ -371,7 +439,7 @@ def _summary(plan: RunPlan, results: list[TaskResult]) -> RunSummary:
     tasks = tuple(total(task_id, by_task[task_id]) for task_id in sorted(by_task, key=TaskId.parse))
     return RunSummary(
         plan.range,
-        len(plan.slices),
+        max(len(plan.slices), min(1, len(results))),  # what a worker has left is one
         everything.processed,
         everything.restored,
         everything.dropped,

@@ -16,9 +16,9 @@ from pipeline.hosting.snapshots import usable_snapshots
 from pipeline.records import OffsetRange, OffsetVector, ResetStrategy, TaskId, TopicPartition
 from pipeline.runtime.layout import plan_layout
 from pipeline.spark.dry_runs import refuse_cycles
-from pipeline.spark.handing_over import Course, rehearse_last, run_level
+from pipeline.spark.dry_task import run_dry
+from pipeline.spark.handing_over import Course, run_last_level, run_level
 from pipeline.spark.ranges import RunRange
-from pipeline.spark.rehearsal import rehearsed
 from pipeline.spark.runs import DONE
 from pipeline.spark.slices import MAX_RECORDS_PER_SLICE, cut
 from pipeline.spark.store_rows import batches_of
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin
     from pipeline.runtime.layout import Layout
-    from pipeline.spark.rehearsal import Inbox, Rehearsal
+    from pipeline.spark.dry_task import DryTask, Inbox
     from pipeline.spark.runs import RunRecord
     from pipeline.spark.work import Job
     from pipeline.state.api import StoreBuilder
@@ -136,17 +136,17 @@ def rows_at(
         above.append(run_level(spark, course.parts(level), above, build, doing))
     store = builder.name
 
-    def read(part: Rehearsal, inbox: Inbox) -> Iterator[Any]:
-        with rehearsed(part, inbox, build) as done:
+    def read(part: DryTask, inbox: Inbox) -> Iterator[Any]:
+        with run_dry(part, inbox, build) as done:
             yield from batches_of(done.application.topology.stores[store], part.task_id, done.state)
 
-    return rehearse_last(spark, course.parts(len(past.levels) - 1), above, read, schema)
+    return run_last_level(spark, course.parts(len(past.levels) - 1), above, read, schema)
 
 
 def _past(application: Application, builder: StoreBuilder, job: Job) -> _Past:
     topology = application.topology
     (owner,) = (sub for sub in topology.sub_topologies() if builder in sub.stores)
-    ids = {sub.id for sub in upstream(topology, owner)}
+    ids = {sub.id for sub in upstream(topology.sub_topologies(), owner)}
     levels = [own for level in topology.levels() if (own := tuple(sub for sub in level if sub.id in ids))]
     refuse_cycles(levels)
     layout = plan_layout(topology, application.id, job.partitions)

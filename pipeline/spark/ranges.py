@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from pipeline.hosting.application import with_topics
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.offset_reset import reset_offsets
 from pipeline.hosting.owned_task import settled_offsets
-from pipeline.kafka.ranges import check_ranges
+from pipeline.kafka.ranges import check_ranges, offsets_at_time
 from pipeline.records import OffsetRange, OffsetVector, TopicPartition
 
 if TYPE_CHECKING:
@@ -20,9 +21,16 @@ if TYPE_CHECKING:
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin
 
+log = logging.getLogger(__name__)
+
 COMMITTED = "committed"
 EARLIEST = "earliest"
 LATEST = "latest"
+AGAIN = (
+    "To process records again, release a new version, which begins at the first record (millrace release), or begin anew"
+    " (millrace reset); --dry-run --from earliest only shows what they give."
+)
+"""What to do about records that are processed already."""
 _TIME_HINT = "Times are written as 2013-07-01T00:00:00+00:00."
 
 
@@ -40,7 +48,7 @@ class RunRange:
 
     def __str__(self) -> str:
         """The text form."""
-        return ",".join(f"{tp}@{r.start}..{r.end}" for tp, r in sorted(self.ranges.items()))
+        return ",".join(f"{tp}@{r}" for tp, r in sorted(self.ranges.items()))
 
     @classmethod
     def parse(cls, text: str) -> RunRange:
@@ -84,10 +92,11 @@ def resolve(application: Application, admin: Admin, start: str = COMMITTED, end:
         admin: Asks the brokers.
         start: `committed` (where the application stands; if it never ran, where its sources say, or `auto.offset.reset`),
             `earliest`, a vector, or a time.
-        end: `latest` (last stable offsets), a vector, or a time; a time means the first record at or after it.
+        end: `latest` (last stable offsets), a vector, or a time; a time means the first record at or after it. Of partitions
+            that are processed beyond a time, nothing is left: who asks for a day that is done gets an empty range.
 
     Raises:
-        RangeError: If the end lies before the start, beyond the log, or the start behind the first record that still exists.
+        RangeError: If the end lies before the start, beyond the log, or the start before the first record that still exists.
         ConfigError: If it never ran, and is not to choose where to begin.
         TopicError: If a source topic does not exist.
     """
@@ -97,9 +106,64 @@ def resolve(application: Application, admin: Admin, start: str = COMMITTED, end:
     tps = [TopicPartition(t, n) for t, count in admin.partitions(topics).items() for n in range(count)]
     first = _bound(application, admin, tps, start)
     last = _bound(application, admin, tps, end)
-    chosen = RunRange({tp: _range(tp, first[tp], last[tp]) for tp in sorted(tps)})
+    ends = _from_where_it_stands(application, admin, first, last, _is_time(end)) if start == COMMITTED else last
+    chosen = RunRange({tp: _range(tp, first[tp], ends[tp]) for tp in sorted(tps)})
     check_ranges(admin, chosen.ranges)
     return chosen
+
+
+def completed(application: Application, admin: Admin, run_range: RunRange) -> RunRange:
+    """A range with all partitions of its topics; those that it leaves out, as they were added since, stay where they stand.
+
+    Args:
+        application: What is to run; its patterns are resolved.
+        admin: Asks the brokers.
+        run_range: The range.
+
+    Raises:
+        ConfigError: If it never read a partition, and is not to choose where to begin.
+        BrokerError: If brokers do not answer.
+    """
+    counts = admin.partitions(application.topology.source_topics)
+    new = {TopicPartition(topic, n) for topic, count in counts.items() for n in range(count)} - run_range.ranges.keys()
+    stands = _bound(application, admin, new, COMMITTED) if new else {}
+    return RunRange({**run_range.ranges, **{tp: OffsetRange(offset, offset) for tp, offset in sorted(stands.items())}})
+
+
+def _from_where_it_stands(
+    application: Application,
+    admin: Admin,
+    stands: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    is_time: bool,  # noqa: FBT001 - how the ends were found
+) -> Mapping[TopicPartition, int]:
+    """The ends; of partitions that are processed beyond a time, where they stand: a day that is done is no mistake.
+
+    Raises:
+        RangeError: If offsets were asked for that are processed already, or the records that were processed are not there.
+    """
+    beyond = sorted(tp for tp in stands if ends[tp] < stands[tp])
+    written = admin.end_offsets(beyond)
+    for tp in beyond:
+        if written[tp] < stands[tp]:
+            message = f"{application.id} stands at offset {stands[tp]} of {tp}, which ends at {written[tp]}"
+            raise RangeError(message, hint="Was the topic created anew? Then so must the application: millrace reset.")
+        if not is_time:
+            message = (
+                f"{application.id} stands at offset {stands[tp]} of {tp}: {ends[tp]} as the end is processed already"
+            )
+            raise RangeError(message, hint=AGAIN)
+    if beyond and not any(stands[tp] < ends[tp] for tp in stands):
+        log.warning(
+            "%s stands at or behind the end that was asked for: all of it is processed already. %s",
+            application.id,
+            AGAIN,
+        )
+    return {tp: max(end, stands[tp]) for tp, end in ends.items()}
+
+
+def _is_time(text: str) -> bool:
+    return text not in {COMMITTED, EARLIEST, LATEST} and "@" not in text
 
 
 def _bound(
@@ -119,7 +183,9 @@ def _bound(
         case _ if "@" in text:
             return _vector(application, admin, partitions, text)
         case _:
-            return admin.offsets_for_time(partitions, _bound_ms(text))
+            time_ms, first, last = _bound_ms(text), admin.beginning_offsets(partitions), admin.end_offsets(partitions)
+            everything = {tp: OffsetRange(first[tp], last[tp]) for tp in partitions}
+            return offsets_at_time(admin, admin.kafka, everything, time_ms)
 
 
 def _vector(
@@ -167,5 +233,5 @@ def _bound_ms(text: str) -> int:
 def _range(tp: TopicPartition, start: int, end: int) -> OffsetRange:
     if end < start:
         message = f"{tp}: the range ends at offset {end}, before its start {start}"
-        raise RangeError(message, hint="Without --from, a run starts where the application stands.")
+        raise RangeError(message, hint="The end (--to) must not lie before the start (--from).")
     return OffsetRange(start, end)

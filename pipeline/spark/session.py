@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
+import threading
+from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.spark.failures import spark_failures
+from pipeline.spark.java_classes import archive_options
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 DEFAULT_MASTER = "local[2,4]"
 """Two cores, and up to four attempts of a task: `local[2]` would never try again."""
@@ -17,6 +24,9 @@ _CONNECT = "sc://"
 _OF_A_SESSION = "spark.sql."
 _PYTHON, _PY_FILES, _ARCHIVES = "spark.pyspark.python", "spark.submit.pyFiles", "spark.archives"
 _PACKAGES = "spark.jars.packages"
+_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_LOG_LEVEL = "spark.log.level"
+_TELLING_OF_TASKS = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
 
 
 def spark_session(
@@ -25,6 +35,7 @@ def spark_session(
     *,
     name: str = "millrace",
     packages: Sequence[str] = (),
+    archive: Path | None = None,
 ) -> Any:
     """A session, or the one that is there already.
 
@@ -36,24 +47,64 @@ def spark_session(
         packages: Maven coordinates of Java libraries that sources and targets need, as
             `org.postgresql:postgresql:42.7.7`; downloaded by Spark when the session begins, so without effect on one that is
             there.
+        archive: An archive of Spark's classes (`classes_archive`), used on this machine if it is there.
+
+    Raises:
+        EngineError: If it does not start.
     """
     given = dict(settings or {})
     if packages:
         given[_PACKAGES] = ",".join([*_listed(given, _PACKAGES), *packages])
     remote, cluster = given.pop("spark.remote", None), given.pop("spark.master", None)
     chosen = master or remote or cluster or DEFAULT_MASTER
-    return _connected(chosen, given) if chosen.startswith(_CONNECT) else _started(chosen, given, name)
+    with spark_failures(f"start with the master {chosen}"):
+        return _connected(chosen, given) if chosen.startswith(_CONNECT) else _started(chosen, given, name, archive)
 
 
-def _started(master: str, given: Mapping[str, str], name: str) -> Any:
+def _started(master: str, given: Mapping[str, str], name: str, archive: Path | None) -> Any:
     """A session whose driver is this process."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - an engine loads where it is used
 
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of each connection between Python and Java
+    logging.getLogger("py4j").setLevel(
+        logging.CRITICAL
+    )  # it tells of each connection to Java, and errors that it raises as well
+    # Spark's first call to Java loads its test tools, and pandas with them, to know whether there is numpy: a second of this
+    # process, which Java needs to start meanwhile.
+    threading.Thread(target=import_module, args=("pyspark.testing.utils",), name="load-pyspark", daemon=True).start()
     builder = SparkSession.builder.master(master).appName(name)
-    for key, value in {**_defaults(), **_virtual_machine(master), **_interpreter(given), **given}.items():
+    for key, value in {**_defaults(), **_virtual_machine(master, archive), **_interpreter(given), **given}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with _ctrl_c_as_before():
+        session = builder.getOrCreate()
+    if _LOG_LEVEL not in given:
+        _hush(session)
+    return session
+
+
+def _hush(session: Any) -> None:
+    """Have Java not tell of each attempt of a task that fails, with the traces of two languages: what matters is raised."""
+    log4j = session._jvm.org.apache.logging.log4j  # noqa: SLF001 - the only way there
+    for name in _TELLING_OF_TASKS:
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
+
+
+@contextmanager
+def _ctrl_c_as_before() -> Iterator[None]:
+    """Undo what Spark does about Ctrl-C.
+
+    Its handler cancels jobs over the connection on which this thread waits for their results. That cannot be entered twice:
+    what comes out is an error of the connection, and no `KeyboardInterrupt`. Without it the command ends, and Spark with it.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    logging.getLogger().addFilter(_is_no_trace_of_an_interrupt)
+    yield
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)
+
+
+def _is_no_trace_of_an_interrupt(record: logging.LogRecord) -> bool:
+    """Whether a line of the root logger says something else than the bridge to Java does at Ctrl-C, with a trace."""
+    return record.msg not in {"KeyboardInterrupt while sending command.", "Exception while sending command."}
 
 
 def _defaults() -> dict[str, str]:
@@ -61,11 +112,11 @@ def _defaults() -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "4",  # a Python task for each of 200 takes minutes
         "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
+        _LOG_LEVEL: "ERROR",
     }
 
 
-def _virtual_machine(master: str) -> dict[str, str]:
+def _virtual_machine(master: str, archive: Path | None) -> dict[str, str]:
     """How Java runs in this process' place: quick to start, as it does little but hand tasks to Python.
 
     The optimising compiler and the parallel collector take half of the CPU time of a session's start. Elsewhere than on this
@@ -73,7 +124,7 @@ def _virtual_machine(master: str) -> dict[str, str]:
     """
     if not master.startswith("local"):
         return {}
-    return {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    return {"spark.driver.defaultJavaOptions": f"{_QUICK} {archive_options(archive)}".strip()}
 
 
 def _interpreter(given: Mapping[str, str]) -> dict[str, str]:

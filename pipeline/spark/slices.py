@@ -4,18 +4,51 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.kafka.ranges import read_range
+from pipeline.hosting.owned_task import settled_offsets
+from pipeline.kafka.ranges import offsets_at_time, read_range
 from pipeline.records import OffsetRange
+from pipeline.spark.ranges import RunRange
+from pipeline.spark.runs import RunLog
+from pipeline.spark.schedule import Slices, is_over, parts_begun, slice_begun
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin
     from pipeline.records import TopicPartition
-    from pipeline.spark.ranges import RunRange
 
 MAX_RECORDS_PER_SLICE = 2_000_000
 """Of all source partitions together; what a slice's tasks hold of their stores in memory is bounded by it."""
+
+
+def slices_of(application: Application, admin: Admin, run_range: RunRange, max_records: int) -> Slices:
+    """The slices of a range.
+
+    Those that a run which was interrupted has begun come first, as that run has cut them, however far each task came: the
+    result is the same as without the interruption. Otherwise a task would get what one writer has written of later slices
+    together with what another is to write of earlier ones, which is late then. If all of that is written, there may be
+    something left in repartition topics: slices without records of their own.
+
+    Raises:
+        RangeError: If the range ends before what is begun does.
+        BrokerError: If brokers do not answer.
+    """
+    repartitions = any(sub.repartition_topics for sub in application.topology.sub_topologies())
+    begun = RunLog(application.kafka).begun(application) if repartitions else None
+    if begun is None:
+        return Slices(tuple(cut(admin, application.kafka, run_range, max_records)))
+    known = settled_offsets(application, admin, run_range.ranges)
+    committed = {tp: found.offset for tp, found in known.items()}
+    if is_over(run_range.ranges, begun.whole.ranges, committed):
+        return Slices(is_over=True)
+    first = slice_begun(run_range.ranges, begun.whole.ranges, committed)
+    if first is None:
+        return Slices(tuple(cut(admin, application.kafka, run_range, max_records) or [run_range.ranges]))
+    parts = parts_begun(first, [part.ranges for part in begun.slices])
+    rest = {tp: OffsetRange(first[tp].end, r.end) for tp, r in run_range.ranges.items()}
+    parts += cut(admin, application.kafka, RunRange(rest), max_records)
+    return Slices(tuple(parts), tuple(ends.offsets for ends in begun.ends))
 
 
 def cut(
@@ -37,13 +70,13 @@ def cut(
         return [run_range.ranges] if run_range.size else []
     largest = max(run_range.ranges, key=lambda tp: run_range.ranges[tp].size)
     whole = run_range.ranges[largest]
-    cuts: list[dict[TopicPartition, int]] = []
+    cuts: list[Mapping[TopicPartition, int]] = []
     for number in range(1, count):
         offset = whole.start + whole.size * number // count
-        time_ms = _time_at(admin, kafka, largest, OffsetRange(offset, whole.end))
-        found = admin.offsets_for_time(run_range.ranges, time_ms) if time_ms is not None else {}
         before = cuts[-1] if cuts else {tp: r.start for tp, r in run_range.ranges.items()}
-        cuts.append({tp: min(max(found.get(tp, before[tp]), before[tp]), r.end) for tp, r in run_range.ranges.items()})
+        rest = {tp: OffsetRange(before[tp], r.end) for tp, r in run_range.ranges.items()}
+        time_ms = _time_at(admin, kafka, largest, OffsetRange(offset, whole.end))
+        cuts.append(before if time_ms is None else offsets_at_time(admin, kafka, rest, time_ms))
     starts = [{tp: r.start for tp, r in run_range.ranges.items()}, *cuts]
     ends = [*cuts, {tp: r.end for tp, r in run_range.ranges.items()}]
     parts = [{tp: OffsetRange(s[tp], e[tp]) for tp in s} for s, e in zip(starts, ends, strict=True)]

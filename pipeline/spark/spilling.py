@@ -12,6 +12,8 @@ import tempfile
 from bisect import bisect_right
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from struct import Struct
 from typing import IO, TYPE_CHECKING, Final, Self, TypeAlias
 
@@ -38,6 +40,7 @@ _BLOCK_BYTES = 16 * 1024, 4 * 1024 * 1024
 Placed: TypeAlias = "tuple[int, int, int, RawFields]"
 """A record behind its place: the latest event time (ms) of its writer so far, its writer, and its number in the partition."""
 _RECORD: Final = 3
+_HEADERS = itemgetter(4)
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(
@@ -77,22 +80,31 @@ class _Partition:
 
     def add(self, records: Iterable[RawFields]) -> None:
         """Append records, without the tag of their writer. A live worker's have none: they count as one writer's."""
-        count, size, writers = self.count, self.kept_bytes, self.writers
-        for key, value, timestamp, offset, headers in records:
-            tag, own = None, headers
-            if headers and headers[-1][0] == WRITER_HEADER:
-                tag, own = headers[-1][1], headers[:-1]
-            writer = writers.get(tag)
-            if writer is None:
-                writer = writers[tag] = _Writer(_number(tag))
-            if timestamp > writer.latest_ms:
-                writer.latest_ms = timestamp
-            writer.kept.append((writer.latest_ms, writer.number, count, (key, value, timestamp, offset, own)))
-            count += 1
-            size += RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
-            if own:
-                size += sum(RECORD_OVERHEAD_BYTES + len(data or b"") for _, data in own)
+        count, size = self.count, self.kept_bytes
+        for headers, run in groupby(
+            records, _HEADERS
+        ):  # a writer's records come in batches, mostly with the same headers
+            writer, own = self._taken_apart(headers)
+            number, keep, latest_ms = writer.number, writer.kept.append, writer.latest_ms
+            own_size = RECORD_OVERHEAD_BYTES + sum(RECORD_OVERHEAD_BYTES + len(data or b"") for _, data in own)
+            for key, value, timestamp, offset, _ in run:
+                if timestamp > latest_ms:
+                    latest_ms = timestamp
+                keep((latest_ms, number, count, (key, value, timestamp, offset, own)))
+                count += 1
+                size += own_size + len(key or b"") + len(value or b"")
+            writer.latest_ms = latest_ms
         self.count, self.kept_bytes = count, size
+
+    def _taken_apart(self, headers: Headers) -> tuple[_Writer, Headers]:
+        """A record's writer, and its own headers."""
+        tag, own = None, headers
+        if headers and headers[-1][0] == WRITER_HEADER:
+            tag, own = headers[-1][1], headers[:-1]
+        writer = self.writers.get(tag)
+        if writer is None:
+            writer = self.writers[tag] = _Writer(_number(tag))
+        return writer, own
 
 
 def merge_writers(records: Iterable[RawFields]) -> list[RawFields]:

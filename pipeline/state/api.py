@@ -63,6 +63,14 @@ class StateBackend(Protocol):
         """Remove a table and its entries; nothing happens if there is none."""
         ...
 
+    def delete_range(self, name: str, lower: bytes, upper: bytes) -> None:
+        """Remove the entries of a table with `lower <= key < upper`; nothing happens if there is no such table.
+
+        Raises:
+            StateError: If it cannot be written.
+        """
+        ...
+
     def write(
         self,
         puts: Puts,
@@ -86,6 +94,18 @@ class StateBackend(Protocol):
         """Per changelog partition the next offset that is not yet applied."""
         ...
 
+    def topic_ids(self) -> dict[str, str]:
+        """Ids of the topics that the positions are of, as they were noted."""
+        ...
+
+    def note_topic_ids(self, ids: Mapping[str, str]) -> None:
+        """Note which topics the positions are of; ids of other topics that were noted before stay.
+
+        Raises:
+            StateError: If it cannot be written.
+        """
+        ...
+
     def checkpoint(self, directory: Path) -> None:
         """Write a consistent copy into a directory that does not exist yet.
 
@@ -99,12 +119,12 @@ class StateBackend(Protocol):
         ...
 
     def wipe(self) -> None:
-        """Delete everything, tables and positions. The backend stays usable."""
+        """Delete everything: tables, positions, ids of topics. The backend stays usable."""
         ...
 
 
 class ChangelogRecord(NamedTuple):
-    """A change of a store as it is written to, or restored from, its changelog topic."""
+    """A change of a store as it is written to, or restored from, its changelog topic; `timestamp` in ms, None deletes."""
 
     key: bytes
     value: bytes | None
@@ -152,6 +172,10 @@ class StoreKind(Enum):
     LIST_VALUE = "list-value"
     """What both sides of a left or outer join share: values without a partner so far."""
     VERSIONED = "versioned"
+
+
+WINDOWED = frozenset({StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW, StoreKind.JOIN_WINDOW, StoreKind.SESSION})
+"""Kinds of stores that forget by event time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +381,9 @@ class KeyValueStore(Protocol[K, V]):
 
 @runtime_checkable
 class WindowStore(Protocol[K, V]):
-    """Windows of keys to values (`org.apache.kafka.streams.state.WindowStore`); times are window starts, inclusive.
+    """Windows of keys to values (`org.apache.kafka.streams.state.WindowStore`); times are window starts, ms, inclusive.
+
+    Windows of several keys come by segments of time, the oldest first, and in order of serialized keys within one.
 
     Timestamped stores are `WindowStore[K, ValueAndTimestamp[V]]`.
     """
@@ -416,7 +442,8 @@ class WindowStore(Protocol[K, V]):
 class SessionStore(Protocol[K, V]):
     """Sessions of keys to values (`org.apache.kafka.streams.state.SessionStore`).
 
-    A session `Windowed(key, Window(first, last))` has both bounds inclusive.
+    A session `Windowed(key, Window(first, last))` has both bounds inclusive; times are in ms. Sessions of several keys come by
+    segments of time, the oldest first, and in order of serialized keys within one.
     """
 
     @property

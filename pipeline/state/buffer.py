@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pipeline.errors import CorruptStateError
 from pipeline.records import Change, RecordMetadata
 from pipeline.state.api import ChangelogRecord
-from pipeline.state.cache import ENTRY_OVERHEAD_BYTES
+from pipeline.state.pending import WRITE_OVERHEAD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -173,7 +173,7 @@ class SuppressionBuffer:
 
     def held_back_bytes(self) -> int:
         """Estimated size of the changes since the last commit; what is buffered stays, however often is committed."""
-        return len(self._changed) * ENTRY_OVERHEAD_BYTES
+        return len(self._changed) * WRITE_OVERHEAD_BYTES
 
     def changelog(self) -> Iterator[ChangelogRecord]:
         """One record per key that was buffered or taken out since the last commit."""

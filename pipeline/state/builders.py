@@ -12,6 +12,7 @@ from pipeline.state.suppliers import StoreSupplier
 from pipeline.windows import millis
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import timedelta
 
     from pipeline.serde.api import Serde
@@ -122,6 +123,7 @@ class Stores:
         persistent: bool = True,
         caching: bool = False,
         logging: bool = True,
+        log_config: Mapping[str, str] | None = None,
     ) -> StoreBuilder:
         """Keys to values.
 
@@ -132,6 +134,7 @@ class Stores:
             persistent: RocksDB if true, else memory.
             caching: Whether updates are held back and forwarded once per key and commit.
             logging: Whether changes go to a changelog topic.
+            log_config: Settings of that topic, on top of those that the kind of store gives it.
 
         Raises:
             TopologyError: If the name cannot be part of a topic's name, or the supplied store is of another kind.
@@ -140,7 +143,9 @@ class Stores:
         if supplier.kind is not StoreKind.KEY_VALUE:
             message = f"Store {supplier.name} is supplied as a {supplier.kind.value} store, not a key-value store"
             raise TopologyError(message)
-        builder = _store(supplier.name, supplier.kind, key_serde, value_serde, supplier.persistent, caching, logging)
+        builder = _store(
+            supplier.name, supplier.kind, key_serde, value_serde, supplier.persistent, caching, logging, log_config
+        )
         return replace(builder, max_entries=supplier.max_entries)
 
     @staticmethod
@@ -152,13 +157,18 @@ class Stores:
         persistent: bool = True,
         caching: bool = False,
         logging: bool = True,
+        log_config: Mapping[str, str] | None = None,
     ) -> StoreBuilder:
         """Keys to values with the time of their last update: `ValueAndTimestamp`.
+
+        Arguments are those of `key_value_store`.
 
         Raises:
             TopologyError: If the name cannot be part of a topic's name.
         """
-        return _store(name, StoreKind.TIMESTAMPED_KEY_VALUE, key_serde, value_serde, persistent, caching, logging)
+        return _store(
+            name, StoreKind.TIMESTAMPED_KEY_VALUE, key_serde, value_serde, persistent, caching, logging, log_config
+        )
 
     @staticmethod
     def window_store(
@@ -171,6 +181,7 @@ class Stores:
         persistent: bool = True,
         caching: bool = False,
         logging: bool = True,
+        log_config: Mapping[str, str] | None = None,
     ) -> StoreBuilder:
         """Windows of keys to values.
 
@@ -183,12 +194,13 @@ class Stores:
             persistent: RocksDB if true, else memory.
             caching: Whether updates are held back and forwarded once per key and commit.
             logging: Whether changes go to a changelog topic.
+            log_config: Settings of that topic, on top of those that the kind of store gives it.
 
         Raises:
             TopologyError: If the name is illegal, or the retention is below the window's size.
         """
         times = _window_times(name, retention, window_size)
-        return _store(name, StoreKind.WINDOW, key_serde, value_serde, persistent, caching, logging, times)
+        return _store(name, StoreKind.WINDOW, key_serde, value_serde, persistent, caching, logging, log_config, times)
 
     @staticmethod
     def timestamped_window_store(
@@ -201,13 +213,16 @@ class Stores:
         persistent: bool = True,
         caching: bool = False,
         logging: bool = True,
+        log_config: Mapping[str, str] | None = None,
     ) -> StoreBuilder:
         """Windows of keys to values with the time of their last update: `ValueAndTimestamp`.
 
         Arguments and errors are those of `window_store`.
         """
         times = _window_times(name, retention, window_size)
-        return _store(name, StoreKind.TIMESTAMPED_WINDOW, key_serde, value_serde, persistent, caching, logging, times)
+        return _store(
+            name, StoreKind.TIMESTAMPED_WINDOW, key_serde, value_serde, persistent, caching, logging, log_config, times
+        )
 
     @staticmethod
     def session_store(
@@ -219,6 +234,7 @@ class Stores:
         persistent: bool = True,
         caching: bool = False,
         logging: bool = True,
+        log_config: Mapping[str, str] | None = None,
     ) -> StoreBuilder:
         """Sessions of keys to values.
 
@@ -230,12 +246,13 @@ class Stores:
             persistent: RocksDB if true, else memory.
             caching: Whether updates are held back and forwarded once per key and commit.
             logging: Whether changes go to a changelog topic.
+            log_config: Settings of that topic, on top of those that the kind of store gives it.
 
         Raises:
             TopologyError: If the name is illegal, or the retention is negative.
         """
         times = millis(retention, "retention"), 0
-        return _store(name, StoreKind.SESSION, key_serde, value_serde, persistent, caching, logging, times)
+        return _store(name, StoreKind.SESSION, key_serde, value_serde, persistent, caching, logging, log_config, times)
 
     @staticmethod
     def versioned_key_value_store(
@@ -246,6 +263,7 @@ class Stores:
         history_retention: timedelta,
         persistent: bool = True,
         logging: bool = True,
+        log_config: Mapping[str, str] | None = None,
     ) -> StoreBuilder:
         """Keys to values and the times they held. Never cached.
 
@@ -256,12 +274,13 @@ class Stores:
             history_retention: How far back values can be looked up, and how late a put may be.
             persistent: RocksDB if true, else memory.
             logging: Whether changes go to a changelog topic.
+            log_config: Settings of that topic, on top of those that the kind of store gives it.
 
         Raises:
             TopologyError: If the name cannot be part of a topic's name, or the retention is negative.
         """
         times = millis(history_retention, "history retention"), 0
-        return _store(name, StoreKind.VERSIONED, key_serde, value_serde, persistent, False, logging, times)  # noqa: FBT003
+        return _store(name, StoreKind.VERSIONED, key_serde, value_serde, persistent, False, logging, log_config, times)  # noqa: FBT003
 
 
 def _store(
@@ -272,6 +291,7 @@ def _store(
     persistent: bool,  # noqa: FBT001 - passed through
     caching: bool,  # noqa: FBT001 - passed through
     logging: bool,  # noqa: FBT001 - passed through
+    log_config: Mapping[str, str] | None,
     times: tuple[int, int] = (0, 0),
 ) -> StoreBuilder:
     if name in {".", ".."} or not _LEGAL_NAME.fullmatch(name):
@@ -286,6 +306,7 @@ def _store(
         persistent=persistent,
         caching=caching,
         logging=logging,
+        log_config=log_config or {},
         retention_ms=retention_ms,
         window_size_ms=window_size_ms,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from pipeline.state.api import PAUSED_AFTER, CachedUpdate, idle
 
@@ -11,46 +11,72 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pipeline.records import Headers
-    from pipeline.state.api import Place
+    from pipeline.state.api import Place, UpdateContext
     from pipeline.state.codec import Fold, ValueCodec
-    from pipeline.state.pending import ChangedKeys
+    from pipeline.state.kept_times import KeptTimes
 
-ENTRY_OVERHEAD_BYTES = 200
-"""What an entry costs beside its serialized key and value: the objects around them, measured with sys.getsizeof."""
+ENTRY_OVERHEAD_BYTES = 550
+"""What an entry costs beside its serialized key and value: the objects around them, those of key and value, and its places in
+three tables. Measured over 200,000 small ones, by tracemalloc and resident memory: 420 to 600."""
+
+CLEAN_CACHE_BYTES = 10 * 1024 * 1024
+"""Above this, decoded values that a commit has left clean are forgotten: some 18,000 small ones."""
+
+_made = tuple.__new__
+"""Makes a named tuple in half the time of a call of its class."""
 
 
-Dirty: TypeAlias = "tuple[Any, int, Headers, Place | None]"
-"""The last update of a key that was not flushed yet: key, timestamp (ms), headers, and where it came from."""
+@dataclass(slots=True, eq=False)
+class CacheEntry:
+    """A decoded value, and the last update of it that was not flushed yet.
+
+    Args:
+        store_key: The key as it lies in the store.
+        key: The key to forward with; known from the first update on.
+        value: The value alone; None if there is none. It is the live object: whoever changes it in place makes an update of it.
+        time: The value's own timestamp (ms), where the store has such.
+        whole: Both, as readers are given them; None until one asks.
+        is_dirty: Whether it was updated since the last flush, by a record of this `timestamp` (ms) with these `headers`, that
+            came from `place`.
+    """
+
+    store_key: bytes
+    key: Any = None
+    value: Any = None
+    time: int = 0
+    whole: Any = None
+    is_dirty: bool = False
+    timestamp: int = -1
+    headers: Headers = ()
+    place: Place | None = None
 
 
-def stored_time(value: Any, dirty: Dirty) -> int:
+def stored_time(entry: CacheEntry) -> int:
     """The value's own timestamp; a deletion has that of the record that caused it (`TimestampedCacheFlushListener`)."""
-    time: int = dirty[1] if value is None else value.timestamp
-    return time
+    return entry.timestamp if entry.value is None else entry.time
 
 
 @dataclass(slots=True)
 class UpdateCache:
     """Decoded values by store key; the dirty ones in the order in which they became dirty.
 
-    Both dicts stay the same objects: loops that aggregate know them (`CachedFold`).
-    A value handed out is the live object: whoever changes it in place must put it back, as every aggregation does.
-
     Args:
         codec: How values become bytes.
         stored: What the store holds without this cache, as bytes.
-        put: How a flushed value gets into the store: `(store_key, data, timestamp_ms)`.
-        time_of: The time (ms) to forward an update with: `(value, dirty) -> time_ms`.
+        write: How a flushed value gets into the store: `(store_key, data, timestamp_ms)`.
+        time_of: The time (ms) to forward an update with.
         pause: Called now and then while entries are flushed: values may be read by their keys meanwhile, but not scanned.
     """
 
     codec: ValueCodec
     stored: Callable[[bytes], bytes | None]
-    put: Callable[[bytes, bytes | None, int], None]
-    time_of: Callable[[Any, Dirty], int] = stored_time
+    write: Callable[[bytes, bytes | None, int], None]
+    time_of: Callable[[CacheEntry], int] = stored_time
     pause: Callable[[], None] = idle
-    values: dict[bytes, Any] = field(default_factory=dict)
-    dirty: dict[bytes, Dirty] = field(default_factory=dict)
+    dirty: dict[bytes, CacheEntry] = field(default_factory=dict)
+    entries: dict[bytes, CacheEntry] = field(default_factory=dict)
+    _flushing: dict[bytes, CacheEntry] = field(default_factory=dict)
+    _indexes: list[dict[Any, Any]] = field(default_factory=list)
     _listener: Callable[[CachedUpdate], None] | None = None
     _send_old_values: bool = False
     _entry_bytes: int = ENTRY_OVERHEAD_BYTES
@@ -60,75 +86,130 @@ class UpdateCache:
         self._listener = listener
         self._send_old_values = send_old_values
 
-    def load(self, store_key: bytes) -> Any:
-        """The value of a key that `values` does not have, which has it from now on."""
-        data = self.stored(store_key)
-        value = self.values[store_key] = None if data is None else self.codec.decode(data)
-        return value
+    def new_index(self) -> dict[Any, Any]:
+        """An empty dict for somebody who finds entries by other keys; it is cleared when entries are forgotten."""
+        self._indexes.append({})
+        return self._indexes[-1]
+
+    def entry(self, store_key: bytes) -> CacheEntry:
+        """The entry of a key, with what the store holds if it was not known yet."""
+        return self.entries.get(store_key) or self.loaded(store_key, self.stored(store_key))
+
+    def loaded(self, store_key: bytes, data: bytes | None) -> CacheEntry:
+        """The entry of a key that is not known yet, of which the store has this."""
+        entry = self.entries[store_key] = CacheEntry(store_key)
+        if data is not None:
+            entry.whole = self.codec.decode(data)
+            entry.value, entry.time = self.codec.parts(entry.whole)
+        return entry
+
+    def get(self, store_key: bytes) -> Any:
+        """The value of a key, or None."""
+        return self._whole(self.entries.get(store_key) or self.entry(store_key))
+
+    def put(self, store_key: bytes, key: Any, value: Any, context: UpdateContext) -> None:
+        """Set the value of a key; None deletes.
+
+        Args:
+            store_key: The key as it lies in the store.
+            key: The key to forward with.
+            value: The value.
+            context: The record that causes this.
+        """
+        entry = self.entries.get(store_key)
+        if entry is None:
+            entry = self.entries[store_key] = CacheEntry(store_key)
+        entry.key, entry.whole = key, value
+        entry.value, entry.time = (None, 0) if value is None else self.codec.parts(value)
+        entry.timestamp, entry.headers, entry.place = context.timestamp, context.headers, context.record_metadata
+        if not entry.is_dirty:
+            self.mark(entry)
+
+    def mark(self, entry: CacheEntry) -> None:
+        """An entry that was clean has been updated."""
+        entry.is_dirty = True
+        self.dirty[entry.store_key] = entry
 
     def flush(self) -> None:
         """Write the dirty values to the store, and tell the listener about each."""
-        dirty = self.dirty.copy()
-        self.dirty.clear()
-        for number, (store_key, last) in enumerate(dirty.items()):
+        self._flushing, self.dirty = self.dirty, {}
+        sends_old, stored, encode, write, listener = (
+            self._send_old_values,
+            self.stored,
+            self.codec.encode,
+            self.write,
+            self._listener,
+        )
+        data = None
+        for number, (store_key, entry) in enumerate(self._flushing.items()):
             if number % PAUSED_AFTER == 0:
                 self.pause()
-            key, updated, headers, metadata = last
-            value = self.values[store_key]
-            old_data = self.stored(store_key) if value is None or self._send_old_values else None
+            entry.is_dirty = False
+            value = entry.whole if entry.whole is not None else self._whole(entry)
+            old_data = stored(store_key) if value is None or sends_old else None
             if value is None and old_data is None:
                 continue  # came and went within one commit: nobody has heard of it
-            data = None if value is None else self.codec.encode(value)
-            self.put(store_key, data, updated)
-            if data is not None:
-                self._entry_bytes = len(store_key) + len(data) + ENTRY_OVERHEAD_BYTES
-            if self._listener is not None:
-                old = self.codec.decode(old_data) if old_data is not None and self._send_old_values else None
-                update = CachedUpdate(key, value, old, self.time_of(value, last), headers, metadata)
-                self._listener(update)
+            data = None if value is None else encode(value)
+            write(store_key, data, entry.timestamp)
+            if listener is not None:
+                old = self.codec.decode(old_data) if old_data is not None and sends_old else None
+                update = entry.key, value, old, self.time_of(entry), entry.headers, entry.place
+                listener(_made(CachedUpdate, update))
+        if data is not None:
+            self._entry_bytes = len(store_key) + len(data) + ENTRY_OVERHEAD_BYTES
+        self._flushing = {}
+
+    def encoded(self, store_key: bytes) -> bytes | None:
+        """The value of a known key as the store would hold it, for scans."""
+        value = self.get(store_key)
+        return None if value is None else self.codec.encode(value)
 
     def encoded_dirty(self) -> dict[bytes, bytes | None]:
         """The dirty values as the store would hold them, for scans."""
-        values = ((key, self.values[key]) for key in self.dirty)
-        return {key: None if value is None else self.codec.encode(value) for key, value in values}
+        return {key: self.encoded(key) for key in self.dirty}
 
     def dirty_bytes(self) -> int:
         """Estimated size of the dirty entries, from the size of the last one flushed."""
         return len(self.dirty) * self._entry_bytes
 
-    def drop_clean(self, limit_bytes: int) -> None:
+    def drop_clean(self, limit_bytes: int = CLEAN_CACHE_BYTES) -> None:
         """Forget decoded values that are not dirty, if all together take more than `limit_bytes`."""
-        if len(self.values) * self._entry_bytes > limit_bytes:
-            kept = {key: self.values[key] for key in self.dirty}
-            self.values.clear()
-            self.values.update(kept)
+        if len(self.entries) * self._entry_bytes > limit_bytes:
+            self.entries = self._flushing | self.dirty
+            for index in self._indexes:
+                index.clear()
 
+    def forget(self, store_key: bytes) -> None:
+        """Forget one of them, unless it is dirty."""
+        if store_key not in self.dirty and store_key not in self._flushing:
+            self.entries.pop(store_key, None)
 
-@dataclass(slots=True)
-class KeptStarts:
-    """The starts of windows, `first <= start < end` (ms), that a store takes without looking any further."""
-
-    first: int = 0
-    end: int = 0
+    def _whole(self, entry: CacheEntry) -> Any:
+        if entry.whole is None and entry.value is not None:
+            entry.whole = self.codec.whole(entry.value, entry.time)
+        return entry.whole
 
 
 @dataclass(frozen=True, slots=True)
 class CachedFold:
     """An aggregation into a cached store of timestamped values, in parts: get, add and put without a call for each.
 
-    Who has it reads the aggregate from `cache.values`, with `cache.load` where that has none, adds a value, and writes the
-    result to `cache.values` and `cache.dirty`.
+    Who has it looks up the entry by bytes that stand for the key - those it came as, or those of the store - in `index`, of a
+    window store in `index[start]`. It asks `find` for those that are not there, and tells `mark` about those it makes dirty.
 
     Args:
-        cache: The values.
-        fold: What is done with them.
-        key_bytes: Gives the first part of a store key, or all of it.
-        kept: Of a window store, the starts for which that may be done; for others the store must be asked.
-        changed: Of a window store, its store keys that were written, once they are kept.
+        fold: What is done with values.
+        key_bytes: Gives the key as the store has it.
+        index: Entries that were found.
+        find: `(bytes, key)`, of a window store `(bytes, key, start) -> entry`; puts it into the index.
+        mark: `(entry)`: it was clean, and is updated.
+        kept: Of a window store, the starts for which that may be done, from `first` up to `end`; for others the store must be
+            asked.
     """
 
-    cache: UpdateCache
     fold: Fold
     key_bytes: Callable[[Any], bytes]
-    kept: KeptStarts = field(default_factory=KeptStarts)
-    changed: ChangedKeys | None = None
+    index: dict[Any, Any]
+    find: Callable[..., CacheEntry]
+    mark: Callable[[CacheEntry], None]
+    kept: KeptTimes | None = None

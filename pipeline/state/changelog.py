@@ -4,31 +4,41 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.state.api import StoreKind
+from pipeline.state.api import WINDOWED, StoreKind
 
 if TYPE_CHECKING:
     from pipeline.state.api import StoreBuilder
 
 ADDITIONAL_RETENTION_MS = 86_400_000
-"""Default of `windowstore.changelog.additional.retention.ms`."""
+"""Default of `windowstore.changelog.additional.retention.ms`: how much longer than the store the topic of a store that forgets
+keeps records, and that of a versioned store all versions of a key."""
+FOR_EVER = "-1"
+"""`retention.ms` of topics from which brokers delete nothing because of its time."""
 
 
 def changelog_config(builder: StoreBuilder, additional_retention_ms: int = ADDITIONAL_RETENTION_MS) -> dict[str, str]:
     """Topic settings of a store's changelog.
 
+    Windows are never deleted by brokers, as with Kafka Streams (`WindowedChangelogTopicConfig`): they compare event times with
+    their own clock, and windows that are open in records of last year would be gone at once. Their owner deletes what the
+    store has forgotten (`pipeline.hosting.purge`).
+
     Args:
         builder: The store; its `log_config` has the last word.
-        additional_retention_ms: How much longer than the store the topic of a window or session store keeps records, and that
-            of a versioned store all versions of a key.
+        additional_retention_ms: How much longer than a versioned store its topic keeps all versions of a key.
     """
     config = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
-    windowed = {StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW, StoreKind.JOIN_WINDOW, StoreKind.SESSION}
-    if builder.kind in windowed:
+    if builder.kind in WINDOWED:
         config["cleanup.policy"] = "compact,delete"
-        config["retention.ms"] = str(min(builder.retention_ms + additional_retention_ms, 2**63 - 1))
+        config["retention.ms"] = FOR_EVER
     if builder.kind is StoreKind.VERSIONED:
         config["min.compaction.lag.ms"] = str(min(builder.retention_ms + additional_retention_ms, 2**63 - 1))
     config |= builder.log_config
     if builder.kind is StoreKind.JOIN_WINDOW:  # every key is there once, so compaction has nothing to do
         config["cleanup.policy"] = "delete"
     return config
+
+
+def is_trimmed(builder: StoreBuilder) -> bool:
+    """Whether what a store has forgotten is to be deleted from its changelog."""
+    return builder.kind in WINDOWED and "delete" in changelog_config(builder)["cleanup.policy"]

@@ -51,6 +51,14 @@ class ValueCodec(Protocol):
         """The value back."""
         ...
 
+    def parts(self, value: Any) -> tuple[Any, int]:
+        """A value without its time, and that time (ms); 0 if values have none."""
+        ...
+
+    def whole(self, value: Any, time: int) -> Any:
+        """Both together."""
+        ...
+
     def to_changelog(self, key: bytes, data: bytes | None, timestamp: int) -> ChangelogRecord:
         """Stored bytes as a changelog record; `timestamp` (ms) is that of the update."""
         ...
@@ -66,6 +74,14 @@ class PlainCodec:
 
     encode: Callable[[Any], bytes]
     decode: Callable[[bytes], Any]
+
+    def parts(self, value: Any) -> tuple[Any, int]:
+        """There is no time."""
+        return value, 0
+
+    def whole(self, value: Any, time: int) -> Any:  # noqa: ARG002 - there is none
+        """The value."""
+        return value
 
     def to_changelog(self, key: bytes, data: bytes | None, timestamp: int) -> ChangelogRecord:
         """The same bytes."""
@@ -90,6 +106,14 @@ class TimestampedCodec:
     def decode(self, data: bytes) -> ValueAndTimestamp[Any]:
         """Both back."""
         return _made(ValueAndTimestamp, (self.decode_value(data[8:]), _TIME.unpack_from(data)[0]))
+
+    def parts(self, value: ValueAndTimestamp[Any]) -> tuple[Any, int]:
+        """It consists of them."""
+        return value
+
+    def whole(self, value: Any, time: int) -> ValueAndTimestamp[Any]:
+        """Both."""
+        return _made(ValueAndTimestamp, (value, time))
 
     def folding(self, fold: Fold, *, tells_old: bool) -> Callable[[bytes | None, Any, Any, int], Folded]:
         """A function of stored bytes, or None, and a record's key, value and timestamp (ms) that adds the value.
@@ -124,7 +148,7 @@ class TimestampedCodec:
         """The raw value at its own timestamp; a tombstone at that of the update."""
         if data is None:
             return ChangelogRecord(key, None, timestamp)
-        return ChangelogRecord(key, data[8:], _TIME.unpack_from(data)[0])
+        return _made(ChangelogRecord, (key, data[8:], _TIME.unpack_from(data)[0], ()))
 
     def from_changelog(self, batch: ChangelogBatch) -> Iterable[bytes | None]:
         """Each record's timestamp before its value."""

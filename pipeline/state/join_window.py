@@ -12,7 +12,7 @@ from heapq import merge
 from typing import TYPE_CHECKING, Any
 
 from pipeline.state.api import ChangelogRecord
-from pipeline.state.cache import ENTRY_OVERHEAD_BYTES
+from pipeline.state.pending import written_bytes
 from pipeline.state.segments import Segments
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class JoinWindowStateStore:
 
     def fetch_range(self, key: Any, time_from: int, time_to: int) -> Iterator[tuple[int, Any]]:
         """`(time, value)` of the key's values from `time_from` to `time_to`, both inclusive, by time and as they came."""
-        first = max(0, time_from, self._first_kept())
+        first = max(0, time_from, self.first_kept)
         if first > time_to:
             return
         raw = self._key_bytes(key)
@@ -98,7 +98,7 @@ class JoinWindowStateStore:
 
     def all(self) -> Iterator[tuple[Any, int, Any]]:
         """`(key, time, value)` of everything that has not expired, in no particular order."""
-        first = max(0, self._first_kept())
+        first = max(0, self.first_kept)
         stored = (entry for table in self._segments.between(first, self._observed) for entry in table.scan(None, None))
         for entries in (stored, list(self._pending.items())):
             for store_key, data in entries:
@@ -115,7 +115,7 @@ class JoinWindowStateStore:
 
     def held_back_bytes(self) -> int:
         """Estimated size of what was put since the last commit."""
-        return len(self._pending) * ENTRY_OVERHEAD_BYTES
+        return written_bytes(self._pending)
 
     def changelog(self) -> Iterator[ChangelogRecord]:
         """One record per value put since the last commit, at the value's time, in the order of the puts."""
@@ -123,12 +123,12 @@ class JoinWindowStateStore:
 
     def pending(self) -> Puts:
         """The same writes as the backend wants them."""
-        return self._puts(self._pending.items()) if self._pending else {}
+        return self._puts(self._pending.items(), self.first_kept) if self._pending else {}
 
     def committed(self) -> None:
         """The pending writes are in the backend; segments of which everything has expired are dropped."""
         self._pending, self._pending_of_key = {}, {}
-        self._segments.drop_before(self._first_kept())
+        self._segments.drop_before(self.first_kept)
 
     def restore(self, batch: ChangelogBatch) -> Puts:
         """Changelog records as the backend wants them; what has expired is left out."""
@@ -137,13 +137,13 @@ class JoinWindowStateStore:
             return {}
         self._observed = max(self._observed, *(_time_of(key) for key, _ in entries))
         self._sequence = _SUFFIX.unpack(entries[-1][0][-_SUFFIX.size :])[1]
-        first = self._first_kept()
+        first = self.first_kept
         kept = [(key, data) for key, data in entries if _time_of(key) >= first]
-        return self._puts(kept)
+        return self._puts(kept, first)
 
-    def _puts(self, entries: Iterable[tuple[bytes, bytes]]) -> Puts:
+    def _puts(self, entries: Iterable[tuple[bytes, bytes]], first_kept: int) -> Puts:
         state: dict[bytes, bytes | None] = {_STATE_KEY: _SUFFIX.pack(self._observed, self._sequence)}
-        return {self._state_table: state, **self._segments.puts(entries)}
+        return {self._state_table: state, **self._segments.puts(entries, first_kept)}
 
     def _stored(self, raw: bytes, lower: bytes, upper: bytes, time_from: int, time_to: int) -> Iterator[Entry]:
         size = len(raw)
@@ -158,7 +158,9 @@ class JoinWindowStateStore:
             return []
         return entries[bisect_left(entries, (lower, b"")) : bisect_left(entries, (upper, b""))]
 
-    def _first_kept(self) -> int:
+    @property
+    def first_kept(self) -> int:
+        """What is before this time (ms) has been forgotten."""
         return self._observed - self._retention_ms + 1
 
 

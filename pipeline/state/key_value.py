@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pipeline.state.api import idle
-from pipeline.state.cache import ENTRY_OVERHEAD_BYTES, CachedFold, UpdateCache
+from pipeline.state.cache import CLEAN_CACHE_BYTES, CachedFold, UpdateCache
 from pipeline.state.codec import TimestampedCodec, codec_of
-from pipeline.state.pending import merged_scan, prefix_end
+from pipeline.state.pending import merged_scan, prefix_end, written_bytes
 from pipeline.state.recency import Recency
 
 if TYPE_CHECKING:
@@ -24,10 +24,8 @@ if TYPE_CHECKING:
         StoreBuilder,
         UpdateContext,
     )
+    from pipeline.state.cache import CacheEntry
     from pipeline.state.codec import Fold, Folded
-
-CLEAN_CACHE_BYTES = 4 * 1024 * 1024
-"""Above this, decoded values that a commit has left clean are forgotten."""
 
 
 class KeyValueStateStore:
@@ -58,7 +56,8 @@ class KeyValueStateStore:
         store_key = self._key_bytes(key)
         cache = self._cache
         if cache is not None:
-            return cache.values[store_key] if store_key in cache.values else cache.load(store_key)
+            entry = cache.entries.get(store_key)
+            return cache.get(store_key) if entry is None or entry.whole is None else entry.whole
         data = self._stored(store_key)
         return None if data is None else self._codec.decode(data)
 
@@ -70,8 +69,7 @@ class KeyValueStateStore:
             data = None if value is None else self._codec.encode(value)
             self._write(store_key, data, context.timestamp)
             return
-        cache.values[store_key] = value
-        cache.dirty[store_key] = key, context.timestamp, context.headers, context.record_metadata
+        cache.put(store_key, key, value, context)
 
     def put_if_absent(self, key: Any, value: Any) -> Any:
         """Set the value if there is none; returns what was there."""
@@ -123,10 +121,18 @@ class KeyValueStateStore:
         return True
 
     def cached_fold(self, fold: Fold) -> CachedFold | None:
-        """An aggregation into this store in parts; None without a cache, or where input records are kept."""
-        if self._cache is None or self._context.keeps_sources:
+        """An aggregation into this store in parts; None without a cache, or where input records or so many keys are kept."""
+        cache, key_bytes = self._cache, self._key_bytes
+        if cache is None or self._recency is not None or self._context.keeps_sources:
             return None
-        return CachedFold(self._cache, fold, self._key_bytes)
+        index = cache.new_index()
+
+        def find(key_as_bytes: bytes, key: Any) -> CacheEntry:
+            entry = index[key_as_bytes] = cache.entry(key_bytes(key))
+            entry.key = key
+            return entry
+
+        return CachedFold(fold, key_bytes, index, find, cache.mark)
 
     def writing_fold(self, fold: Fold, *, tells_old: bool) -> Callable[[Any, Any, int], Folded] | None:
         """A function of key, value and timestamp (ms) that aggregates a record into its key's value: gives what to forward.
@@ -161,7 +167,7 @@ class KeyValueStateStore:
     def held_back_bytes(self) -> int:
         """Estimated size of the updates since the last commit."""
         held_back = self._cache.dirty_bytes() if self._cache is not None else 0
-        return held_back + len(self._pending) * ENTRY_OVERHEAD_BYTES
+        return held_back + written_bytes(self._pending)
 
     def changelog(self) -> Iterator[ChangelogRecord]:
         """One record per key written since the last commit."""
@@ -179,7 +185,7 @@ class KeyValueStateStore:
         if self._recency is not None:
             self._recency.committed()
         if self._cache is not None:
-            self._cache.drop_clean(CLEAN_CACHE_BYTES)
+            self._cache.drop_clean()
 
     def forget_reads(self, limit_bytes: int = CLEAN_CACHE_BYTES) -> None:
         """Forget decoded values that are not dirty, if they take more: reads from outside are not followed by a commit."""
@@ -217,8 +223,8 @@ class KeyValueStateStore:
         """Delete what was not used for longest; only the changelog is told (`ChangeLoggingKeyValueBytesStore`)."""
         self._pending[store_key] = None
         self._times[store_key] = timestamp
-        if self._cache is not None and store_key not in self._cache.dirty:
-            self._cache.values.pop(store_key, None)
+        if self._cache is not None:
+            self._cache.forget(store_key)
 
     def _bounds(self, from_key: Any, to_key: Any) -> tuple[bytes | None, bytes | None]:
         lower = None if from_key is None else self._key_bytes(from_key)

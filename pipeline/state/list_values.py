@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.serde.join_sides import decode_list, encode_list
 from pipeline.state.api import ChangelogRecord
-from pipeline.state.cache import ENTRY_OVERHEAD_BYTES
+from pipeline.state.pending import written_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -87,7 +87,7 @@ class ListValueStateStore:
 
     def held_back_bytes(self) -> int:
         """Estimated size of what was written since the last commit."""
-        return len(self._pending) * ENTRY_OVERHEAD_BYTES
+        return written_bytes(self._pending)
 
     def changelog(self) -> Iterator[ChangelogRecord]:
         """One record per key written since the last commit, at the time of the record that wrote it last."""

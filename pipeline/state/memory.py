@@ -65,6 +65,7 @@ class MemoryBackend:
         """Empty."""
         self._tables: dict[str, MemoryTable] = {}
         self._positions: dict[TopicPartition, int] = {}
+        self._topic_ids: dict[str, str] = {}
 
     def table(self, name: str) -> MemoryTable:
         """The table of that name."""
@@ -78,6 +79,11 @@ class MemoryBackend:
         """Remove a table."""
         if name in self._tables:
             self._tables.pop(name).clear()
+
+    def delete_range(self, name: str, lower: bytes, upper: bytes) -> None:
+        """Remove entries of a table."""
+        table = self.table(name)
+        table.update(dict.fromkeys([key for key, _ in table.scan(lower, upper)]))
 
     def write(
         self,
@@ -97,6 +103,14 @@ class MemoryBackend:
         """Per changelog partition the next offset that is not yet applied."""
         return dict(self._positions)
 
+    def topic_ids(self) -> dict[str, str]:
+        """Ids of the topics that the positions are of."""
+        return dict(self._topic_ids)
+
+    def note_topic_ids(self, ids: Mapping[str, str]) -> None:
+        """Note which topics the positions are of."""
+        self._topic_ids.update(ids)
+
     def checkpoint(self, directory: Path) -> None:
         """Not offered.
 
@@ -114,6 +128,7 @@ class MemoryBackend:
         for table in self._tables.values():
             table.clear()
         self._positions.clear()
+        self._topic_ids.clear()
 
 
 if TYPE_CHECKING:

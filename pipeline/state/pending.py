@@ -11,6 +11,18 @@ if TYPE_CHECKING:
     from pipeline.state.api import Table
 
 
+WRITE_OVERHEAD_BYTES = 200
+"""What a write costs beside the bytes of its key and value: the objects around them. Measured over 200,000: 170 to 240."""
+
+
+def written_bytes(writes: dict[bytes, bytes] | dict[bytes, bytes | None]) -> int:
+    """Estimated size of writes in memory, from that of the last one."""
+    if not writes:
+        return 0
+    last = next(reversed(writes))
+    return len(writes) * (len(last) + len(writes[last] or b"") + WRITE_OVERHEAD_BYTES)
+
+
 class ChangedKeys:
     """The store keys that were written since the last commit, by the key they begin with, in order.
 

@@ -9,6 +9,8 @@ rocksdict.
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 import struct
 from contextlib import suppress
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
     from pipeline.state.api import Puts, StateBackend, Table
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 3
 """Of the directory: column families, keys of the meta data, layouts of the stores. Another version is not opened."""
 
 _BLOCK_CACHE_BYTES = 50 * 1024 * 1024
@@ -43,12 +45,16 @@ _BLOOM_BITS_PER_KEY = 10
 _FORMAT_KEY = b"format"
 _POSITION_PREFIX = b"position:"
 _POSITION_END = b"position;"
+_TOPIC_ID_PREFIX = b"topic-id:"
+_TOPIC_ID_END = b"topic-id;"
 _TABLE_PREFIX = "table:"
 _PART_ENTRIES = 512
 """Of a batch that is written in parts: it takes a fraction of a millisecond."""
 _OFFSET = struct.Struct(">q")
 _DAMAGED = "DAMAGED"
 """A file of this name says that others in its directory were found to be damaged."""
+_DELETED = ".deleted-"
+"""Before the name of a directory that is being deleted: what is left of it if that is interrupted must not be opened."""
 _RESTORABLE = "Delete the directory: it is restored from the changelogs."
 
 
@@ -118,6 +124,20 @@ class RocksDbBackend:
         if self.families.pop(name, None) is not None:
             self._opened.drop_column_family(_TABLE_PREFIX + name)
 
+    def delete_range(self, name: str, lower: bytes, upper: bytes) -> None:
+        """Remove entries of a table, in one write however many there are.
+
+        Raises:
+            StateError: If it cannot be written: the disk is full, or the directory read-only.
+            CorruptStateError: If files are damaged.
+        """
+        family = self.families.get(name)
+        if family is not None:
+            try:
+                family.delete_range(lower, upper)
+            except Exception as error:
+                raise self.failure(error) from error
+
     def write(
         self,
         puts: Puts,
@@ -163,6 +183,23 @@ class RocksDbBackend:
             tp = TopicPartition.parse(key[len(_POSITION_PREFIX) :].decode())
             (found[tp],) = _OFFSET.unpack(value)
         return found
+
+    def topic_ids(self) -> dict[str, str]:
+        """Ids of the topics that the positions are of, as they were noted."""
+        entries = self.scan(self._opened, _TOPIC_ID_PREFIX, _TOPIC_ID_END)
+        return {key[len(_TOPIC_ID_PREFIX) :].decode(): value.decode() for key, value in entries}
+
+    def note_topic_ids(self, ids: Mapping[str, str]) -> None:
+        """Note which topics the positions are of; ids of other topics that were noted before stay.
+
+        Raises:
+            StateError: If they cannot be written: the disk is full, or the directory read-only.
+            CorruptStateError: If files are damaged.
+        """
+        batch = WriteBatch(raw_mode=True)
+        for topic, topic_id in ids.items():
+            batch.put(_TOPIC_ID_PREFIX + topic.encode(), topic_id.encode())
+        self._apply(batch)
 
     def scan(
         self, family: Rdict, lower: bytes | None, upper: bytes | None, *, reverse: bool = False
@@ -211,12 +248,17 @@ class RocksDbBackend:
         Checkpoint(self._opened).create_checkpoint(str(directory))
 
     def close(self) -> None:
-        """Flush and release the directory. What cannot be flushed, on a full disk, is in the write-ahead log."""
+        """Flush and release the directory. What cannot be flushed, on a full disk, is in the write-ahead log.
+
+        The directory's time says then when somebody had it open last.
+        """
         if self._db is not None:
             for family in (*self.families.values(), self._db):
                 with suppress(Exception):
                     family.close()
             self._db = None
+            with suppress(OSError):
+                os.utime(self._directory)
 
     def wipe(self) -> None:
         """Delete everything and begin anew."""
@@ -272,6 +314,29 @@ class RocksDbBackend:
         if name not in self.families:
             self.families[name] = self._opened.create_column_family(_TABLE_PREFIX + name, _options())
         return self._opened.get_column_family_handle(_TABLE_PREFIX + name)
+
+
+def delete_unused(directory: Path) -> bool:
+    """Delete a task's directory, unless some process has it open; gives whether it is gone.
+
+    Not for the process that has it open itself: it holds the lock that is asked for.
+
+    Raises:
+        OSError: If it cannot be deleted.
+    """
+    with (directory / "LOCK").open("a") as lock:
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # as the library does
+        except (BlockingIOError, PermissionError):
+            return False
+        shutil.rmtree(directory.rename(directory.with_name(_DELETED + directory.name)))
+    return True
+
+
+def finish_deletions(directory: Path) -> None:
+    """Delete what deletions that were interrupted have left below a directory."""
+    for path in directory.glob(f"{_DELETED}*"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _check_end(family: Rdict, last: bytes | None, *, reverse: bool) -> None:

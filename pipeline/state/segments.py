@@ -1,7 +1,9 @@
-"""The tables of a store that forgets: one per stretch of time, dropped as a whole when all of it has expired."""
+"""The segments of a store that forgets: one per stretch of time, deleted as a whole when all of it has expired."""
 
 from __future__ import annotations
 
+import struct
+from bisect import bisect_right, insort
 from typing import TYPE_CHECKING
 
 from pipeline.state.pending import merged_scan
@@ -14,6 +16,10 @@ if TYPE_CHECKING:
 
 MIN_SEGMENT_MS = 60_000
 """Shortest segment (`Stores.defaultSegmentInterval`)."""
+_TABLE_MS = 3_600_000
+"""Shorter segments share tables, of so much time: to create and drop one in RocksDB takes as long as a thousand writes."""
+_PREFIX = struct.Struct(">q")
+"""A segment's first time (ms), before the keys of one that shares its table (`LogicalKeyValueSegment`)."""
 
 
 def segment_length_ms(retention_ms: int) -> int:
@@ -21,8 +27,28 @@ def segment_length_ms(retention_ms: int) -> int:
     return max(retention_ms // 2, MIN_SEGMENT_MS)
 
 
+class _SharedTable:
+    """The entries of one segment in a table that others share."""
+
+    def __init__(self, table: Table, start: int, end: int) -> None:
+        """The segment is from `start` to `end` (ms)."""
+        self._table = table
+        self._lowest, self._end = _PREFIX.pack(start), _PREFIX.pack(end)
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value, or None."""
+        return self._table.get(self._lowest + key)
+
+    def scan(self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Entries with `lower <= key < upper`."""
+        first = self._lowest + (lower or b"")
+        end = self._end if upper is None else self._lowest + upper
+        rows = self._table.scan(first, end, reverse=reverse)
+        return ((key[_PREFIX.size :], data) for key, data in rows)
+
+
 class Segments:
-    """Tables `<store>.<first time>`, each for half the retention, at least a minute.
+    """Segments of half the retention, at least a minute. A table `<store>.<first time>` has one, or all of an hour.
 
     Args:
         name: Name of the store.
@@ -32,29 +58,28 @@ class Segments:
     """
 
     def __init__(self, name: str, retention_ms: int, backend: StateBackend, time_of: Callable[[bytes], int]) -> None:
-        """Open the tables that exist."""
+        """Find the segments that exist."""
         self._name = name
         self._backend = backend
         self._time_of = time_of
         self._segment_ms = segment_length_ms(retention_ms)
-        prefix = f"{name}."
-        names = (table[len(prefix) :] for table in backend.tables() if table.startswith(prefix))
-        self._tables: dict[int, Table] = {
-            int(start): backend.table(prefix + start) for start in names if start.isdecimal()
-        }
+        self._table_ms = max(_TABLE_MS // self._segment_ms, 1) * self._segment_ms
+        self._shares = self._table_ms > self._segment_ms
+        self._segments: dict[int, Table] = {start: self._segment(start) for start in self._found()}
+        self._starts = sorted(self._segments)  # kept in order: some operators search for every record
 
     def highest_time(self) -> int:
         """The highest time of an entry; -1 without entries."""
-        for start in sorted(self._tables, reverse=True):
-            times = [self._time_of(key) for key, _ in self._tables[start].scan(None, None)]
+        for start in reversed(self._starts):
+            times = [self._time_of(key) for key, _ in self._segments[start].scan(None, None)]
             if times:
                 return max(times)
         return -1
 
     def get(self, key: bytes, time: int) -> bytes | None:
         """An entry as the backend has it; `time` (ms) is the one its key carries."""
-        table = self._tables.get(time // self._segment_ms * self._segment_ms)
-        return None if table is None else table.get(key)
+        segment = self._segments.get(time // self._segment_ms * self._segment_ms)
+        return None if segment is None else segment.get(key)
 
     def scan(
         self,
@@ -70,41 +95,90 @@ class Segments:
 
         Whole segments outside `[time_from, time_to]` are left out; single entries are not.
         """
-        by_segment: dict[int, dict[bytes, bytes | None]] = {start: {} for start in self._tables}
+        by_segment: dict[int, dict[bytes, bytes | None]] = {}
         for key, data in changed.items():
             by_segment.setdefault(self._segment_of(key), {})[key] = data
-        for start in sorted(by_segment, reverse=reverse):
-            if start + self._segment_ms > time_from and start <= time_to:
-                table = self._tables.get(start) or self._backend.table(self._table_name(start))
-                yield from merged_scan(by_segment[start], table, lower, upper, reverse=reverse)
+        starts = self._starts_between(time_from, time_to)
+        new = [s for s in by_segment if s not in self._segments and s + self._segment_ms > time_from and s <= time_to]
+        if new:
+            starts = sorted([*starts, *new])
+        for start in reversed(starts) if reverse else starts:
+            segment = self._segments.get(start) or self._segment(start)
+            yield from merged_scan(by_segment.get(start, {}), segment, lower, upper, reverse=reverse)
 
     def between(self, time_from: int, time_to: int) -> list[Table]:
-        """The tables with anything from `time_from` to `time_to` (ms, both inclusive); the oldest first."""
-        starts = (s for s in sorted(self._tables) if s + self._segment_ms > time_from and s <= time_to)
-        return [self._tables[start] for start in starts]
+        """The segments with anything from `time_from` to `time_to` (ms, both inclusive); the oldest first."""
+        return [self._segments[start] for start in self._starts_between(time_from, time_to)]
 
-    def puts(self, entries: Iterable[tuple[bytes, bytes | None]]) -> Puts:
-        """Writes as the backend wants them; their segments are known from now on, and empty until they are written."""
+    def puts(self, entries: Iterable[tuple[bytes, bytes | None]], first_kept: int = 0) -> Puts:
+        """Writes as the backend wants them; their segments are known from now on, and empty until they are written.
+
+        Args:
+            entries: The writes.
+            first_kept: Segments of which every entry is before this time (ms) are left out: they would be dropped next.
+        """
         puts: Puts = {}
         time_of, segment_ms = self._time_of, self._segment_ms
-        last, into = None, dict[bytes, bytes | None]()
+        last, prefix, into = None, b"", dict[bytes, bytes | None]()
         for key, data in entries:
-            segment = time_of(key) // segment_ms
-            if segment != last:  # they come in runs of one segment
-                last, start = segment, segment * segment_ms
-                into = puts.setdefault(self._table_name(start), {})
-                self._tables.setdefault(start, self._backend.table(self._table_name(start)))
-            into[key] = data
+            number = time_of(key) // segment_ms
+            if number != last:  # they come in runs of one segment
+                last, start = number, number * segment_ms
+                into = {}
+                if start + segment_ms > first_kept:
+                    into = puts.setdefault(self._table_name(start), into)
+                    if start not in self._segments:
+                        self._segments[start] = self._segment(start)
+                        insort(self._starts, start)
+                prefix = _PREFIX.pack(start) if self._shares else b""
+            into[prefix + key] = data
         return puts
 
     def drop_before(self, first_kept: int) -> None:
         """Drop the segments of which every entry is before `first_kept`."""
-        for start in [s for s in self._tables if s + self._segment_ms <= first_kept]:
-            del self._tables[start]
-            self._backend.drop(self._table_name(start))
+        expired = self._starts[: bisect_right(self._starts, first_kept - self._segment_ms)]
+        if not expired:
+            return
+        del self._starts[: len(expired)]
+        for start in expired:
+            del self._segments[start]
+        kept = {self._table_name(start) for start in self._segments}
+        for name in {self._table_name(start) for start in expired} - kept:
+            self._backend.drop(name)
+        for start in expired:
+            if (name := self._table_name(start)) in kept:
+                self._backend.delete_range(name, _PREFIX.pack(start), _PREFIX.pack(start + self._segment_ms))
+
+    def _found(self) -> Iterator[int]:
+        """The first times of the segments that the backend has."""
+        prefix = f"{self._name}."
+        for name in self._backend.tables():
+            start = name.removeprefix(prefix)
+            if start == name or not start.isdecimal():
+                continue
+            if not self._shares:
+                yield int(start)
+                continue
+            table, lower = self._backend.table(name), b""
+            while (entry := next(table.scan(lower, None), None)) is not None:
+                (found,) = _PREFIX.unpack_from(entry[0])
+                yield found
+                lower = _PREFIX.pack(found + self._segment_ms)
+
+    def _starts_between(self, time_from: int, time_to: int) -> list[int]:
+        starts = self._starts
+        return starts[bisect_right(starts, time_from - self._segment_ms) : bisect_right(starts, time_to)]
+
+    def _segment(self, start: int) -> Table:
+        table = self._backend.table(self._table_name(start))
+        return _SharedTable(table, start, start + self._segment_ms) if self._shares else table
 
     def _segment_of(self, key: bytes) -> int:
         return self._time_of(key) // self._segment_ms * self._segment_ms
 
     def _table_name(self, segment: int) -> str:
-        return f"{self._name}.{segment}"
+        return f"{self._name}.{segment // self._table_ms * self._table_ms}"
+
+
+if TYPE_CHECKING:
+    _table: type[Table] = _SharedTable

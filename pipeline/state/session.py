@@ -6,10 +6,10 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from pipeline.state.api import idle
-from pipeline.state.cache import ENTRY_OVERHEAD_BYTES, Dirty, UpdateCache
+from pipeline.state.cache import CLEAN_CACHE_BYTES, UpdateCache
 from pipeline.state.codec import codec_of
-from pipeline.state.key_value import CLEAN_CACHE_BYTES
-from pipeline.state.pending import ChangedKeys
+from pipeline.state.kept_times import KeptTimes
+from pipeline.state.pending import ChangedKeys, written_bytes
 from pipeline.state.segments import Segments
 from pipeline.windows import MAX_TIME_MS, Window, Windowed
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         StoreBuilder,
         UpdateContext,
     )
+    from pipeline.state.cache import CacheEntry
 
 _SUFFIX = struct.Struct(">qq")
 """End and start of the session behind the key (`SessionKeySchema`)."""
@@ -52,29 +53,34 @@ class SessionStateStore:
     ) -> None:
         """Open the store as the backend holds it."""
         self.name = builder.name
-        self.expired_puts = 0
         self._context = context
-        self._retention_ms = builder.retention_ms
         self._key_bytes = builder.key_serde.serialize
         self._key_of = builder.key_serde.deserialize
         self._codec = codec_of(builder)
         self._segments = Segments(builder.name, builder.retention_ms, backend, _end_of)
+        self._kept = KeptTimes(self._segments, builder.retention_ms + 1)
         self._pending: dict[bytes, bytes | None] = {}
         self._times: dict[bytes, int] = {}
         self._changed = ChangedKeys()
         self._cache = (
             UpdateCache(self._codec, self._stored, self._write, _session_end, pause) if builder.caching else None
         )
-        self._first_kept: int | None = None
+
+    @property
+    def expired_puts(self) -> int:
+        """Number of puts that were ignored because their session had expired."""
+        return self._kept.refused
+
+    @property
+    def first_kept(self) -> int:
+        """What ends before this time (ms) has been forgotten."""
+        return self._kept.find_first()
 
     def put(self, session: Windowed[Any], value: Any) -> None:
         """Set the value of a session; None deletes. Ignored and counted if the session has expired."""
-        end = session.window.end
-        first = self._find_first_kept()
-        if end < first:
-            self.expired_puts += 1
+        end, kept = session.window.end, self._kept
+        if not kept.first <= end < kept.end and not kept.takes(end):
             return
-        self._first_kept = max(first, end - self._retention_ms)
         raw = self._key_bytes(session.key)
         store_key = raw + _SUFFIX.pack(end, session.window.start)
         self._changed.add(raw, store_key)
@@ -82,8 +88,7 @@ class SessionStateStore:
         if cache is None:
             self._write(store_key, None if value is None else self._codec.encode(value), context.timestamp)
             return
-        cache.values[store_key] = value
-        cache.dirty[store_key] = (session, context.timestamp, context.headers, context.record_metadata)
+        cache.put(store_key, session, value, context)
 
     def remove(self, session: Windowed[Any]) -> None:
         """Delete a session."""
@@ -91,13 +96,14 @@ class SessionStateStore:
 
     def fetch_session(self, key: Any, start: int, end: int) -> Any:
         """The value of exactly that session, or None."""
-        if end < self._find_first_kept():
+        kept = self._kept
+        if not kept.first <= end < kept.end and end < kept.find_first():
             return None
         store_key = self._key_bytes(key) + _SUFFIX.pack(end, start)
-        if self._cache is not None and store_key in self._cache.values:
-            return self._cache.values[store_key]
+        if self._cache is not None:
+            return self._cache.get(store_key)
         data = self._stored(store_key)
-        return None if data is None else self._value(store_key, data)
+        return None if data is None else self._codec.decode(data)
 
     def find_sessions(self, key: Any, earliest_end: int, latest_start: int) -> Iterator[tuple[Windowed[Any], Any]]:
         """The key's sessions that end at `earliest_end` or later and start at `latest_start` or earlier, by end."""
@@ -156,7 +162,7 @@ class SessionStateStore:
     def held_back_bytes(self) -> int:
         """Estimated size of the updates since the last commit."""
         held_back = self._cache.dirty_bytes() if self._cache is not None else 0
-        return held_back + len(self._pending) * ENTRY_OVERHEAD_BYTES
+        return held_back + written_bytes(self._pending)
 
     def changelog(self) -> Iterator[ChangelogRecord]:
         """One record per session written since the last commit."""
@@ -165,15 +171,15 @@ class SessionStateStore:
 
     def pending(self) -> Puts:
         """The same writes as the backend wants them."""
-        return self._segments.puts(self._pending.items())
+        return self._segments.puts(self._pending.items(), self._kept.find_first())
 
     def committed(self) -> None:
         """The pending writes are in the backend; segments of which every session has expired are dropped."""
         self._pending, self._times = {}, {}
         self._changed.clear()
-        self._segments.drop_before(self._find_first_kept())
+        self._segments.drop_before(self._kept.find_first())
         if self._cache is not None:
-            self._cache.drop_clean(CLEAN_CACHE_BYTES)
+            self._cache.drop_clean()
 
     def forget_reads(self, limit_bytes: int = CLEAN_CACHE_BYTES) -> None:
         """Forget decoded values that are not dirty, if they take more: reads from outside are not followed by a commit."""
@@ -183,14 +189,14 @@ class SessionStateStore:
     def restore(self, batch: ChangelogBatch) -> Puts:
         """Changelog records as the backend wants them; the first commit drops what has expired."""
         entries = dict(zip(batch.keys(), self._codec.from_changelog(batch), strict=True))
-        self._first_kept = None
+        self._kept.forget()
         return self._segments.puts(entries.items())
 
     def _of_key(
         self, key: Any, earliest_end: int, latest_start: int, *, reverse: bool
     ) -> Iterator[tuple[Windowed[Any], Any]]:
         raw = self._key_bytes(key)
-        first = max(0, earliest_end, self._find_first_kept())
+        first = max(0, earliest_end, self._kept.find_first())
         lower, upper = raw + _SUFFIX.pack(first, 0), raw + _SUFFIX.pack(MAX_TIME_MS, MAX_TIME_MS) + b"\0"
         changed = self._laid_over(self._changed.of(raw, lower, upper))
         for store_key, data in self._segments.scan(changed, lower, upper, first, reverse=reverse):
@@ -204,7 +210,7 @@ class SessionStateStore:
     ) -> Iterator[tuple[Windowed[Any], Any]]:
         lowest = None if key_from is None else self._key_bytes(key_from)
         highest = None if key_to is None else self._key_bytes(key_to)
-        first = max(0, earliest_end, self._find_first_kept())
+        first = max(0, earliest_end, self._kept.find_first())
         changed = self._laid_over(self._changed.all())
         for store_key, data in self._segments.scan(changed, lowest, None, first, reverse=reverse):
             raw = store_key[: -_SUFFIX.size]
@@ -213,26 +219,20 @@ class SessionStateStore:
             if in_keys and end >= first and start <= latest_start:
                 yield Windowed(self._key_of(raw), Window(start, end)), self._value(store_key, data)
 
-    def _find_first_kept(self) -> int:
-        """The first end that has not expired; asked of the backend after it was opened or restored."""
-        if self._first_kept is None:
-            self._first_kept = self._segments.highest_time() - self._retention_ms
-        return self._first_kept
-
     def _value(self, store_key: bytes, data: bytes) -> Any:
         cache = self._cache
         if cache is None:
             return self._codec.decode(data)
-        if store_key not in cache.values:
-            cache.values[store_key] = self._codec.decode(data)
-        return cache.values[store_key]
+        if store_key not in cache.entries:
+            cache.loaded(store_key, data)
+        return cache.get(store_key)
 
     def _laid_over(self, store_keys: Iterable[bytes]) -> Mapping[bytes, bytes | None]:
         """What was written since the last commit; of cached values only whether there is one: `_value` has them."""
         cache, pending = self._cache, self._pending
         if cache is None:
             return {key: pending[key] for key in store_keys}
-        return {key: _presence(cache.values[key]) if key in cache.dirty else pending.get(key) for key in store_keys}
+        return {key: _presence(cache.dirty[key]) if key in cache.dirty else pending.get(key) for key in store_keys}
 
     def _stored(self, store_key: bytes) -> bytes | None:
         if store_key in self._pending:
@@ -244,8 +244,8 @@ class SessionStateStore:
         self._times[store_key] = timestamp
 
 
-def _presence(value: Any) -> bytes | None:
-    return None if value is None else b""
+def _presence(entry: CacheEntry) -> bytes | None:
+    return None if entry.value is None else b""
 
 
 def _end_of(store_key: bytes) -> int:
@@ -253,9 +253,9 @@ def _end_of(store_key: bytes) -> int:
     return end
 
 
-def _session_end(_value: Any, dirty: Dirty) -> int:
+def _session_end(entry: CacheEntry) -> int:
     """Updates of sessions are forwarded with the session's end (`SessionCacheFlushListener`)."""
-    end: int = dirty[0].window.end
+    end: int = entry.key.window.end
     return end
 
 

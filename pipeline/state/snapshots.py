@@ -14,10 +14,9 @@ import uuid
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import fsspec
 import msgspec
 
-from pipeline.errors import SnapshotError
+from pipeline.errors import ConfigError, SnapshotError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,10 +24,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Of manifests and the places of files. Another version is passed over."""
 
-_MANIFESTS, _FILES = "manifests", "files"
+_MANIFESTS, _FILES, _SUFFIX = "manifests", "files", ".json"
 
 Digests: TypeAlias = dict[tuple[int, int, int], str]
 """SHA-256 sums of files that do not change any more, by inode, time of the last change (ns) and size (bytes)."""
@@ -100,6 +99,23 @@ class Manifest:
         return sum(file.size for file in self.files)
 
 
+def check_url(url: str) -> None:
+    """Make sure that there is a file system for a kind of URL; whether it answers is not asked.
+
+    Raises:
+        ConfigError: If there is none, or its package is not installed.
+    """
+    import fsspec  # noqa: PLC0415 - 0.06 s, for the few that have snapshots
+
+    try:
+        fsspec.get_filesystem_class(fsspec.utils.get_protocol(url))
+    except (ImportError, ValueError) as error:
+        message = f"Snapshots cannot be kept at {url}: {error}"
+        raise ConfigError(
+            message, hint="Is the URL right, and the package for its kind installed? (snapshot.url)"
+        ) from error
+
+
 class SnapshotStore:
     """The snapshots of one task.
 
@@ -109,18 +125,20 @@ class SnapshotStore:
     """
 
     def __init__(self, url: str, keep: int) -> None:
-        """Nothing is asked before the first call, but the file system must be known.
+        """Nothing is asked before the first call, but some kinds of file systems connect.
 
         Raises:
-            SnapshotError: If there is no file system of that kind.
+            SnapshotError: If it cannot be reached, or there is none of that kind.
         """
+        import fsspec  # noqa: PLC0415 - as above
+
         self._url = url
         self._keep = keep
         try:
             self._files, self._root = fsspec.url_to_fs(url)
-        except (ImportError, ValueError) as error:
+        except Exception as error:  # every kind of file store has errors of its own
             message = f"Snapshots cannot be kept at {url}: {error}"
-            raise SnapshotError(message, hint="Is the package for this kind of URL installed?") from error
+            raise SnapshotError(message) from error
 
     def manifests(self) -> Iterator[Manifest]:
         """The snapshots there are, newest first. Manifests that cannot be read are passed over, with a warning.
@@ -149,7 +167,7 @@ class SnapshotStore:
         before = dict(known)
         known.clear()
         files = tuple(_described_once(path, before, known) for path in sorted(filter(_is_state, state.iterdir())))
-        name = f"{draft.created_ms:015d}-{uuid.uuid4().hex[:8]}.json"
+        name = f"{draft.created_ms:015d}-{uuid.uuid4().hex[:8]}{_SUFFIX}"
         manifest = replace(draft, files=files, name=name)
         unfinished = self._place(f"{name}.unfinished")
         try:
@@ -160,7 +178,7 @@ class SnapshotStore:
             self._files.pipe_file(unfinished, manifest.encode())
             self._files.mv(unfinished, self._place(_MANIFESTS, name))
             self._collect()
-        except Exception as error:  # every kind of file store has errors of its own
+        except Exception as error:  # as above
             message = f"A snapshot cannot be written to {self._url}: {error}"
             raise SnapshotError(message, hint="The state itself is safe: it is in its changelogs.") from error
         return manifest
@@ -234,7 +252,10 @@ class SnapshotStore:
         except Exception as error:  # as above
             message = f"Snapshots at {self._url} cannot be listed: {error}"
             raise SnapshotError(message) from error
-        return sorted(path.rsplit("/", 1)[-1] for path in found)
+        names = (path.rstrip("/").rsplit("/", 1)[-1] for path in found)
+        return sorted(
+            name for name in names if name.endswith(_SUFFIX)
+        )  # else other tools' files would count as snapshots
 
     def _read(self, name: str) -> bytes:
         try:

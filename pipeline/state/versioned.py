@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.records import VersionedRecord
 from pipeline.state.api import PUT_RETURN_CODE_NOT_PUT, PUT_RETURN_CODE_VALID_TO_UNDEFINED, ChangelogRecord
-from pipeline.state.cache import ENTRY_OVERHEAD_BYTES
-from pipeline.state.pending import prefix_end
+from pipeline.state.pending import WRITE_OVERHEAD_BYTES, prefix_end, written_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -117,7 +116,7 @@ class VersionedStateStore:
 
     def held_back_bytes(self) -> int:
         """Estimated size of the updates since the last commit."""
-        return (len(self._pending) + len(self._log)) * ENTRY_OVERHEAD_BYTES
+        return written_bytes(self._pending) + len(self._log) * WRITE_OVERHEAD_BYTES
 
     def changelog(self) -> Iterator[ChangelogRecord]:
         """All writes since the last commit, in their order: each is a version of its own."""

@@ -6,10 +6,10 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from pipeline.state.api import idle
-from pipeline.state.cache import ENTRY_OVERHEAD_BYTES, CachedFold, KeptStarts, UpdateCache
+from pipeline.state.cache import CLEAN_CACHE_BYTES, CachedFold, UpdateCache
 from pipeline.state.codec import TimestampedCodec, codec_of
-from pipeline.state.key_value import CLEAN_CACHE_BYTES
-from pipeline.state.pending import ChangedKeys
+from pipeline.state.kept_times import KeptTimes
+from pipeline.state.pending import ChangedKeys, written_bytes
 from pipeline.state.segments import Segments
 from pipeline.windows import MAX_TIME_MS
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         UpdateContext,
         WindowStore,
     )
+    from pipeline.state.cache import CacheEntry
     from pipeline.state.codec import Fold, Folded
 
 WINDOW_SUFFIX = struct.Struct(">qi")
@@ -51,26 +52,34 @@ class WindowStateStore:
     ) -> None:
         """Open the store as the backend holds it."""
         self.name = builder.name
-        self.expired_puts = 0
         self._context = context
-        self._retention_ms = builder.retention_ms + builder.slack_ms
         self._key_bytes = builder.key_serde.serialize
         self._key_of = builder.key_serde.deserialize
         self._codec = codec_of(builder)
         self._segments = Segments(builder.name, builder.retention_ms, backend, _start_of)
+        self._kept = KeptTimes(self._segments, builder.retention_ms + builder.slack_ms)
         self._pending: dict[bytes, bytes | None] = {}
         self._times: dict[bytes, int] = {}
         self._changed = ChangedKeys(is_kept=False)
         self._cache = UpdateCache(self._codec, self._stored, self._write, pause=pause) if builder.caching else None
-        self._first_kept: int | None = None
-        self._kept = KeptStarts()
         self._last_key: Any = None
         self._last_start = -1
         self._last_store_key = b""
 
+    @property
+    def expired_puts(self) -> int:
+        """Number of puts that were ignored because their window had expired."""
+        return self._kept.refused
+
+    @property
+    def first_kept(self) -> int:
+        """What starts before this time (ms) has been forgotten."""
+        return self._kept.find_first()
+
     def put(self, key: Any, value: Any, window_start: int) -> None:
         """Set the value of a window; None deletes. Ignored and counted if the window has expired."""
-        if not self._keeps(window_start):
+        kept = self._kept
+        if not kept.first <= window_start < kept.end and not kept.takes(window_start):
             return
         store_key = self._store_key(key, window_start)
         if self._changed.is_kept:
@@ -80,23 +89,19 @@ class WindowStateStore:
             data = None if value is None else self._codec.encode(value)
             self._write(store_key, data, context.timestamp)
             return
-        cache.values[store_key] = value
-        cache.dirty[store_key] = (key, window_start), context.timestamp, context.headers, context.record_metadata
+        cache.put(store_key, (key, window_start), value, context)
 
     def fetch(self, key: Any, time: int) -> Any:
         """The value of the window that starts at `time`, or None."""
-        if time < (self._first_kept if self._first_kept is not None else self._find_first_kept()):
+        kept = self._kept
+        if not kept.first <= time < kept.end and time < kept.find_first():
             return None
         store_key = self._store_key(key, time)
-        cache = self._cache
-        if cache is not None and store_key in cache.values:
-            return cache.values[store_key]
+        if self._cache is not None:
+            return self._cache.get(store_key)
         pending = self._pending
         data = pending[store_key] if store_key in pending else self._segments.get(store_key, time)
-        value = None if data is None else self._codec.decode(data)
-        if cache is not None:
-            cache.values[store_key] = value
-        return value
+        return None if data is None else self._codec.decode(data)
 
     def fetch_range(self, key: Any, time_from: int, time_to: int) -> Iterator[tuple[int, Any]]:
         """`(start, value)` of the key's windows that start in `[time_from, time_to]`, ascending; values are copies."""
@@ -141,9 +146,23 @@ class WindowStateStore:
 
     def cached_fold(self, fold: Fold) -> CachedFold | None:
         """An aggregation into this store in parts; None without a cache, or where input records are kept."""
-        if self._cache is None or self._context.keeps_sources:
+        cache, key_bytes, changed = self._cache, self._key_bytes, self._changed
+        if cache is None or self._context.keeps_sources:
             return None
-        return CachedFold(self._cache, fold, self._key_bytes, self._kept, self._changed)
+        index = cache.new_index()
+
+        def find(key_as_bytes: bytes, key: Any, start: int) -> CacheEntry:
+            entry = cache.entry(key_bytes(key) + WINDOW_SUFFIX.pack(start, 0))
+            index.setdefault(start, {})[key_as_bytes] = entry
+            entry.key = key, start
+            return entry
+
+        def mark(entry: CacheEntry) -> None:
+            cache.mark(entry)
+            if changed.is_kept:
+                changed.add(entry.store_key[: -WINDOW_SUFFIX.size], entry.store_key)
+
+        return CachedFold(fold, key_bytes, index, find, mark, self._kept)
 
     def writing_fold(self, fold: Fold, *, tells_old: bool) -> Callable[[Any, Any, int, int], Folded] | None:
         """A function of key, value, timestamp and window start (ms) that aggregates a record into the value of a window.
@@ -156,11 +175,10 @@ class WindowStateStore:
         if self._cache is not None or context.keeps_sources or not isinstance(codec, TimestampedCodec):
             return None
         folded, key_bytes, suffix = codec.folding(fold, tells_old=tells_old), self._key_bytes, WINDOW_SUFFIX.pack
-        committed, retention_ms = self._segments.get, self._retention_ms
+        committed, kept = self._segments.get, self._kept
 
         def put(key: Any, value: Any, timestamp: int, start: int) -> Folded:
-            first_kept = self._first_kept
-            if (first_kept is None or not first_kept <= start < first_kept + retention_ms) and not self._keeps(start):
+            if not kept.first <= start < kept.end and not kept.takes(start):
                 return folded(None, key, value, timestamp)
             store_key, pending = key_bytes(key) + suffix(start, 0), self._pending
             known = pending[store_key] if store_key in pending else committed(store_key, start)
@@ -181,7 +199,7 @@ class WindowStateStore:
     def held_back_bytes(self) -> int:
         """Estimated size of the updates since the last commit."""
         held_back = self._cache.dirty_bytes() if self._cache is not None else 0
-        return held_back + len(self._pending) * ENTRY_OVERHEAD_BYTES
+        return held_back + written_bytes(self._pending)
 
     def changelog(self) -> Iterator[ChangelogRecord]:
         """One record per window written since the last commit."""
@@ -190,15 +208,15 @@ class WindowStateStore:
 
     def pending(self) -> Puts:
         """The same writes as the backend wants them."""
-        return self._segments.puts(self._pending.items())
+        return self._segments.puts(self._pending.items(), self._kept.find_first())
 
     def committed(self) -> None:
         """The pending writes are in the backend; segments of which every window has expired are dropped."""
         self._pending, self._times = {}, {}
         self._changed.clear()
-        self._segments.drop_before(self._find_first_kept())
+        self._segments.drop_before(self._kept.find_first())
         if self._cache is not None:
-            self._cache.drop_clean(CLEAN_CACHE_BYTES)
+            self._cache.drop_clean()
 
     def forget_reads(self, limit_bytes: int = CLEAN_CACHE_BYTES) -> None:
         """Forget decoded values that are not dirty, if they take more: reads from outside are not followed by a commit."""
@@ -208,12 +226,12 @@ class WindowStateStore:
     def restore(self, batch: ChangelogBatch) -> Puts:
         """Changelog records as the backend wants them; the first commit drops what has expired."""
         entries = dict(zip(batch.keys(), self._codec.from_changelog(batch), strict=True))
-        self._keep_from(None)
+        self._kept.forget()
         return self._segments.puts(entries.items())
 
     def _of_key(self, key: Any, time_from: int, time_to: int, *, reverse: bool) -> Iterator[tuple[int, Any]]:
         raw = self._key_bytes(key)
-        first = max(0, time_from, self._find_first_kept())
+        first = max(0, time_from, self._kept.find_first())
         if first > time_to:
             return
         lower, upper = raw + WINDOW_SUFFIX.pack(first, 0), raw + WINDOW_SUFFIX.pack(time_to, 0) + b"\0"
@@ -227,7 +245,7 @@ class WindowStateStore:
     ) -> Iterator[tuple[Any, int, Any]]:
         lowest = None if key_from is None else self._key_bytes(key_from)
         highest = None if key_to is None else self._key_bytes(key_to)
-        first = max(0, time_from, self._find_first_kept())
+        first = max(0, time_from, self._kept.find_first())
         changed = self._laid_over(self._changed_by_key().all())
         for store_key, data in self._segments.scan(changed, lowest, None, first, time_to, reverse=reverse):
             raw, start = store_key[: -WINDOW_SUFFIX.size], _start_of(store_key)
@@ -244,29 +262,6 @@ class WindowStateStore:
             self._last_key, self._last_start, self._last_store_key = key, start, store_key
         return store_key
 
-    def _keeps(self, start: int) -> bool:
-        """Whether a window that starts there may be written; if not, that is counted."""
-        first = self._first_kept if self._first_kept is not None else self._find_first_kept()
-        if start < first:
-            self.expired_puts += 1
-            return False
-        if start - self._retention_ms >= first:
-            self._keep_from(start - self._retention_ms + 1)
-        return True
-
-    def _find_first_kept(self) -> int:
-        """The first start that has not expired; asked of the backend after it was opened or restored."""
-        if self._first_kept is None:
-            return self._keep_from(self._segments.highest_time() - self._retention_ms + 1)
-        return self._first_kept
-
-    def _keep_from(self, first: int | None) -> int:
-        """Windows that start there or later are kept; None if that has to be found out."""
-        self._first_kept = first
-        self._kept.first = first or 0
-        self._kept.end = self._kept.first if first is None else first + self._retention_ms
-        return self._kept.first
-
     def _changed_by_key(self) -> ChangedKeys:
         """What was written since the last commit, by key. Kept from the first search on: most stores are never searched."""
         if not self._changed.is_kept:
@@ -278,12 +273,9 @@ class WindowStateStore:
     def _laid_over(self, store_keys: Iterable[bytes]) -> Mapping[bytes, bytes | None]:
         """What was written since the last commit, of these keys."""
         cache, pending = self._cache, self._pending
-        dirty = cache.dirty if cache is not None else ()
-        return {key: self._encoded(key) if key in dirty else pending.get(key) for key in store_keys}
-
-    def _encoded(self, store_key: bytes) -> bytes | None:
-        value = self._cache.values[store_key] if self._cache is not None else None
-        return None if value is None else self._codec.encode(value)
+        if cache is None:
+            return {key: pending.get(key) for key in store_keys}
+        return {key: cache.encoded(key) if key in cache.dirty else pending.get(key) for key in store_keys}
 
     def _stored(self, store_key: bytes) -> bytes | None:
         if store_key in self._pending:

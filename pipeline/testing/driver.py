@@ -15,7 +15,8 @@ from pipeline.runtime.context import GLOBAL_TASK, Environment
 from pipeline.runtime.global_state import GlobalState
 from pipeline.runtime.layout import plan_layout, without_caches
 from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task, TaskSpec
+from pipeline.runtime.task import Task
+from pipeline.runtime.task_spec import TaskSpec
 from pipeline.state.api import StoreKind
 from pipeline.state.memory import MemoryBackend
 from pipeline.testing.settings import given_settings
@@ -153,8 +154,7 @@ class TopologyTestDriver:
         self._global = GlobalState(
             topology, application_id, MemoryBackend(), self._clock, global_handlers, environment("global")
         )
-        external = (*topology.source_topics, *self._global.topics)
-        layout = plan_layout(topology, application_id, dict.fromkeys(external, 1))
+        layout = plan_layout(topology, application_id, dict.fromkeys(topology.external_topics, 1))
         subs = {sub.id: sub for sub in topology.sub_topologies()}
         if settings.statestore_cache_max_bytes == 0:
             subs = {number: without_caches(sub) for number, sub in subs.items()}

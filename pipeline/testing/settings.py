@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pipeline.config import AT_LEAST_ONCE, StreamsConfig, streams_config
+from pipeline.config import StreamsConfig, streams_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,4 +22,4 @@ def given_settings(config: StreamsConfig | Mapping[str, Any] | None, reader: str
     """
     if config is None or isinstance(config, StreamsConfig):
         return config or StreamsConfig()
-    return streams_config(reader, "config", config, AT_LEAST_ONCE)
+    return streams_config(reader, "config", config)

@@ -12,17 +12,15 @@ from pipeline.topology.nodes import GlobalStore, Node, SinkNode, SourceNode, Sub
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pipeline.topology.topology import Topology
+    from pipeline.topology.parts import Parts
 
 
-def describe(topology: Topology) -> str:
+def describe(parts: Parts) -> str:
     """Describe a topology as `InternalTopologyBuilder.TopologyDescription.toString` does."""
-    _, global_ids = group_ids(topology)
-    parts = {sub.id: _describe_sub_topology(sub) for sub in sub_topologies(topology)}
-    parts |= {
-        global_ids[g.store.name]: _describe_global_store(global_ids[g.store.name], g) for g in topology.global_stores
-    }
-    return "Topologies:\n " + "".join(parts[number] for number in sorted(parts))
+    _, global_ids = group_ids(parts)
+    texts = {sub.id: _describe_sub_topology(sub) for sub in sub_topologies(parts)}
+    texts |= {number: _describe_global_store(number, parts.global_stores[name]) for name, number in global_ids.items()}
+    return "Topologies:\n " + "".join(texts[number] for number in sorted(texts))
 
 
 def _describe_global_store(number: int, store: GlobalStore) -> str:

@@ -11,25 +11,24 @@ from pipeline.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
 
 if TYPE_CHECKING:
     from pipeline.state.api import StoreBuilder
-    from pipeline.topology.topology import Topology
+    from pipeline.topology.parts import Parts
 
 
-def fingerprint(topology: Topology) -> str:
+def fingerprint(parts: Parts) -> str:
     """One digest of everything, 16 hex digits."""
-    groups = sorted(sorted(group) for group in topology.copartitioned_topics())
-    return _digest(sorted(node_fingerprints(topology).items()), groups)
+    groups = sorted(sorted(group) for group in parts.copartitioned_topics())
+    return _digest(sorted(node_fingerprints(parts).items()), groups)
 
 
-def node_fingerprints(topology: Topology) -> dict[str, str]:
+def node_fingerprints(parts: Parts) -> dict[str, str]:
     """A digest per node, store and global store, by name."""
-    users = topology.store_users
+    users = parts.users
     prints = {
-        name: _node(node, tuple(sorted(s for s in users if name in users[s]))) for name, node in topology.nodes.items()
+        name: _node(node, tuple(sorted(s for s in users if name in users[s]))) for name, node in parts.nodes.items()
     }
-    prints |= {f"store {name}": _store(builder) for name, builder in topology.stores.items()}
-    for global_store in topology.global_stores:
-        parts = _node(global_store.source, ()), _store(global_store.store)
-        prints[f"global store {global_store.store.name}"] = _digest(*parts)
+    prints |= {f"store {name}": _store(builder) for name, builder in parts.stores.items()}
+    for name, global_store in parts.global_stores.items():
+        prints[f"global store {name}"] = _digest(_node(global_store.source, ()), _store(global_store.store))
     return prints
 
 

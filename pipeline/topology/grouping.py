@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 from pipeline.topology.nodes import Node, ProcessorNode, SubTopology
 
 if TYPE_CHECKING:
-    from pipeline.topology.topology import Topology
+    from collections.abc import Collection
+
+    from pipeline.topology.parts import Parts
 
 
-def group_ids(topology: Topology) -> tuple[dict[str, int], dict[str, int]]:
+def group_ids(parts: Parts) -> tuple[dict[str, int], dict[str, int]]:
     """Number the groups of connected nodes.
 
     Groups are numbered by their first member, in the order in which nodes were added
@@ -19,18 +21,18 @@ def group_ids(topology: Topology) -> tuple[dict[str, int], dict[str, int]]:
     Returns:
         Node name to group id, and global store name to group id.
     """
-    root = _connected_roots(topology)
-    global_sources = {g.source.name: g.store.name for g in topology.global_stores}
+    root = _connected_roots(parts)
+    global_sources = {g.source.name: store for store, g in parts.global_stores.items()}
     number: dict[str, int] = {}
-    for name in topology.node_order:
+    for name in parts.order:
         if name in root or name in global_sources:
             number.setdefault(root.get(name, name), len(number))
-    nodes = {name: number[root[name]] for name in topology.nodes}
+    nodes = {name: number[root[name]] for name in parts.nodes}
     return nodes, {store: number[source] for source, store in global_sources.items()}
 
 
-def _connected_roots(topology: Topology) -> dict[str, str]:
-    root = {name: name for name in topology.nodes}
+def _connected_roots(parts: Parts) -> dict[str, str]:
+    root = {name: name for name in parts.nodes}
 
     def find(name: str) -> str:
         while root[name] != name:
@@ -38,28 +40,28 @@ def _connected_roots(topology: Topology) -> dict[str, str]:
             name = root[name]
         return name
 
-    for node in topology.nodes.values():
+    for node in parts.nodes.values():
         for parent in node.parents:
             root[find(node.name)] = find(parent)
-    for users in topology.store_users.values():
+    for users in parts.users.values():
         first, *rest = sorted(users) or [""]
         for user in rest:
             root[find(user)] = find(first)
     return {name: find(name) for name in root}
 
 
-def sub_topologies(topology: Topology) -> tuple[SubTopology, ...]:
+def sub_topologies(parts: Parts) -> tuple[SubTopology, ...]:
     """The groups that run as tasks, by id."""
-    ids, _ = group_ids(topology)
+    ids, _ = group_ids(parts)
     members: dict[int, list[Node]] = {}
-    for name, node in topology.nodes.items():
+    for name, node in parts.nodes.items():
         members.setdefault(ids[name], []).append(node)
-    return tuple(_sub_topology(topology, group, tuple(members[group])) for group in sorted(members))
+    return tuple(_sub_topology(parts, group, tuple(members[group])) for group in sorted(members))
 
 
-def _sub_topology(topology: Topology, group: int, nodes: tuple[Node, ...]) -> SubTopology:
+def _sub_topology(parts: Parts, group: int, nodes: tuple[Node, ...]) -> SubTopology:
     names = {node.name for node in nodes}
-    users = topology.store_users
+    users = parts.users
     access = {
         node.name: tuple(sorted(store for store, who in users.items() if node.name in who))
         for node in nodes
@@ -68,18 +70,18 @@ def _sub_topology(topology: Topology, group: int, nodes: tuple[Node, ...]) -> Su
     return SubTopology(
         id=group,
         nodes=nodes,
-        stores=tuple(builder for name, builder in topology.stores.items() if users[name] & names),
+        stores=tuple(builder for name, builder in parts.stores.items() if users[name] & names),
         store_access=access,
-        repartition_topics=frozenset(topology.internal_topics),
+        repartition_topics=frozenset(parts.repartition_topics),
     )
 
 
-def levels(topology: Topology) -> tuple[tuple[SubTopology, ...], ...]:
+def levels(subs: Collection[SubTopology]) -> tuple[tuple[SubTopology, ...], ...]:
     """Sub-topologies grouped so that whoever reads a repartition topic comes after all who write it.
 
     Those that write to each other (joins by foreign key ask and are answered) are in one level; see `is_cyclic`.
     """
-    waiting = list(sub_topologies(topology))
+    waiting = list(subs)
     above = _ancestors(waiting)
     result: list[tuple[SubTopology, ...]] = []
     done: set[int] = set()
@@ -96,14 +98,13 @@ def is_cyclic(level: tuple[SubTopology, ...]) -> bool:
     return any(_written(sub).intersection(other.source_topics) for sub in level for other in level)
 
 
-def upstream(topology: Topology, sub: SubTopology) -> tuple[SubTopology, ...]:
-    """A sub-topology, and all that write to its repartition topics, directly or through others; by id."""
-    subs = list(sub_topologies(topology))
+def upstream(subs: Collection[SubTopology], sub: SubTopology) -> tuple[SubTopology, ...]:
+    """Of all sub-topologies one, and those that write to its repartition topics, directly or through others; by id."""
     wanted = _ancestors(subs)[sub.id] | {sub.id}
     return tuple(other for other in subs if other.id in wanted)
 
 
-def _ancestors(subs: list[SubTopology]) -> dict[int, set[int]]:
+def _ancestors(subs: Collection[SubTopology]) -> dict[int, set[int]]:
     """Per sub-topology all that write, directly or through others, to what it reads; itself only if in a cycle."""
     above = {sub.id: {other.id for other in subs if _written(other).intersection(sub.source_topics)} for sub in subs}
     for middle, further in above.items():

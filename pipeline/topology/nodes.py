@@ -89,7 +89,7 @@ Node = SourceNode | ProcessorNode | SinkNode
 
 
 @dataclass(frozen=True, slots=True)
-class InternalTopic:
+class RepartitionTopic:
     """A repartition topic: its name without the application's prefix, and its number of partitions if fixed."""
 
     name: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +14,14 @@ from pipeline.topology.fingerprint import fingerprint, node_fingerprints
 from pipeline.topology.grouping import levels, sub_topologies
 from pipeline.topology.nodes import (
     GlobalStore,
-    InternalTopic,
     Node,
     ProcessorNode,
+    RepartitionTopic,
     SinkNode,
     SourceNode,
     SubTopology,
 )
+from pipeline.topology.parts import Parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -58,13 +58,7 @@ class Topology:
 
     def __init__(self) -> None:
         """An empty topology."""
-        self._nodes: dict[str, Node] = {}
-        self._stores: dict[str, StoreBuilder] = {}
-        self._users: dict[str, set[str]] = {}
-        self._global_stores: dict[str, GlobalStore] = {}
-        self._internal: dict[str, InternalTopic] = {}
-        self._copartitioned: list[frozenset[str]] = []
-        self._order: list[str] = []
+        self._parts = Parts()
 
     def add_source(
         self,
@@ -96,8 +90,7 @@ class Topology:
         pattern = patterns[0] if patterns else None
         if pattern is not None:
             self._check_pattern(pattern)
-        self._order.append(name)
-        self._nodes[name] = SourceNode(name, named, key_serde, value_serde, timestamp_extractor, reset, pattern)
+        self._parts.add(SourceNode(name, named, key_serde, value_serde, timestamp_extractor, reset, pattern))
         return self
 
     def resolved(self, topics: Iterable[str]) -> Topology:
@@ -106,11 +99,10 @@ class Topology:
         Raises:
             TopologyError: If two patterns match the same topic.
         """
-        patterns = {n.name: n for n in self._nodes.values() if isinstance(n, SourceNode) and n.pattern is not None}
+        patterns = {n.name: n for n in self.nodes.values() if isinstance(n, SourceNode) and n.pattern is not None}
         if not patterns:
             return self
-        result = copy(self)
-        result._nodes = dict(self._nodes)  # noqa: SLF001 - the same class
+        nodes = dict(self._parts.nodes)
         source_of: dict[str, str] = {}
         for name, node in patterns.items():
             matching = tuple(sorted(t for t in set(topics) if node.pattern and node.pattern.fullmatch(t)))
@@ -118,13 +110,15 @@ class Topology:
                 if source_of.setdefault(topic, name) != name:
                     message = f"Topic {topic} is matched by the patterns of two sources: {source_of[topic]} and {name}"
                     raise TopologyError(message)
-            result._nodes[name] = replace(node, topics=matching)  # noqa: SLF001
+            nodes[name] = replace(node, topics=matching)
+        result = Topology()
+        result._parts = replace(self._parts, nodes=nodes)
         return result
 
     @property
     def has_patterns(self) -> bool:
         """Whether topics must be looked up before it can run."""
-        return any(isinstance(node, SourceNode) and node.pattern is not None for node in self._nodes.values())
+        return any(isinstance(node, SourceNode) and node.pattern is not None for node in self.nodes.values())
 
     def add_processor(
         self,
@@ -149,8 +143,7 @@ class Topology:
         self._check_parents(name, parents)
         if functions is None:
             check_supplier(supplier)
-        self._order.append(name)
-        self._nodes[name] = ProcessorNode(name, parents, supplier, (supplier,) if functions is None else functions)
+        self._parts.add(ProcessorNode(name, parents, supplier, (supplier,) if functions is None else functions))
         for store in connected_stores(supplier):
             self.add_state_store(store, name)
         return self
@@ -174,8 +167,7 @@ class Topology:
         if isinstance(topic, str) and not _LEGAL_TOPIC.fullmatch(topic):
             message = f"{topic!r} is no legal topic name"
             raise TopologyError(message)
-        self._order.append(name)
-        self._nodes[name] = SinkNode(name, parents, topic, key_serde, value_serde, partitioner)
+        self._parts.add(SinkNode(name, parents, topic, key_serde, value_serde, partitioner))
         return self
 
     def add_state_store(self, builder: StoreBuilder, *processors: str) -> Topology:
@@ -184,12 +176,12 @@ class Topology:
         Raises:
             TopologyError: If another store has the name, or a processor is missing.
         """
-        known = self._stores.get(builder.name, builder)
-        if builder.name in self._global_stores or (known is not builder and known != builder):
+        known = self._parts.stores.get(builder.name, builder)
+        if builder.name in self._parts.global_stores or (known is not builder and known != builder):
             message = f"A different state store {builder.name} has been added already"
             raise TopologyError(message)
-        self._stores[builder.name] = known
-        self._users.setdefault(builder.name, set())
+        self._parts.stores[builder.name] = known
+        self._parts.users.setdefault(builder.name, set())
         for processor in processors:
             self.connect_processor_and_state_stores(processor, builder.name)
         return self
@@ -203,21 +195,54 @@ class Topology:
         if not stores:
             message = f"{processor} must be connected to at least one state store"
             raise TopologyError(message)
-        if not isinstance(self._nodes.get(processor), ProcessorNode):
+        if not isinstance(self._parts.nodes.get(processor), ProcessorNode):
             message = f"{processor} is no processor of this topology"
             raise TopologyError(message)
         for store in stores:
-            if store in self._global_stores:
+            if store in self._parts.global_stores:
                 message = f"Global store {store} can be used by {processor} without being connected"
                 raise TopologyError(message)
-            if store not in self._users:
+            if store not in self._parts.users:
                 message = f"State store {store} has not been added"
                 raise TopologyError(message)
-            self._users[store].add(processor)
+            self._parts.users[store].add(processor)
         return self
 
-    def add_global_store(self, global_store: GlobalStore) -> Topology:
-        """Add a store that every instance fills completely from a topic.
+    def add_global_store(
+        self,
+        builder: StoreBuilder,
+        topic: str,
+        *,
+        source_name: str,
+        processor_name: str,
+        supplier: Callable[[], Processor[Any, Any]],
+        key_serde: Serde[Any],
+        value_serde: Serde[Any],
+        timestamp_extractor: Callable[[ConsumerRecord[Any, Any], int], int] | None = None,
+    ) -> Topology:
+        """Add a store that every instance holds completely, filled from all partitions of a topic by a processor.
+
+        Every processor may read it by name, without being connected.
+
+        Args:
+            builder: The store. It does not log: its topic is its changelog.
+            topic: The topic.
+            source_name: Name of the source that reads it.
+            processor_name: Name of the processor that fills the store, and forwards nothing.
+            supplier: Gives that processor.
+            key_serde: How keys are read.
+            value_serde: How values are read.
+            timestamp_extractor: `(record, partition_time_ms) -> event_time_ms`; left out, the record's own timestamp.
+
+        Raises:
+            TopologyError: If a name or the topic is taken; if the supplier gives an instance twice.
+        """
+        source = SourceNode(source_name, (topic,), key_serde, value_serde, timestamp_extractor)
+        processor = ProcessorNode(processor_name, (source_name,), supplier, (supplier,))
+        return self.keep_globally(GlobalStore(source, processor, replace(builder, logging=False)))
+
+    def keep_globally(self, global_store: GlobalStore) -> Topology:
+        """Add a global store as it is described.
 
         Raises:
             TopologyError: If a name or the topic is taken, or the store logs (its topic is its changelog); if the processor's
@@ -231,14 +256,14 @@ class Topology:
         check_supplier(global_store.processor.supplier)
         for topic in global_store.source.topics:
             self._check_topic(topic)
-        if global_store.store.name in self._users or global_store.store.name in self._global_stores:
+        if global_store.store.name in self._parts.users or global_store.store.name in self._parts.global_stores:
             message = f"A state store {global_store.store.name} has been added already"
             raise TopologyError(message)
         if global_store.store.logging:
             message = f"Global store {global_store.store.name} must not log: its topic is its changelog"
             raise TopologyError(message)
-        self._order += [global_store.source.name, global_store.processor.name]
-        self._global_stores[global_store.store.name] = global_store
+        self._parts.order += [global_store.source.name, global_store.processor.name]
+        self._parts.global_stores[global_store.store.name] = global_store
         return self
 
     def add_read_only_state_store(
@@ -282,114 +307,109 @@ class Topology:
         self.add_processor(processor_name, supplier, source_name)
         return self.add_state_store(replace(builder, logging=False, source_topic=topic), processor_name)
 
-    def add_internal_topic(self, topic: InternalTopic) -> Topology:
-        """Declare a topic of the application's own; hosts create it and prefix its name.
+    def add_repartition_topic(self, topic: RepartitionTopic) -> Topology:
+        """Declare a repartition topic; hosts create it and prefix its name.
 
         Raises:
             TopologyError: If it was declared with another number of partitions.
         """
-        if self._internal.setdefault(topic.name, topic) != topic:
-            message = f"Internal topic {topic.name} is declared with different numbers of partitions"
+        if self._parts.repartition_topics.setdefault(topic.name, topic) != topic:
+            message = f"Repartition topic {topic.name} is declared with different numbers of partitions"
             raise TopologyError(message)
         return self
 
     def copartition(self, sources: Iterable[str]) -> Topology:
         """Require that the topics of these sources have the same number of partitions."""
-        self._copartitioned.append(frozenset(sources))
+        self._parts.copartitioned.append(frozenset(sources))
         return self
 
     @property
     def nodes(self) -> Mapping[str, Node]:
         """Nodes by name, in the order in which they were added; without those of global stores."""
-        return self._nodes
-
-    @property
-    def node_order(self) -> tuple[str, ...]:
-        """Names of all nodes in the order in which they were added, with those of global stores."""
-        return tuple(self._order)
+        return self._parts.nodes
 
     @property
     def stores(self) -> Mapping[str, StoreBuilder]:
         """Stores of tasks by name; without global ones."""
-        return self._stores
+        return self._parts.stores
 
     @property
     def store_users(self) -> Mapping[str, frozenset[str]]:
         """Store name to the processors connected to it."""
-        return {name: frozenset(users) for name, users in self._users.items()}
+        return {name: frozenset(users) for name, users in self._parts.users.items()}
 
     @property
     def global_stores(self) -> tuple[GlobalStore, ...]:
         """The global stores."""
-        return tuple(self._global_stores.values())
+        return tuple(self._parts.global_stores.values())
 
     @property
-    def internal_topics(self) -> Mapping[str, InternalTopic]:
+    def repartition_topics(self) -> Mapping[str, RepartitionTopic]:
         """Repartition topics by their names without the application's prefix."""
-        return self._internal
-
-    @property
-    def copartitioned_sources(self) -> tuple[frozenset[str], ...]:
-        """Groups of sources whose topics need the same number of partitions."""
-        return tuple(self._copartitioned)
+        return self._parts.repartition_topics
 
     @property
     def source_topics(self) -> tuple[str, ...]:
         """The topics the application reads and does not own, sorted; without those of global stores."""
-        topics = {t for n in self._nodes.values() if isinstance(n, SourceNode) for t in n.topics}
-        return tuple(sorted(topics - self._internal.keys()))
+        topics = {t for n in self.nodes.values() if isinstance(n, SourceNode) for t in n.topics}
+        return tuple(sorted(topics - self.repartition_topics.keys()))
+
+    @property
+    def external_topics(self) -> frozenset[str]:
+        """All topics of others that the application reads, those of global stores included."""
+        return frozenset((*self.source_topics, *(t for g in self.global_stores for t in g.source.topics)))
 
     @property
     def sink_topics(self) -> tuple[str, ...]:
         """The topics the application writes for others, sorted; without those chosen per record."""
-        sinks = (n.topic for n in self._nodes.values() if isinstance(n, SinkNode))
-        return tuple(sorted({topic for topic in sinks if isinstance(topic, str)} - self._internal.keys()))
+        sinks = (n.topic for n in self.nodes.values() if isinstance(n, SinkNode))
+        return tuple(sorted({topic for topic in sinks if isinstance(topic, str)} - self.repartition_topics.keys()))
 
     @property
     def choosing_sinks(self) -> tuple[str, ...]:
         """The sinks that choose a topic for each record (`TopicNameExtractor`), sorted by name."""
-        sinks = (node for node in self._nodes.values() if isinstance(node, SinkNode))
+        sinks = (node for node in self.nodes.values() if isinstance(node, SinkNode))
         return tuple(sorted(sink.name for sink in sinks if not isinstance(sink.topic, str)))
 
     def sink_of(self, topic: str) -> SinkNode | None:
         """The sink that writes a topic; None if it is chosen per record, or not written at all."""
-        sinks = (node for node in self._nodes.values() if isinstance(node, SinkNode))
+        sinks = (node for node in self.nodes.values() if isinstance(node, SinkNode))
         return next((sink for sink in sinks if sink.topic == topic), None)
 
     def copartitioned_topics(self) -> tuple[frozenset[str], ...]:
         """Groups of topics that need the same number of partitions."""
-        groups = []
-        for group in self._copartitioned:
-            nodes = (self._nodes[name] for name in group)
-            groups.append(frozenset(t for node in nodes if isinstance(node, SourceNode) for t in node.topics))
-        return tuple(groups)
+        return self._parts.copartitioned_topics()
 
     def sub_topologies(self) -> tuple[SubTopology, ...]:
         """The parts that run as tasks, by id."""
-        return sub_topologies(self)
+        return sub_topologies(self._parts)
 
     def levels(self) -> tuple[tuple[SubTopology, ...], ...]:
         """Sub-topologies in the order in which a bounded run can complete them; those that write to each other together."""
-        return levels(self)
+        return levels(self.sub_topologies())
 
     def describe(self) -> str:
         """The text of Kafka Streams' `Topology.describe()`."""
-        return describe(self)
+        return describe(self._parts)
 
     def fingerprint(self) -> str:
         """A digest of the structure and of the user's functions; equal means the same results from the same topics.
 
         Which topics a pattern matches at present is no part of it.
         """
-        return fingerprint(self.resolved(()))
+        return fingerprint(self.resolved(()).parts())
 
     def node_fingerprints(self) -> dict[str, str]:
         """The digest of each node and store by name: what a release compares to say what changed."""
-        return node_fingerprints(self)
+        return node_fingerprints(self._parts)
+
+    def parts(self) -> Parts:
+        """A copy of all it is made of, for optimisations to change (`put_together`); it stays as it is."""
+        return self._parts.copy()
 
     def _check_new_name(self, name: str) -> None:
-        taken = name in self._nodes or any(
-            name in (g.source.name, g.processor.name) for g in self._global_stores.values()
+        taken = name in self._parts.nodes or any(
+            name in (g.source.name, g.processor.name) for g in self._parts.global_stores.values()
         )
         if taken:
             message = f"Processor {name} is already added."
@@ -399,30 +419,31 @@ class Topology:
         if not _LEGAL_TOPIC.fullmatch(topic):
             message = f"{topic!r} is no legal topic name"
             raise TopologyError(message)
-        sources = [n for n in self._nodes.values() if isinstance(n, SourceNode)]
-        sources += [g.source for g in self._global_stores.values()]
-        for source in sources:
+        for source in self._sources():
             if topic in source.topics or (source.pattern is not None and source.pattern.fullmatch(topic)):
                 message = f"Topic {topic} has already been registered by another source."
                 raise TopologyError(message, hint=f"Use what source {source.name} gives instead of reading it again.")
 
     def _check_pattern(self, pattern: re.Pattern[str]) -> None:
-        sources = [n for n in self._nodes.values() if isinstance(n, SourceNode)]
-        sources += [g.source for g in self._global_stores.values()]
-        if any(pattern.fullmatch(topic) for source in sources for topic in source.topics):
+        if any(pattern.fullmatch(topic) for source in self._sources() for topic in source.topics):
             message = (
                 f"Pattern {pattern.pattern} will match a topic that has already been registered by another source."
             )
             raise TopologyError(message)
+
+    def _sources(self) -> list[SourceNode]:
+        """All sources, those of global stores included."""
+        sources = [node for node in self._parts.nodes.values() if isinstance(node, SourceNode)]
+        return sources + [global_store.source for global_store in self._parts.global_stores.values()]
 
     def _check_parents(self, name: str, parents: tuple[str, ...]) -> None:
         if not parents:
             message = f"{name} must have at least one parent"
             raise TopologyError(message)
         for parent in parents:
-            if parent == name or parent not in self._nodes:
+            if parent == name or parent not in self._parts.nodes:
                 message = f"Predecessor processor {parent} is not added yet for {name}"
                 raise TopologyError(message)
-            if isinstance(self._nodes[parent], SinkNode):
+            if isinstance(self._parts.nodes[parent], SinkNode):
                 message = f"Sink {parent} cannot be the parent of {name}"
                 raise TopologyError(message)

@@ -22,7 +22,7 @@ class Instance:
 
     Args:
         id: Names the instance; survives restarts, as long as its state directory does.
-        capacity: Number of its stream processes.
+        capacity: Number of its stream threads.
         tags: Client tags, such as rack or zone.
         active: The tasks it runs at this moment.
         positions: Per task of which it has local state: the sum of the changelog offsets that are applied.

@@ -1,4 +1,4 @@
-"""What follows when a stream process has ended (`StreamsUncaughtExceptionHandler`)."""
+"""What follows when a stream thread has ended (`StreamsUncaughtExceptionHandler`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SECONDS = 300.0
 
 
 class Deaths:
-    """The deaths of an instance's stream processes.
+    """The deaths of an instance's stream threads.
 
     Args:
         policy: `uncaught.exception.handler`.
@@ -42,12 +42,12 @@ class Deaths:
         self._at = [at for at in self._at if now - at < _SECONDS] + [now]
         reason = stream.failure.message if stream.failure else f"exit code {stream.process.exitcode}"
         coordinates = dict(stream.failure.coordinates) if stream.failure else {}
-        log.warning("stream process %d ended: %s", stream.number, reason, extra=coordinates)
+        log.warning("stream thread %d ended: %s", stream.number, reason, extra=coordinates)
         replaces = stream.failure is None or self._policy == "replace_thread"
         if replaces and len(self._at) <= _ALLOWED:
             return None
         if stream.failure is None:
-            message = f"Stream processes ended {len(self._at)} times within {_SECONDS:.0f} s, at last with {reason}"
+            message = f"Stream threads ended {len(self._at)} times within {_SECONDS:.0f} s, at last with {reason}"
             return ProcessingError(message)
         kind: type[StreamsError] = getattr(pipeline.errors, stream.failure.kind, ProcessingError)
         return kind(stream.failure.message, hint=stream.failure.hint)

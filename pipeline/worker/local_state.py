@@ -5,12 +5,13 @@ from __future__ import annotations
 import fcntl
 import logging
 import re
-import time
 import uuid
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pipeline.errors import StateError, StateInUseError
+from pipeline.hosting.task_state import after_predecessor
 from pipeline.records import TaskId
 from pipeline.state.rocksdb import RocksDbBackend
 
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+INSTANCE_DIRECTORY = "instance-{}"
+"""Below the state directory: that of one of several instances which are started together, by number."""
+
 _PREDECESSOR_SECONDS = 30.0
 """How long stream processes whose supervisor was killed may take to end."""
-_RETRY_SECONDS = 0.1
 
 
 @contextmanager
@@ -76,28 +79,24 @@ def left_positions(application: Application) -> dict[TaskId, int]:
     Stream processes of an instance that was killed here a moment ago may have it open still: they are waited for.
     """
     found = {}
-    for path in filter(_is_state, application.directory.glob("*_*")):
+    for task, path in task_directories(application.directory).items():
         try:
-            backend = _opened(path)
+            backend = after_predecessor(partial(RocksDbBackend, path), within_s=_PREDECESSOR_SECONDS)
         except StateError as error:
             log.warning("local state is left aside: %s", error)
             continue
-        found[TaskId.parse(path.name)] = sum(backend.positions().values())
+        found[task] = sum(backend.positions().values())
         backend.close()
     return found
 
 
-def _opened(path: Path) -> RocksDbBackend:
-    deadline = time.monotonic() + _PREDECESSOR_SECONDS
-    while True:
-        try:
-            return RocksDbBackend(path)
-        except StateInUseError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(_RETRY_SECONDS)
+def directories_of(application_id: str, state_directory: Path) -> tuple[Path, ...]:
+    """Where there is local state of an application below a state directory, that of instances on Spark included."""
+    instances = sorted(state_directory.glob(f"{INSTANCE_DIRECTORY.format('*')}/{application_id}"))
+    return tuple(path for path in (state_directory / application_id, *instances) if path.exists())
 
 
-def _is_state(path: Path) -> bool:
-    """Whether this is the directory of a task, and not what somebody left who died while he made one."""
-    return re.fullmatch(r"\d+_\d+", path.name) is not None
+def task_directories(directory: Path) -> dict[TaskId, Path]:
+    """The directories of tasks that an application has in its own, without those that somebody left who died making one."""
+    found = (path for path in directory.glob("*_*") if re.fullmatch(r"\d+_\d+", path.name))
+    return {TaskId.parse(path.name): path for path in found}

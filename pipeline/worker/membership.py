@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pipeline.errors import BrokerError, ProcessingError, StreamsError, TaskMigratedError
-from pipeline.hosting.application import source_partitions
-from pipeline.kafka.membership import GroupMember
+from pipeline.hosting.application import source_partitions, with_partitions
 from pipeline.worker.assignment import AssignmentConfig
 from pipeline.worker.leadership import give_orders
+from pipeline.worker.local_state import instance_id
 from pipeline.worker.protocol import Introduction, Orders
 
 if TYPE_CHECKING:
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin
+    from pipeline.kafka.membership import GroupMember
     from pipeline.records import TaskId
 
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.5
+_decoded = msgspec.json.Decoder(Orders).decode
 
 
 class Membership:
@@ -49,7 +51,7 @@ class Membership:
         introduce: Callable[[dict[str, int]], Introduction],
         tasks_of: Callable[[Mapping[str, int]], Mapping[TaskId, bool]],
     ) -> None:
-        """Looks for the topics that match patterns; nothing else is asked before `start`."""
+        """Looks for the topics that there are to read; nothing else is asked before `start`."""
         self._application = application
         self._streams = application.config.streams
         self._admin = admin
@@ -57,8 +59,8 @@ class Membership:
         self._introduce = introduce
         self._tasks_of = tasks_of
         self._rejoins = threading.Event()
-        self._arrived: queue.SimpleQueue[Orders | StreamsError] = queue.SimpleQueue()
-        self._found = source_partitions(application, admin) if application.topology.has_patterns else {}
+        self._arrived: queue.SimpleQueue[bytes | StreamsError] = queue.SimpleQueue()
+        self._found = source_partitions(application, admin)
         self._looked_at = time.monotonic()
         self._thread = threading.Thread(target=self._take_part, name="membership", daemon=True)
 
@@ -73,13 +75,15 @@ class Membership:
     def heard(self, timeout_s: float = 0) -> Orders | StreamsError | None:
         """The next orders, or the error that has ended the membership; None if there are none, nor come in time."""
         try:
-            return self._arrived.get(block=timeout_s > 0, timeout=timeout_s)
+            arrived = self._arrived.get(block=timeout_s > 0, timeout=timeout_s)
         except queue.Empty:
             return None
+        return _decoded(arrived) if isinstance(arrived, bytes) else arrived
 
     def join(self) -> None:
-        """Wait until it has left the group."""
-        self._thread.join()
+        """Wait until it has left the group, if it has ever joined."""
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def _take_part(self) -> None:
         """Whatever ends the membership ends the instance."""
@@ -96,29 +100,30 @@ class Membership:
             self._arrived.put(ProcessingError(f"Membership in {self._application.id} ended: {error!r}"))
 
     def _attend(self, member: GroupMember) -> None:
-        decode = msgspec.json.Decoder(Orders).decode
         while not self._ends.is_set():
             self._look_for_topics()
             if self._rejoins.is_set():
                 self._rejoins.clear()
                 member.rejoin()
             try:
-                orders = member.poll(_POLL_SECONDS)
+                member.poll(_POLL_SECONDS)
             except BrokerError as error:
                 if not error.retriable:
                     raise
                 log.warning("%s", error)
                 continue
-            if orders:
-                self._arrived.put(decode(orders))
             if member.is_fenced:
                 message = f"Another process has joined {self._application.id} as the same static member"
-                raise TaskMigratedError(message)
+                raise TaskMigratedError(message, hint="Each instance needs a consumer.group.instance.id of its own.")
 
     def _look_for_topics(self) -> None:
-        """If it is time, look whether other topics match the patterns now; then all instances have to hear of it."""
+        """If it is time, look whether there are other topics or partitions to read now; then all instances have to hear of it.
+
+        Raises:
+            TopicError: If a topic is gone, or topics that are joined differ in partitions (`MissingSourceTopicException`).
+        """
         now, interval_s = time.monotonic(), self._streams.metadata_max_age_ms / 1000
-        if not self._application.topology.has_patterns or now - self._looked_at < interval_s:
+        if now - self._looked_at < interval_s:
             return
         self._looked_at = now
         try:
@@ -127,10 +132,13 @@ class Membership:
             log.warning("topics are not looked for: %s", error)
             return
         if found != self._found:
+            with_partitions(self._application, found)
             self._found = found
             self._rejoins.set()
 
     def _member(self) -> GroupMember:
+        from pipeline.kafka.membership import GroupMember  # noqa: PLC0415 - loads in this thread, while processes start
+
         client = self._streams.consumer
         config = AssignmentConfig(
             self._streams.num_standby_replicas,
@@ -142,8 +150,10 @@ class Membership:
             self._application.kafka,
             self._application.id,
             self._application.topology.source_topics,
+            client_id=f"{self._application.id}-{instance_id(self._application)}",
             describe=lambda: msgspec.json.encode(self._introduce(self._found)),
             assign=lambda said: give_orders(said, self._tasks_of, config, self._application.id),
+            follow=self._arrived.put,
             session_timeout_ms=int(client.get("session.timeout.ms", 45_000)),
             heartbeat_interval_ms=int(client.get("heartbeat.interval.ms", 3_000)),
             max_poll_interval_ms=self._streams.max_poll_interval_ms,

@@ -1,34 +1,39 @@
-"""The stream processes of one instance: started, told what to do, listened to, replaced when they die."""
+"""The stream threads of one instance, each a process: started, told what to do, listened to, replaced when they die."""
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
+import signal
 import threading
 import time
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
 from pipeline.hosting.logs import current_style
-from pipeline.processor.metrics import added
 from pipeline.worker.asking import Asking
 from pipeline.worker.assignment import Instance, spread
 from pipeline.worker.protocol import Command, Failed, Report, Stop, StreamJob, Take
-from pipeline.worker.states import WorkerSummary
-from pipeline.worker.stream_process import run_stream_process
+from pipeline.worker.states import WorkerSummary, summed
+from pipeline.worker.stream_process import ENDING_SIGNALS, run_stream_process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from multiprocessing.connection import Connection
     from multiprocessing.context import SpawnProcess
 
     from pipeline.records import TaskId
     from pipeline.topology.topology import Topology
 
+log = logging.getLogger(__name__)
+
 _SPAWN = multiprocessing.get_context("spawn")
 """Forking a process that has threads (Kafka clients have) is unsafe."""
-_NOTHING = Report(frozenset(), frozenset(), {}, {}, 0, 0, {}, 0)
+_NOTHING = Report(frozenset(), frozenset(), {}, {}, WorkerSummary(), 0)
 
 
 @dataclass(slots=True)
@@ -101,7 +106,7 @@ class StreamProcess:
 
 
 class StreamProcesses:
-    """All stream processes of an instance.
+    """The processes of all stream threads of an instance.
 
     Args:
         job: The application.
@@ -113,7 +118,7 @@ class StreamProcesses:
         self._job = job
         self._build = build
         self._next_number = 1
-        self._past = WorkerSummary(0, 0, 0, {})
+        self._past = WorkerSummary()
         self.all: list[StreamProcess] = []
 
     def start(self, count: int) -> None:
@@ -126,10 +131,11 @@ class StreamProcesses:
                 args=(self._job, self._build, theirs, their_line, current_style()),
                 name=f"StreamProcess-{self._next_number}",
             )
-            process.start()
+            with _signals_held_back():
+                process.start()
             theirs.close()
             their_line.close()
-            asking = Asking(our_line, f"Stream process {self._next_number}")
+            asking = Asking(our_line, f"Stream thread {self._next_number}")
             self.all.append(StreamProcess(self._next_number, process, ours, asking))
             self._next_number += 1
 
@@ -151,7 +157,7 @@ class StreamProcesses:
         ended = [stream for stream in self.all if not stream.process.is_alive()]
         self.all = [stream for stream in self.all if stream.process.is_alive()]
         for stream in ended:
-            self._past = _added(self._past, stream.report)
+            self._past = summed((self._past, stream.report.summary))
             stream.pipe.close()
             stream.asking.gone()
         return ended
@@ -175,7 +181,7 @@ class StreamProcesses:
         Args:
             active: Tasks to process.
             standby: Tasks whose changelogs to follow.
-            topics: Partitions of the topics that tasks are made of, if the topology has patterns.
+            topics: Partitions of the topics that tasks are made of.
         """
         if not self.all:
             return
@@ -195,8 +201,12 @@ class StreamProcesses:
         """Those that have not reported for so long."""
         return [stream for stream in self.all if time.monotonic() - stream.heard_at > seconds]
 
-    def stop(self, streams: Iterable[StreamProcess], timeout_s: float) -> list[StreamProcess]:
+    def stop(self, streams: Iterable[StreamProcess], timeout_s: Callable[[], float]) -> list[StreamProcess]:
         """Let processes commit and end; those that do not end in time are killed, which loses nothing that was committed.
+
+        Args:
+            streams: Which.
+            timeout_s: Says how long that may take; asked again and again.
 
         Returns:
             Them; they are not listed any more, but what they have done is remembered.
@@ -204,24 +214,25 @@ class StreamProcesses:
         stopping = list(streams)
         for stream in stopping:
             stream.tell(Stop())
-        deadline = time.monotonic() + timeout_s
-        while any(stream.process.is_alive() for stream in stopping) and time.monotonic() < deadline:
+            if stream.report is _NOTHING:  # it still loads, and has nothing to commit
+                stream.process.kill()
+                stream.process.join()
+        begun = time.monotonic()
+        while any(stream.process.is_alive() for stream in stopping) and time.monotonic() < begun + timeout_s():
             self.listen(0.1)
         for stream in stopping:
             if stream.process.is_alive():
+                log.warning("stream thread %d has not ended within %.0f s: it is killed", stream.number, timeout_s())
                 stream.process.kill()
             stream.process.join()
             stream.asking.gone()
-            self._past = _added(self._past, stream.report)
+            self._past = summed((self._past, stream.report.summary))
         self.all = [stream for stream in self.all if stream not in stopping]
         return stopping
 
     def summary(self) -> WorkerSummary:
         """What all of them have done, those that have ended included."""
-        summary = self._past
-        for stream in self.all:
-            summary = _added(summary, stream.report)
-        return summary
+        return summed((self._past, *(stream.report.summary for stream in self.all)))
 
     def positions(self) -> Mapping[TaskId, int]:
         """Changelog offsets applied, summed up, per task that is open."""
@@ -235,6 +246,10 @@ class StreamProcesses:
         """Tasks that some process runs, or may run."""
         return frozenset(task for stream in self.all for task in stream.active)
 
+    def held(self) -> frozenset[TaskId]:
+        """Tasks that some process has open, or may have."""
+        return frozenset(task for stream in self.all for task in stream.held)
+
     def take_losses(self) -> frozenset[TaskId]:
         """Tasks that other owners have taken over since the last call."""
         lost = frozenset(task for stream in self.all for task in stream.lost)
@@ -247,13 +262,15 @@ class StreamProcesses:
         return [Instance(str(stream.number), 1, {}, held(stream), dict.fromkeys(stream.held, 1)) for stream in self.all]
 
 
-def _added(summary: WorkerSummary, report: Report) -> WorkerSummary:
-    dropped = Counter(summary.dropped)
-    dropped.update(report.dropped)
-    return WorkerSummary(
-        summary.processed + report.processed,
-        summary.restored + report.restored,
-        summary.commits + report.commits,
-        dict(dropped),
-        added(summary.totals, report.totals),
-    )
+@contextmanager
+def _signals_held_back() -> Iterator[None]:
+    """A process that is started within begins with these signals held back, until it can ignore them.
+
+    They reach the whole process group (Ctrl-C, systemd), and would end it with a traceback while it loads.
+    """
+    resource_tracker.ensure_running()  # else the first start does it, and lets signals through
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pipeline.config import AppConfig
     from pipeline.processor.metrics import Measurement
     from pipeline.worker.queries import Page, Question, Refusal
+    from pipeline.worker.states import WorkerSummary
 
 FORMAT = 1
 """Of introductions and orders; instances of another format are refused."""
@@ -31,13 +32,13 @@ class Introduction(msgspec.Struct, frozen=True):
     Args:
         instance: Its id; survives restarts.
         fingerprint: Of its topology: instances of another one cannot share its tasks.
-        capacity: Number of stream processes.
+        capacity: Number of stream threads.
         tags: Client tags.
         active: The tasks it runs.
         positions: Changelog offsets applied, summed up, per task of which it has state.
         server: `host:port` where it answers queries; empty if nowhere.
         shuts_down: Whether it asks the whole application to end.
-        topics: Partitions of the topics it has found, if the topology has patterns.
+        topics: Partitions of the topics to read that it has found.
         format: Of this message.
     """
 
@@ -64,7 +65,7 @@ class Orders(msgspec.Struct, frozen=True):
         standby_servers: Where its standbys do.
         refusal: Why it cannot take part; then it has to end.
         shuts_down: Whether the whole application is to end.
-        topics: Partitions of the topics that these tasks are made of, if the topology has patterns: the same for everybody.
+        topics: Partitions of the topics that these tasks are made of: the same for everybody.
         format: Of this message.
     """
 
@@ -114,7 +115,7 @@ class StreamJob:
 class Take:
     """To a stream process: run these tasks and follow those; let go of all others. Orders are numbered, from 1.
 
-    `topics` has the partitions of the topics that tasks are made of, if the topology has patterns.
+    `topics` has the partitions of the topics that tasks are made of.
     """
 
     active: frozenset[TaskId]
@@ -178,30 +179,22 @@ class Report:
         standby: Tasks whose changelogs it follows.
         positions: Changelog offsets applied, summed up, per task.
         lags: Records that are missing, per standby or restoring task.
-        processed: Records processed since it began.
-        commits: Commits since it began.
-        dropped: Records not processed, by reason.
+        summary: What it has done since it began.
         obeyed: Number of the last order that is carried out.
         restoring: Tasks that are being restored, with the number of records that are missing; None as long as it is unknown.
-        restored: Records restored since it began.
         commit_seconds: How long all commits took, together and the longest.
         tasks: What each active task has done.
-        totals: Totals that processors' sensors have counted since the process began.
     """
 
     active: frozenset[TaskId]
     standby: frozenset[TaskId]
     positions: Mapping[TaskId, int]
     lags: Mapping[TaskId, int]
-    processed: int
-    commits: int
-    dropped: Mapping[str, int]
+    summary: WorkerSummary
     obeyed: int
     restoring: Mapping[TaskId, int | None] = field(default_factory=dict)
-    restored: int = 0
     commit_seconds: tuple[float, float] = (0.0, 0.0)
     tasks: Mapping[TaskId, TaskFigures] = field(default_factory=dict)
-    totals: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

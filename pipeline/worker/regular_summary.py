@@ -27,7 +27,7 @@ class RegularSummary:
         self._application_id = application_id
         self._interval_s = interval_ms / 1000
         self._told_at = time.monotonic()
-        self._told = WorkerSummary(0, 0, 0, {})
+        self._told = WorkerSummary()
 
     def log_if_due(self, summary: Callable[[], WorkerSummary]) -> None:
         """Log it if it is time.

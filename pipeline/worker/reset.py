@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipeline.errors import StreamsError
-from pipeline.worker.local_state import locked
+from pipeline.runtime.layout import own_topics
+from pipeline.worker.local_state import directories_of, locked
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
     from pathlib import Path
 
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin
     from pipeline.records import OffsetVector
-
-_INTERNAL = re.compile(r".*-(changelog|repartition)|.+-KTABLE-FK-JOIN-SUBSCRIPTION-(REGISTRATION|RESPONSE)-\d+-topic")
-"""What follows `<application.id>-` in the names of internal topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +26,16 @@ class Reset:
     Args:
         application_id: To whom.
         topics: Internal topics that are deleted.
-        directory: Local state that is deleted, if there is any on this machine.
+        directories: Local state that is deleted: what there is on this machine, that of instances on Spark included.
         offsets: Where the application starts to read next.
+        members: Members of the group, as `client-id@host`: it is refused as long as there are any.
     """
 
     application_id: str
     topics: tuple[str, ...]
-    directory: Path
+    directories: tuple[Path, ...]
     offsets: OffsetVector
+    members: tuple[str, ...] = ()
 
 
 def plan_reset(application: Application, admin: Admin, offsets: OffsetVector, others: Collection[str] = ()) -> Reset:
@@ -51,11 +50,9 @@ def plan_reset(application: Application, admin: Admin, offsets: OffsetVector, ot
     Raises:
         BrokerError: If the brokers do not answer.
     """
-    prefix = f"{application.id}-"
-    longer = tuple(f"{other}-" for other in others if other.startswith(prefix))
-    topics = (topic for topic in admin.list_topics(prefix) if not topic.startswith(longer))
-    internal = tuple(topic for topic in topics if _INTERNAL.fullmatch(topic.removeprefix(prefix)))
-    return Reset(application.id, internal, application.directory, offsets)
+    topics = own_topics(application.id, admin.list_topics(), others)
+    directories = directories_of(application.id, application.state_directory)
+    return Reset(application.id, topics, directories, offsets, admin.group(application.id).members)
 
 
 def reset(plan: Reset, admin: Admin) -> None:
@@ -72,9 +69,21 @@ def reset(plan: Reset, admin: Admin) -> None:
     if members:
         message = f"{plan.application_id} cannot be reset: its group has members: {', '.join(members)}"
         raise StreamsError(message, hint="Stop its workers; one that died is a member until its session times out.")
-    if plan.directory.exists():
-        with locked(plan.directory):
-            shutil.rmtree(plan.directory)
+    clean_up(plan.directories)
     admin.delete_topics(plan.topics)
     admin.delete_group(plan.application_id)
     admin.alter_offsets(plan.application_id, plan.offsets.offsets)
+
+
+def clean_up(directories: Iterable[Path]) -> None:
+    """Delete local state of an application (`KafkaStreams.cleanUp`).
+
+    Args:
+        directories: What there is of it on this machine, as `local_state.directories_of` says.
+
+    Raises:
+        StateError: If a worker on this machine uses it.
+    """
+    for directory in directories:
+        with locked(directory):
+            shutil.rmtree(directory)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,27 +12,25 @@ from pipeline.hosting.application import prepare, source_partitions, with_topics
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.global_tables import open_global_state
 from pipeline.hosting.owned_task import OwnedTask
-from pipeline.hosting.purge import RepartitionPurge
+from pipeline.hosting.purge import Purge
 from pipeline.hosting.restoring import WHOLE_SLICE, silently
 from pipeline.hosting.standby_tasks import StandbyTasks
 from pipeline.kafka.admin import Admin
-from pipeline.processor.metrics import added, totals
 from pipeline.runtime.context import GLOBAL_TASK
 from pipeline.worker.absent_brokers import AbsentBrokers
 from pipeline.worker.answers import OpenStore, StoreAnswers
 from pipeline.worker.arrivals import RECOVERABLE, Arrivals
-from pipeline.worker.commit_schedule import CommitSchedule
+from pipeline.worker.commits import Commits
 from pipeline.worker.fetching import ENOUGH, Fetching
 from pipeline.worker.interruptions import Interruptions, Undisturbed
-from pipeline.worker.open_commits import OpenCommits
 from pipeline.worker.protocol import TaskFigures
 from pipeline.worker.queries import Reason, Refusal
 from pipeline.worker.regular_snapshots import RegularSnapshots
-from pipeline.worker.states import WorkerSummary
+from pipeline.worker.tally import Tally
 from pipeline.worker.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from collections.abc import Set as AbstractSet
 
     from pipeline.errors import StreamsError
@@ -44,6 +41,7 @@ if TYPE_CHECKING:
     from pipeline.state.api import StateBackend, StoreBuilder
     from pipeline.topology.topology import Topology
     from pipeline.worker.queries import Page, Question
+    from pipeline.worker.states import WorkerSummary
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +82,7 @@ class RunningTasks:
         self._global_names = frozenset(declared.store.name for declared in application.topology.global_stores)
         self._admin = Admin(application.kafka)
         self._clock = SystemClock()
-        self._purge = RepartitionPurge(self._admin, self._streams.repartition_purge_interval_ms)
+        self._purge = Purge(self._admin, self._streams.repartition_purge_interval_ms)
         self._snapshots: RegularSnapshots
         self._brokers = AbsentBrokers(self._admin, self._streams.task_timeout_ms, self._interruptions)
         self._fetching = Fetching(application.kafka, self._streams, self._interruptions)
@@ -92,17 +90,12 @@ class RunningTasks:
         self._tasks: dict[TaskId, OwnedTask] = {}
         self._arrivals = Arrivals(self._admin, application.kafka, self._streams.task_timeout_ms, self._on_restore)
         self._standbys: StandbyTasks
-        self._internal_topics: set[str] = set()
-        self._schedule = CommitSchedule(self._streams.commit_interval_ms, self._streams.statestore_cache_max_bytes)
-        self._commits_under_way = OpenCommits()
+        self._repartition_topics: set[str] = set()
+        self._commits = Commits(self._tasks, self._streams, self._interruptions, self._fail)
+        self._tally = Tally()
         self._filled: GlobalState | None = None
         self._topics: Mapping[str, int] = {}
         self._looked_at = time.monotonic()
-        self._processed = 0
-        self._commits = 0
-        self._processed_by: Counter[TaskId] = Counter()
-        self._dropped: Counter[str] = Counter()
-        self._totals: dict[str, float] = {}
         self._is_stalled = False
 
     @property
@@ -129,12 +122,11 @@ class RunningTasks:
         """
         self._application = with_topics(self._application, self._admin)
         self.layout = prepare(self._application, self._admin)
-        if self._application.topology.has_patterns:
-            self._topics = source_partitions(self._application, self._admin)
+        self._topics = source_partitions(self._application, self._admin)
         self._snapshots = RegularSnapshots(self._application, self._admin, self._streams.snapshot_interval_ms)
         self._standbys = StandbyTasks(self._application, self.layout, self._admin, self._clock)
         self._filled = open_global_state(self._application, self._admin, self._clock, on_restore=self._on_restore)
-        self._internal_topics = {topic.name for topic in self.layout.repartition_topics}
+        self._repartition_topics = {topic.name for topic in self.layout.repartition_topics}
         self._fetching.follow(self._filled)
 
     def stop_waiting(self) -> None:
@@ -180,7 +172,7 @@ class RunningTasks:
         self.take(frozenset(self.layout.tasks), frozenset())
 
     def read_topics(self, topics: Mapping[str, int]) -> None:
-        """Let the patterns of sources be those of these topics that match: tasks that are others with them are let go of.
+        """Read these topics, with so many partitions: tasks that are others with them are let go of.
 
         Args:
             topics: Partitions of all topics of others that the application reads.
@@ -201,16 +193,16 @@ class RunningTasks:
         self._standbys.close()  # they are followed again by `take`
         self._standbys = StandbyTasks(application, layout, self._admin, self._clock)
         self._application, self.layout, self._topics = application, layout, topics
-        self._internal_topics = {topic.name for topic in layout.repartition_topics}
+        self._repartition_topics = {topic.name for topic in layout.repartition_topics}
         log.info("sources read %s", ", ".join(sorted(topics)))
 
-    def follow_patterns(self) -> None:
-        """Look, every `metadata.max.age.ms`, whether other topics match patterns now; then run the tasks there are with them.
+    def follow_topics(self) -> None:
+        """Look, every `metadata.max.age.ms`, whether there are other topics or partitions to read; then run all tasks of these.
 
         For hosts that run all tasks by themselves. Errors are those of `read_topics` and `take`.
         """
         is_due = time.monotonic() - self._looked_at >= self._streams.metadata_max_age_ms / 1000
-        if not self._application.topology.has_patterns or not is_due:
+        if not is_due:
             return
         self._looked_at = time.monotonic()
         try:
@@ -234,33 +226,30 @@ class RunningTasks:
         if self._fetching.has_lost_brokers():
             self._wait_for_brokers()
         processed = 0
-        self._finish_commits()
+        self._commits.finish()
         for owned in list(self._tasks.values()):
-            if owned.id in self._commits_under_way:
+            if owned.id in self._commits.under_way:
                 continue
             try:
                 done = self._turns.take(owned.task)
                 owned.task.punctuate_wall_clock()
                 processed += done
-                self._processed_by[owned.id] += done
-            except RECOVERABLE as error:
-                self._recover(owned, error)
-            except TaskMigratedError as error:
-                self._lose(owned, error)
-        self._processed += processed
+                self._tally.processed(owned.id, done)
+            except (*RECOVERABLE, TaskMigratedError) as error:
+                self._fail(owned, error)
         self._is_stalled = processed == 0
         self._fetching.balance()
         now_ms = self._clock.now_ms()
-        self._commit_due(now_ms)
-        if self._commits_under_way and not processed:
+        self._commits.begin_due(now_ms)
+        if self._commits.under_way and not processed:
             with self._interruptions.away():
-                self._commits_under_way.wait_for_any(_COMMIT_SECONDS)
+                self._commits.under_way.wait_for_any(_COMMIT_SECONDS)
         self._take_snapshot(now_ms)
-        self._purge.run_if_due(now_ms, self._processed_repartitions)
+        self._purge.run_if_due(now_ms, self._tasks.values(), self._repartition_topics)
 
     def commit_all(self) -> None:
         """Commit every task that has made progress, and wait for it."""
-        self._commit(list(self._tasks.values()))
+        self._commits.commit(self._tasks.values())
 
     def has_finished(self) -> bool:
         """Whether every input has been read to its end, processed and committed: then nothing can follow any more."""
@@ -274,9 +263,7 @@ class RunningTasks:
 
     def summary(self) -> WorkerSummary:
         """What has been done so far."""
-        dropped = self._dropped + sum((owned.dropped for owned in self._tasks.values()), Counter[str]())
-        counted = added(self._totals, *(totals(owned.measured()) for owned in self._tasks.values()))
-        return WorkerSummary(self._processed, self._arrivals.restored, self._commits, dict(dropped), counted)
+        return self._tally.summary(self._tasks.values(), self._arrivals.restored, self._commits.done)
 
     def positions(self) -> Mapping[TaskId, int]:
         """Changelog offsets applied, summed up, per task."""
@@ -295,14 +282,11 @@ class RunningTasks:
     @property
     def commit_seconds(self) -> tuple[float, float]:
         """How long commits took: all together, and the longest."""
-        return self._commits_under_way.seconds
+        return self._commits.under_way.seconds
 
     def figures(self) -> Mapping[TaskId, TaskFigures]:
         """What each task that runs has done since it was taken over, and what processors of global stores have measured."""
-        figures = {
-            task_id: TaskFigures(self._processed_by[task_id], dict(owned.dropped), owned.measured())
-            for task_id, owned in self._tasks.items()
-        }
+        figures = self._tally.figures(self._tasks.values())
         filled = self._filled
         if filled is None or not (measured := filled.measured()):
             return figures
@@ -322,7 +306,7 @@ class RunningTasks:
 
     def close(self) -> None:
         """Let go of all tasks. What was not committed is forgotten."""
-        self._commits_under_way.close()
+        self._commits.under_way.close()
         for owned in self._tasks.values():
             owned.close(abort=self._brokers.are_there)
         self._arrivals.close()
@@ -350,7 +334,7 @@ class RunningTasks:
     @property
     def _is_busy_elsewhere(self) -> bool:
         """Whether something other than a record may come next."""
-        return bool(self._arrivals.coming or self._commits_under_way)
+        return bool(self._arrivals.coming or self._commits.under_way)
 
     def _bring_in(self, *, is_idle: bool) -> None:
         """Go on with the tasks that are taken over: for long if there is nothing else to do, else for a slice."""
@@ -362,7 +346,7 @@ class RunningTasks:
                 self._welcome(owned)
             elif isinstance(error, TaskMigratedError) and self._gives_up:
                 log.warning("task %s is given up: %s", owned.id, error, extra={"task": str(owned.id)})
-                self._processed_by.pop(owned.id, None)
+                self._tally.let_go(owned.id)
             else:
                 self._brokers.are_there = not isinstance(error, BrokerError)
                 raise error
@@ -370,7 +354,7 @@ class RunningTasks:
     def _welcome(self, owned: OwnedTask) -> None:
         """Fetch for a task whose state is complete."""
         self._tasks[owned.id] = owned
-        self._schedule.note(owned.id, self._clock.now_ms())
+        self._commits.schedule.note(owned.id, self._clock.now_ms())
         self._fetching.begin(owned)
         known = {"task": str(owned.id), "offsets": {str(tp): offset for tp, offset in owned.committed_offsets.items()}}
         log.info("task %s taken over, %d records restored", owned.id, owned.restored_records, extra=known)
@@ -386,20 +370,19 @@ class RunningTasks:
                 self._wait_for_brokers(deadline)
 
     def _release(self, leaving: AbstractSet[TaskId]) -> None:
-        self._commit(owned for task_id, owned in self._tasks.items() if task_id in leaving)
+        self._commits.commit(owned for task_id, owned in self._tasks.items() if task_id in leaving)
         for task_id in leaving & self._tasks.keys():
             self._drop(self._tasks[task_id])
 
     def _drop(self, owned: OwnedTask, *, is_ours: bool = True) -> None:
         self._stop_running(owned)
-        self._processed_by.pop(owned.id, None)
+        self._tally.let_go(owned.id)
         owned.close(abort=is_ours and self._brokers.are_there)
 
     def _stop_running(self, owned: OwnedTask) -> None:
-        self._dropped += owned.dropped
-        self._totals = added(self._totals, totals(owned.measured()))
+        self._tally.stopped(owned)
         self._fetching.end(owned)
-        self._schedule.forget(owned.id)
+        self._commits.schedule.forget(owned.id)
         del self._tasks[owned.id]
 
     def _lose(self, owned: OwnedTask, error: TaskMigratedError) -> None:
@@ -411,54 +394,20 @@ class RunningTasks:
     def _has_nothing_left(self) -> bool:
         if self._arrivals.coming or not self._fetching.has_run_dry():
             return False
-        if self._commits_under_way or any(owned.task.needs_commit for owned in self._tasks.values()):
+        if self._commits.under_way or any(owned.task.needs_commit for owned in self._tasks.values()):
             self.commit_all()  # may write to repartition topics, whose ends then have to be reached again
             return False
         positions = self._fetching.positions()
-        internal = {tp for tp in positions if tp.topic in self._internal_topics}
+        internal = {tp for tp in positions if tp.topic in self._repartition_topics}
         ends = self._admin.settled_end_offsets(internal) | self._admin.end_offsets(positions.keys() - internal)
         return all(positions[tp] >= ends[tp] or ends[tp] == 0 for tp in positions)
-
-    def _processed_repartitions(self) -> dict[TopicPartition, int]:
-        committed = {tp: at for owned in self._tasks.values() for tp, at in owned.committed_offsets.items()}
-        return {tp: offset for tp, offset in committed.items() if tp.topic in self._internal_topics}
-
-    def _commit_due(self, now_ms: int) -> None:
-        """Begin the commits for which it is time, a part of the tasks per turn: others process while these wait for brokers."""
-        resting = [owned for owned in self._tasks.values() if owned.id not in self._commits_under_way]
-        for owned in self._schedule.due(self._tasks.values(), resting, now_ms):
-            self._schedule.note(owned.id, now_ms)
-            self._begin_commit(owned)
-
-    def _begin_commit(self, owned: OwnedTask) -> None:
-        if owned.task.needs_commit and self._succeeds(owned, owned.prepare_commit):
-            self._commits_under_way.send(owned)
-
-    def _finish_commits(self) -> None:
-        """Look after the commits that have an outcome."""
-        for owned, outcome in self._commits_under_way.take_done():
-            if self._succeeds(owned, outcome.result) and self._succeeds(owned, owned.finish_commit):
-                self._commits += 1
-
-    def _commit(self, tasks: Iterable[OwnedTask]) -> None:
-        """Commit tasks and wait for it; what is under way already has to come to its end before."""
-        wanted = {owned.id for owned in tasks}
-        self._finish_commits_of(wanted)
-        for task_id in wanted & self._tasks.keys():
-            self._begin_commit(self._tasks[task_id])
-        self._finish_commits_of(wanted)
-
-    def _finish_commits_of(self, task_ids: AbstractSet[TaskId]) -> None:
-        with self._interruptions.away():
-            self._commits_under_way.wait_for(task_ids)
-        self._finish_commits()
 
     def _take_snapshot(self, now_ms: int) -> None:
         """Publish the state of a task for which it is time, right after a commit."""
         owned = self._snapshots.due(self._tasks, now_ms)
         if owned is None:
             return
-        self._commit([owned])
+        self._commits.commit([owned])
         if owned.id not in self._tasks:
             return
 
@@ -466,21 +415,15 @@ class RunningTasks:
             with self._interruptions.away():
                 owned.settle()
 
-        if self._succeeds(owned, settle):
+        if self._commits.succeeds(owned, settle):
             self._snapshots.publish(owned)
 
-    def _succeeds(self, owned: OwnedTask, step: Callable[[], None]) -> bool:
-        """Take a step of a task's commit; if it fails in a way that passes, the task starts over."""
-        try:
-            step()
-        except RECOVERABLE as error:
-            self._recover(owned, error)
-            return False
-        except TaskMigratedError as error:
+    def _fail(self, owned: OwnedTask, error: StreamsError) -> None:
+        """Something has failed in a way that is the task's: it starts over, or is given up to whoever has taken it over."""
+        if isinstance(error, TaskMigratedError):
             self._lose(owned, error)
-            return False
-        self._interruptions.attend()
-        return True
+        else:
+            self._recover(owned, error)
 
     def _recover(self, owned: OwnedTask, error: StreamsError) -> None:
         """Take a task over anew, as often as brokers need to come back, within `task.timeout.ms`."""

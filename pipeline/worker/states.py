@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping  # noqa: TC003 - summaries are decoded as their annotations say
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from pipeline.errors import StreamsError
+from pipeline.processor.metrics import added
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
     from pipeline.records import TaskId
 
@@ -48,10 +51,10 @@ class WorkerSummary:
         totals: Totals that processors' sensors have counted, by the text of their names.
     """
 
-    processed: int
-    restored: int
-    commits: int
-    dropped: Mapping[str, int]
+    processed: int = 0
+    restored: int = 0
+    commits: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)
     totals: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -65,7 +68,7 @@ class InstanceStatus:
         standby: Tasks whose changelogs are followed here.
         lags: Records that are missing, per standby.
         restoring: Tasks that are being taken over, with the number of changelog records that are missing, if it is known.
-        processes: Number of stream processes.
+        threads: Number of stream threads.
         paused: Whether it processes nothing for now.
         summary: What has been done since it started.
         recovery_s: How long the last change of its tasks has taken until all of them ran, s; None while none has ended.
@@ -76,10 +79,22 @@ class InstanceStatus:
     standby: frozenset[TaskId]
     lags: Mapping[TaskId, int]
     restoring: Mapping[TaskId, int | None]
-    processes: int
+    threads: int
     paused: bool
     summary: WorkerSummary
     recovery_s: float | None = None
+
+
+def summed(parts: Iterable[WorkerSummary]) -> WorkerSummary:
+    """What several have done together."""
+    every = list(parts)
+    return WorkerSummary(
+        sum(part.processed for part in every),
+        sum(part.restored for part in every),
+        sum(part.commits for part in every),
+        dict(sum((Counter(part.dropped) for part in every), Counter[str]())),
+        added(*(part.totals for part in every)),
+    )
 
 
 def moved(old: WorkerState, new: WorkerState) -> WorkerState:

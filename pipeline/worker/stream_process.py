@@ -1,7 +1,7 @@
-"""A stream process: a `Worker` in a process of its own, that does what its supervisor tells it.
+"""A stream thread: it runs in a process of its own, the stream process, and does what its supervisor tells it.
 
-Python's threads are no parallelism: what is a stream thread in Kafka Streams is a process here. If the supervisor dies, the
-pipe between the two breaks, and the process lets go of its tasks and ends.
+Python's threads are no parallelism: what is a thread in Kafka Streams (`StreamThread`) is a process here. If the supervisor
+dies, the pipe between the two breaks, and the process lets go of its tasks and ends.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 _SWITCH_SECONDS = 0.0002
 """How long the thread that answers waits for the interpreter; it costs nothing while nobody asks."""
 _PR_SET_PDEATHSIG = 1
+ENDING_SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM})
+"""Not for stream processes: whoever starts one holds them back until it ignores them."""
 REPORT_SECONDS = 1.0
 """How often it reports when nothing changes."""
 
@@ -55,8 +57,9 @@ def run_stream_process(
     start_logging(logs)
     collect_rarely()
     sys.setswitchinterval(_SWITCH_SECONDS)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in ENDING_SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # they reach the whole process group; the supervisor says what follows
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
     try:
         application = Application(
             job.config, job.version, build(job), job.kafka, job.state_directory, job.published, job.dead_letters
@@ -66,7 +69,7 @@ def run_stream_process(
         coordinates = error.coordinates if isinstance(error, RecordError) else {}
         _last_word(pipe, Failed(type(error).__name__, error.message, error.hint, coordinates))
     except (EOFError, BrokenPipeError, ConnectionResetError):
-        log.warning("the supervisor is gone: the stream process ends")
+        log.warning("the supervisor is gone: the stream thread ends")
 
 
 class _Obedience:
@@ -86,7 +89,7 @@ class _Obedience:
         self._commands: deque[Command] = deque()
         self._is_stopping = False
         self._is_paused = False
-        self._reported: tuple[object, object] = (None, None)
+        self._reported: tuple[object, ...] = ()
         self._next_report = 0.0
         self._ordered = self._obeyed = 0
 
@@ -150,33 +153,32 @@ class _Obedience:
                 self._ordered = number
                 self._next_report = 0.0
             case Pause(paused):
+                if paused:  # Kafka Streams goes on committing; an open transaction would hold up who reads its topics
+                    self._tasks.commit_all()
                 self._is_paused = paused
             case Stop():
                 self._is_stopping = True
 
     def _report(self, *, always: bool = False) -> None:
         holds = self._tasks.active, self._tasks.standby
+        restoring = self._tasks.restoring
+        seen = *holds, not restoring
         if not self._tasks.is_letting_go:
             self._obeyed = self._ordered
         now = time.monotonic()
-        if not always and holds == self._reported and now < self._next_report:
+        if not always and seen == self._reported and now < self._next_report:
             return
-        self._reported, self._next_report = holds, now + REPORT_SECONDS
-        summary = self._tasks.summary()
+        self._reported, self._next_report = seen, now + REPORT_SECONDS
         self._pipe.send(
             Report(
                 *holds,
                 self._tasks.positions(),
                 self._tasks.lags(),
-                summary.processed,
-                summary.commits,
-                summary.dropped,
+                self._tasks.summary(),
                 self._obeyed,
-                self._tasks.restoring,
-                summary.restored,
+                restoring,
                 self._tasks.commit_seconds,
                 self._tasks.figures(),
-                summary.totals,
             )
         )
 

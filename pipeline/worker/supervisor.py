@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import StreamsError, TopologyError
 from pipeline.hosting.application import prepare, with_partitions, with_topics
+from pipeline.hosting.clock import SystemClock
 from pipeline.kafka.admin import Admin
+from pipeline.kafka.consumer import RecordConsumer
+from pipeline.kafka.producer import IdempotentProducer
 from pipeline.worker.deaths import Deaths
 from pipeline.worker.local_state import instance_id, left_positions, locked
 from pipeline.worker.membership import Membership
+from pipeline.worker.obsolete_state import ObsoleteState
 from pipeline.worker.processes import StreamProcess, StreamProcesses
 from pipeline.worker.protocol import Introduction, Orders, Pause, StreamJob, task_ids, texts
 from pipeline.worker.queries import Reason, Refusal
@@ -33,6 +37,9 @@ log = logging.getLogger(__name__)
 
 _TURN_SECONDS = 0.1
 _STOP_SECONDS = 60.0
+"""How long stream processes may take to commit and end; one that hangs in a record would never."""
+_STOP_ALONE_SECONDS = 5.0
+"""How long they may if no broker answers: what they wait for would not come, and what is not committed is processed again."""
 ANSWER_SECONDS = 10.0
 """How long to wait for the answer of a stream process."""
 
@@ -63,7 +70,7 @@ class Supervisor:
         self._on_state = on_state
         self._id = instance_id(application)
         self._processes = StreamProcesses(_job(application), build)
-        self._wanted_processes = self._streams.num_stream_threads
+        self._wanted_threads = self._streams.num_stream_threads
         self._orders: Orders | None = None
         self._layout: Layout | None = None
         self._is_current = False
@@ -77,22 +84,23 @@ class Supervisor:
         self._unsettled_at = time.monotonic()
         self._recovery_s: float | None = None
         self._regular_summary = RegularSummary(application.id, self._streams.log_summary_interval_ms)
-        self._positions: dict[TaskId, int] = {}
+        self._obsolete = ObsoleteState(application.directory, self._streams.state_cleanup_delay_ms, SystemClock())
+        self._positions: Mapping[TaskId, int] = {}
 
     def stop(self) -> None:
         """Ask it to commit, hand over its tasks and leave the group. May be called from a signal handler."""
         self._ends.set()
 
-    def scale(self, processes: int) -> None:
-        """Run so many stream processes from now on; tasks move without stopping those that stay.
+    def scale(self, threads: int) -> None:
+        """Run so many stream threads from now on (`num.stream.threads`); tasks move without stopping those that stay.
 
         Raises:
             ValueError: If it is less than one.
         """
-        if processes < 1:
-            message = f"an instance needs at least one stream process, not {processes}"
+        if threads < 1:
+            message = f"an instance needs at least one stream thread, not {threads}"
             raise ValueError(message)
-        self._wanted_processes = processes
+        self._wanted_threads = threads
 
     def pause(self, *, paused: bool = True) -> None:
         """Process nothing for now, or go on; tasks and standbys are kept."""
@@ -168,6 +176,7 @@ class Supervisor:
         """Run until told to stop.
 
         Raises:
+            ConfigError: If clients do not understand a property.
             TopicError: If topics are missing or do not fit.
             TopologyError: If other instances run another topology.
             RecordError: If a record cannot be handled, and the handler says so.
@@ -180,12 +189,14 @@ class Supervisor:
         self._move_to(WorkerState.REBALANCING)
         try:
             admin = Admin(self._application.kafka)
+            _check_properties(self._application)
             self._application = with_topics(self._application, admin)
             self._layout = prepare(self._application, admin)
             self._membership = Membership(self._application, admin, self._ends, self._introduce, self._tasks_of)
-            self._positions = left_positions(self._application)
-            self._membership.start()
             try:
+                self._processes.start(self._wanted_threads)  # they load meanwhile
+                self._positions = left_positions(self._application)
+                self._membership.start()
                 while not self._ends.is_set():
                     self._turn()
                 self._move_to(WorkerState.PENDING_SHUTDOWN)
@@ -203,13 +214,13 @@ class Supervisor:
     def _turn(self) -> None:
         self._scale()
         self._processes.listen(_TURN_SECONDS)
-        self._positions.update(self._processes.positions())
+        self._positions = {**self._positions, **self._processes.positions()}
         while (arrived := self._membership.heard()) is not None:
             self._follow(arrived)
         for stream in self._processes.dead():
             self._bury(stream)
         for stream in self._processes.silent(self._streams.max_poll_interval_ms / 1000):
-            log.warning("stream process %d has been silent for too long: it is replaced", stream.number)
+            log.warning("stream thread %d has been silent for too long: it is replaced", stream.number)
             stream.process.kill()
         if self._processes.take_losses():  # somebody else has them: the leader has to say whose they are
             self._is_current = False
@@ -222,10 +233,12 @@ class Supervisor:
             )
         self._speak_up(self._orders)
         self._show_state(self._orders)
+        if self.state is WorkerState.RUNNING:
+            self._clean_up(self._orders)
         self._regular_summary.log_if_due(self._processes.summary)
 
     def _scale(self) -> None:
-        missing = self._wanted_processes - len(self._processes.all)
+        missing = self._wanted_threads - len(self._processes.all)
         if missing > 0:
             self._processes.start(missing)
             if self._is_paused:
@@ -236,10 +249,13 @@ class Supervisor:
             self._membership.rejoin()
 
     def _stop_streams(self, streams: list[StreamProcess]) -> None:
-        stopped = self._processes.stop(streams, _STOP_SECONDS)
+        is_alone = threading.Event()
+        asked = self._application.kafka, is_alone
+        threading.Thread(target=_look_for_brokers, args=asked, name="look-for-brokers", daemon=True).start()
+        stopped = self._processes.stop(streams, lambda: _STOP_ALONE_SECONDS if is_alone.is_set() else _STOP_SECONDS)
         failed = next((stream.failure for stream in stopped if stream.failure is not None), None)
         if failed is not None:
-            log.warning("a stream process failed when it was to end: %s", failed.message)
+            log.warning("a stream thread failed when it was to end: %s", failed.message)
 
     def _follow(self, arrived: Orders | StreamsError) -> None:
         if isinstance(arrived, StreamsError):
@@ -300,6 +316,13 @@ class Supervisor:
             self._unsettled_at = now
             self._move_to(wanted)
 
+    def _clean_up(self, orders: Orders) -> None:
+        """Delete local state of tasks that have been elsewhere for long, and claim to have it no more."""
+        kept = task_ids(orders.active) | task_ids(orders.standby) | self._processes.held()
+        gone = self._obsolete.delete_if_due(kept)
+        if gone:
+            self._positions = {task: position for task, position in self._positions.items() if task not in gone}
+
     def _introduce(self, topics: dict[str, int]) -> Introduction:
         """What to tell the leader; called by the membership thread."""
         active = self._processes.active()
@@ -307,7 +330,7 @@ class Supervisor:
         return Introduction(
             self._id,
             self._application.topology.fingerprint(),
-            self._wanted_processes,
+            self._wanted_threads,
             dict(self._streams.client_tag),
             texts(active),
             {str(task): position for task, position in self._positions.items()},
@@ -328,6 +351,24 @@ class Supervisor:
     def _move_to(self, state: WorkerState) -> None:
         self.state = moved(self.state, state)
         self._on_state(state)
+
+
+def _check_properties(application: Application) -> None:
+    """Have the client library refuse what it does not understand, before others give tasks up for this instance.
+
+    Raises:
+        ConfigError: If it does.
+    """
+    streams = application.config.streams
+    if streams.consumer:
+        RecordConsumer(application.kafka, streams.consumer).close()
+    if streams.producer:
+        IdempotentProducer(application.kafka, streams.producer).close()
+
+
+def _look_for_brokers(kafka: Mapping[str, str], is_alone: threading.Event) -> None:
+    if not Admin(kafka).is_answered(_STOP_ALONE_SECONDS - _TURN_SECONDS):
+        is_alone.set()
 
 
 def _job(application: Application) -> StreamJob:

@@ -33,6 +33,8 @@ class Worker:
     ) -> None:
         """Nothing is started before `run`."""
         self.state = WorkerState.CREATED
+        self.has_begun = False
+        """Whether it has taken tasks; until then it reads what there is, and holds nothing that an end could leave behind."""
         self._on_state = on_state
         self._tasks = RunningTasks(application, on_restore=on_restore)
         self._stopping = False
@@ -61,10 +63,11 @@ class Worker:
         try:
             self._move_to(WorkerState.REBALANCING)
             self._tasks.start()
+            self.has_begun = True
             self._tasks.take_all()
             while not self._stopping and not (until_caught_up and self._tasks.has_finished()):
                 self._tasks.run_once()
-                self._tasks.follow_patterns()
+                self._tasks.follow_topics()
                 if self.state is WorkerState.REBALANCING and not self._tasks.restoring:
                     self._move_to(WorkerState.RUNNING)
             self._move_to(WorkerState.PENDING_SHUTDOWN)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
 
+from millrace_airflow.sessions import session_for
 from pipeline.config import ProjectConfig
-from pipeline.errors import BrokerError, EngineError, StreamsError
+from pipeline.errors import EngineError, StreamsError, UnderWayError, of_an_interrupt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 _RANGE_KEY = "range"
 _REPORT_SECONDS = 10.0
+_TOLD_TO_END = "The task was told to end (SIGTERM). What is committed stays; another attempt does the rest."
 
 
 class BoundedRunOperator(BaseOperator):
@@ -64,22 +67,22 @@ class BoundedRunOperator(BaseOperator):
         return acting(lambda: self._run(context))
 
     def on_kill(self) -> None:
-        """Stop Spark: open transactions are aborted by the next owner of their tasks."""
-        stop_spark()
+        """End, and Spark with this process: open transactions are aborted by the next owner of their tasks."""
+        end_at_once()
 
     def _run(self, context: Context) -> str:
         from pipeline.dsl.builder import StreamsBuilder  # noqa: PLC0415 - engines load where they are used
         from pipeline.hosting.application import load_application  # noqa: PLC0415 - as above
         from pipeline.kafka.admin import Admin  # noqa: PLC0415 - as above
         from pipeline.releases.build import build_topology  # noqa: PLC0415 - as above
-        from pipeline.releases.registry import live_version  # noqa: PLC0415 - as above
+        from pipeline.releases.registry import live_version, require_no_switch  # noqa: PLC0415 - as above
         from pipeline.spark.job import run  # noqa: PLC0415 - as above
         from pipeline.spark.progress import followed  # noqa: PLC0415 - as above
         from pipeline.spark.ranges import RunRange, resolve, time_ms  # noqa: PLC0415 - as above
-        from pipeline.spark.session import spark_session  # noqa: PLC0415 - as above
 
         project = project_of(self.config)
-        version = live_version(project.kafka, self.app, project.app(self.app).version)
+        configured = project.app(self.app).version
+        version = live_version(project.kafka, self.app, configured)
         application = load_application(project, self.app, StreamsBuilder, version=version)
         store: Any = context["task_state_store"]
         kept = store.get(_RANGE_KEY)
@@ -90,16 +93,30 @@ class BoundedRunOperator(BaseOperator):
             summary = run(
                 application,
                 chosen,
-                spark_session(self.master or None, project.spark),
+                session_for(project, self.master),
                 build_topology,
                 advance_to_ms=time_ms(self.advance_stream_time_to) if self.advance_stream_time_to else None,
                 by=f"airflow:{self.dag_id}.{self.task_id}",
+                check=lambda: require_no_switch(project.kafka, self.app, configured, version),
             )
         for task in summary.tasks:
-            self.log.info("%s", task)
+            self.log.info(
+                "task %s: %d records in %d commits, %d written; %d restored in %d ms, %d ms of work",
+                task.task_id,
+                task.processed,
+                task.commits,
+                task.written,
+                task.restored,
+                task.restore_ms,
+                task.compute_ms,
+            )
         for warning in summary.warnings:
             self.log.warning("%s", warning)
-        self.log.info("%d records processed, dropped: %s", summary.processed, dict(summary.dropped))
+        if summary.tasks:
+            self.log.info("%d records processed, dropped: %s", summary.processed, dict(summary.dropped))
+        else:
+            done = "all that was asked for is done already" if chosen.size else "there are no new records in the range"
+            self.log.info("Nothing was processed: %s", done)
         if summary.totals:
             self.log.info("counted by processors: %s", dict(summary.totals))
         return str(chosen)
@@ -114,7 +131,7 @@ class ReleaseOperator(BaseOperator):
     Args:
         config: Path of `streams.toml`.
         app: The application.
-        step: `plan`, `reprocess`, `gate`, `promote` or `rollback`.
+        step: `plan`, `reprocess`, `gate`, `promote`, `rollback` or `abort`.
         to: The version that is to go live; for `plan`.
         accept_warnings: For `promote`: go on in spite of warnings of the gate. Text that a template made counts as true if it
             reads `true`, in any case.
@@ -148,21 +165,21 @@ class ReleaseOperator(BaseOperator):
         return acting(self._take)
 
     def on_kill(self) -> None:
-        """Stop Spark; the step may be taken again."""
-        stop_spark()
+        """End, and Spark with this process; the step may be taken again."""
+        end_at_once()
 
     def _take(self) -> str:
         from pipeline.releases.releaser import Releaser  # noqa: PLC0415 - engines load where they are used
-        from pipeline.spark.session import spark_session  # noqa: PLC0415 - as above
 
         project = project_of(self.config)
-        releaser = Releaser(project, self.app, lambda: spark_session(self.master or None, project.spark))
+        releaser = Releaser(project, self.app, lambda: session_for(project, self.master))
         steps: dict[str, Callable[[Releaser], object]] = {
             "plan": lambda r: r.plan(self.to),
             "reprocess": lambda r: r.reprocess(),
             "gate": lambda r: r.gate(),
             "promote": lambda r: r.promote(accept_warnings=str(self.accept_warnings).lower() == "true"),
             "rollback": lambda r: r.rollback(),
+            "abort": lambda r: r.abort(),
         }
         if self.step not in steps:
             message = f"{self.step!r} is no step of a release: {', '.join(steps)}"
@@ -172,16 +189,20 @@ class ReleaseOperator(BaseOperator):
 
 
 def acting(action: Callable[[], str]) -> str:
-    """Run an action; only what waiting may mend is left to Airflow's retries."""
+    """Run an action; only what waiting may mend, and what was told to end, is left to Airflow's retries."""
+    from pipeline.spark.work import another_attempt_may_help  # noqa: PLC0415 - engines load where they are used
+
     try:
         return action()
-    except EngineError:
-        raise
-    except BrokerError as error:
-        if error.retriable:
+    except KeyboardInterrupt:
+        raise AirflowException(_TOLD_TO_END) from None
+    except Exception as error:
+        if of_an_interrupt(error):  # the bridge to Java answers one by failing
+            raise AirflowException(_TOLD_TO_END) from None
+        if not isinstance(error, StreamsError) or isinstance(error, EngineError | UnderWayError):
             raise
-        raise AirflowFailException(str(error)) from error
-    except StreamsError as error:
+        if another_attempt_may_help(error):
+            raise
         raise AirflowFailException(str(error)) from error
 
 
@@ -190,10 +211,11 @@ def project_of(config: str) -> ProjectConfig:
     return ProjectConfig.load(Path(config), os.environ)
 
 
-def stop_spark() -> None:
-    """Stop the session of this process, if there is one."""
-    from pyspark.sql import SparkSession
+def end_at_once() -> None:
+    """Interrupt what this thread does, as Ctrl-C would; for `on_kill`.
 
-    session = SparkSession.getActiveSession()
-    if session is not None:
-        session.stop()
+    Airflow calls it in the handler of SIGTERM, on the thread that waits for Spark. Spark cannot be told anything there: its
+    connection is in use. It ends with this process. After a time-out nothing is left to interrupt: the error is on its way.
+    """
+    if not isinstance(sys.exc_info()[1], AirflowTaskTimeout):
+        raise KeyboardInterrupt

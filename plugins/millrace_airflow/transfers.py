@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from millrace_airflow.operators import acting, project_of, stop_spark
+from millrace_airflow.operators import acting, end_at_once, project_of
+from millrace_airflow.sessions import session_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,7 @@ class ImportOperator(BaseOperator):
         key: Key columns.
         value: The column of values; a JSON object of each row if left out.
         timestamp: The column of event times; the present time if left out.
+        missing_timestamp: What becomes of rows without a time in that column: `fail`, or `now`.
         incremental: A column that only rises.
         name: Names the import; the topic if left out.
         parts: Parts of a batch, each one transaction.
@@ -54,6 +56,7 @@ class ImportOperator(BaseOperator):
         incremental: str | None = None,
         name: str = "",
         parts: int = 4,
+        missing_timestamp: str = "fail",
         packages: Sequence[str] = (),
         master: str = "",
         **kwargs: Any,
@@ -72,6 +75,7 @@ class ImportOperator(BaseOperator):
         self.incremental = incremental
         self.name = name
         self.parts = parts
+        self.missing_timestamp = missing_timestamp
         self.packages = tuple(packages)
         self.master = master
 
@@ -80,12 +84,11 @@ class ImportOperator(BaseOperator):
         return acting(self._run)
 
     def on_kill(self) -> None:
-        """Stop Spark: open transactions are aborted by the next attempt."""
-        stop_spark()
+        """End, and Spark with this process: open transactions are aborted by the next attempt."""
+        end_at_once()
 
     def _run(self) -> str:
         from pipeline.spark.imports import ImportSpec, run_import  # noqa: PLC0415 - engines load where they are used
-        from pipeline.spark.session import spark_session  # noqa: PLC0415 - as above
 
         spec = ImportSpec(
             self.topic,
@@ -99,9 +102,10 @@ class ImportOperator(BaseOperator):
             self.incremental,
             self.name,
             self.parts,
+            self.missing_timestamp,
         )
         project = project_of(self.config)
-        spark = spark_session(self.master or None, project.spark, packages=self.packages)
+        spark = session_for(project, self.master, self.packages)
         summary = run_import(spec, project.kafka, spark, logged_progress(self.log))
         read, written = summary.read, summary.written
         self.log.info("%d rows read, %d records written to %s", read, written, self.topic)
@@ -162,18 +166,17 @@ class ExportOperator(BaseOperator):
         return acting(self._run)
 
     def on_kill(self) -> None:
-        """Stop Spark: the next attempt writes the same batch again."""
-        stop_spark()
+        """End, and Spark with this process: the next attempt writes the same batch again."""
+        end_at_once()
 
     def _run(self) -> str:
         from pipeline.spark.exports import ExportSpec, run_export  # noqa: PLC0415 - engines load where they are used
-        from pipeline.spark.session import spark_session  # noqa: PLC0415 - as above
 
         spec = ExportSpec(
             self.topic, self.target, self.format, self.options, self.schema, self.is_binary, self.name, self.key
         )
         project = project_of(self.config)
-        spark = spark_session(self.master or None, project.spark, packages=self.packages)
+        spark = session_for(project, self.master, self.packages)
         summary = run_export(spec, project.kafka, spark, logged_progress(self.log))
         if summary.batch is None:
             self.log.info("nothing is new")

@@ -46,6 +46,56 @@ def test_parsing_the_dags_loads_no_engine(tmp_path: Path) -> None:
     assert engines == ""
 
 
+@pytest.mark.spark
+def test_a_task_that_is_told_to_end_while_spark_works_says_so_and_is_left_to_retries(tmp_path: Path) -> None:
+    code = f"""
+import os, signal, threading, time
+from pathlib import Path
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from millrace_airflow.operators import ReleaseOperator, acting
+from pipeline.spark.failures import spark_failures
+from pipeline.spark.session import spark_session
+
+working, began = Path({str(tmp_path / "working")!r}), time.monotonic()
+
+def works(batches):
+    working.touch()
+    time.sleep(600)
+    yield from batches
+
+def kill():
+    while not working.exists():
+        time.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+def action():
+    with spark_failures("work"):
+        return str(spark_session().range(1).mapInArrow(works, "id bigint").collect())
+
+operator = ReleaseOperator(task_id="step", config="streams.toml", app="shop", step="gate")
+signal.signal(signal.SIGTERM, lambda *_: operator.on_kill())  # as Airflow does
+threading.Thread(target=kill).start()
+try:
+    acting(action)
+except AirflowFailException:
+    print("not tried again")
+except AirflowException as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env=environment(tmp_path, tmp_path),
+    )
+    assert done.stdout.splitlines()[-1:] == [
+        "The task was told to end (SIGTERM). What is committed stays; another attempt does the rest."
+    ], done.stderr[-3000:]
+    assert "reentrant" not in done.stderr
+
+
 @pytest.mark.broker
 @pytest.mark.spark
 def test_a_bounded_run_a_release_and_transfers_run_as_dags(broker: Any, unique: str, tmp_path: Path) -> None:
@@ -84,7 +134,8 @@ with DAG("{unique}_transfers", schedule=None):
     (tmp_path / "in" / "a.json").write_text('{"id": 1}\n{"id": 2}\n')
     broker.create(2, f"{unique}.payments", f"{unique}.sums", f"{unique}.copied")
     broker.write(f"{unique}.payments", [(b"ann/1", LONG.serialize(5), 1), (b"ann/2", LONG.serialize(-2), 2)])
-    env = environment(tmp_path / "airflow", dags) | {"PYTHONPATH": str(tmp_path)}
+    env = environment(tmp_path / "airflow", dags)
+    env["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *filter(None, [env.get("PYTHONPATH")])])
 
     def airflow(*arguments: str) -> None:
         command = [str(Path(sys.executable).with_name("airflow")), *arguments]

@@ -8,7 +8,9 @@ measures two groups. What the others gave stays in results/, and RESULTS.md is w
 from __future__ import annotations
 
 import argparse
+import os
 import signal
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -38,6 +40,8 @@ def main() -> None:
         if not options.rows or row.name in options.rows
     ]
     compile_java(options.home)
+    os.environ["MILLRACE_HOME"] = str(options.home)
+    subprocess.run([sys.executable, "-m", "pipeline.cli", "prepare-spark"], check=True)
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch)
         broker = EmbeddedBroker(directory / "kafka", options.home, options.port)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from typing import TYPE_CHECKING, Self
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from inputs import extend
 
 from pipeline.kafka.producer import IdempotentProducer
+from tests.repeating import Repeating
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from inputs import Input
 
@@ -21,44 +22,24 @@ _GROWTH = 200
 """So many records have some for every partition."""
 
 
-class Feed:
-    """Extends an input, a little at a time, while its block runs.
+@contextmanager
+def feeding(source: Input, kafka: Mapping[str, str]) -> Iterator[Callable[[], None]]:
+    """Extend an input, a little at a time, while the block runs; its figures are right once the block has ended.
 
     Args:
-        source: What is extended; its figures are right once the block has ended.
+        source: What is extended.
         kafka: Client properties.
+
+    Yields:
+        Waits until records have been written to every partition since it was called.
     """
+    producer = IdempotentProducer(kafka)
+    with Repeating(lambda: extend(source, producer, int(RECORDS_PER_SECOND * _STEP_SECONDS)), _STEP_SECONDS) as feed:
 
-    def __init__(self, source: Input, kafka: Mapping[str, str]) -> None:
-        self._source = source
-        self._producer = IdempotentProducer(kafka)
-        self._ends = threading.Event()
-        self._failure: Exception | None = None
-        self._thread = threading.Thread(target=self._run)
+        def until_grown() -> None:
+            moment = source.records + _GROWTH
+            while source.records < moment:
+                feed.check()
+                time.sleep(_STEP_SECONDS / 2)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ends.set()
-        self._thread.join()
-        self._check()
-
-    def until_grown(self) -> None:
-        """Wait until records have been written to every partition since."""
-        moment = self._source.records + _GROWTH
-        while self._source.records < moment:
-            self._check()
-            time.sleep(_STEP_SECONDS / 2)
-
-    def _run(self) -> None:
-        try:
-            while not self._ends.wait(_STEP_SECONDS):
-                extend(self._source, self._producer, int(RECORDS_PER_SECOND * _STEP_SECONDS))
-        except Exception as error:  # noqa: BLE001 - told to whoever feeds
-            self._failure = error
-
-    def _check(self) -> None:
-        if self._failure is not None:
-            raise self._failure
+        yield until_grown

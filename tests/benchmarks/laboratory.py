@@ -12,7 +12,7 @@ from http import HTTPStatus
 from http.client import HTTPConnection
 from typing import TYPE_CHECKING
 
-from feeding import Feed
+from feeding import feeding
 from inputs import PARTITIONS, generate, partitions
 from measuring import Progress, measure, wait
 from outputs import check
@@ -153,15 +153,15 @@ def recovery(laboratory: Laboratory, run: Run) -> Figures:
     with laboratory.running(run) as (side, progress), Side(replace(run, directory=run.directory / "second")) as second:
         wait(side, progress)
         _until_shared(laboratory, run)
-        with Feed(run.source, laboratory.kafka) as feed:
-            feed.until_grown()
+        with feeding(run.source, laboratory.kafka) as until_grown:
+            until_grown()
             if run.row.fault == "broker":
                 laboratory.broker.kill()
                 laboratory.broker.start()
             else:
                 second.kill()
             since = time.monotonic()
-            feed.until_grown()
+            until_grown()
             ends = laboratory.admin.end_offsets(partitions(run.source.views))
             while not progress.covers(ends):
                 side.check()

@@ -81,7 +81,7 @@ KINDS: Mapping[str, Kind] = {
     "queries": Kind(
         "Latencies in ms: half of the queries (p50) and 99 % (p99) took no longer. Loaded: while the input is\n"
         "processed at full speed; idle: afterwards. In the process: `KafkaStreams.store(...).get(key)`, and\n"
-        "`Supervisor.ask` (the stream process that has the key is another one). HTTP: Millrace's interface, and\n"
+        "`Supervisor.ask` (the stream thread that has the key is another one). HTTP: Millrace's interface, and\n"
         "for Java the server of the JDK around the same call.",
         tuple(
             Column(f"{when}, {shown} {rank}", f"{when} {where} {rank}", 3)
@@ -113,8 +113,8 @@ KINDS: Mapping[str, Kind] = {
     "bounded": Kind(
         "A fresh application from the beginning of its input to the end: until Java has committed everything,\n"
         "until Millrace's run has returned. Start-up: until Java's tasks run, until the Spark session has run\n"
-        "Python on its executors. Spark has two cores, Java two stream threads. CPU seconds are per million\n"
-        "records, that is also µs per record.",
+        "Python on its executors; Java loads Spark's classes from an archive (`millrace prepare-spark`). Spark has\n"
+        "two cores, Java two stream threads. CPU seconds are per million records, that is also µs per record.",
         (
             Column("s", "seconds", 2),
             Column("records/s", "speed"),
@@ -140,7 +140,7 @@ Written by `make bench`. The sides run one after the other on the same embedded 
 their results are compared with the expected ones, record by record, before a run counts.
 
 - Records are about 100 bytes of JSON in 4 partitions, one per ms of event time; a thousand keys where nothing else is said.
-- Java is Kafka Streams {KAFKA_VERSION} with one stream thread, Millrace is `millrace worker` with one stream process, each with
+- Java is Kafka Streams {KAFKA_VERSION} with one stream thread, Millrace is `millrace worker` with one as well, each with
   its own defaults, where the row does not say otherwise. Commit interval: {intervals}.
 - The bare loop is the same work written by hand in confluent-kafka, msgspec and rocksdict: the floor of what Python can do.
 - {QUIX} {QUIX_VERSION} runs in a Python environment of its own.

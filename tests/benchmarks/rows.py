@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once", "at_least_once"
+EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once_v2", "at_least_once"
 JAVA, MILLRACE, SPARK, BARE, QUIX = "Java", "Millrace", "Millrace on Spark", "bare loop", "quixstreams"
 FEW, MANY = 1_000, 1_000_000
 """Numbers of keys; of fewer records than keys, each has its own."""
@@ -22,7 +22,7 @@ class Row:
         sides: Who takes part; ratios are to the first.
         keys: How many users the input has.
         cache: Whether stores have one (of the default size).
-        threads: Stream threads (Java) or stream processes (Millrace).
+        threads: Stream threads; Millrace's are processes.
         in_memory: Whether stores are kept in memory rather than in RocksDB.
         snapshots: Whether bounded runs publish snapshots.
         fault: What dies while two instances are at work: `instance`, one of them, or `broker`; empty for rows without faults.
@@ -54,6 +54,17 @@ _UNCACHED = "without a cache: every update is forwarded, and goes to the changel
 _KILLED = "One of two instances of table-sum is killed"
 _CHANGELOG = "the local state is deleted, and made again from the changelog of"
 
+
+def _from_scratch(keys: int, suffix: str) -> tuple[Row, ...]:
+    topologies = {"windowed-count": _COUNT, "table-sum": _SUM, "join": _JOIN}
+    if keys == FEW:  # its keys are pages, always as many
+        topologies["repartition-count"] = _REPARTITION
+    return tuple(
+        Row(f"{name} from scratch{suffix}", "bounded", name, f"{text}{suffix}.", (JAVA, SPARK), keys=keys, threads=2)
+        for name, text in topologies.items()
+    )
+
+
 GROUPS: dict[str, tuple[Row, ...]] = {
     "stateless": (Row("stateless", "stream", "stateless", f"{_STATELESS}.", (JAVA, MILLRACE, BARE)),),
     "windows": (
@@ -68,8 +79,13 @@ GROUPS: dict[str, tuple[Row, ...]] = {
         Row("stream-table join", "stream", "join", f"{_JOIN}."),
         Row("repartition and count", "stream", "repartition-count", f"{_REPARTITION}."),
     ),
+    "many-keys": (
+        Row("table-sum, many keys", "stream", "table-sum", f"{_SUM}; a million keys.", keys=MANY),
+        Row("windowed-count, many keys", "stream", "windowed-count", f"{_COUNT}; likewise.", keys=MANY),
+        Row("stream-table join, many keys", "stream", "join", f"{_JOIN}; likewise.", keys=MANY),
+    ),
     "scaling": (
-        Row("windowed-count, 1", "stream", "windowed-count", "One stream thread or stream process."),
+        Row("windowed-count, 1", "stream", "windowed-count", "One stream thread."),
         Row("windowed-count, 2", "stream", "windowed-count", "Two of them.", threads=2),
     ),
     "restore": (
@@ -137,15 +153,8 @@ GROUPS: dict[str, tuple[Row, ...]] = {
             cache=False,
         ),
     ),
-    "bounded": tuple(
-        Row(f"{topology} from scratch", "bounded", topology, f"{text}.", (JAVA, SPARK), threads=2)
-        for topology, text in {
-            "windowed-count": _COUNT,
-            "table-sum": _SUM,
-            "join": _JOIN,
-            "repartition-count": _REPARTITION,
-        }.items()
-    ),
+    "bounded": _from_scratch(FEW, ""),
+    "bounded-many-keys": _from_scratch(MANY, ", many keys"),
     "costs": (
         Row(
             "no changelog",

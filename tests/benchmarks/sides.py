@@ -82,7 +82,7 @@ def java(run: Run) -> list[str]:
     settings = {
         "bootstrap.servers": run.servers,
         "application.id": run.group,
-        "processing.guarantee": "exactly_once_v2" if run.guarantee == EXACTLY_ONCE else run.guarantee,
+        "processing.guarantee": run.guarantee,
         "commit.interval.ms": run.commit_interval_ms,
         "state.dir": run.state,
         "num.stream.threads": row.threads,
@@ -100,6 +100,7 @@ def java(run: Run) -> list[str]:
 def millrace(run: Run) -> list[str]:
     row = run.row
     settings = {
+        "processing.guarantee": f'"{run.guarantee}"',
         "commit.interval.ms": run.commit_interval_ms,
         "state.dir": f'"{run.state}"',
         "num.stream.threads": row.threads,
@@ -115,7 +116,6 @@ def millrace(run: Run) -> list[str]:
 "bootstrap.servers" = "{run.servers}"
 [apps.{run.name}]
 topology = "topologies:{row.topology.replace("-", "_")}"
-processing_guarantee = "{run.guarantee}"
 [apps.{run.name}.config]
 """
         + "".join(f'"{key}" = {value}\n' for key, value in settings.items())

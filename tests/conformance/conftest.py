@@ -10,7 +10,7 @@ import pytest
 from pyspark import cloudpickle
 
 from pipeline import StreamsBuilder
-from pipeline.config import AT_LEAST_ONCE, EXACTLY_ONCE, AppConfig, StreamsConfig
+from pipeline.config import AT_LEAST_ONCE, EXACTLY_ONCE_V2, AppConfig, StreamsConfig
 from pipeline.hosting.application import Application
 from pipeline.spark.job import run
 from pipeline.spark.ranges import resolve
@@ -77,7 +77,7 @@ class KafkaHost:
     broker: Any
     unique: str
     state: Path
-    guarantee: str = EXACTLY_ONCE
+    guarantee: str = EXACTLY_ONCE_V2
     name: str = "worker"
 
     def topic(self, name: str) -> str:
@@ -87,8 +87,7 @@ class KafkaHost:
         config = AppConfig(
             self.unique,
             "none:none",
-            processing_guarantee=self.guarantee,
-            streams=StreamsConfig(commit_interval_ms=100, **streams),
+            streams=StreamsConfig(processing_guarantee=self.guarantee, commit_interval_ms=100, **streams),
         )
         return Application(config, "v1", topology, self.broker.kafka, self.state)
 
@@ -142,5 +141,5 @@ def host(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Any:
     broker = request.getfixturevalue("broker")
     if request.param == "spark":
         return SparkHost(broker, unique, tmp_path)
-    guarantee = AT_LEAST_ONCE if request.param == "worker-alos" else EXACTLY_ONCE
+    guarantee = AT_LEAST_ONCE if request.param == "worker-alos" else EXACTLY_ONCE_V2
     return KafkaHost(broker, unique, tmp_path, guarantee)

@@ -12,7 +12,8 @@ from pipeline.partitioning import partition_for
 from pipeline.records import RawRecord, TopicPartition
 from pipeline.runtime.layout import plan_layout
 from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task, TaskSpec
+from pipeline.runtime.task import Task
+from pipeline.runtime.task_spec import TaskSpec
 from pipeline.spark.executor import WriterTagging
 from pipeline.spark.spilling import merge_writers
 from pipeline.state.memory import MemoryBackend

@@ -133,3 +133,22 @@ def test_a_users_mistake_shows_no_traceback_in_the_shell(tmp_path: Path) -> None
     assert "There is no" in done.stderr
     assert "Hint:" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_spark_that_does_not_start_is_an_error_without_a_traceback(broker: Any, unique: str, tmp_path: Path) -> None:
+    broker.create(1, "lines", "word-counts")
+    (tmp_path / "streams.toml").write_text(
+        f"""
+[kafka]
+"bootstrap.servers" = "{broker.bootstrap_servers}"
+[spark]
+"spark.master" = "nonsense"
+[apps.{unique}]
+topology = "pipeline.apps.word_count:build"
+"""
+    )
+    command = [sys.executable, "-m", "pipeline.cli", "--config", str(tmp_path / "streams.toml"), "run", unique]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "Error: Spark cannot start with the master nonsense" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +29,11 @@ from pipeline import (
     StreamsBuilder,
     Suppressed,
     TimeWindows,
+    TopicPartition,
 )
+from pipeline.cli.main import INTERRUPTED
 from pipeline.config import AppConfig, StreamsConfig
-from pipeline.errors import DeserializationError, UnsupportedByHostError
+from pipeline.errors import DeserializationError, RangeError, UnsupportedByHostError
 from pipeline.hosting.application import Application
 from pipeline.spark.job import run
 from pipeline.spark.ranges import resolve
@@ -170,3 +178,99 @@ def test_a_run_that_fails_is_recorded_with_its_reason(case: Case) -> None:
     (recorded,) = RunLog(case.broker.kafka).runs(case.name)
     assert recorded.state == "failed"
     assert "cannot be decoded" in str(recorded.error)
+
+
+def test_records_that_are_gone_before_they_were_processed_are_passed_over_only_if_the_start_is_named(
+    case: Case,
+) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        words = builder.stream(f"{case.name}.in", STRINGS).group_by_key(Grouped(STRING, STRING))
+        words.count(Materialized("counts")).to_stream().to(f"{case.name}.out", Produced(STRING, LONG))
+        return builder.build()
+
+    def write(time: int) -> None:
+        for number in range(2):
+            case.broker.write(f"{case.name}.in", [(b"k%d" % number, b"w", time + n) for n in range(5)], number)
+
+    app, admin = case.app(build), case.broker.admin()
+    write(1)
+    case.run(build)
+    write(60_000)
+    first, second = (TopicPartition(f"{case.name}.in", number) for number in range(2))
+    admin.delete_records({first: 8, second: 9})
+    gone = f"{first}: offsets 5 to 8 .* are gone .*00:01:00.*; {second}: offsets 5 to 9 .* are gone"
+    with pytest.raises(RangeError, match=gone) as refused:
+        case.run(build)
+    assert f"Start at {first}@8,{second}@9," in str(refused.value.hint)
+    with pytest.raises(RangeError, match=rf"stands at offset 5 of {first}; the run is to process 9\.\.10"):
+        run(app, resolve(app, admin, f"{first}@9,{second}@9"), spark_session(), on_executor(build))
+    run(app, resolve(app, admin, f"{first}@8,{second}@9"), spark_session(), on_executor(build))
+    counts = {r.key: LONG.deserialize(r.value or b"") for r in case.broker.read(f"{case.name}.out")}
+    assert counts == {b"k0": 7, b"k1": 6}
+
+
+def test_what_windows_have_forgotten_is_deleted_from_their_changelog_and_nothing_else_however_old_it_is(
+    case: Case,
+) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        windows = (
+            builder.stream(f"{case.name}.in", STRINGS)
+            .group_by_key(Grouped(STRING, STRING))
+            .windowed_by(TimeWindows.of_size_with_no_grace(MINUTE))
+        )
+        counts = windows.count(Materialized("counts")).to_stream()
+        counts.select_key(lambda k, _v: k.key).to(f"{case.name}.out", Produced(STRING, LONG))
+        return builder.build()
+
+    def run(*records: tuple[bytes, int]) -> int:
+        case.broker.write(f"{case.name}.in", [(key, b"w", time) for key, time in records], partition=0)
+        case.run(build)
+        return admin.beginning_offsets([changelog])[changelog]
+
+    admin, days = case.broker.admin(), 24 * 3_600_000
+    changelog = TopicPartition(f"{case.name}-v1-counts-changelog", 0)
+    assert run((b"a", 1), (b"b", 2)) == 0
+    assert admin.topic_config(changelog.topic)["retention.ms"] == "-1", (
+        "brokers compare event times with their own clock"
+    )
+    assert run((b"a", 1 * days)) == 0, "it is kept for a day longer"
+    assert run((b"a", 3 * days)) == 2, "up to the end of the first transaction"
+    shutil.rmtree(case.state)
+    run((b"a", 3 * days + 1))
+    assert case.written()[-1] == (b"b", LONG.serialize(1))
+    assert max(value for key, value in case.written() if key == b"a") == LONG.serialize(2), (
+        "its open window was restored"
+    )
+
+
+SLOW = """
+import pathlib, time
+
+from pipeline import STRING, Consumed, Produced
+
+def build(builder):
+    builder.stream("{name}.in", Consumed(STRING, STRING)).peek(wait).to("{name}.out", Produced(STRING, STRING))
+    return builder.build()
+
+def wait(key, value):
+    pathlib.Path("begun").touch()
+    time.sleep(120)
+"""
+
+
+def test_ctrl_c_ends_a_run_at_once_and_without_a_trace(case: Case, tmp_path: Path) -> None:
+    case.broker.write(f"{case.name}.in", [(b"k", b"v", 1)])
+    (tmp_path / "slow.py").write_text(SLOW.format(name=case.name))
+    (tmp_path / "streams.toml").write_text(
+        f'[kafka]\n"bootstrap.servers" = "{case.broker.bootstrap_servers}"\n'
+        f'[apps.{case.name}]\ntopology = "slow:build"\n'
+    )
+    command = [sys.executable, "-m", "pipeline.cli", "run", case.name]
+    with (tmp_path / "log").open("w") as log:
+        started = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log, start_new_session=True)
+    while not (tmp_path / "begun").exists():
+        assert started.poll() is None, (tmp_path / "log").read_text()
+        time.sleep(0.05)
+    os.killpg(started.pid, signal.SIGINT)
+    assert started.wait(60) == INTERRUPTED, (tmp_path / "log").read_text()
+    assert "Traceback" not in (tmp_path / "log").read_text()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pipeline.errors import EmbeddedBrokerError
-from pipeline.kafka.admin import Admin, TopicSpec
+from pipeline.kafka.admin import Admin, GroupState, TopicSpec
 from pipeline.kafka.broker import KAFKA_VERSION, EmbeddedBroker
 from pipeline.kafka.producer import IdempotentProducer
 from pipeline.records import TopicPartition
@@ -82,6 +82,7 @@ def test_a_broker_that_has_just_started_is_asked_for_offsets_of_groups_it_has_ne
 ) -> None:
     running.reset()
     kafka = {"bootstrap.servers": running.start().bootstrap_servers}
+    assert Admin(kafka).group("nobody") == GroupState("dead", ())
     tp = TopicPartition("fresh", 0)
     Admin(kafka).create_topics([TopicSpec("fresh", 1)])
     with ThreadPoolExecutor(4) as threads:  # the library's own way of asking kills the process now and then

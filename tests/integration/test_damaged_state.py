@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import shutil
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
+from pipeline import (
+    LONG,
+    STRING,
+    Consumed,
+    Grouped,
+    Materialized,
+    Produced,
+    StreamsBuilder,
+    TimeWindows,
+    windowed,
+)
 from pipeline.config import AppConfig, StreamsConfig
+from pipeline.errors import TopicError
 from pipeline.hosting.application import Application, prepare
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.owned_task import OwnedTask
 from pipeline.hosting.restoring import silently
 from pipeline.hosting.standby_tasks import StandbyTasks
 from pipeline.kafka.admin import Admin
-from pipeline.records import TaskId, TopicPartition
+from pipeline.records import OffsetVector, TaskId, TopicPartition
 from pipeline.state.rocksdb import RocksDbBackend
 from pipeline.worker.arrivals import Arrivals
 from pipeline.worker.local_state import left_positions
+from pipeline.worker.reset import plan_reset, reset
 from pipeline.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -85,6 +98,18 @@ class Cutting(Admin):
         return found
 
 
+def counts_of_standby(case: Case, admin: Admin) -> set[int]:
+    """The counts that a standby has when it has followed the changelog for as many records as there are keys."""
+    standbys = StandbyTasks(case.app, prepare(case.app, admin), admin, SystemClock())
+    standbys.follow(TASK)
+    applied = 0
+    while applied < len(KEYS):
+        applied += standbys.run_once(0.1)
+    counts = {standbys.task(TASK).store("counts").get(key.decode()).value for key in KEYS}
+    standbys.close()
+    return counts
+
+
 def overwrite_middle(paths: Iterable[Path]) -> None:
     for path in paths:
         data = bytearray(path.read_bytes())
@@ -121,6 +146,25 @@ def test_damaged_state_is_restored_with_a_warning(
     case.work()
     assert said not in caplog.text
     case.check()
+
+
+def test_state_of_a_topic_that_was_created_anew_is_thrown_away_although_its_offsets_fit(
+    case: Case, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    case.work()
+    admin, here = Admin(case.broker.kafka), case.app
+    elsewhere = here.in_directory(tmp_path / "elsewhere")
+    source = TopicPartition(f"{case.name}.in", 0)
+    reset(plan_reset(elsewhere, admin, OffsetVector(admin.end_offsets([source]))), admin)
+    others = [b"other" + key for key in KEYS]
+    case.broker.write(f"{case.name}.in", [(key, b"", 2) for key in others])
+    Worker(elsewhere).run(until_caught_up=True)
+    assert "restores all of its state" not in caplog.text
+    case.broker.write(f"{case.name}.in", [(key, b"", 3) for key in (*KEYS, *others)])
+    assert Worker(here).run(until_caught_up=True).restored >= len(others)
+    assert "has been created anew since" in caplog.text
+    found = {r.key: LONG.deserialize(r.value) for r in case.broker.read(f"{case.name}.out")}
+    assert found == dict.fromkeys(KEYS, 1) | dict.fromkeys(others, 2)
 
 
 def test_what_dies_while_it_makes_state_leaves_nothing_that_others_stumble_over(case: Case) -> None:
@@ -181,24 +225,54 @@ def test_a_standby_whose_changelog_is_cut_off_under_it_goes_on_with_what_is_left
     backend = RocksDbBackend(case.state)
     backend.write({}, {case.changelog: 1})
     backend.close()
-    admin = Cutting(case, end)
-    standbys = StandbyTasks(case.app, prepare(case.app, admin), admin, SystemClock())
-    standbys.follow(TASK)
-    applied = 0
-    while applied < len(KEYS):
-        applied += standbys.run_once(0.1)
-    assert {standbys.task(TASK).store("counts").get(key.decode()).value for key in KEYS} == {2}
-    standbys.close()
+    assert counts_of_standby(case, Cutting(case, end)) == {2}
 
 
 def test_a_standby_whose_state_is_damaged_restores_it(case: Case) -> None:
     case.work()
     overwrite_middle(case.state.glob("MANIFEST-*"))
+    assert counts_of_standby(case, case.broker.admin()) == {1}
+
+
+def test_a_changelog_that_was_deleted_is_not_made_anew_before_a_reset(case: Case) -> None:
+    case.work()
     admin = case.broker.admin()
-    standbys = StandbyTasks(case.app, prepare(case.app, admin), admin, SystemClock())
-    standbys.follow(TASK)
-    applied = 0
-    while applied < len(KEYS):
-        applied += standbys.run_once(0.1)
-    assert {standbys.task(TASK).store("counts").get(key.decode()).value for key in KEYS} == {1}
-    standbys.close()
+    admin.delete_topics([case.changelog.topic])
+    with pytest.raises(TopicError, match=f"topics of its own are not there: {case.changelog.topic}\\n"):
+        case.work()
+    assert admin.list_topics(case.changelog.topic) == []
+    beginning = OffsetVector({TopicPartition(f"{case.name}.in", 0): 0})
+    reset(plan_reset(case.app, admin, beginning), admin)
+    assert case.work() == 0
+    case.check()
+
+
+@pytest.mark.parametrize("age", [timedelta(days=400), timedelta(0)], ids=["of last year", "of today"])
+def test_open_windows_that_brokers_have_deleted_by_event_time_are_missed_aloud(
+    broker: Any, unique: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, age: timedelta
+) -> None:
+    builder = StreamsBuilder()
+    words = builder.stream(f"{unique}.in", Consumed(STRING, STRING)).group_by_key(Grouped(STRING, STRING))
+    windows = words.windowed_by(TimeWindows.of(timedelta(minutes=5), grace=timedelta(minutes=1)))
+    windows.count(Materialized("counts", log_config={"retention.ms": "86460000"})).to_stream().to(
+        f"{unique}.out", Produced(windowed(STRING), LONG)
+    )
+    config = AppConfig(unique, "none:none", streams=StreamsConfig(commit_interval_ms=50))
+    app = Application(config, "v1", builder.build(), broker.kafka, tmp_path / "state")
+    broker.create(1, f"{unique}.in", f"{unique}.out")
+    then_ms = SystemClock().now_ms() - int(age.total_seconds() * 1000)
+
+    def work() -> None:
+        broker.write(f"{unique}.in", [(b"k", b"", then_ms)])
+        Worker(app).run(until_caught_up=True)
+
+    work()
+    work()
+    changelog = TopicPartition(f"{app.id}-counts-changelog", 0)
+    broker.admin().delete_records({changelog: 1})  # brokers do it by themselves within minutes
+    caplog.clear()  # at times within the steps before, which may have missed windows then
+    work()
+    assert "may be lost" not in caplog.text
+    shutil.rmtree(app.directory)
+    work()
+    assert ("Open windows of store counts may be lost: event time is at" in caplog.text) == bool(age)

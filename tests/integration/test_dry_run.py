@@ -81,21 +81,21 @@ def test_a_dry_run_gives_what_the_run_would_write_and_leaves_no_trace(broker: An
     app, admin, spark = application(broker, name, tmp_path, build), broker.admin(), spark_session()
 
     outputs = dry_run(app, resolve(app, admin), spark, on_executor(build), max_records_per_slice=300)
-    rehearsed, updates = counts_of(outputs), outputs[f"{name}.out"].count()
+    foreseen, updates = counts_of(outputs), outputs[f"{name}.out"].count()
     assert admin.list_topics(f"{app.id}-") == []
     assert broker.read(f"{name}.out") == []
     assert list(tmp_path.iterdir()) == []
 
     run(app, resolve(app, admin), spark, on_executor(build), max_records_per_slice=300)
-    assert {key: value for (_, key), value in rehearsed.items()} == published(broker, name)
+    assert {key: value for (_, key), value in foreseen.items()} == published(broker, name)
     assert updates == len(broker.read(f"{name}.out")) == 2 * 5  # of each slice one for each word
 
     write_words(broker, name, 500, 700)
     standing = resolve(app, admin)
-    rehearsed = counts_of(dry_run(app, standing, spark, on_executor(build)))
+    foreseen = counts_of(dry_run(app, standing, spark, on_executor(build)))
     assert resolve(app, admin) == standing
     run(app, standing, spark, on_executor(build))
-    assert {key: value for (_, key), value in rehearsed.items()} == published(broker, name)
+    assert {key: value for (_, key), value in foreseen.items()} == published(broker, name)
 
 
 def test_a_dry_run_begins_with_the_applications_state_or_with_none(broker: Any, unique: str, tmp_path: Path) -> None:

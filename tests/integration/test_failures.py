@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipeline import STRING, Consumed, Produced, StreamsBuilder
-from pipeline.config import AT_LEAST_ONCE, EXACTLY_ONCE, AppConfig, StreamsConfig
+from pipeline.config import AT_LEAST_ONCE, EXACTLY_ONCE_V2, AppConfig, StreamsConfig
 from pipeline.errors import BrokerError, ConfigError, ProcessingError, RefusedRecordError, TopicError
 from pipeline.hosting.application import Application
 from pipeline.worker.worker import Worker
@@ -22,20 +22,20 @@ HUGE = 2_000_000
 """More bytes than clients send unless told otherwise."""
 
 
-@pytest.fixture(params=[EXACTLY_ONCE, AT_LEAST_ONCE])
+@pytest.fixture(params=[EXACTLY_ONCE_V2, AT_LEAST_ONCE])
 def guarantee(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 def application(
-    broker: Any, unique: str, state: Path, mapper: Any, guarantee: str = EXACTLY_ONCE, **streams: Any
+    broker: Any, unique: str, state: Path, mapper: Any, guarantee: str = EXACTLY_ONCE_V2, **streams: Any
 ) -> Application:
     """`in`, mapped, to `out`."""
     builder = StreamsBuilder()
     texts = builder.stream(f"{unique}.in", Consumed(STRING, STRING))
     texts.map_values(mapper).to(f"{unique}.out", Produced(STRING, STRING))
-    settings = StreamsConfig(commit_interval_ms=100, **streams)
-    config = AppConfig(unique, "none:none", processing_guarantee=guarantee, streams=settings)
+    settings = StreamsConfig(processing_guarantee=guarantee, commit_interval_ms=100, **streams)
+    config = AppConfig(unique, "none:none", streams=settings)
     return Application(config, "v1", builder.build(), broker.kafka, state)
 
 
@@ -114,5 +114,5 @@ def test_a_letter_of_a_task_that_stops_is_aborted_with_its_transaction_or_else_w
     chosen = application(broker, unique, tmp_path, int, guarantee, errors_dead_letter_queue_topic_name=letters)
     with pytest.raises(ProcessingError, match="ValueError"):
         Worker(chosen).run(until_caught_up=True)
-    expected = [] if guarantee == EXACTLY_ONCE else [(b"k", b"x", 1)]
+    expected = [] if guarantee == EXACTLY_ONCE_V2 else [(b"k", b"x", 1)]
     assert [(r.key, r.value, r.timestamp) for r in broker.read(letters)] == expected

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import random
 import threading
+from contextlib import nullcontext
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +104,100 @@ def test_an_import_that_fails_in_the_middle_is_completed_and_writes_nothing_twic
     summary = run_import(spec, broker.kafka, spark)
     assert (summary.read, summary.written, summary.batches) == (110, 110 - done, 2)
     assert values(broker, unique) == [*rows(0, 100), large, *rows(101, 110)]
+
+
+def test_files_are_imported_whatever_they_are_called_and_whichever_columns_they_have(
+    broker: Any, unique: str, tmp_path: Path, spark: Any
+) -> None:
+    broker.create(2, unique)
+    source = tmp_path / "in"
+    source.mkdir()
+    spec = ImportSpec(unique, str(source), "json", key=("id",))
+    assert run_import(spec, broker.kafka, spark).batches == 0, "nothing is there yet"
+    write_lines(source / "day=1" / "a b%20c[1]{x}.json", rows(0, 2))
+    write_lines(source / "day=1" / "ü#?*.json", rows(2, 3))
+    (source / "day=1" / "empty.json").touch()
+    assert run_import(spec, broker.kafka, spark).written == 3
+    write_lines(source / "day=2" / "fewer.json", [{"id": 3}])
+    assert run_import(spec, broker.kafka, spark).written == 1
+    (source / "day=2" / "empty.json").touch()
+    assert run_import(spec, broker.kafka, spark).written == 0
+    assert values(broker, unique) == [*({**row, "day": 1} for row in rows(0, 3)), {"id": 3, "day": 2}]
+
+
+def test_csv_files_whose_columns_are_in_another_order_are_not_taken_for_one_another(
+    broker: Any, unique: str, tmp_path: Path, spark: Any
+) -> None:
+    broker.create(1, unique)
+    (tmp_path / "a.csv").write_text("id,user\n1,u\n")
+    (tmp_path / "b.csv").write_text("user,id\nv,2\n")
+    spec = ImportSpec(unique, str(tmp_path), "csv", {"header": "true"}, key=("id",))
+    with pytest.raises(EngineError, match="header"):
+        run_import(spec, broker.kafka, spark)
+    (tmp_path / "b.csv").write_text("id,user\n2,v\n")
+    assert run_import(spec, broker.kafka, spark).written == 2
+    assert values(broker, unique) == [{"id": "1", "user": "u"}, {"id": "2", "user": "v"}]
+
+
+def test_a_batch_that_was_cut_off_is_completed_as_it_was_begun_although_its_rows_have_changed(
+    broker: Any, unique: str, tmp_path: Path, spark: Any
+) -> None:
+    broker.create(2, unique, config={"max.message.bytes": "10000"})
+    large = {"id": 100, "user": random.Random(1).randbytes(20_000).hex(), "at": 1}
+    write_lines(tmp_path / "a.json", [*rows(0, 100), large])
+    spec = ImportSpec(unique, str(tmp_path), "json", incremental="id")
+    with pytest.raises(BrokerError, match=unique):
+        run_import(spec, broker.kafka, spark)
+    done = values(broker, unique)
+    assert 0 < len(done) < 100
+    changed = [{**row, "more": 1} for row in rows(0, 102)]
+    write_lines(tmp_path / "a.json", changed)
+    for other in (
+        replace(spec, key=("id",)),
+        replace(spec, value="user"),
+        replace(spec, schema="id long, user string"),
+    ):
+        with pytest.raises(ConfigError, match="a part of it was written"):
+            run_import(other, broker.kafka, spark)
+    assert run_import(spec, broker.kafka, spark).written == 102 - len(done)
+    assert values(broker, unique) == [row if row in done else {**row, "more": 1} for row in rows(0, 102)]
+
+
+def test_a_batch_of_which_nothing_is_written_is_planned_anew(
+    broker: Any, unique: str, tmp_path: Path, spark: Any
+) -> None:
+    broker.create(1, unique)
+    write_lines(tmp_path / "bad.json", [{"id": 0, "user": "u", "at": None}])
+    spec = ImportSpec(unique, str(tmp_path), "json", key=("id",), timestamp="at")
+    with pytest.raises(DeserializationError):
+        run_import(spec, broker.kafka, spark)
+    (tmp_path / "bad.json").unlink()
+    write_lines(tmp_path / "good.json", rows(1, 3))
+    summary = run_import(replace(spec, key=("user",)), broker.kafka, spark)
+    assert (summary.written, summary.batches) == (2, 1)
+    assert {record.key for record in broker.read(unique)} == {b"u1", b"u2"}
+
+
+def test_what_was_imported_by_another_column_from_another_table_or_to_another_topic_is_not_gone_on_with(
+    broker: Any, unique: str, tmp_path: Path, spark: Any
+) -> None:
+    broker.create(1, unique)
+    for name in ("one", "other"):
+        write_lines(tmp_path / f"{name}.json", rows(0, 3))
+    spec = ImportSpec(unique, str(tmp_path / "one.json"), "json", incremental="id")
+    assert run_import(spec, broker.kafka, spark).written == 3
+    for column in ("at", None):
+        with pytest.raises(ConfigError, match="told new rows by id so far"):
+            run_import(replace(spec, incremental=column), broker.kafka, spark)
+    other = replace(spec, source=str(tmp_path / "other.json"))
+    with pytest.raises(ConfigError, match=r"has had rows of .*one.json so far, up to 2"):
+        run_import(other, broker.kafka, spark)
+    assert run_import(replace(other, name=unique), broker.kafka, spark).written == 0, "it is said to be the same"
+    assert run_import(replace(other, name=f"{unique}-other"), broker.kafka, spark).written == 3
+    broker.admin().delete_topics([unique])
+    broker.create(1, unique)
+    with pytest.raises(RangeError, match="was created anew"):
+        run_import(spec, broker.kafka, spark)
 
 
 def test_a_table_is_imported_by_a_column_that_rises(broker: Any, unique: str, tmp_path: Path, spark: Any) -> None:
@@ -215,6 +311,40 @@ def test_an_export_that_died_before_it_noted_the_end_is_done_again_into_the_same
     assert [r.value for r in found] == [*(f"v{n}" for n in range(10)), "later"]
 
 
+def test_an_export_does_not_overwrite_what_it_has_not_written(
+    broker: Any, unique: str, tmp_path: Path, spark: Any
+) -> None:
+    broker.create(1, unique, f"{unique}-other")
+    for topic in (unique, f"{unique}-other"):
+        broker.write(topic, [(b"k", topic.encode(), 1)])
+    target = tmp_path / "out [1]"
+    target.mkdir()
+    (target / "notes.txt").write_text("not an export's")
+    run_export(ExportSpec(unique, str(target), "json"), broker.kafka, spark)
+    for _ in range(2):  # nothing has been begun by the first attempt
+        with pytest.raises(ConfigError, match="there are files"):
+            run_export(ExportSpec(f"{unique}-other", str(target), "json"), broker.kafka, spark)
+    assert [json.loads(line)["value"] for path in target.glob("*/*.json") for line in path.open()] == [unique]
+    assert (target / "notes.txt").exists()
+
+
+def test_another_target_is_refused_unless_it_is_said_that_the_export_is_the_same_or_another_one(
+    broker: Any, unique: str, tmp_path: Path, spark: Any
+) -> None:
+    broker.create(1, unique)
+    broker.write(unique, [(b"k", b"v", 1)] * 3)
+    spec = ExportSpec(unique, str(tmp_path / "one"), "json")
+    run_export(spec, broker.kafka, spark)
+    broker.write(unique, [(b"k", b"v", 1)])
+    other = replace(spec, target=str(tmp_path / "other"))
+    with pytest.raises(ConfigError, match=r"has gone to .*/one so far, up to batch 1, not to .*/other"):
+        run_export(other, broker.kafka, spark)
+    assert run_export(replace(other, name=f"{unique}-all"), broker.kafka, spark).read == 4
+    moved = replace(spec, target=str(tmp_path / "moved"), name=unique)
+    assert run_export(moved, broker.kafka, spark).read == 1
+    assert run_export(replace(moved, name=""), broker.kafka, spark) == ExportSummary(None)
+
+
 def test_a_value_that_does_not_fit_the_schema_ends_the_export_until_it_is_left_out(
     broker: Any, unique: str, tmp_path: Path, spark: Any
 ) -> None:
@@ -239,6 +369,28 @@ def test_records_that_went_by_retention_before_they_were_exported_are_told(
     told = r"offsets 1 to 4 \(3 records or less\) are gone \(the first that is left is of 1970-01-01T00:01:00\+00:00\)"
     with pytest.raises(RangeError, match=told):
         run_export(spec, broker.kafka, spark)
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["a batch that is done", "one that was cut off"])
+def test_a_topic_that_was_created_anew_is_not_taken_for_the_one_that_was_exported(
+    broker: Any, unique: str, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, *, dies: bool
+) -> None:
+    broker.create(1, unique)
+    broker.write(unique, [(b"k", b"old", 1)] * 3)
+    spec = ExportSpec(unique, str(tmp_path / "out"), "json")
+    with monkeypatch.context() as patched:
+        if dies:
+            patched.setattr(exports, "_write", lambda *_args: 1 / 0)
+        with pytest.raises(ZeroDivisionError) if dies else nullcontext():
+            run_export(spec, broker.kafka, spark)
+    broker.admin().delete_topics([unique])
+    broker.create(1, unique)
+    broker.write(unique, [(b"k", b"new", 1)] * 5)
+    with pytest.raises(RangeError, match="was created anew since batch 1"):
+        run_export(spec, broker.kafka, spark)
+    assert (
+        run_export(replace(spec, name=f"{unique}-again", target=str(tmp_path / "again")), broker.kafka, spark).read == 5
+    )
 
 
 def test_progress_is_told_while_transfers_run(broker: Any, unique: str, tmp_path: Path, spark: Any) -> None:
@@ -269,6 +421,47 @@ def test_a_full_disk_is_told_as_such(spark: Any) -> None:
 
     with pytest.raises(EngineError, match="Cannot write: there is no space left"), spark_failures("write"):
         spark.range(1).mapInArrow(fill, "id long").collect()
+
+
+def test_a_row_without_an_event_time_ends_an_import_unless_the_present_will_do(
+    broker: Any, unique: str, tmp_path: Path, spark: Any
+) -> None:
+    broker.create(1, unique)
+    write_lines(tmp_path / "in" / "a.json", [{"id": 1, "at": 5}, {"id": 2, "at": None}])
+    spec = ImportSpec(unique, str(tmp_path / "in"), "json", key=("id",), timestamp="at")
+    with pytest.raises(ConfigError, match="'later' cannot become"):
+        run_import(replace(spec, missing_timestamp="later"), broker.kafka, spark)
+    with pytest.raises(DeserializationError, match=r"no event time in column at \(file .*a.json, key 2\)"):
+        run_import(spec, broker.kafka, spark)
+    with pytest.raises(DeserializationError, match=r'no event time in column at \(.*value {"at":null,"id":2}\)'):
+        run_import(replace(spec, key=(), name=f"{unique}-keyless"), broker.kafka, spark)
+    assert broker.read(unique) == []
+    assert run_import(replace(spec, missing_timestamp="now"), broker.kafka, spark).written == 2
+    known, missing = sorted(record.timestamp for record in broker.read(unique))
+    assert (known, missing > 1_000_000_000_000) == (5, True)
+    write_lines(tmp_path / "in" / "b.json", [{"id": 3, "at": -1}])
+    with pytest.raises(DeserializationError, match=r"an event time before 1970 \(-1 ms\) in column at .*key 3"):
+        run_import(replace(spec, missing_timestamp="now"), broker.kafka, spark)
+
+
+def test_times_of_databases_are_imported_to_the_microsecond_and_numbers_as_ms(
+    broker: Any, unique: str, tmp_path: Path, spark: Any
+) -> None:
+    broker.create(1, unique)
+    columns = "TIMESTAMP'2026-01-01 00:00:00.123456Z' AS t, TIMESTAMP_NTZ'2026-01-01 00:00:00.000001' AS n, 1D AS d"
+    spark.sql(f"SELECT {columns}, CAST(1767225600123 AS DECIMAL(20, 0)) AS at").write.parquet(str(tmp_path / "in"))
+    spec = ImportSpec(unique, str(tmp_path / "in"), "parquet", key=("t", "d"), timestamp="at")
+    run_import(spec, broker.kafka, spark)
+    (record,) = broker.read(unique)
+    row, key = json.loads(record.value), json.loads(record.key)
+    assert datetime.fromisoformat(row["t"]) == datetime(2026, 1, 1, microsecond=123456, tzinfo=UTC)
+    assert (row["n"], key["t"], record.timestamp) == ("2026-01-01T00:00:00.000001", row["t"], 1767225600123)
+
+
+@pytest.mark.parametrize("name", ["executor.Executor", "scheduler.TaskSetManager"])
+def test_what_fails_on_executors_is_told_once_and_not_by_spark_as_well(spark: Any, name: str) -> None:
+    logger = spark._jvm.org.apache.logging.log4j.LogManager.getLogger(f"org.apache.spark.{name}")
+    assert not logger.isErrorEnabled()
 
 
 def test_rows_that_do_not_fit_the_schema_end_an_import_unless_nulls_are_wanted(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,12 @@ from confluent_kafka.admin import AdminClient
 
 from pipeline.errors import BrokerError, ConfigError, RangeError, TaskMigratedError, TopicError
 from pipeline.kafka import admin as admin_module
+from pipeline.kafka import leaders as leaders_module
+from pipeline.kafka import requests as requests_module
 from pipeline.kafka.admin import Admin, CommittedOffset, TopicSpec
 from pipeline.kafka.consumer import RecordConsumer
 from pipeline.kafka.producer import IdempotentProducer, TransactionalProducer, group_metadata
-from pipeline.kafka.ranges import read_range
+from pipeline.kafka.ranges import offsets_at_time, read_range
 from pipeline.partitioning import partition_for
 from pipeline.records import OffsetRange, RawRecord, TopicPartition
 
@@ -337,7 +340,7 @@ def test_a_range_whose_start_is_gone_is_refused_with_what_is_left(broker: Any, u
     broker.admin().delete_records({tp: 4})
     with pytest.raises(RangeError, match=r"offsets 1 to 4 .* are gone") as raised:
         read(broker, tp, 1, 10)
-    assert "Start at 4" in str(raised.value)
+    assert f"Start at {tp}@4" in str(raised.value)
 
 
 # Offsets, topics and groups
@@ -351,6 +354,21 @@ def test_a_time_gives_the_first_offset_at_or_after_it(broker: Any, unique: str, 
     tp = new_topic(broker, unique)
     broker.write(unique, [(b"k", b"v", t) for t in (100, 200, 200, 300)])
     assert broker.admin().offsets_for_time([tp], time_ms) == {tp: expected}
+
+
+@pytest.mark.parametrize(("time_ms", "expected"), [(2, 1), (3, 2), (4, 5), (5, 6), (9, 8), (4_000_000_000_000, 8)])
+def test_a_time_passes_over_the_ends_of_transactions(broker: Any, unique: str, time_ms: int, expected: int) -> None:
+    """Their time is the broker's, long after what is imported has happened."""
+    tp = new_topic(broker, unique)
+    producer = owner(broker, unique)
+    for times in [(1, 2, 3), (2, 4, 5)]:
+        for at in times:
+            producer.send(tp.topic, b"k", b"v", at, (), 0)
+        producer.commit({tp: (1, "")}, unique)
+    admin, deadline = broker.admin(), time.monotonic() + 60
+    while admin.end_offsets([tp]) != {tp: 8} and time.monotonic() < deadline:  # the second one's end is written later
+        time.sleep(0.01)
+    assert offsets_at_time(admin, broker.kafka, {tp: OffsetRange(0, 8)}, time_ms) == {tp: expected}
 
 
 def test_a_time_never_leads_beyond_the_last_stable_offset(broker: Any, unique: str) -> None:
@@ -444,7 +462,8 @@ def unreachable_calls() -> Iterable[Any]:
 
 
 def test_brokers_that_cannot_be_reached_are_named_by_every_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin_module, "REQUEST_SECONDS", 2.0)
+    for module in (admin_module, leaders_module, requests_module):
+        monkeypatch.setattr(module, "REQUEST_SECONDS", 2.0)
     calls = list(unreachable_calls())
     with ThreadPoolExecutor(len(calls)) as threads:
         for asked in [threads.submit(call) for call in calls]:

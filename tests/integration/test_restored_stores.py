@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import STRING, Consumed, JoinWindows, Processor, Produced, Record, Stores, StreamsBuilder, Topology
+from pipeline import STRING, Consumed, JoinWindows, Produced, StreamsBuilder, Topology
 from pipeline.config import AppConfig, StreamsConfig
 from pipeline.hosting.application import Application, prepare
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.standby_tasks import StandbyTasks
 from pipeline.records import TaskId, TopicPartition
 from pipeline.worker.worker import Worker
+from tests.read_only_stores import looking_up
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,45 +33,8 @@ def texts(broker: Any, topic: str) -> list[tuple[bytes, bytes, int]]:
     return [(r.key, r.value, r.timestamp) for r in broker.read(topic)]
 
 
-class Keep(Processor[str, str]):
-    """Puts each record into the read-only store."""
-
-    def init(self, context: Any) -> None:
-        self.store = context.get_state_store("kept")
-
-    def process(self, record: Record[str, str]) -> None:
-        self.store.put(record.key, record.value)
-
-
-class LookUp(Processor[str, str]):
-    """Forwards what the read-only store has for each key."""
-
-    def init(self, context: Any) -> None:
-        self.context = context
-        self.store = context.get_state_store("kept")
-
-    def process(self, record: Record[str, str]) -> None:
-        self.context.forward(Record(record.key, self.store.get(record.key), record.timestamp))
-
-
-def looking_up(unique: str) -> Topology:
-    topology = Topology().add_read_only_state_store(
-        Stores.key_value_store("kept", STRING, STRING),
-        f"{unique}.changes",
-        source_name="changes-source",
-        processor_name="keep",
-        supplier=Keep,
-        key_serde=STRING,
-        value_serde=STRING,
-    )
-    topology.add_source("source", f"{unique}.in", key_serde=STRING, value_serde=STRING)
-    topology.add_processor("look-up", LookUp, "source")
-    topology.connect_processor_and_state_stores("look-up", "kept")
-    return topology.add_sink("sink", f"{unique}.out", "look-up", key_serde=STRING, value_serde=STRING)
-
-
 def test_a_read_only_store_comes_back_from_its_topic(broker: Any, unique: str, tmp_path: Path) -> None:
-    topology = looking_up(unique)
+    topology = looking_up(f"{unique}.")
     broker.create(1, f"{unique}.changes", f"{unique}.in", f"{unique}.out")
     broker.write(f"{unique}.changes", [(b"a", b"x", 1), (b"b", b"y", 2)])
     run(broker, unique, tmp_path / "one", topology)
@@ -84,7 +48,7 @@ def test_a_read_only_store_comes_back_from_its_topic(broker: Any, unique: str, t
 def test_a_standby_of_a_read_only_store_has_what_is_committed_and_no_more(
     broker: Any, unique: str, tmp_path: Path
 ) -> None:
-    topology, task, changes = looking_up(unique), TaskId(0, 0), TopicPartition(f"{unique}.changes", 0)
+    topology, task, changes = looking_up(f"{unique}."), TaskId(0, 0), TopicPartition(f"{unique}.changes", 0)
     broker.create(1, changes.topic, f"{unique}.in", f"{unique}.out")
     broker.write(changes.topic, [(b"a", b"x", 1), (b"b", b"y", 2)])
     run(broker, unique, tmp_path / "one", topology)

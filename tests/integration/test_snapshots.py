@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 import threading
 import time
@@ -15,6 +16,7 @@ import pytest
 
 from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
 from pipeline.config import AppConfig, StreamsConfig
+from pipeline.errors import ConfigError
 from pipeline.hosting.application import Application, prepare
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.snapshots import publish_snapshots
@@ -52,8 +54,8 @@ class Case:
     def __init__(self, broker: Any, name: str, tmp_path: Path) -> None:
         self.broker, self.name, self.tmp_path = broker, name, tmp_path
         self.build = counting(name)
-        streams = StreamsConfig(commit_interval_ms=50, snapshot_url=f"file://{tmp_path}/snapshots")
-        config = AppConfig(name, "none:none", streams=streams)
+        self.streams = StreamsConfig(commit_interval_ms=50, snapshot_url=f"file://{tmp_path}/snapshots")
+        config = AppConfig(name, "none:none", streams=self.streams)
         self.app = Application(config, "v1", self.build(StreamsBuilder()), broker.kafka, tmp_path / "state")
         self.changelog = TopicPartition(f"{self.app.id}-counts-changelog", 0)
         broker.create(1, f"{name}.in", f"{name}.out")
@@ -177,23 +179,53 @@ def edit_manifest(case: Case, **changes: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
+def files(case: Case) -> list[Path]:
+    """The files of all snapshots, the largest first."""
+    found = (case.tmp_path / "snapshots" / case.app.id / "0_0" / "files").iterdir()
+    return sorted(found, key=lambda path: -path.stat().st_size)
+
+
 def damage_file(case: Case) -> None:
-    for path in (case.tmp_path / "snapshots" / case.app.id / "0_0" / "files").iterdir():
+    for path in files(case):
         path.write_bytes(bytes(path.stat().st_size))
+
+
+def truncate_file(case: Case) -> None:
+    os.truncate(files(case)[0], files(case)[0].stat().st_size // 2)
 
 
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
+        (lambda case: edit_manifest(case, application="other-v1"), "one of task 0_0 of other-v1"),
+        (lambda case: edit_manifest(case, task="0_1"), "one of task 0_1 of"),
         (lambda case: edit_manifest(case, fingerprint="other"), "made by another topology"),
         (lambda case: edit_manifest(case, format=99), "has format 99"),
         (lambda case: edit_manifest(case, changelogs={str(case.changelog): 10**6}), "ahead of changelog"),
         (lambda case: edit_manifest(case, topic_ids={case.changelog.topic: "x"}), "created anew"),
         (lambda case: edit_manifest(case, created_ms=1), "delete.retention.ms"),
         (damage_file, "checksum is another"),
+        (truncate_file, "checksum is another"),
+        (lambda case: files(case)[0].unlink(), "cannot be read"),
+        (lambda case: shutil.rmtree(files(case)[0].parent), "cannot be read"),
+        (lambda case: case.manifests()[0].write_bytes(b"\xff\xfe"), "not a snapshot's manifest"),
         (lambda case: case.manifests()[0].write_text("{"), "not a snapshot's manifest"),
     ],
-    ids=["other topology", "other format", "ahead", "other topic", "too old", "damaged", "torn manifest"],
+    ids=[
+        "other application",
+        "other task",
+        "other topology",
+        "other format",
+        "ahead",
+        "other topic",
+        "too old",
+        "damaged",
+        "cut off",
+        "file missing",
+        "files missing",
+        "no text",
+        "torn manifest",
+    ],
 )
 def test_a_snapshot_that_does_not_fit_is_passed_over_with_a_warning(
     case: Case, spoil: Callable[[Case], object], reason: str, caplog: pytest.LogCaptureFixture
@@ -221,3 +253,33 @@ def test_without_any_snapshot_the_changelog_is_used_and_nothing_is_said(
         assert case.work() >= WORDS
     assert "snapshot" not in caplog.text
     assert case.counts() == {b"w%d" % n: 12 for n in range(WORDS)}
+
+
+def test_files_of_others_among_the_manifests_are_no_snapshots(case: Case, caplog: pytest.LogCaptureFixture) -> None:
+    case.write(0, 50)
+    case.work()
+    case.publish()
+    for name in ("_SUCCESS", "one.crc", "readme.txt", "two.crc"):
+        case.manifests()[0].with_name(name).write_text("of another tool")
+    case.write(50, 60)
+    case.work()
+    case.publish()
+    case.lose_state()
+    with caplog.at_level(logging.WARNING):
+        assert case.work() == 0
+    assert "snapshot" not in caplog.text
+
+
+def test_a_store_that_is_out_of_reach_is_a_warning_and_one_that_nobody_knows_is_refused(
+    case: Case, caplog: pytest.LogCaptureFixture
+) -> None:
+    def kept_at(url: str) -> Application:
+        return replace(case.app, config=replace(case.app.config, streams=replace(case.streams, snapshot_url=url)))
+
+    case.write(0, 50)
+    with pytest.raises(ConfigError, match="Snapshots cannot be kept at sss://bucket: Protocol not known: sss"):
+        Worker(kept_at("sss://bucket")).run(until_caught_up=True)
+    with caplog.at_level(logging.WARNING):
+        Worker(kept_at("ftp://127.0.0.1:1/snapshots")).run(until_caught_up=True)
+    assert "Snapshots cannot be kept at ftp://127.0.0.1:1/snapshots" in caplog.text
+    assert case.counts() == {b"w%d" % n: 10 for n in range(WORDS)}

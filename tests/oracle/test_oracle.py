@@ -12,6 +12,7 @@ import pytest
 from pipeline import StreamsBuilder, Topology, TopologyError
 from pipeline.config import TopologyConfig
 from pipeline.runtime.layout import plan_layout
+from pipeline.state.changelog import ADDITIONAL_RETENTION_MS, FOR_EVER
 from tests.oracle.replay import APPLICATION, builder_of, digest, load, twin
 from tests.oracle.scenarios import COMPLETE, SCENARIOS, TOPICS, scenarios
 from tests.oracle.topologies_sources import AFTERWARDS
@@ -50,7 +51,7 @@ def test_the_topology_is_that_of_kafka_streams(name: str) -> None:
     # Kafka Streams lists the topics of others that tables are restored from as well, and leaves them as they are.
     theirs = {topic: config for topic, config in golden["internal_topics"].items() if topic.startswith(APPLICATION)}
     own = OWN_SETTINGS.get(name)
-    assert without(own, internal_topics(topology)) == without(own, theirs)
+    assert without(own, internal_topics(topology)) == without(own, kept(theirs))
 
 
 @pytest.mark.parametrize(("group", "name"), [(group, name) for group, names in TOPICS.items() for name in names])
@@ -106,6 +107,16 @@ def digest_of(digests: str, number: int) -> str:
 
 def without(setting: str | None, topics: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
     return {topic: {key: value for key, value in config.items() if key != setting} for topic, config in topics.items()}
+
+
+def kept(topics: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+    """The same where changelogs that brokers delete from a day after their stores forget are kept for ever (DIFFERENCES.md)."""
+    by_default = {
+        name for name, config in topics.items() if int(config.get("retention.ms", -1)) >= ADDITIONAL_RETENTION_MS
+    }
+    return {
+        name: config | ({"retention.ms": FOR_EVER} if name in by_default else {}) for name, config in topics.items()
+    }
 
 
 def normalised(description: str) -> list[str]:

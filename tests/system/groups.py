@@ -33,6 +33,10 @@ def build_copied(builder):
     texts.to("{name}.out", Produced(STRING, STRING))
     return builder.build()
 
+def build_trimmed(builder):
+    builder.stream("{name}.in", Consumed(STRING, STRING)).map_values(str.strip).to("{name}.out", Produced(STRING, STRING))
+    return builder.build()
+
 class Measured(FixedKeyProcessor):
     def init(self, context):
         self.context = context
@@ -80,6 +84,21 @@ def build_named(builder):
     named.to("{name}.out", Produced(STRING, STRING))
     return builder.build()
 
+class Stuck:
+    name = "stuck"
+
+    def serialize(self, value):
+        return value.encode()
+
+    def deserialize(self, data):
+        return stick(data)
+
+def build_named_slowly(builder):
+    names = builder.global_table("{name}.names", Consumed(STRING, Stuck()), Materialized("names"))
+    words = builder.stream("{name}.in", Consumed(STRING, STRING))
+    words.join(names, lambda word, name: name, key=lambda k, v: v).to("{name}.out", Produced(STRING, Stuck()))
+    return builder.build()
+
 def build_slow(builder):
     words = builder.stream("{name}.in", Consumed(STRING, STRING)).map_values(slowly)
     counts = words.group_by(lambda k, v: v, Grouped(STRING, STRING)).count(Materialized("counts"))
@@ -115,7 +134,7 @@ PROJECT = """
 [apps.{name}]
 topology = "{name}_app:{build}"
 [apps.{name}.config]
-"commit.interval.ms" = 50
+"commit.interval.ms" = {commit_interval_ms}
 "num.standby.replicas" = {standbys}
 "acceptable.recovery.lag" = {lag}
 "consumer.session.timeout.ms" = {session_timeout_ms}
@@ -144,13 +163,20 @@ class Group:
         standbys: int = 0,
         lag: int = 10_000,
         session_timeout_ms: int = 6000,
+        commit_interval_ms: int = 50,
         settings: str = "",
         options: tuple[str, ...] = (),
         within: tuple[str, ...] = (),
     ) -> subprocess.Popen[str]:
         number = len(self.instances)
         project = self.configure(
-            number, build=build, standbys=standbys, lag=lag, session_timeout_ms=session_timeout_ms, settings=settings
+            number,
+            build=build,
+            standbys=standbys,
+            lag=lag,
+            session_timeout_ms=session_timeout_ms,
+            commit_interval_ms=commit_interval_ms,
+            settings=settings,
         )
         log = (self.directory / f"{number}.log").open("w")
         instance = subprocess.Popen(
@@ -186,6 +212,7 @@ class Group:
         standbys: int = 0,
         lag: int = 10_000,
         session_timeout_ms: int = 6000,
+        commit_interval_ms: int = 50,
         settings: str = "",
     ) -> Path:
         """Write the project that an instance is started with."""
@@ -197,6 +224,7 @@ class Group:
             "standbys": standbys,
             "lag": lag,
             "session_timeout_ms": session_timeout_ms,
+            "commit_interval_ms": commit_interval_ms,
             "settings": settings,
         }
         project.write_text(PROJECT.format(**values))

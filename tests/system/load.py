@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pipeline import LONG
+from tests.repeating import Repeating
 
 if TYPE_CHECKING:
-    from typing import Self
+    from collections.abc import Iterator
 
     from tests.system.groups import Group
 
@@ -17,42 +18,31 @@ KEYS = 17
 
 
 class Load:
-    """Writes numbers under a few keys, in steps, until it is told to end."""
+    """Writes numbers under a few keys, in steps."""
 
     def __init__(self, broker: Any, topic: str) -> None:
         self.written: list[tuple[bytes, int]] = []
         self._broker = broker
         self._topic = topic
-        self._ends = threading.Event()
-        self._failure: Exception | None = None
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ends.set()
-        self._thread.join()
-        assert self._failure is None, self._failure
 
     def until_grown(self, group: Group, records: int) -> None:
         """Wait until so many records have been written since."""
         moment = len(self.written) + records
         group.until(lambda: len(self.written) >= moment, "had more to do")
 
-    def _run(self) -> None:
-        try:
-            self._write()
-        except Exception as error:  # noqa: BLE001 - told to the test
-            self._failure = error
+    def write(self) -> None:
+        numbers = range(len(self.written), len(self.written) + 200)
+        step = [(b"k%d" % (n * n % KEYS), n) for n in numbers]
+        self._broker.write(self._topic, [(key, b"%d" % n, n + 1) for key, n in step])
+        self.written += step
 
-    def _write(self) -> None:
-        while not self._ends.wait(0.1):
-            numbers = range(len(self.written), len(self.written) + 200)
-            step = [(b"k%d" % (n * n % KEYS), n) for n in numbers]
-            self._broker.write(self._topic, [(key, b"%d" % n, n + 1) for key, n in step])
-            self.written += step
+
+@contextmanager
+def loading(broker: Any, topic: str) -> Iterator[Load]:
+    """Write while the block runs."""
+    load = Load(broker, topic)
+    with Repeating(load.write, 0.1):
+        yield load
 
 
 def sequentially(written: list[tuple[bytes, int]]) -> tuple[dict[bytes, list[int]], dict[bytes, list[int]]]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import TopicPartition as ClientTopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from pipeline import (
     JSON,
@@ -25,9 +28,10 @@ from pipeline import (
     windowed,
 )
 from pipeline.config import AppConfig, StreamsConfig
-from pipeline.errors import ProcessingError
+from pipeline.errors import ProcessingError, RangeError
 from pipeline.hosting.application import Application
 from pipeline.hosting.owned_task import transactional_id
+from pipeline.kafka.broker import EmbeddedBroker
 from pipeline.kafka.producer import TransactionalProducer, group_metadata
 from pipeline.records import TaskId
 from pipeline.spark.job import run
@@ -35,10 +39,10 @@ from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
 from pipeline.worker.worker import Worker
 from tests.conformance.conftest import on_executor
+from tests.system.spark_clusters import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from pipeline import Topology
     from pipeline.spark.ranges import RunRange
@@ -187,6 +191,28 @@ def test_a_task_killed_in_the_middle_is_tried_again_and_counts_nothing_twice(
     assert [(r.key, r.value, r.timestamp) for r in written] == [(r.key, r.value, r.timestamp) for r in expected]
 
 
+def test_a_range_that_was_kept_before_an_input_got_more_partitions_is_still_what_is_processed(
+    broker: Any, unique: str, tmp_path: Path
+) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        builder.stream(f"{unique}.in", Consumed(STRING, STRING)).to(f"{unique}.out", Produced(STRING, STRING))
+        return builder.build()
+
+    broker.create(1, f"{unique}.in", f"{unique}.out")
+    broker.write(f"{unique}.in", [(b"old", b"", 1)])
+    app = application(broker, unique, tmp_path, build)
+    kept = resolve(app, broker.admin())
+    client = AdminClient(broker.kafka)
+    client.create_partitions([NewPartitions(f"{unique}.in", 2)])[f"{unique}.in"].result()
+    until(lambda: broker.admin().partitions([f"{unique}.in"]) == {f"{unique}.in": 2}, "added a partition")
+    broker.write(f"{unique}.in", [(b"new", b"", 2)], 1)
+    for _ in range(2):
+        run(app, kept, spark_session(), on_executor(build))
+        assert [r.key for r in broker.read(f"{unique}.out")] == [b"old"]
+    run(app, resolve(app, broker.admin()), spark_session(), on_executor(build))
+    assert [r.key for r in broker.read(f"{unique}.out")] == [b"old", b"new"]
+
+
 def test_a_run_that_is_repeated_after_it_is_done_does_nothing(broker: Any, unique: str, tmp_path: Path) -> None:
     app, build = summing(broker, unique, tmp_path)
     chosen = resolve(app, broker.admin())
@@ -196,42 +222,90 @@ def test_a_run_that_is_repeated_after_it_is_done_does_nothing(broker: Any, uniqu
     assert broker.read(f"{unique}.out") == before
 
 
+def test_a_range_that_is_done_may_be_asked_for_again_while_a_later_run_is_interrupted(
+    broker: Any, unique: str, tmp_path: Path
+) -> None:
+    write_inputs(broker, unique)
+    broker.create(2, f"{unique}.out", f"{unique}.expected")
+    mended = tmp_path / "mended"
+
+    def fail(number: int) -> None:
+        if number == 2500 and not mended.exists():
+            message = "interrupted"
+            raise ValueError(message)
+
+    admin, spark, grace = broker.admin(), spark_session(), timedelta(0)
+    build = sales(unique, f"{unique}.out", fail, grace=grace)
+    app = application(broker, unique, tmp_path, build)
+    day_end = "1970-01-01T00:05:00+00:00"
+    day = resolve(app, admin, "committed", day_end)
+    run(app, day, spark, on_executor(build))
+    with pytest.raises(ProcessingError, match="interrupted"):  # one of two tasks has written its part
+        run(app, resolve(app, admin), spark, on_executor(build))
+    before = broker.read(f"{unique}.out")
+    for again in (day, resolve(app, admin, "committed", day_end)):
+        assert run(app, again, spark, on_executor(build)).processed == 0
+    assert broker.read(f"{unique}.out") == before
+    with pytest.raises(RangeError, match="Event time cannot be moved on"):
+        run(app, day, spark, on_executor(build), advance_to_ms=1)
+    with pytest.raises(RangeError, match="is processed already"):
+        resolve(app, admin, "committed", ",".join(f"{tp}@{r.start}" for tp, r in day.ranges.items() if r.size))
+    mended.touch()
+    run(app, resolve(app, admin), spark, on_executor(build))
+
+    build = sales(unique, f"{unique}.expected", grace=grace)
+    reference = application(broker, f"{unique}-reference", tmp_path, build)
+    for end in (day_end, "latest"):
+        run(reference, resolve(reference, admin, "committed", end), spark, on_executor(build))
+    assert table(broker, f"{unique}.out") == table(broker, f"{unique}.expected")
+
+
 def test_the_result_is_the_ranges_alone_on_one_core_and_four_spilled_and_interrupted(
     broker: Any, unique: str, tmp_path: Path
 ) -> None:
     write_inputs(broker, unique)
-    interrupted = tmp_path / "interrupted"
 
-    def fail_once(number: int) -> None:
-        if number == 2500 and not interrupted.exists():
-            interrupted.touch()
-            message = "interrupted"
-            raise ValueError(message)
+    def fails_once(way: str) -> Callable[[int], object]:
+        interrupted = tmp_path / way
+
+        def fail_once(number: int) -> None:
+            if number == 1600 and not interrupted.exists():
+                interrupted.touch()
+                message = "interrupted"
+                raise ValueError(message)
+
+        return fail_once
 
     ways: dict[str, tuple[str, Callable[[int], object], dict[str, Any]]] = {
         "one": ("local[1,4]", lambda _n: None, {}),
         "four": ("local[4,4]", lambda _n: None, {"bounded_buffer_max_bytes": 10_000}),
-        "again": ("local[4,4]", fail_once, {}),
+        "again": ("local[4,4]", fails_once("again"), {}),
+        "from there": ("local[4,4]", fails_once("from there"), {}),
     }
     written, latest = {}, {}
     for way, (master, on_record, streams) in ways.items():
         spark_session().stop()
         spark = spark_session(master)
-        broker.create(2, f"{unique}.{way}")
-        build = sales(unique, f"{unique}.{way}", on_record, grace=timedelta(0))
-        app = application(broker, f"{unique}-{way}", tmp_path, build, **streams)
+        out = f"{unique}.{way}".replace(" ", "-")
+        broker.create(2, out)
+        build = sales(unique, out, on_record, grace=timedelta(0))
+        app = application(broker, f"{out}-app", tmp_path, build, **streams)
         chosen = resolve(app, broker.admin())
-        if way == "again":
+        if way in {"again", "from there"}:
             with pytest.raises(ProcessingError, match="interrupted"):
                 run(app, chosen, spark, on_executor(build), max_records_per_slice=900)
-        summary = run(app, chosen, spark, on_executor(build), max_records_per_slice=900)
-        assert summary.slices == 4
-        written[way] = [(r.key, r.value, r.timestamp) for r in broker.read(f"{unique}.{way}")]
-        latest[way] = table(broker, f"{unique}.{way}")
+        size = 900
+        if way == "from there":  # as the same command would do: its range begins at what is committed now
+            chosen, size = resolve(app, broker.admin()), 300
+        summary = run(app, chosen, spark, on_executor(build), max_records_per_slice=size)
+        assert summary.slices == {"again": 3, "from there": 5}.get(way, 4)  # with the two that were begun
+        written[way] = [(r.key, r.value, r.timestamp) for r in broker.read(out)]
+        latest[way] = table(broker, out)
     spark_session().stop()
     assert len(latest["one"]) == ITEMS * 10
     assert written["four"] == written["one"]
-    assert latest["again"] == latest["one"]
+    assert written["again"] == written["one"]
+    assert latest["from there"] == latest["one"]
 
 
 @pytest.mark.parametrize("unsettled", ["{unique}.orders", "{repartition}"])
@@ -251,3 +325,42 @@ def test_a_run_goes_on_although_a_dead_one_has_left_a_transaction_open(
     dead.close()
     run_reference(broker, unique, tmp_path)
     assert table(broker, f"{unique}.out") == table(broker, f"{unique}.expected")
+
+
+def test_a_run_goes_on_when_its_broker_dies_and_comes_back_and_so_do_the_clients_that_its_tasks_share(
+    unique: str, tmp_path: Path, new_port: Callable[[], int], broker_tools: Callable[[Any], Any]
+) -> None:
+    embedded = EmbeddedBroker(tmp_path / "kafka", Path("~/.cache/millrace").expanduser(), new_port())
+    broker = broker_tools(embedded)
+    killed, pid = tmp_path / "killed", embedded.start().pid
+    assert pid is not None
+
+    def kill_once(number: int) -> None:
+        if number == 1500 and not killed.exists():
+            killed.touch()
+            os.kill(pid, signal.SIGKILL)
+
+    def start_again() -> None:
+        until(killed.exists, "killed the broker")
+        embedded.start()
+
+    helper = threading.Thread(target=start_again)
+    try:
+        write_inputs(broker, unique)
+        broker.create(2, f"{unique}.out")
+        build = sales(unique, f"{unique}.out", kill_once)
+        app = application(broker, unique, tmp_path / "state", build)
+        chosen, spark = resolve(app, broker.admin()), spark_session()
+        helper.start()
+        done = run(app, chosen, spark, on_executor(build), max_records_per_slice=1000)
+        assert (done.totals, killed.exists()) == ({READ: 3000}, True)
+        amounts = [min(n, 1000 * (n % USERS)) for n in range(3000)]
+        expected = {f"i{n}": sum(amounts[n::ITEMS]) for n in range(ITEMS)}
+        sums = {
+            windowed(STRING, MINUTE).deserialize(k): total for k, (total, _) in table(broker, f"{unique}.out").items()
+        }
+        assert {i: sum(total for key, total in sums.items() if key.key == i) for i in expected} == expected
+    finally:
+        killed.touch()
+        helper.join()
+        embedded.stop()

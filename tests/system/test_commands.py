@@ -50,19 +50,19 @@ topology = "pipeline.apps.word_count:build"
     columns = ("--key", "who", "--value", "line", "--timestamp", "at")
     source = str(tmp_path / "lines.csv")
     imported = millrace("import", source, "lines", "--format", "csv", *options, *columns, "--name", unique)
-    assert "2 rows read, 2 records written to lines in 1 batches" in imported
+    assert "2 rows read, 2 records written to lines in 1 batch" in imported
     records = {(r.key, r.value, r.timestamp) for r in broker.read("lines")}
     assert records == {(b"ann", b"one two", 1), (b"bob", b"two", 2000)}
 
     planned = millrace("run", unique, "--plan")
-    assert "1 slices, in each: 1 tasks (0_0)" in planned
+    assert "1 slice, in each: 1 task (0_0)" in planned
     ran = millrace(
         "run", unique, "--advance-stream-time-to", "1970-01-01T00:01:00", "--wall-clock-punctuation", "never"
     )
-    assert "2 records processed in 1 slices" in ran
+    assert "2 records processed in 1 slice;" in ran
     documented = functions_of("frames.md")
     assert documented["rows_of"](config, unique, "Counts").count() == 2
-    assert documented["rehearsed"](config, unique)["word-counts"].count() == 0  # nothing is left to process
+    assert documented["dry_outputs"](config, unique)["word-counts"].count() == 0  # nothing is left to process
     assert "rows in" in ran
     counts = {r.key: LONG.deserialize(r.value) for r in broker.read("word-counts")}
     assert counts == {b"one": 1, b"two": 2}

@@ -69,6 +69,28 @@ def test_a_standby_takes_over_without_restoring(group: Group) -> None:
     group.check()
 
 
+def test_state_of_tasks_that_moved_to_another_instance_is_deleted_after_a_while(group: Group) -> None:
+    delay = '"state.cleanup.delay.ms" = 500'
+    group.start(settings=delay)
+    group.write(2300)
+    group.until_done()
+    every = {f"1_{n}" for n in range(PARTITIONS)}
+    assert kept(group, 0) == every
+    group.start(settings=delay)
+    group.until(lambda: len(kept(group, 0)) == len(kept(group, 1)) == PARTITIONS / 2, "deleted what has moved")
+    assert kept(group, 0) | kept(group, 1) == every
+    group.instances[1].kill()
+    group.write(2300)
+    group.until_done()
+    assert kept(group, 0) == every
+    group.check()
+
+
+def kept(group: Group, number: int) -> set[str]:
+    """The tasks whose state is in an instance's directory."""
+    return {path.parent.name for path in (group.directory / f"state-{number}").glob("*/[0-9]_[0-9]/CURRENT")}
+
+
 def test_an_instance_of_another_topology_is_refused(group: Group) -> None:
     group.start()
     group.write(1000)

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
+import signal
+import socket
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from pipeline.kafka.requests import REQUEST_SECONDS
 from pipeline.records import TopicPartition
 from tests.system.groups import PARTITIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.system.groups import Group
 
 pytestmark = pytest.mark.broker
@@ -22,24 +32,35 @@ def test_an_application_is_looked_at_scaled_and_begins_anew_once_nobody_is_at_wo
     group.write(2300)
     group.until_done()
     shown = group.command("status", group.name, "--server", server).stdout
-    assert f"{group.name}-v1: group stable, 1 instances" in shown
+    assert f"{group.name}-v1: group stable, 1 instance\n  {group.name}-v1-" in shown
     assert f"{server} has 0_0" in shown
-    assert "runs 2 stream processes" in group.command("scale", group.name, "2", "--server", server).stdout
+    assert "runs 2 stream threads" in group.command("scale", group.name, "2", "--server", server).stdout
     group.until(lambda: "\n0 offsets behind" in group.command("lag", group.name).stdout, "committed everything")
     refused = group.command("reset", group.name)
     assert refused.returncode == 1
     assert "its group has members" in refused.stderr
+    foretold = group.command("reset", group.name, "--dry-run")
+    assert foretold.returncode == 0
+    assert f"refused as long as the group has members: {group.name}-v1-" in foretold.stdout
     assert group.stop(first) == 0
+    nobody = group.command("status", group.name)
+    assert (nobody.returncode, nobody.stdout.splitlines()) == (0, [f"{group.name}-v1: group empty, 0 instances"])
     state = group.directory / "state-0" / f"{group.name}-v1"
     assert state.exists()
+    on_spark = group.directory / "state-0" / "instance-7" / state.name
+    shutil.copytree(state, on_spark)
+    asked = f"{group.name}-v1-KTABLE-FK-JOIN-SUBSCRIPTION-REGISTRATION-0000000007-topic"
+    group.broker.create(1, asked)
     planned = group.command("reset", group.name, "--dry-run").stdout
+    assert f"delete topic {asked}" in planned
     assert f"delete topic {group.name}-v1-counts-changelog" in planned
-    assert f"delete local state {state}" in planned
+    assert f"delete local state {state}\ndelete local state {on_spark}" in planned
     assert state.exists()
     source = TopicPartition(f"{group.name}.in", 0)
     anew = group.command("reset", group.name, "--from", f"{source}@5")
     assert anew.returncode == 0, anew.stderr
     assert not state.exists()
+    assert not on_spark.exists()
     admin = group.broker.admin()
     assert admin.list_topics(f"{group.name}-v1-") == []
     assert admin.committed(f"{group.name}-v1", [source])[source].offset == 5
@@ -92,3 +113,79 @@ def test_logs_are_json_if_wanted_with_tasks_and_offsets_apart(group: Group) -> N
     assert {line["task"] for line in taken} == {f"{sub}_{n}" for sub in (0, 1) for n in range(PARTITIONS)}
     assert all(isinstance(line["offsets"], dict) for line in taken)
     assert any(line["message"].startswith("Processed ") and line["application"] for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("moment", "number"),
+    [
+        ("loads itself", signal.SIGTERM),
+        ("loads Kafka's client", signal.SIGINT),
+        ("loads RocksDB", signal.SIGTERM),
+        ("starts", signal.SIGTERM),
+        ("has processes", signal.SIGINT),
+    ],
+)
+def test_an_instance_that_is_told_to_end_while_it_starts_ends_and_says_so(
+    group: Group, moment: str, number: signal.Signals
+) -> None:
+    instance = group.start()
+    process = Path(f"/proc/{instance.pid}")
+    has_come: dict[str, Callable[[], bool]] = {
+        "loads itself": lambda: holds_back(process, number),
+        "loads Kafka's client": lambda: "confluent_kafka" in (process / "maps").read_text(),
+        "loads RocksDB": lambda: "rocksdict" in (process / "maps").read_text(),
+        "starts": lambda: "Worker is rebalancing" in group.log(0),
+        "has processes": lambda: bool(group.children(instance)),
+    }
+    group.until(has_come[moment], f"came to where it {moment}")
+    for pid in [instance.pid, *group.children(instance)]:  # as Ctrl-C and systemd do
+        os.kill(pid, number)
+    assert instance.wait(60) == 0, group.log(0)
+    assert group.log(0).strip().endswith(("Told to stop before it ran: nothing was processed", "dropped: none"))
+    assert "Traceback" not in group.log(0)
+    assert "stream thread 1 ended" not in group.log(0)
+
+
+def test_an_instance_that_waits_for_brokers_to_start_ends_when_it_is_told_to(group: Group) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts, and never answers
+        group.broker = replace(group.broker, embedded=Silent(f"127.0.0.1:{silent.getsockname()[1]}"))
+        instance = group.start()
+        asks, _ = silent.accept()
+        instance.send_signal(signal.SIGTERM)
+        assert instance.wait(REQUEST_SECONDS / 2) == 0, "it does not wait for the answer first"
+        asks.close()
+    assert group.log(0).strip() == "Told to stop before it ran: nothing was processed"
+
+
+@dataclass(frozen=True)
+class Silent:
+    """A broker that says nothing."""
+
+    bootstrap_servers: str
+
+
+@pytest.mark.parametrize("options", [(), ("--until-caught-up",)], ids=["in a group", "alone"])
+def test_an_instance_that_fills_global_tables_ends_when_it_is_told_to(group: Group, options: tuple[str, ...]) -> None:
+    group.broker.create(1, f"{group.name}.names")
+    group.broker.write(f"{group.name}.names", [(b"k", b"v", 1)])
+    instance = group.start(*options, build="build_named_slowly")
+    group.until(lambda: "stuck" in group.log(0), "filled its global table")
+    for pid in [instance.pid, *group.children(instance)]:
+        os.kill(pid, signal.SIGINT)
+    assert instance.wait(60) == 0, group.log(0)
+    assert "0 records processed" in group.log(0) or "nothing was processed" in group.log(0)
+    assert "Traceback" not in group.log(0)
+
+
+def test_what_clients_do_not_understand_ends_an_instance_before_it_takes_tasks(group: Group) -> None:
+    instance = group.start(settings='"producer.linger.ms" = "soon"')
+    assert instance.wait(60) == 1
+    assert 'Invalid value for configuration property "queue.buffering.max.ms"' in group.log(0)
+    assert "producer.* of the application" in group.log(0)
+    assert "taken over" not in group.log(0)
+    assert group.broker.admin().group(f"{group.name}-v1").members == ()
+
+
+def holds_back(process: Path, number: signal.Signals) -> bool:
+    blocked = re.search(r"^SigBlk:\s*(\w+)$", (process / "status").read_text(), re.MULTILINE)
+    return blocked is not None and bool(int(blocked[1], 16) >> (number - 1) & 1)

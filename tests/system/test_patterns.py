@@ -1,4 +1,4 @@
-"""Topics that come to match a source's pattern while workers run (`metadata.max.age.ms`)."""
+"""Topics that change while workers run (`metadata.max.age.ms`): they come to match a pattern, grow, or go."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from pipeline import STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
 from pipeline.config import AppConfig, StreamsConfig
@@ -69,3 +70,48 @@ def test_a_worker_alone_goes_on_with_its_state_and_with_a_topic_that_is_made_whi
         worker.stop()
         running.join()
     assert [LONG.deserialize(record.value) for record in broker.read(f"{unique}.out")] == [1, 2, 3, 4]
+
+
+def test_partitions_that_an_input_is_given_are_read_from_their_beginnings(group: Group) -> None:
+    for _ in range(2):
+        group.start(build="build_trimmed", settings=SETTINGS)
+    group.until(lambda: all(tasks_taken(group.log(n)) for n in (0, 1)), "gave both instances a task")
+    grow(group)
+    records = [(b"%d" % n, b"%03d" % n, 1) for n in range(100)]
+    for partition in range(PARTITIONS + 2):
+        group.broker.write(f"{group.name}.in", records[partition::6], partition)
+
+    def copied() -> list[bytes]:
+        return sorted(record.value for record in group.broker.read(f"{group.name}.out"))
+
+    group.until(lambda: len(copied()) >= 100, f"read all partitions: {len(copied())}")
+    assert copied() == [b"%03d" % n for n in range(100)]
+    assert [group.stop(instance) for instance in group.instances] == [0, 0]
+
+
+def test_an_input_that_grows_beyond_the_state_of_its_keys_ends_the_application_and_says_so(group: Group) -> None:
+    """Keys would go to other partitions than those which have counted them (`InternalTopicManager`)."""
+    instance = group.start(settings=SETTINGS)
+    group.write(230)
+    group.until_done()
+    grow(group)
+    assert instance.wait(60) == 1
+    assert "partitions, not 6" in group.log(0)
+    assert "millrace reset" in group.log(0)
+    assert "Traceback" not in group.log(0)
+
+
+def test_an_instance_whose_input_is_gone_ends_and_says_so(group: Group) -> None:
+    instance = group.start(settings=SETTINGS)
+    group.write(230)
+    group.until_done()
+    group.broker.admin().delete_topics([f"{group.name}.in"])
+    assert instance.wait(60) == 1
+    assert f"Source topics do not exist: {group.name}.in" in group.log(0)
+    assert "Traceback" not in group.log(0)
+
+
+def grow(group: Group) -> None:
+    client = AdminClient(group.broker.kafka)
+    for future in client.create_partitions([NewPartitions(f"{group.name}.in", PARTITIONS + 2)]).values():
+        future.result()

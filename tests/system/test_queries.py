@@ -136,13 +136,33 @@ def test_an_instance_says_whether_it_is_ready_and_can_be_scaled_and_paused(group
     group.until(lambda: get(f"{url}/ready").status_code == 200, "was ready")
     assert get(f"{url}/status").json()["recovery_s"] > 0
     assert get(f"{url}/health").status_code == 200
-    assert httpx.post(f"{url}/scale", params={"processes": 2}).json() == {"processes": 2}
-    group.until(lambda: get(f"{url}/status").json()["processes"] == 2, "had two processes")
-    assert httpx.post(f"{url}/scale", params={"processes": 0}).status_code == 400
+    assert httpx.post(f"{url}/scale", params={"threads": 2}).json() == {"threads": 2}
+    group.until(lambda: get(f"{url}/status").json()["threads"] == 2, "had two threads")
+    assert httpx.post(f"{url}/scale", params={"threads": 0}).status_code == 400
     assert httpx.post(f"{url}/pause").json() == {"paused": True}
     group.write(100)
     assert httpx.post(f"{url}/resume").json() == {"paused": False}
     group.until_done()
+
+
+def test_a_paused_instance_has_committed_what_it_had_processed_and_goes_on_answering(group: Group) -> None:
+    group.start(*LOCAL, build="build_queried", commit_interval_ms=40_000)
+    url = group.url(0)
+    group.until(lambda: get(f"{url}/ready").status_code == 200, "was ready")
+    group.write(2300)
+    group.until(lambda: get(f"{url}/status").json()["processed"] == 2300, "processed the first half of the way")
+    assert "2300 offsets behind" in group.command("lag", group.name).stdout, "nothing is committed"
+    httpx.post(f"{url}/pause")
+    group.until(lambda: "\n0 offsets behind" in group.command("lag", group.name).stdout, "committed it")
+    assert get(f"{url}/stores/counts").json() == {"rows": [], "next": None}
+    shown = [get(f"{url}/{path}").json() for path in ("health", "ready", "status")]
+    assert [(body["state"], body["paused"]) for body in shown] == [("running", True)] * 3
+    httpx.post(f"{url}/resume")
+    group.until(lambda: get(f"{url}/status").json()["processed"] == 4600, "went on")
+    assert get(f"{url}/stores/counts/w3").json()["value"] == 100, "what is not committed is seen as well"
+    httpx.post(f"{url}/pause")
+    group.until(lambda: group.total() == group.written, "committed all")
+    assert group.stop(group.instances[0]) == 0
 
 
 def test_an_instance_that_restores_refuses_rather_than_to_answer_what_is_incomplete(group: Group) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.records import TopicPartition
 from tests.system.groups import PARTITIONS
-from tests.system.load import Load, check
+from tests.system.load import check, loading
 
 if TYPE_CHECKING:
     from tests.system.groups import Group
@@ -56,7 +56,7 @@ def test_one_of_three_is_killed_twenty_times_and_the_output_is_that_of_a_single_
     def output() -> int:
         return sum(admin.end_offsets(outputs).values())
 
-    with Load(group.broker, f"{group.name}.in") as load:
+    with loading(group.broker, f"{group.name}.in") as load:
         living = {place: start(place) for place in range(3)}
         group.until(lambda: output() > 0, "began")
         for _ in range(KILLS):

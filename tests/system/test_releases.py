@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import Consumer
 from pyspark.sql import SparkSession
 
 import pipeline.releases.releaser as module
+import pipeline.releases.tables as tables_module
 from pipeline import LONG, StreamsBuilder
 from pipeline.config import ProjectConfig
-from pipeline.errors import GateFailedError, ReleaseError, VersionConflictError
+from pipeline.errors import GateFailedError, ReleaseError, UnderWayError, VersionConflictError
 from pipeline.hosting.application import load_application
+from pipeline.kafka.admin import TopicSpec
+from pipeline.kafka.producer import TransactionalProducer
 from pipeline.releases.build import build_topology
-from pipeline.releases.registry import Registry, Release, Step
+from pipeline.releases.registry import Registry, Release, Step, require_no_switch
 from pipeline.releases.releaser import Releaser
 from pipeline.spark.job import run
 from pipeline.spark.ranges import resolve
+from pipeline.spark.runs import RunLog
 from pipeline.spark.session import spark_session
 
 if TYPE_CHECKING:
@@ -44,6 +52,7 @@ quality = "{unique}:expectations"
 [apps.{unique}.versions]
 v2 = "{unique}:build_v2"
 choosing = "{unique}:build_choosing"
+choosing_nothing = "{unique}:build"
 [apps.{unique}.config]
 "deserialization.exception.handler" = "continue"
 "errors.dead.letter.queue.topic.name" = "{unique}.letters"
@@ -76,6 +85,21 @@ choosing = "{unique}:build_choosing"
     def releaser(self) -> Releaser:
         return Releaser(self.config, self.unique, spark_session)
 
+    def gated(self) -> Releaser:
+        """A release of version 2 that may be promoted."""
+        releaser = self.releaser()
+        releaser.plan("v2")
+        releaser.reprocess()
+        releaser.gate()
+        return releaser
+
+    def with_v2(self, function: str) -> Project:
+        """The same with other code under the name of version 2."""
+        changed, app = copy(self), self.config.app(self.unique)
+        versions = {**app.versions, "v2": f"{self.unique}:{function}"}
+        changed.config = replace(self.config, apps={self.unique: replace(app, versions=versions)})
+        return changed
+
 
 @pytest.fixture
 def project(broker: Any, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
@@ -87,7 +111,9 @@ def project(broker: Any, unique: str, tmp_path: Path, monkeypatch: pytest.Monkey
     spark_session().stop()
 
 
-def test_a_release_corrects_what_differs_goes_on_from_the_cut_and_can_be_taken_back(project: Project) -> None:
+def test_a_release_corrects_what_differs_goes_on_from_the_cut_and_can_be_taken_back(
+    project: Project, caplog: pytest.LogCaptureFixture
+) -> None:
     project.pay(("ann", 5), ("bob", 7), ("ann", -2))
     project.pay_nonsense(b"bad")
     project.run("v1")
@@ -100,9 +126,11 @@ def test_a_release_corrects_what_differs_goes_on_from_the_cut_and_can_be_taken_b
     assert project.sums() == {"ann": 5, "bob": 7}, "consumers notice nothing before the promotion"
     assert project.letters() == project.letters(f"{project.unique}-v2-staging-") == [b"bad"]
     releaser.gate()
+    assert not [record for record in caplog.records if record.name.startswith("great_expectations")]
     with pytest.raises(ReleaseError, match="warnings"):
         releaser.promote()
     assert releaser.promote(accept_warnings=True).corrections == 1
+    assert releaser.promote() == releaser.status(), "who has not heard of a success may ask for it again"
     assert project.sums() == {"ann": 3, "bob": 7}
     assert [(r.key, r.value) for r in project.broker.read(f"{project.unique}.sums")].count(
         (b"bob", LONG.serialize(7))
@@ -113,6 +141,7 @@ def test_a_release_corrects_what_differs_goes_on_from_the_cut_and_can_be_taken_b
     assert project.sums() == {"ann": 3, "bob": 6, "cy": 4}
     assert project.letters() == [b"bad", b"worse"]
     assert releaser.rollback().live == "v1"
+    assert releaser.rollback() == releaser.status()
     assert project.sums() == {"ann": 5, "bob": 7, "cy": 4}
 
 
@@ -130,8 +159,19 @@ def test_a_gate_that_fails_leaves_the_live_version_live_and_says_why(project: Pr
         releaser.promote()
     assert releaser.status().live == "v1"
     assert project.sums() == {"ann": 5000}
+    Registry(project.config.kafka).write(releaser.status().to(Step.GATED))  # by other expectations
+    with pytest.raises(GateFailedError):
+        releaser.gate()
+    with pytest.raises(ReleaseError, match="this needs gated"):
+        releaser.promote(accept_warnings=True)
+    admin, public = project.broker.admin(), f"{project.unique}-v2-orders"
+    admin.create_topics([TopicSpec(public, 1)])
     assert releaser.abort().step is Step.ABORTED
-    assert project.broker.admin().list_topics(f"{project.unique}-v2-") == []
+    assert admin.list_topics(f"{project.unique}-v2-") == [public], "what begins alike is not the candidate's"
+    assert not (releaser._application("v2").directory).exists()
+    admin.create_topics([TopicSpec(f"{project.unique}-v2-staging-sums", 1)])
+    releaser.abort()
+    assert admin.list_topics(f"{project.unique}-v2-") == [public], "an abort that died is completed"
 
 
 def test_a_version_that_chooses_topics_per_record_is_refused_at_every_step_and_publishes_nothing(
@@ -157,31 +197,157 @@ def test_a_version_that_chooses_topics_per_record_is_refused_at_every_step_and_p
     assert releaser.status() == live
 
 
-def test_a_switch_that_died_after_its_cut_is_completed_by_running_it_again(
-    project: Project, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("ended", ["before", "after"])
+def test_a_switch_that_died_before_or_after_the_commit_of_its_corrections_is_completed_by_running_it_again(
+    project: Project, monkeypatch: pytest.MonkeyPatch, ended: str
 ) -> None:
     project.pay(("ann", 5), ("ann", -2), ("bob", -1))
     project.run("v1")
-    releaser = project.releaser()
-    releaser.plan("v2")
-    releaser.reprocess()
-    releaser.gate()
-    real = module.publish
+    releaser, commit = project.gated(), TransactionalProducer.commit
 
-    def dies_after_publishing(kafka: Any, topic: str, change: Any, name: str) -> None:
-        real(kafka, topic, change, name)
-        if "corrections" in name:
-            raise KeyboardInterrupt
+    def dies(producer: Any, *arguments: Any) -> None:
+        producer._client.producer.flush()  # all of it has been written, and before the commit nobody ends the transaction
+        if ended == "after":
+            commit(producer, *arguments)
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "publish", dies_after_publishing)
-    with pytest.raises(KeyboardInterrupt):
-        releaser.promote(accept_warnings=True)
-    monkeypatch.setattr(module, "publish", real)
+    with monkeypatch.context() as patched:
+        patched.setattr(tables_module, "TransactionalProducer", _dying_in("corrections", dies))
+        with pytest.raises(KeyboardInterrupt):
+            releaser.promote(accept_warnings=True)
     assert releaser.status().step is Step.CUTTING
+    with pytest.raises(UnderWayError, match="nothing else may process"):
+        require_no_switch(project.config.kafka, project.unique, "v1", "v1")
     assert project.releaser().promote(accept_warnings=True).live == "v2"
     assert project.sums() == {"ann": 3, "bob": -1}
+    with pytest.raises(UnderWayError, match="v2 has taken the place of v1"):
+        require_no_switch(project.config.kafka, project.unique, "v1", "v1")
     assert project.releaser().rollback().live == "v1"
     assert project.sums() == {"ann": 5, "bob": 0}
+
+
+def test_a_command_takes_the_live_version_unless_another_is_named(broker: Any, unique: str, tmp_path: Path) -> None:
+    path = tmp_path / "streams.toml"
+    first_version = f'[apps.{unique}]\ntopology = "pipeline.apps.delays:build"\n'
+    apps = f'{first_version}[apps.{unique}.versions]\nv2 = "pipeline.apps.delays:build_v2"\n'
+
+    def described(servers: str, *options: str) -> str:
+        path.write_text(f'[kafka]\n"bootstrap.servers" = "{servers}"\n{apps}')
+        command = [sys.executable, "-m", "pipeline.cli", "--config", str(path), "describe", unique, *options]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    nobody = "127.0.0.1:1"
+    first, second = described(nobody, "--version", "v1"), described(nobody, "--version", "v2")
+    assert first != second
+    assert described(broker.bootstrap_servers) == first
+    Registry(broker.kafka).write(Release(unique, "v2"))
+    assert described(broker.bootstrap_servers) == second
+
+
+def test_a_switch_does_not_begin_while_the_live_version_is_processing(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.pay(("ann", 5), ("ann", -2))
+    project.run("v1")
+    releaser = project.gated()
+    member = Consumer({**project.config.kafka, "group.id": f"{project.unique}-v1"})
+    member.subscribe([f"{project.unique}.payments"])
+    member.poll(1)
+    with pytest.raises(UnderWayError, match="its group has members"):
+        releaser.promote(accept_warnings=True)
+    member.close()
+    v1, runs = releaser._application("v1"), RunLog(project.config.kafka)
+    begun = runs.started(v1, resolve(v1, project.broker.admin()), "another")
+    with pytest.raises(UnderWayError, match=r"A run of .*-v1 is under way, of another"):
+        releaser.promote(accept_warnings=True)
+    runs.failed(begun, KeyboardInterrupt())
+    follows = module.run
+
+    def overtaken(*arguments: Any, **options: Any) -> Any:
+        summary = follows(*arguments, **options)
+        project.pay(("ann", 10), ("ann", -20), ("bob", 1))
+        project.run("v1")
+        return summary
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "run", overtaken)
+        with pytest.raises(UnderWayError, match="has moved on during the switch"):
+            releaser.promote(accept_warnings=True)
+    assert releaser.status().step is Step.GATED
+    assert project.sums() == {"ann": 15, "bob": 1}
+    releaser.promote(accept_warnings=True)
+    assert project.sums() == {"ann": -7, "bob": 1}
+    releaser.rollback()
+    assert project.sums() == {"ann": 15, "bob": 1}
+
+
+def test_if_the_old_version_moves_on_after_its_cut_the_new_one_follows_and_there_is_no_way_back(
+    project: Project,
+) -> None:
+    project.pay(("ann", 5), ("ann", -2))
+    project.run("v1")
+    releaser = project.gated()
+    Registry(project.config.kafka).write(releaser.status().to(Step.CUTTING))
+    project.pay(("ann", 10), ("ann", -20))
+    project.run("v1")
+    releaser.promote(accept_warnings=True)
+    assert project.sums() == {"ann": -7}
+    with pytest.raises(ReleaseError, match="no version to go back to"):
+        releaser.rollback()
+    releaser.plan("v1")
+    assert releaser.reprocess().range.start.offsets == dict.fromkeys(releaser.plan("v1").range.ranges, 0), "anew"
+
+
+@pytest.mark.parametrize("died_in", ["keep", "corrections"])
+def test_of_two_switches_at_the_same_time_the_first_publishes_nothing_more(
+    project: Project, monkeypatch: pytest.MonkeyPatch, died_in: str
+) -> None:
+    project.pay(("ann", 5), ("ann", -2))
+    project.run("v1")
+    releaser, commit = project.gated(), TransactionalProducer.commit
+
+    def overtaken(producer: Any, *arguments: Any) -> None:
+        monkeypatch.setattr(tables_module, "TransactionalProducer", TransactionalProducer)
+        project.releaser().promote(accept_warnings=True)
+        project.pay(("ann", 10), ("bob", 1))
+        project.run("v2")
+        commit(producer, *arguments)
+
+    monkeypatch.setattr(tables_module, "TransactionalProducer", _dying_in(died_in, overtaken))
+    with pytest.raises(VersionConflictError):
+        releaser.promote(accept_warnings=True)
+    assert project.sums() == {"ann": 13, "bob": 1}
+    project.releaser().rollback()
+    assert project.sums() == {"ann": 15, "bob": 1}
+
+
+def test_a_candidate_whose_code_has_changed_is_computed_anew(project: Project) -> None:
+    project.pay(("ann", 5), ("ann", -2))
+    project.run("v1")
+    project.with_v2("build").gated()
+    mended = project.with_v2("build_v2").releaser()
+    with pytest.raises(ReleaseError, match="the code of v2 has changed since the release was planned"):
+        mended.reprocess()
+    with pytest.raises(ReleaseError, match="v2 is being released; the release is gated"):
+        mended.plan("choosing_nothing")
+    mended.plan("v2")
+    mended.reprocess()
+    mended.gate()
+    mended.promote(accept_warnings=True)
+    assert project.sums() == {"ann": 3}
+
+
+def _dying_in(name: str, commit: Any) -> type[TransactionalProducer]:
+    """A producer that commits in another way if its transactional id has a name in it."""
+
+    class Dying(TransactionalProducer):
+        def commit(self, *arguments: Any) -> None:
+            if f"-{name}-" in self.transactional_id:
+                commit(self, *arguments)
+            else:
+                super().commit(*arguments)
+
+    return Dying
 
 
 def test_of_writers_at_the_same_time_exactly_one_wins(broker: Any, unique: str) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -143,3 +144,33 @@ def test_an_instance_on_spark_that_cannot_go_on_ends_the_command_with_its_error(
     assert driver.wait(300) == 1
     assert "nowhere" in group.log(0).splitlines()[-2]
     assert "Traceback" not in group.log(0)
+
+
+def test_instances_of_two_deployments_that_share_a_machine_each_have_a_state_directory(
+    group: Group, cluster: SparkCluster
+) -> None:
+    state, settings = group.directory / "state", on_spark(cluster, spark_cores_max="1")
+    drivers = []
+    for number in (0, 1):
+        drivers.append(group.start("--on", "spark", "--state-dir", str(state), settings=settings))
+        group.until(lambda number=number: "is running" in group.log(number), "ran the instance")
+    group.write(1_000)
+    group.until_done()
+    assert sorted(path.name for path in state.iterdir()) == ["instance-0", "instance-1"]
+    assert [group.stop(driver) for driver in drivers] == [0, 0]
+    group.check()
+
+
+def test_workers_on_spark_whose_driver_loses_java_end_with_an_error_that_says_so(group: Group) -> None:
+    driver = group.start("--on", "spark")
+    group.until(lambda: "is running" in group.log(0), "ran the instance")
+    (java,) = (pid for pid in processes_with("SparkSubmit") if parent_of(pid) == driver.pid)
+    os.kill(java, signal.SIGKILL)
+    assert driver.wait(300) == 1
+    assert "Error: Spark's driver, a Java process of this machine, has ended" in group.log(0)
+    assert "Traceback" not in group.log(0)
+    until(lambda: not processes_with(str(group.directory)), "ended all its processes")
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from pipeline.cli import main as cli
 from pipeline.errors import BrokerError, EngineError
 from pipeline.spark.failures import ExecutorError, translated
 from pipeline.spark.work import describe_error, rebuilt_error
+from pipeline.worker.local_state import locked
 
 
 def test_a_full_disk_is_said_and_ends_with_an_error(
@@ -25,6 +28,43 @@ def test_a_full_disk_is_said_and_ends_with_an_error(
     assert "There is no space left on the disk" in said
     assert "Hint:" in said
     assert "Traceback" not in said
+
+
+def test_with_json_logs_the_last_word_is_json_as_well(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "pipeline.cli",
+        "--log-json",
+        "--config",
+        str(tmp_path / "none.toml"),
+        "worker",
+        "delays",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    (line,) = map(json.loads, done.stderr.splitlines())
+    assert line["level"] == "ERROR"
+    assert "There is no" in line["message"]
+    assert "Hint: Name another file" in line["message"]
+
+
+@pytest.mark.parametrize("setting", ["", '"application.server" = "127.0.0.1:0"'])
+def test_whoever_scales_without_an_address_is_told_to_give_one(tmp_path: Path, setting: str) -> None:
+    config = tmp_path / "streams.toml"
+    config.write_text(f"""
+[kafka]
+"bootstrap.servers" = "127.0.0.1:1"
+[apps.clicks]
+topology = "clicks:build"
+[apps.clicks.config]
+{setting}
+""")
+    command = [sys.executable, "-m", "pipeline.cli", "--config", str(config), "scale", "clicks", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "It is not known where an instance of clicks answers" in done.stderr
+    assert "--server host:port" in done.stderr
 
 
 def test_other_errors_of_the_system_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,3 +101,37 @@ def test_of_sparks_own_errors_the_cause_is_told(text: str, told: str) -> None:
     found = translated(text, "write batch 3")
     assert isinstance(found, EngineError)
     assert found.message == f"Spark cannot write batch 3: {told}"
+
+
+def test_local_state_is_deleted_without_a_broker_unless_a_worker_uses_it(tmp_path: Path) -> None:
+    config = tmp_path / "streams.toml"
+    config.write_text("""
+[kafka]
+"bootstrap.servers" = "127.0.0.1:1"
+[apps.clicks]
+topology = "clicks:build"
+[apps.clicks.config]
+"state.dir" = "kept"
+""")
+    state, on_spark = tmp_path / "kept" / "clicks-v1", tmp_path / "kept" / "instance-0" / "clicks-v1"
+    (state / "0_0").mkdir(parents=True)
+    (on_spark / "0_1").mkdir(parents=True)
+
+    def clean_up(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "pipeline.cli", "--config", str(config), "clean-up", "clicks", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    with locked(state):
+        refused = clean_up("--version", "v1")
+    assert refused.returncode == 1
+    assert "Another worker uses the state directory" in refused.stderr
+    assert (state / "0_0").exists()
+    assert clean_up("--version", "v1").stdout == f"Deleted local state {state}\nDeleted local state {on_spark}\n"
+    assert not state.exists()
+    assert not on_spark.exists()
+    elsewhere = clean_up("--version", "v1", "--state-dir", str(tmp_path / "other"))
+    assert (elsewhere.returncode, elsewhere.stdout) == (
+        0,
+        f"There is no local state of clicks-v1 in {tmp_path / 'other'}\n",
+    )
+    assert "has no version 'v3'" in clean_up("--version", "v3").stderr

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.config import Optimization, ProjectConfig, TopologyConfig, load_attribute
-from pipeline.errors import ConfigError
+from pipeline import StreamsBuilder
+from pipeline.config import Optimization, ProjectConfig, TopologyConfig, call_attribute, load_attribute
+from pipeline.errors import ConfigError, StreamsError, TopologyError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,6 +55,36 @@ def test_settings_of_the_topology_are_checked(tmp_path: Path, setting: str, comp
         load(tmp_path, GOOD + setting)
 
 
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        ('"consumer.group.id" = "mine"', "consumer.group.id cannot be set"),
+        ('"consumer.auto.offset.reset" = "latest"', "consumer.auto.offset.reset cannot be set"),
+        ('"producer.transactional.id" = "mine"', "producer.transactional.id cannot be set"),
+        ('"producer.transaction.timeout.ms" = 10000', "producer.transaction.timeout.ms cannot be set"),
+        ('"consumer.session.timeout.ms" = "6s"', "session.timeout.ms is '6s', and must be at least 1"),
+        ('"consumer.heartbeat.interval.ms" = 0', "heartbeat.interval.ms is 0, and must be at least 1"),
+        ('"topic.retention.sm" = 5', "topic.retention.sm is no setting of a topic"),
+        ('"commit.interval.ms" = "5"', "commit.interval.ms is '5', not an int"),
+    ],
+)
+def test_what_clients_are_not_to_be_told_is_refused(tmp_path: Path, setting: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(complaint)):
+        load(tmp_path, GOOD + setting)
+
+
+@pytest.mark.parametrize("name", ["enable.auto.commit", "isolation.level", "group.id", "transactional.id"])
+def test_what_clients_are_not_to_be_told_is_refused_for_all_of_them_as_well(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"[kafka] {name} cannot be set")):
+        load(tmp_path, GOOD.replace("[kafka]", f'[kafka]\n"{name}" = "x"'))
+
+
+def test_settings_of_topics_are_those_of_kafka_and_of_other_makers_brokers(tmp_path: Path) -> None:
+    given = {"segment.ms": "5", "confluent.tier.enable": "true"}
+    settings = "\n".join(f'"topic.{name}" = "{value}"' for name, value in given.items())
+    assert load(tmp_path, GOOD + settings).app("delays").streams.topic == given
+
+
 def test_settings_of_the_topology_reach_its_builder(tmp_path: Path) -> None:
     settings = '"topology.optimization" = "all"\n"ensure.explicit.internal.resource.naming" = true\n'
     settings += '"default.dsl.store" = "in_memory"\n'
@@ -81,6 +112,21 @@ def test_a_project_is_read_with_kafka_streams_names_and_defaults(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
+    ("settings", "interval_ms"),
+    [
+        ("", 100),
+        ('"processing.guarantee" = "exactly_once_v2"', 100),
+        ('"processing.guarantee" = "at_least_once"', 30_000),
+        ('"processing.guarantee" = "at_least_once"\n"commit.interval.ms" = 7', 7),
+    ],
+)
+def test_the_commit_interval_follows_from_the_guarantee_as_in_kafka_streams(
+    tmp_path: Path, settings: str, interval_ms: int
+) -> None:
+    assert load(tmp_path, GOOD + settings).app("delays").streams.commit_interval_ms == interval_ms
+
+
+@pytest.mark.parametrize(
     ("url", "where"), [("s3://bucket/snapshots", "s3://bucket/snapshots"), ("../snapshots", "{}/snapshots")]
 )
 def test_snapshots_are_kept_at_a_url_or_beside_the_file(tmp_path: Path, url: str, where: str) -> None:
@@ -102,9 +148,31 @@ def test_snapshots_are_kept_at_a_url_or_beside_the_file(tmp_path: Path, url: str
         (("my.handlers:Skip", "my.handlers.Skip"), "or module:attribute"),
         (("LogAndSkipOnInvalidTimestamp", "LogAndSkip"), "Allowed: FailOnInvalidTimestamp"),
         (('= "letters"', "= 3"), "errors.dead.letter.queue.topic.name is 3, not a str"),
-        (('version = "v1"', 'processing_guarantee = "twice"'), "Allowed: exactly_once, at_least_once"),
+        (
+            ('"max.task.idle.ms" = -1', '"processing.guarantee" = "exactly_once"'),
+            "Allowed: exactly_once_v2, at_least_once",
+        ),
+        (('"max.task.idle.ms" = -1', '"processing_guarantee" = "at_least_once"'), "mean 'processing.guarantee'"),
+        (
+            ('version = "v1"', 'processing_guarantee = "at_least_once"'),
+            '"processing.guarantee" belongs in .apps.delays.config',
+        ),
+        (
+            ('version = "v1"', '"consumer.fetch.min.bytes" = 1'),
+            '"consumer.fetch.min.bytes" belongs in .apps.delays.config',
+        ),
+        (
+            ('version = "v1"', "commit.interval.ms = 1"),
+            '"commit.interval.ms" belongs in .apps.delays.config',
+        ),
+        (('"max.task.idle.ms" = -1', '"application.id" = "x"'), "name and version"),
+        (('"max.task.idle.ms" = -1', '"default.key.serde" = "x"'), "each source names its own"),
+        (('"max.task.idle.ms" = -1', "max.task.idle.ms = -1"), 'config.max.*with dots are quoted: "max.task.idle.ms"'),
         (('"h:1"', '"h:1'), "is not TOML"),
         (('"bootstrap.servers" = "h:1"', ""), "needs .bootstrap.servers"),
+        (('version = "v1"', 'version = "v 1"'), "version 'v 1' of apps.delays has characters other"),
+        (('v2 = "m:build_v2"', "v2 = 3"), "apps.delays.versions.v2 is 3, not a str"),
+        (("v2 = ", "v1 = "), "versions.v1 is declared twice"),
     ],
 )
 def test_what_is_wrong_is_named_with_what_would_be_right(
@@ -114,6 +182,15 @@ def test_what_is_wrong_is_named_with_what_would_be_right(
         load(tmp_path, GOOD.replace(*change, 1))
     assert "streams.toml" in str(raised.value)
     assert re.search(complaint, str(raised.value), re.DOTALL)
+
+
+def test_what_is_no_file_of_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        ProjectConfig.load(tmp_path, {})
+    path = tmp_path / "streams.toml"
+    path.write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match=r"streams\.toml is not TOML: .* can't decode"):
+        ProjectConfig.load(path, {})
 
 
 def test_an_unknown_application_or_version_is_refused_with_the_nearest(tmp_path: Path) -> None:
@@ -173,3 +250,53 @@ def test_settings_of_spark_are_kept_under_its_own_names_and_never_shown(tmp_path
 def test_what_is_no_setting_of_spark_is_refused(tmp_path: Path, setting: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(complaint)):
         load(tmp_path, GOOD + "[spark]\n" + setting)
+
+
+USER_MODULE = """
+from pipeline import STRING, Consumed
+
+def raises(builder):
+    builder.stream("in", Consumed(STRING, STRING)).join()
+
+def is_refused(builder):
+    builder.stream("in", Consumed(STRING, STRING, name="a b"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "complaint"),
+    [
+        (
+            "raises",
+            ConfigError,
+            r"user_module:raises raised TypeError: .*join\(\).*Look at .*user_module.py, line 5, in raises",
+        ),
+        ("is_refused", TopologyError, r"'a b' is illegal.*Look at .*user_module.py, line 8, in is_refused"),
+    ],
+)
+def test_of_a_users_function_that_raises_the_line_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, error: type[StreamsError], complaint: str
+) -> None:
+    (tmp_path / "user_module.py").write_text(USER_MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(error) as raised:
+        call_attribute(f"user_module:{function}", StreamsBuilder())
+    assert re.search(complaint, str(raised.value), re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        ("def build(:\n", r"SyntaxError.*Look at .*broken_\w+.py, line 1"),
+        ("import re\nre.compile('(')\n", r"cannot be imported: .*Look at .*broken_\w+.py, line 2"),
+    ],
+)
+def test_of_a_module_that_cannot_be_imported_the_line_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, complaint: str
+) -> None:
+    name = f"broken_{len(source)}"
+    (tmp_path / f"{name}.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError) as raised:
+        load_attribute(f"{name}:build")
+    assert re.search(complaint, str(raised.value), re.DOTALL)

@@ -172,9 +172,8 @@ def test_every_error_is_documented() -> None:
 
 
 def test_the_names_that_java_names_are_translated_to_exist() -> None:
-    names = re.findall(
-        r"^\| .+ \| `([A-Za-z_.]+)[^|]*` \|", (DOCS / "coming-from-kafka-streams.md").read_text(), re.MULTILINE
-    )
+    translated, _, _ = (DOCS / "coming-from-kafka-streams.md").read_text().partition("\n## Running\n")
+    names = re.findall(r"^\| .+ \| `([A-Za-z_.]+)[^|]*` \|", translated, re.MULTILINE)
     assert len(names) > 50
     missing = []
     for name in names:

@@ -6,7 +6,10 @@ import io
 
 from rich.console import Console
 
-from pipeline.cli.run_report import runs_table
+from pipeline.cli.run_report import plan_table, runs_table
+from pipeline.records import TaskId
+from pipeline.spark.job import RunPlan
+from pipeline.spark.ranges import RunRange
 from pipeline.spark.runs import RunRecord
 
 RANGE = ",".join(f"payments-{number}@100000..200000" for number in range(12))
@@ -49,3 +52,17 @@ def test_the_wide_table_has_ranges_and_errors_as_they_are() -> None:
     lines = shown(1000, wide=True)
     assert lines[2].endswith(f"1234 me@host {RANGE}")
     assert lines[3].endswith(f"0 me@host {RANGE} RangeError: [x] y")
+
+
+def test_a_run_without_records_is_a_sentence() -> None:
+    assert plan_table(RunPlan(RunRange({}), (), ())) == "There are no records to process"
+
+
+def test_a_plan_without_records_says_that_something_is_left_of_an_interrupted_run() -> None:
+    done = RunRange.parse("payments-0@7..7")
+    console = Console(file=io.StringIO(), width=160)
+    console.print(plan_table(RunPlan(done, (done.ranges,), ((TaskId(0, 0),), (TaskId(1, 0), TaskId(1, 1))))))
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert lines[0].strip() == "1 slice, in each: 1 task (0_0) then 2 tasks (1_0, 1_1)"
+    assert "what a run that was interrupted has left in repartition topics" in lines[4]

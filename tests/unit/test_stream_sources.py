@@ -29,11 +29,13 @@ from pipeline import (
 from pipeline.records import RawRecord, TaskId, TopicPartition
 from pipeline.runtime.layout import plan_layout
 from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task, TaskSpec
+from pipeline.runtime.task import Task
+from pipeline.runtime.task_spec import TaskSpec
 from pipeline.state.memory import MemoryBackend
 from pipeline.testing import TopologyTestDriver
 from pipeline.testing.driver import MemoryTopics, MockClock
 from tests.changelogs import Batch
+from tests.read_only_stores import looking_up
 
 STRINGS: Consumed[str, str] = Consumed(STRING, STRING)
 TEXT: Produced[str, str] = Produced(STRING, STRING)
@@ -217,45 +219,29 @@ def test_a_global_store_is_filled_by_its_processor_and_read_by_all_others() -> N
         assert read(driver) == [("a", "3", 3), ("b", "None", 4)]
 
 
-class Keep(Processor[str, str]):
-    """Puts each record into the read-only store."""
-
-    def init(self, context: Any) -> None:
-        self.store = context.get_state_store("kept")
-
-    def process(self, record: Record[str, str]) -> None:
-        self.store.put(record.key, record.value)
-
-
-class LookUp(Processor[str, str]):
-    """Forwards what the read-only store has for each key."""
-
-    def init(self, context: Any) -> None:
-        self.context = context
-        self.store = context.get_state_store("kept")
-
-    def process(self, record: Record[str, str]) -> None:
-        self.context.forward(Record(record.key, self.store.get(record.key), record.timestamp))
-
-
-def reading_kept_values() -> Topology:
-    topology = Topology().add_read_only_state_store(
-        Stores.key_value_store("kept", STRING, STRING),
-        "changes",
-        source_name="changes-source",
-        processor_name="keep",
-        supplier=Keep,
+def test_a_global_store_added_node_by_node_is_that_of_the_builder() -> None:
+    topology = Topology().add_global_store(
+        Stores.key_value_store("lengths", STRING, LONG),
+        "words",
+        source_name="words-source",
+        processor_name="keep-length",
+        supplier=KeepLength,
         key_serde=STRING,
         value_serde=STRING,
+        timestamp_extractor=lambda record, _: 7 if record.value else -1,
     )
     topology.add_source("source", "in", key_serde=STRING, value_serde=STRING)
-    topology.add_processor("look-up", LookUp, "source")
-    topology.connect_processor_and_state_stores("look-up", "kept")
-    return topology.add_sink("sink", "out", "look-up", key_serde=STRING, value_serde=STRING)
+    topology.add_processor("add", AddLength, "source")
+    topology.add_sink("sink", "out", "add", key_serde=STRING, value_serde=STRING)
+    assert plan_layout(topology, "app", {"words": 1, "in": 1}).internal_topics == ()
+    with TopologyTestDriver(topology) as driver:
+        pipe(driver, "words", ("a", "xyz", 1), ("b", "x", 1), ("b", None, 2))
+        pipe(driver, "in", ("a", "", 3), ("b", "", 4))
+        assert read(driver) == [("a", "3", 3), ("b", "1", 4)]
 
 
 def test_a_read_only_store_is_filled_from_its_topic_and_has_no_changelog() -> None:
-    topology = reading_kept_values()
+    topology = looking_up()
     assert plan_layout(topology, "app", {"changes": 1, "in": 1}).changelog_topics == ()
     with TopologyTestDriver(topology) as driver:
         pipe(driver, "changes", ("a", "x", 1), ("b", "y", 2), ("b", None, 3))
@@ -266,7 +252,7 @@ def test_a_read_only_store_is_filled_from_its_topic_and_has_no_changelog() -> No
 
 def test_a_read_only_store_is_restored_from_its_topic() -> None:
     changes, other = TopicPartition("changes", 0), TopicPartition("in", 0)
-    (sub,) = reading_kept_values().sub_topologies()
+    (sub,) = looking_up().sub_topologies()
     backend = MemoryBackend()
 
     def task() -> Task:

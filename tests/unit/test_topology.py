@@ -22,7 +22,7 @@ from pipeline import (
 from pipeline.errors import InvalidStateStoreError
 from pipeline.runtime.layout import plan_layout
 from pipeline.testing import TopologyTestDriver
-from pipeline.topology.nodes import GlobalStore, InternalTopic, ProcessorNode, SourceNode
+from pipeline.topology.nodes import RepartitionTopic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,9 +55,15 @@ def process(topology: Topology, name: str, *parents: str) -> Topology:
 
 
 def keep_globally(topology: Topology, source: str, topic: str, processor: str, name: str) -> Topology:
-    unlogged = Stores.key_value_store(name, STRING, STRING, logging=False)
-    node = ProcessorNode(processor, (source,), Ignore)
-    return topology.add_global_store(GlobalStore(SourceNode(source, (topic,), STRING, STRING), node, unlogged))
+    return topology.add_global_store(
+        store(name),
+        topic,
+        source_name=source,
+        processor_name=processor,
+        supplier=Ignore,
+        key_serde=STRING,
+        value_serde=STRING,
+    )
 
 
 def chain() -> Topology:
@@ -175,7 +181,7 @@ def test_a_processor_cannot_use_a_store_that_it_is_not_connected_to() -> None:
 
 
 def test_nodes_with_a_common_descendant_share_tasks() -> None:
-    topology = Topology().add_internal_topic(InternalTopic("topic-1x", 1))
+    topology = Topology().add_repartition_topic(RepartitionTopic("topic-1x", 1))
     read(topology, "source-1", "topic-1", "topic-1x")
     for number in (2, 3, 4, 5):
         read(topology, f"source-{number}", f"topic-{number}")

@@ -151,7 +151,7 @@ def run(consumer: Consumer, producer: Producer, work: Work, *, is_exactly_once: 
 
 
 def main(topology: str, servers: str, group: str, guarantee: str, interval_ms: str, state: str) -> None:
-    is_exactly_once, kafka = guarantee == "exactly_once", {"bootstrap.servers": servers}
+    is_exactly_once, kafka = guarantee == "exactly_once_v2", {"bootstrap.servers": servers}
     consumer = Consumer(
         {
             **kafka,

@@ -14,6 +14,7 @@ from pipeline.config import ProjectConfig
 from pipeline.hosting.application import load_application
 from pipeline.kafka.admin import Admin
 from pipeline.releases.build import build_topology
+from pipeline.spark.java_classes import classes_archive
 from pipeline.spark.job import run
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
@@ -22,7 +23,7 @@ from pipeline.spark.session import spark_session
 def main(config: str, name: str) -> None:
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit())
     application = load_application(ProjectConfig.load(Path(config), os.environ), name, StreamsBuilder)
-    spark = spark_session()
+    spark = spark_session(archive=classes_archive(os.environ))
     try:
         # Start-up is over when Python runs on the executors.
         spark.range(0, 2, 1, 2).mapInArrow(lambda batches: batches, "id long").collect()

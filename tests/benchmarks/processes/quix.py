@@ -37,7 +37,7 @@ def main(topology: str, servers: str, group: str, guarantee: str, interval_ms: s
         auto_offset_reset="earliest",
         commit_interval=int(interval_ms) / 1000,
         state_dir=state,
-        processing_guarantee=guarantee.replace("_", "-"),
+        processing_guarantee=guarantee.removesuffix("_v2").replace("_", "-"),
         loglevel="WARNING",
     )
     views = app.dataframe(app.topic(os.environ["BENCH_INPUT"], key_deserializer="str", value_deserializer="json"))

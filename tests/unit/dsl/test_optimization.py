@@ -26,7 +26,8 @@ from pipeline.processor.api import Processor
 from pipeline.records import RawRecord, Record, TaskId
 from pipeline.runtime.layout import plan_layout
 from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task, TaskSpec
+from pipeline.runtime.task import Task
+from pipeline.runtime.task_spec import TaskSpec
 from pipeline.state.memory import MemoryBackend
 from pipeline.testing import TopologyTestDriver
 from pipeline.testing.driver import MemoryTopics, MockClock
@@ -70,12 +71,12 @@ def test_nothing_is_optimised_unless_it_is_asked_for() -> None:
     builder = StreamsBuilder()
     builder.table("in", TEXTS, Materialized("kept"))
     assert builder.build().stores["kept"].logging
-    assert len(two_counts("none").internal_topics) == 2
+    assert len(two_counts("none").repartition_topics) == 2
 
 
 def test_streams_below_one_filter_share_a_repartition_topic_where_kafka_streams_fails() -> None:
     topology = two_counts("all")
-    assert list(topology.internal_topics) == ["one-repartition"]
+    assert list(topology.repartition_topics) == ["one-repartition"]
     assert results(topology) == results(two_counts("none"))
 
 
@@ -88,7 +89,7 @@ def test_a_repartition_is_not_moved_above_a_processor_that_may_change_keys() -> 
     rekeyed.group_by_key(BY_TEXT).count(Materialized("one", STRING))
     for stream in (rekeyed.process(Upper), rekeyed.map_values(str)):
         stream.to_table(Materialized(None, STRING, STRING))
-    assert len(builder.build(optimization="merge.repartition.topics").internal_topics) == 3
+    assert len(builder.build(optimization="merge.repartition.topics").repartition_topics) == 3
 
 
 def test_a_builder_can_be_built_more_than_once() -> None:
@@ -195,7 +196,7 @@ def test_aggregations_of_a_merged_stream_share_a_repartition_topic(rekeyed: str)
     grouped = streams["left"].merge(streams["right"]).group_by_key(BY_TEXT)
     grouped.count(Materialized("count-store"))
     grouped.aggregate(str, lambda k, _v, _a: k, Materialized("latest-store", STRING, STRING))
-    assert len(builder.build(optimization="all").internal_topics) == 1
+    assert len(builder.build(optimization="all").repartition_topics) == 1
 
 
 @pytest.mark.parametrize("optimization", ["none", "all"])
@@ -204,7 +205,7 @@ def test_a_repartition_that_was_asked_for_is_not_merged_with_others(optimization
     rekeyed = by_first_letter(builder)
     rekeyed.repartition(Repartitioned(STRING, STRING)).group_by_key(BY_TEXT).count()
     rekeyed.repartition(Repartitioned(STRING, STRING)).group_by_key(BY_TEXT).count()
-    assert len(builder.build(optimization=optimization).internal_topics) == 2
+    assert len(builder.build(optimization=optimization).repartition_topics) == 2
 
 
 def test_a_repartition_topic_is_no_changelog() -> None:

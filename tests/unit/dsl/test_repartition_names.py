@@ -60,7 +60,7 @@ def of_a_stream_of_sessions(grouped: Any) -> None:
 def test_aggregations_of_one_named_group_share_its_topic(aggregate: Callable[[Any], None], optimization: str) -> None:
     builder = StreamsBuilder()
     aggregate(rekeyed(builder).group_by_key(GROUPING))
-    assert list(builder.build(optimization=optimization).internal_topics) == ["grouping-repartition"]
+    assert list(builder.build(optimization=optimization).repartition_topics) == ["grouping-repartition"]
 
 
 @pytest.mark.parametrize(("grouping", "topics"), [(GROUPING, 1), (UNNAMED, 2)])
@@ -71,13 +71,13 @@ def test_aggregations_of_one_grouped_table_share_its_topic_if_it_is_named(
     grouped = builder.table("topic", TEXTS).group_by(lambda k, v: (k, v), grouping)
     grouped.count()
     grouped.reduce(max, min)
-    assert len(builder.build().internal_topics) == topics
+    assert len(builder.build().repartition_topics) == topics
 
 
 def test_aggregations_of_one_group_without_a_name_have_a_topic_each() -> None:
     builder = StreamsBuilder()
     of_a_stream(rekeyed(builder).group_by_key(UNNAMED))
-    assert len(builder.build().internal_topics) == 2
+    assert len(builder.build().repartition_topics) == 2
 
 
 def test_two_groups_cannot_have_one_name() -> None:
@@ -108,7 +108,7 @@ def test_the_name_of_a_group_is_that_of_its_topic_whatever_comes_before(windows:
         stream.group_by_key(GROUPING) if by == "group_by_key" else stream.group_by(lambda k, v: k + v, GROUPING)
     )
     (grouped if windows is None else grouped.windowed_by(windows)).count()
-    assert list(builder.build().internal_topics) == ["grouping-repartition"]
+    assert list(builder.build().repartition_topics) == ["grouping-repartition"]
 
 
 @pytest.mark.parametrize("more", [False, True])
@@ -116,7 +116,7 @@ def test_the_name_of_a_join_is_that_of_its_topics_whatever_comes_before(*, more:
     builder = StreamsBuilder()
     one, two = (rekeyed(builder, topic, more=more) for topic in ("topic-one", "topic-two"))
     one.join(two, max, JoinWindows(30, 30), joined=StreamJoined(STRING, STRING, STRING, name="my-join"))
-    assert list(builder.build().internal_topics) == ["my-join-left-repartition", "my-join-right-repartition"]
+    assert list(builder.build().repartition_topics) == ["my-join-left-repartition", "my-join-right-repartition"]
 
 
 @pytest.mark.parametrize("more", [False, True])
@@ -124,7 +124,7 @@ def test_the_name_of_a_grouped_table_is_that_of_its_topic_whatever_comes_before(
     builder = StreamsBuilder()
     table = builder.table("topic", TEXTS)
     (table.filter(lambda _k, _v: True) if more else table).group_by(lambda k, v: (k, v), GROUPING).count()
-    assert list(builder.build().internal_topics) == ["grouping-repartition"]
+    assert list(builder.build().repartition_topics) == ["grouping-repartition"]
 
 
 def test_a_join_with_a_global_table_keeps_in_mind_that_keys_have_changed() -> None:
@@ -132,4 +132,4 @@ def test_a_join_with_a_global_table_keeps_in_mind_that_keys_have_changed() -> No
     table = builder.global_table("global", TEXTS)
     joined = rekeyed(builder).join(table, max, key=lambda k, _v: k)
     joined.group_by_key(UNNAMED).count()
-    assert len(builder.build().internal_topics) == 1
+    assert len(builder.build().repartition_topics) == 1

@@ -1,4 +1,4 @@
-"""Processed records of repartition topics are deleted now and then, and never at the expense of anything else."""
+"""What is needed no more of own topics is deleted now and then, and never at the expense of anything else."""
 
 from __future__ import annotations
 
@@ -7,14 +7,36 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import BrokerError
-from pipeline.hosting.purge import RepartitionPurge
+from pipeline.hosting.purge import Purge
 from pipeline.records import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 TP = TopicPartition("app-words-repartition", 0)
+CHANGELOG = TopicPartition("app-counts-changelog", 0)
 INTERVAL_MS = 1000
+HOUR_MS = 3_600_000
+
+
+@dataclass
+class FakeTask:
+    """A task that has committed, and the time before which its store had forgotten all then."""
+
+    processed: int = 0
+    first_kept_ms: int | None = None
+
+    @property
+    def committed_offsets(self) -> dict[TopicPartition, int]:
+        return {TP: self.processed, TopicPartition("in", 0): 100}
+
+    @property
+    def task(self) -> FakeTask:
+        return self
+
+    @property
+    def forgotten(self) -> dict[TopicPartition, int]:
+        return {} if self.first_kept_ms is None else {CHANGELOG: self.first_kept_ms}
 
 
 @dataclass
@@ -24,6 +46,11 @@ class FakeAdmin:
     fails: bool = False
     may_go_on: threading.Event = field(default_factory=threading.Event)
     deleted: list[dict[TopicPartition, int]] = field(default_factory=list)
+    asked_ms: list[int] = field(default_factory=list)
+
+    def offsets_for_time(self, tps: list[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
+        self.asked_ms.append(timestamp_ms)
+        return dict.fromkeys(tps, timestamp_ms // HOUR_MS)
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         self.deleted.append(dict(before))
@@ -33,13 +60,17 @@ class FakeAdmin:
             raise BrokerError(message, retriable=True)
 
 
-def purging(admin: Any) -> RepartitionPurge:
-    purge = RepartitionPurge(admin, INTERVAL_MS)
-    purge.run_if_due(0, dict)
+def purging(admin: Any) -> Purge:
+    purge = Purge(admin, INTERVAL_MS)
+    purge.run_if_due(0, [], [])
     return purge
 
 
-def wait(purge: RepartitionPurge) -> None:
+def run_at(purge: Purge, now_ms: int, *tasks: Any) -> None:
+    purge.run_if_due(now_ms, tasks, {TP.topic})
+
+
+def wait(purge: Purge) -> None:
     assert purge._thread is not None
     purge._thread.join(30)
 
@@ -48,12 +79,12 @@ def test_what_is_committed_is_deleted_once_per_interval() -> None:
     admin = FakeAdmin()
     admin.may_go_on.set()
     purge = purging(admin)
-    purge.run_if_due(INTERVAL_MS - 1, lambda: {TP: 5})
+    run_at(purge, INTERVAL_MS - 1, FakeTask(5))
     assert admin.deleted == []
-    purge.run_if_due(INTERVAL_MS, lambda: {TP: 5})
+    run_at(purge, INTERVAL_MS, FakeTask(5))
     wait(purge)
-    purge.run_if_due(INTERVAL_MS + 1, lambda: {TP: 6})
-    purge.run_if_due(2 * INTERVAL_MS, lambda: {TP: 7})
+    run_at(purge, INTERVAL_MS + 1, FakeTask(6))
+    run_at(purge, 2 * INTERVAL_MS, FakeTask(7))
     wait(purge)
     assert admin.deleted == [{TP: 5}, {TP: 7}]
 
@@ -62,17 +93,17 @@ def test_nothing_is_asked_of_brokers_where_nothing_was_processed() -> None:
     admin = FakeAdmin()
     admin.may_go_on.set()
     purge = purging(admin)
-    purge.run_if_due(INTERVAL_MS, lambda: {TP: 5})
+    run_at(purge, INTERVAL_MS, FakeTask(5))
     wait(purge)
-    purge.run_if_due(2 * INTERVAL_MS, lambda: {TP: 5})
+    run_at(purge, 2 * INTERVAL_MS, FakeTask(5))
     assert admin.deleted == [{TP: 5}]
 
 
 def test_the_next_time_waits_for_the_last_one_to_end() -> None:
     admin = FakeAdmin()
     purge = purging(admin)
-    purge.run_if_due(INTERVAL_MS, lambda: {TP: 5})
-    purge.run_if_due(2 * INTERVAL_MS, lambda: {TP: 7})
+    run_at(purge, INTERVAL_MS, FakeTask(5))
+    run_at(purge, 2 * INTERVAL_MS, FakeTask(7))
     admin.may_go_on.set()
     wait(purge)
     assert admin.deleted == [{TP: 5}]
@@ -82,8 +113,20 @@ def test_what_failed_is_tried_again() -> None:
     admin = FakeAdmin(fails=True)
     admin.may_go_on.set()
     purge = purging(admin)
-    purge.run_if_due(INTERVAL_MS, lambda: {TP: 5})
+    run_at(purge, INTERVAL_MS, FakeTask(5))
     wait(purge)
-    purge.run_if_due(2 * INTERVAL_MS, lambda: {TP: 5})
+    run_at(purge, 2 * INTERVAL_MS, FakeTask(5))
     wait(purge)
     assert admin.deleted == [{TP: 5}, {TP: 5}]
+
+
+def test_what_windows_forgot_a_day_ago_by_event_time_is_deleted_when_that_has_gone_on_by_an_hour() -> None:
+    admin = FakeAdmin()
+    admin.may_go_on.set()
+    purge = purging(admin)
+    for run, hours in enumerate((1, 24, 26, 26, 26.5, 30), 1):
+        run_at(purge, run * INTERVAL_MS, FakeTask(first_kept_ms=int(hours * HOUR_MS)))
+        if purge._thread is not None:
+            wait(purge)
+    assert admin.asked_ms == [2 * HOUR_MS, 6 * HOUR_MS]
+    assert admin.deleted == [{CHANGELOG: 2}, {CHANGELOG: 6}]

@@ -297,5 +297,5 @@ def test_two_aggregations_of_the_same_streams_share_the_repartition_topic() -> N
     cogrouped.aggregate(lambda: "", Materialized("first", value_serde=STRING))
     cogrouped.aggregate(lambda: "", Materialized("second", value_serde=STRING))
     topology = builder.build()
-    assert list(topology.internal_topics) == ["first-repartition"]
+    assert list(topology.repartition_topics) == ["first-repartition"]
     assert list(topology.stores) == ["first", "second"]

@@ -252,7 +252,7 @@ def test_a_result_can_be_joined_by_key_with_the_table_it_comes_from() -> None:
 
 def test_topics_and_nodes_have_the_names_kafka_streams_gives_them() -> None:
     topology = joined("join").build()
-    assert list(topology.internal_topics) == [REGISTRATION.removeprefix("test-"), RESPONSE.removeprefix("test-")]
+    assert list(topology.repartition_topics) == [REGISTRATION.removeprefix("test-"), RESPONSE.removeprefix("test-")]
     assert list(topology.nodes)[4:-2] == [
         "KTABLE-FK-JOIN-SUBSCRIPTION-REGISTRATION-0000000007",
         "KTABLE-SINK-0000000008",
@@ -288,7 +288,7 @@ def test_a_named_join_names_everything_it_makes() -> None:
     left, right = builder.table("left", ROWS), builder.table("right", ROWS)
     left.left_join(right, pair, foreign_key_extractor=foreign_key, table_joined=TableJoined(name="fk"))
     topology = builder.build()
-    assert list(topology.internal_topics) == ["fk-subscription-registration-topic", "fk-subscription-response-topic"]
+    assert list(topology.repartition_topics) == ["fk-subscription-registration-topic", "fk-subscription-response-topic"]
     assert list(topology.nodes)[4:] == [
         "fk-subscription-registration-processor",
         "fk-subscription-registration-sink",

@@ -123,7 +123,7 @@ def test_a_split_of_rekeyed_records_is_repartitioned_per_branch() -> None:
     stream = builder.stream("in", STRINGS).select_key(lambda _k, v: v[0])
     for branch in stream.split().branch(is_longer_than(1)).default_branch().values():
         branch.group_by_key(Grouped(STRING, STRING)).count()
-    assert len(builder.build().internal_topics) == 2
+    assert len(builder.build().repartition_topics) == 2
 
 
 class AnHourLater(FixedKeyProcessor[str, str]):
@@ -169,7 +169,7 @@ def test_a_fixed_key_processor_uses_its_store_and_needs_no_repartition() -> None
     numbered.group_by_key().count(Materialized("n"))
     numbered.to("out", Produced(value_serde=STRING))
     topology = builder.build()
-    assert not topology.internal_topics
+    assert not topology.repartition_topics
     assert list(topology.nodes)[:2] == ["KSTREAM-SOURCE-0000000000", "numbered"]
     with run(builder, ("a", "x", 1), ("b", "x", 2), ("a", "y", 3)) as driver:
         records = driver.output_topic("out", STRING, STRING).read_records_to_list()
@@ -226,5 +226,5 @@ def test_a_rekeyed_stream_is_repartitioned_before_it_is_read_as_a_table_and_name
         "KSTREAM-SOURCE-0000000006",
         "KSTREAM-TOTABLE-0000000002",
     ]
-    assert list(topology.internal_topics) == ["KSTREAM-TOTABLE-0000000002-repartition"]
+    assert list(topology.repartition_topics) == ["KSTREAM-TOTABLE-0000000002-repartition"]
     assert list(topology.stores) == ["KSTREAM-TOTABLE-STATE-STORE-0000000003"]

@@ -339,7 +339,7 @@ def test_generated_names_are_those_of_kafka_streams(kind: str, joins: tuple[str,
 def test_a_named_join_names_its_nodes_stores_and_repartition_topics() -> None:
     joined = StreamJoined(STRING, STRING, STRING, name="jn", store_name="st")
     left = nodes("left", joined, rekeyed=True)
-    assert set(left.internal_topics) == {"jn-left-repartition", "jn-right-repartition"}
+    assert set(left.repartition_topics) == {"jn-left-repartition", "jn-right-repartition"}
     assert [n for n in left.nodes if n.startswith("jn-") and "repartition" not in n] == [
         "jn-this-windowed",
         "jn-other-windowed",
@@ -362,7 +362,7 @@ def test_a_named_join_names_its_nodes_stores_and_repartition_topics() -> None:
 def test_window_stores_log_to_topics_that_are_not_compacted() -> None:
     stores = nodes("outer").stores
     window, shared = (changelog_config(stores[f"KSTREAM-OUTER{n}-0000000004-store"]) for n in ("THIS", "SHARED"))
-    assert (window["cleanup.policy"], window["retention.ms"]) == ("delete", str(10 + 5 + 3 + 86_400_000))
+    assert (window["cleanup.policy"], window["retention.ms"]) == ("delete", "-1")
     assert shared["cleanup.policy"] == "compact"
     unlogged = nodes("outer", StreamJoined(STRING, STRING, STRING, logging=False)).stores
     assert not any(store.logging for store in unlogged.values())
@@ -383,7 +383,7 @@ def test_unnamed_joins_of_one_stream_share_its_repartition_topic() -> None:
     stream.join(builder.table("two", STRINGS), dash, joined=Joined(STRING, STRING)).to("out2", TEXT)
     stream.join(stream, dash, windows=ms(10), joined=SERDES).to("out3", TEXT)
     topology = builder.build()
-    assert set(topology.internal_topics) == {"KSTREAM-KEY-SELECT-0000000001-repartition"}
+    assert set(topology.repartition_topics) == {"KSTREAM-KEY-SELECT-0000000001-repartition"}
 
 
 @pytest.mark.parametrize("downstream", ["inner", "left", "later left", "global left", "stream left"])

@@ -96,8 +96,11 @@ def test_the_oldest_update_goes_early_when_there_are_too_many_bytes(limit: int, 
         assert pipe(driver, rows) == expected
 
 
-def test_a_buffer_that_must_not_forward_early_fails_when_it_is_full() -> None:
-    config = BufferConfig.max_records(1).with_max_bytes(1000).shut_down_when_full()
+@pytest.mark.parametrize(
+    "limits", [BufferConfig.max_records(1).with_max_bytes(1000), BufferConfig.max_bytes(1000).with_max_records(1)]
+)
+def test_a_buffer_that_must_not_forward_early_fails_when_it_is_full(limits: BufferConfig) -> None:
+    config = limits.shut_down_when_full()
     with suppressing(Suppressed.until_time_limit(FOREVER, config).with_name("held")) as driver:
         assert pipe(driver, [("v1", 1, 0)]) == []
         with pytest.raises(StreamsError, match=r"held buffer exceeded its max capacity. Currently \[2/1\] records"):

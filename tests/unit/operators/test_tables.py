@@ -320,7 +320,7 @@ def test_names_and_counters_are_those_of_kafka_streams() -> None:
         "cnt-source",
         "cnt",
     ]
-    assert list(topology.internal_topics) == [
+    assert list(topology.repartition_topics) == [
         "KTABLE-AGGREGATE-STATE-STORE-0000000007-repartition",
         "named-repartition",
     ]
@@ -332,7 +332,7 @@ def test_aggregations_of_one_named_grouping_share_its_repartition_topic() -> Non
     grouped.count(Materialized("first"))
     grouped.count(Materialized("second"))
     topology = builder.build()
-    assert list(topology.internal_topics) == ["shared-repartition"]
+    assert list(topology.repartition_topics) == ["shared-repartition"]
     with TopologyTestDriver(topology) as driver:
         driver.input_topic("in", STRING, STRING).pipe_key_value_list([("a", "x"), ("b", "x")])
         assert driver.get_state_store("first").get("x").value == 2

@@ -10,7 +10,8 @@ import pytest
 from pipeline import STRING, Consumed, Materialized, StreamsBuilder
 from pipeline.records import RawRecord, TaskId, TopicPartition
 from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task, TaskSpec
+from pipeline.runtime.task import Task
+from pipeline.runtime.task_spec import TaskSpec
 from pipeline.state.rocksdb import RocksDbBackend
 from pipeline.testing.driver import MemoryTopics, MockClock
 

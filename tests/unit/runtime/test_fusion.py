@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline import (
+    BYTES,
     JSON,
     LONG,
     STRING,
@@ -23,6 +24,7 @@ from pipeline import (
     Produced,
     PunctuationType,
     Record,
+    Serde,
     StreamsBuilder,
     StreamsError,
     TimeWindows,
@@ -32,9 +34,12 @@ from pipeline import (
 )
 from pipeline.processor.handlers import ErrorHandlers, Response
 from pipeline.records import RawRecord, TaskId
+from pipeline.runtime.layout import full_name
 from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task, TaskSpec
+from pipeline.runtime.task import Task
+from pipeline.runtime.task_spec import TaskSpec
 from pipeline.state.memory import MemoryBackend
+from pipeline.testing import TopologyTestDriver
 from pipeline.testing.driver import MockClock
 
 if TYPE_CHECKING:
@@ -43,6 +48,15 @@ if TYPE_CHECKING:
     from pipeline import ConsumerRecord, KStream, ProcessorContext
 
 STRINGS = Produced(STRING, STRING)
+
+
+_SWAP = {"a": "b", "b": "a"}
+SWAPPED = Serde(
+    "swapped", lambda key: _SWAP.get(key, key).encode(), lambda data: _SWAP.get(data.decode(), data.decode())
+)
+"""Keys whose bytes are those of another one."""
+LOWER = Serde("lower", str.encode, lambda data: data.decode().lower())
+"""Keys that may be written in several ways."""
 
 
 class Tick(Processor[str, str]):
@@ -111,6 +125,7 @@ def stateful(stream: KStream[str, str]) -> None:
 
 def with_caches(stream: KStream[str, str]) -> None:
     """Aggregates that are changed in place and deleted; windows that overlap, expire, and are searched by a processor."""
+    stream.filter(lambda _key, value: value == "b").to("swapped", Produced(SWAPPED, STRING))
     grouped = stream.group_by_key(Grouped(STRING, STRING))
     lists = grouped.aggregate(list, appended, Materialized("lists", STRING, JSON(list[str])))
     lists.to_stream().to("lists", Produced(STRING, JSON(list[str])))
@@ -134,6 +149,18 @@ class Search(Processor[str, str]):
         if record.value == "b" and record.key is not None:
             found = [list(store.fetch_range(record.key, 0, 400)) for store in self.stores]
             self.context.forward(record.with_value(str(found)))
+
+
+def look_ups(stream: KStream[str, str]) -> None:
+    """Joins with a table, below each other, with keys and without, of records with and without values."""
+    words = stream.filter(lambda _key, value: value != "b").to_table(Materialized("words", STRING, STRING))
+    both = stream.join(words, lambda value, word: f"{value} {word}")
+    both.to("out", STRINGS)
+    left = both.left_join(words, lambda key, value, word: f"{key} {value} {word}").filter(
+        lambda key, _value: key != "a"
+    )
+    left.join(words, lambda key, value, word: None if word == "never" else f"{key} {value} {word}").to("left", STRINGS)
+    stream.left_join(words, lambda _value, word: word).to("words", STRINGS)
 
 
 def without_caches(stream: KStream[str, str]) -> None:
@@ -210,6 +237,7 @@ TOPOLOGIES = [
     deep,
     stateful,
     with_caches,
+    look_ups,
     without_caches,
     old_values,
     windows_without_caches,
@@ -259,16 +287,18 @@ class Given:
     skips: bool
 
 
-def outcome(build: Callable[[KStream[str, str]], None], given: Given, *, fused: bool) -> list[Any]:
-    """What a task sends, commits, drops and raises."""
+def outcome(build: Callable[[KStream[str, str]], None], given: Given, *, fused: bool, below: bool = False) -> list[Any]:
+    """What a task sends, commits, drops and raises; of the first sub-topology, or of the one below its repartition topic."""
     builder = StreamsBuilder()
     consumed = Consumed(STRING, STRING, time_in_value if given.extractor else None)
     build(builder.stream(sorted(given.inputs), consumed))
-    sub, *_ = builder.build().sub_topologies()
+    sub = builder.build().sub_topologies()[1 if below else 0]
+    topics = [full_name(sub, "app", topic) for topic in sub.source_topics]
     skip = skipping if given.skips else None
     plain = None if fused else failing_too  # to ask a handler, a task takes record by record
     sent = Sent()
-    tps = tuple(TopicPartition(topic, 0) for topic in sorted(given.inputs))
+    tps = tuple(TopicPartition(topic, 0) for topic in topics)
+    parts = dict(zip(tps, given.inputs.values(), strict=True))
     spec = TaskSpec(TaskId(0, 0), sub, "app", tps, ErrorHandlers(deserialization=skip, processing=plain))
     backend = MemoryBackend()
     task = started(spec, sent, backend)
@@ -276,7 +306,7 @@ def outcome(build: Callable[[KStream[str, str]], None], given: Given, *, fused: 
     try:
         for begin in range(0, 40, given.batch):
             for tp in tps:
-                task.add_records(tp, given.inputs[tp.topic][begin : begin + given.batch])
+                task.add_records(tp, parts[tp][begin : begin + given.batch])
             while task.process(given.limit):
                 pass
             found.append(dict(task.prepare_commit().offsets))
@@ -328,3 +358,87 @@ def test_a_fused_task_does_what_record_by_record_does(
     }
     run = Given(named, limit, batch, restarts, extractor, skips)
     assert outcome(build, run, fused=True) == outcome(build, run, fused=False)
+
+
+def counted(stream: KStream[str, str]) -> None:
+    stream.group_by(lambda _key, value: value, Grouped(STRING, STRING, "by-word")).count(Materialized("counts"))
+
+
+def counted_in_windows(stream: KStream[str, str]) -> None:
+    grouped = stream.group_by(lambda _key, value: value, Grouped(STRING, STRING, "by-word"))
+    windows = TimeWindows.of_size_and_grace(timedelta(milliseconds=20), timedelta(milliseconds=30))
+    counts = grouped.windowed_by(windows).count(Materialized("counts", retention=timedelta(milliseconds=60)))
+    counts.to_stream().to("out", Produced(windowed(STRING), LONG))
+
+
+written = st.tuples(st.sampled_from([b"a", b"b", b"c"]), st.sampled_from([None, b"x"]), st.integers(0, 300))
+
+
+@pytest.mark.parametrize("build", [counted, counted_in_windows])
+@settings(max_examples=50)
+@given(
+    records=st.lists(written, max_size=40), limit=st.integers(1, 30), batch=st.integers(1, 40), restarts=st.booleans()
+)
+def test_what_is_only_counted_below_a_repartition_topic_gives_what_taking_record_by_record_gives(
+    build: Callable[[KStream[str, str]], None],
+    records: list[tuple[bytes | None, bytes | None, int]],
+    limit: int,
+    batch: int,
+    restarts: bool,
+) -> None:
+    raw = [RawRecord(key, value, time, at) for at, (key, value, time) in enumerate(records)]
+    run = Given({"in": raw}, limit, batch, restarts, extractor=False, skips=False)
+    assert outcome(build, run, fused=True, below=True) == outcome(build, run, fused=False, below=True)
+
+
+def test_of_what_is_only_counted_below_a_repartition_topic_no_value_is_read_and_each_key_once() -> None:
+    read: list[bytes] = []
+
+    def reading(data: bytes) -> str:
+        read.append(data)
+        return data.decode()
+
+    noticed = Serde("noticed", str.encode, reading)
+    builder = StreamsBuilder()
+    words = builder.stream("in", Consumed(STRING, STRING))
+    words.group_by(lambda _key, value: value, Grouped(noticed, noticed, "by-word")).count(Materialized("counts"))
+    with TopologyTestDriver(builder.build()) as driver:
+        topic = driver.input_topic("in", STRING, STRING)
+        for value in ("a", "b", "a", "a"):
+            topic.pipe_input("k", value)
+        assert read == [b"a", b"b"]
+        assert dict(driver.get_key_value_store("counts").all()) == {"a": 3, "b": 1}
+
+
+def test_what_counts_as_one_key_is_what_the_serdes_read_not_the_bytes_of_the_input() -> None:
+    builder = StreamsBuilder()
+    lower, swapped = (
+        builder.stream(topic, Consumed(serde, STRING)) for topic, serde in (("lower", LOWER), ("swapped", SWAPPED))
+    )
+    counts = lower.merge(swapped).group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
+    counts.to_stream().to("counts", Produced(STRING, LONG))
+    with TopologyTestDriver(builder.build()) as driver:
+        for topic, key in (("lower", b"a"), ("lower", b"A"), ("swapped", b"a"), ("swapped", b"a"), ("lower", b"b")):
+            driver.input_topic(topic, BYTES, BYTES).pipe_input(key, b"x")
+        assert dict(driver.get_key_value_store("counts").all()) == {"a": 2, "b": 3}
+
+
+def test_a_loop_and_the_readers_of_its_store_see_the_same_values_after_clean_ones_were_forgotten() -> None:
+    builder = StreamsBuilder()
+    size = TimeWindows.of_size_with_no_grace(timedelta(minutes=1))
+    grouped = builder.stream("in", Consumed(STRING, STRING)).group_by_key(Grouped(STRING, STRING))
+    grouped.count(Materialized("counts"))
+    grouped.windowed_by(size).count(Materialized("windows"))
+    sub, *_ = builder.build().sub_topologies()
+    tp = TopicPartition("in", 0)
+    task = started(TaskSpec(TaskId(0, 0), sub, "app", (tp,)), Sent(), MemoryBackend())
+    counts, windows = (task.stores()[name] for name in ("counts", "windows"))
+    for number in range(1, 5):
+        task.add_records(tp, [RawRecord(b"a", b"x", 7, number)])
+        task.process(1)
+        assert (counts.get("a").value, windows.fetch("a", 0).value) == (number, number)
+        task.prepare_commit()
+        task.post_commit({})
+        counts.forget_reads(0)
+        windows.forget_reads(0)
+        assert (counts.get("a").value, windows.fetch("a", 0).value) == (number, number)

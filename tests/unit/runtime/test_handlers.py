@@ -31,7 +31,8 @@ from pipeline.errors import RefusedRecordError, TaskMigratedError
 from pipeline.processor.handlers import ErrorHandlers, LogAndContinue, ProducerRecord, SerializationExceptionOrigin
 from pipeline.records import RawRecord, TaskId
 from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task, TaskSpec
+from pipeline.runtime.task import Task
+from pipeline.runtime.task_spec import TaskSpec
 from pipeline.state.memory import MemoryBackend
 from pipeline.testing import TopologyTestDriver
 from pipeline.testing.driver import MemoryTopics, MockClock

@@ -7,19 +7,38 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline import STRING, Processor, Record, Stores, Topology, TopologyError
+from pipeline import (
+    STRING,
+    Consumed,
+    Grouped,
+    Materialized,
+    Processor,
+    Record,
+    StoreBuilder,
+    Stores,
+    StreamsBuilder,
+    TableJoined,
+    Topology,
+    TopologyError,
+)
 from pipeline.errors import TopicError
-from pipeline.runtime.layout import plan_layout
-from pipeline.topology.nodes import InternalTopic
+from pipeline.runtime.layout import is_internal_topic, plan_layout
+from pipeline.topology.nodes import RepartitionTopic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 THIRTY_SECONDS = timedelta(seconds=30)
+WINDOWS = {"retention": THIRTY_SECONDS, "window_size": THIRTY_SECONDS}
+LOG_CONFIG = {"min.insync.replicas": "2"}
 
 
 class Ignore(Processor[str, str]):
     def process(self, record: Record[str, str]) -> None: ...
+
+
+def add(left: str, right: str) -> str:
+    return left + right
 
 
 def read(topology: Topology, name: str, *topics: str) -> Topology:
@@ -40,7 +59,7 @@ def joined(
     """Repartition topics when all these topics are joined: some outside, and some that are written from others."""
     topology = Topology()
     for name in upstream:
-        topology.add_internal_topic(InternalTopic(name, (fixed or {}).get(name)))
+        topology.add_repartition_topic(RepartitionTopic(name, (fixed or {}).get(name)))
         write(read(topology, f"upstream-{name}", f"upstream-{name}"), name, f"upstream-{name}")
     for name in (*external, *upstream):
         read(topology, name, name)
@@ -80,7 +99,11 @@ def test_a_fixed_number_must_be_that_of_the_topics_of_others() -> None:
 
 @pytest.mark.parametrize(("other", "expected"), [(2, 3), (4, 4)])
 def test_a_repartition_topic_gets_as_many_partitions_as_the_largest_topic_upstream(other: int, expected: int) -> None:
-    topology = Topology().add_internal_topic(InternalTopic("other", other)).add_internal_topic(InternalTopic("own"))
+    topology = (
+        Topology()
+        .add_repartition_topic(RepartitionTopic("other", other))
+        .add_repartition_topic(RepartitionTopic("own"))
+    )
     read(write(read(topology, "source", "external"), "other", "source"), "reader", "other")
     topology.add_processor("both", Ignore, "source", "reader")
     read(write(topology, "own", "both"), "last", "own")
@@ -88,14 +111,16 @@ def test_a_repartition_topic_gets_as_many_partitions_as_the_largest_topic_upstre
 
 
 def test_a_repartition_topic_of_a_repartition_topic_gets_as_many_partitions() -> None:
-    topology = Topology().add_internal_topic(InternalTopic("second")).add_internal_topic(InternalTopic("first"))
+    topology = (
+        Topology().add_repartition_topic(RepartitionTopic("second")).add_repartition_topic(RepartitionTopic("first"))
+    )
     write(read(topology, "source", "external"), "first", "source")
     read(write(read(topology, "reader", "first"), "second", "reader"), "last", "second")
     assert repartitions(topology, {"external": 3}) == {"app-second": 3, "app-first": 3}
 
 
 def test_a_repartition_topic_that_nothing_writes_has_no_number_of_partitions() -> None:
-    topology = read(Topology().add_internal_topic(InternalTopic("own")), "reader", "own")
+    topology = read(Topology().add_repartition_topic(RepartitionTopic("own")), "reader", "own")
     with pytest.raises(TopologyError, match="cannot be decided for repartition topics own"):
         plan_layout(topology, "app", {})
 
@@ -110,8 +135,44 @@ def test_a_topology_that_repartitions_nothing_has_no_such_topics() -> None:
     assert repartitions(write(read(Topology(), "source", "in"), "out", "source"), {"in": 3}) == {}
 
 
+@pytest.mark.parametrize("table_joined", [None, TableJoined(name="fk")], ids=["generated names", "named"])
+def test_the_applications_own_topics_are_known_by_their_names(table_joined: TableJoined[str, str] | None) -> None:
+    builder = StreamsBuilder()
+    left, right = (builder.table(topic, Consumed(STRING, STRING)) for topic in ("left", "right"))
+    stored = Materialized("joined", STRING, STRING)
+    joined = left.join(right, add, stored, foreign_key_extractor=str.lower, table_joined=table_joined)
+    joined.group_by(lambda _k, v: (v, v), Grouped(STRING, STRING)).count()
+    layout = plan_layout(builder.build(), "app", {"left": 1, "right": 1})
+    assert len(layout.internal_topics) > 4
+    assert all(is_internal_topic("app", topic.name) for topic in layout.internal_topics)
+
+
+def test_topics_of_others_are_not_taken_for_the_applications_own() -> None:
+    others = "app", "app-orders", "app2-counts-changelog", "counts-changelog", "app-changelog-of-prices"
+    assert not any(is_internal_topic("app", topic) for topic in others)
+
+
+@pytest.mark.parametrize(
+    "store",
+    [
+        Stores.key_value_store("s", STRING, STRING, log_config=LOG_CONFIG),
+        Stores.timestamped_key_value_store("s", STRING, STRING, log_config=LOG_CONFIG),
+        Stores.window_store("s", STRING, STRING, **WINDOWS, log_config=LOG_CONFIG),
+        Stores.timestamped_window_store("s", STRING, STRING, **WINDOWS, log_config=LOG_CONFIG),
+        Stores.session_store("s", STRING, STRING, retention=THIRTY_SECONDS, log_config=LOG_CONFIG),
+        Stores.versioned_key_value_store("s", STRING, STRING, history_retention=THIRTY_SECONDS, log_config=LOG_CONFIG),
+    ],
+    ids=lambda store: store.kind.value,
+)
+def test_settings_of_a_changelog_come_on_top_of_those_of_its_kind(store: StoreBuilder) -> None:
+    topology = read(Topology(), "source", "in").add_processor("processor", Ignore, "source")
+    (changelog,) = plan_layout(topology.add_state_store(store, "processor"), "app", {"in": 1}).changelog_topics
+    assert changelog.config["min.insync.replicas"] == "2"
+    assert changelog.config["message.timestamp.type"] == "CreateTime"
+
+
 def test_internal_topics_have_the_settings_of_kafka_streams() -> None:
-    topology = read(Topology().add_internal_topic(InternalTopic("foo", 1)), "source", "foo")
+    topology = read(Topology().add_repartition_topic(RepartitionTopic("foo", 1)), "source", "foo")
     topology.add_processor("processor", Ignore, "source")
     times = {"retention": THIRTY_SECONDS}
     for store in (
@@ -133,7 +194,7 @@ def test_internal_topics_have_the_settings_of_kafka_streams() -> None:
             f"app-{name}-changelog": {
                 "cleanup.policy": "compact,delete",
                 "message.timestamp.type": "CreateTime",
-                "retention.ms": str(30_000 + 86_400_000),
+                "retention.ms": "-1",
             }
             for name in ("windows", "sessions")
         },

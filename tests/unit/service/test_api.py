@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +20,11 @@ from pipeline import (
     Materialized,
     MetricName,
     Repartitioned,
+    SessionWindows,
+    Stores,
     StreamsBuilder,
     StreamsMetrics,
+    TimeWindows,
 )
 from pipeline.config import AppConfig
 from pipeline.errors import ConfigError
@@ -28,12 +33,12 @@ from pipeline.partitioning import partition_for
 from pipeline.processor.stats import CumulativeSum
 from pipeline.records import TaskId, TopicPartition
 from pipeline.runtime.layout import Layout, plan_layout
-from pipeline.service.api import new_api
-from pipeline.service.reading import StoreReader
+from pipeline.service.api import Parameters, new_api
+from pipeline.service.reading import Bookmark, RefusedError, StoreReader, Wanted
 from pipeline.service.routing import Here, KeyQueryMetadata, There, route, store_places
 from pipeline.service.server import bound, name_of
 from pipeline.worker.protocol import Orders, Report, TaskFigures
-from pipeline.worker.queries import KeyQuery, Page, Place, Question, Reason, Refusal, Row
+from pipeline.worker.queries import KeyQuery, Page, Place, Question, RangeQuery, Reason, Refusal, Row
 from pipeline.worker.states import InstanceStatus, WorkerState, WorkerSummary
 
 if TYPE_CHECKING:
@@ -70,7 +75,7 @@ class FakeInstance:
 
     @property
     def layout(self) -> Layout:
-        return plan_layout(self.application.topology, self.application.id, {"in": 3})
+        return plan_layout(self.application.topology, self.application.id, {"in": 3, "in2": 3})
 
     def status(self) -> InstanceStatus:
         summary = WorkerSummary(5, 0, 2, {})
@@ -84,7 +89,15 @@ class FakeInstance:
     def reports(self) -> Mapping[int, Report]:
         figures = {TaskId(0, 1): TaskFigures(5, {"late": 2}, self.measured)}
         report = Report(
-            self.active, self.standby, {}, {TaskId(0, 2): 7}, 5, 2, {}, 1, {TaskId(0, 0): 9}, 11, (0.5, 0.2), figures
+            self.active,
+            self.standby,
+            {},
+            {TaskId(0, 2): 7},
+            WorkerSummary(5, 11, 2, {}),
+            1,
+            {TaskId(0, 0): 9},
+            (0.5, 0.2),
+            figures,
         )
         return {1: report}
 
@@ -92,11 +105,11 @@ class FakeInstance:
         self.asked.append(question)
         return self.answers[question.task].pop(0) if question.task in self.answers else Page(())
 
-    def scale(self, processes: int) -> None:
-        if processes < 1:
-            message = "an instance needs at least one stream process"
+    def scale(self, threads: int) -> None:
+        if threads < 1:
+            message = "an instance needs at least one stream thread"
             raise ValueError(message)
-        self.told.append(processes)
+        self.told.append(threads)
 
     def pause(self, *, paused: bool = True) -> None:
         self.told.append(paused)
@@ -183,6 +196,33 @@ def test_whoever_runs_a_task_answers_or_a_standby_if_that_will_do(
     assert route(TASK, active, standby, ORDERS, own_server="here:1", allows_standby=stale) == expected
 
 
+@pytest.mark.parametrize(("stale", "forwarded", "status"), [(True, False, 200), (False, False, 503), (True, True, 503)])
+def test_while_a_task_is_restored_here_its_standby_elsewhere_answers_whoever_does_not_mind_its_age(
+    *, stale: bool, forwarded: bool, status: int
+) -> None:
+    page = {"rows": [{"key": "k", "value": 3}], "next": None}
+    said = {"X-Millrace-Position": "c-0@5", "X-Millrace-Role": "standby"}
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.host)
+        return httpx.Response(200, json=page, headers=said)
+
+    orders = Orders(servers={"0_0": "here:1"}, standby_servers={"0_0": ["here:1", "there:1"]})
+    restoring = Refusal(Reason.RESTORING, "m", missing=9)
+    instance = FakeInstance(orders=orders, answers={TASK: [restoring]})
+    store = store_places(instance.application.topology, instance.layout, "app-v1")["counts"]
+    reader = StoreReader(instance, httpx.Client(transport=httpx.MockTransport(answer)))
+    wanted = Wanted(store, KeyQuery(b"k"), "/stores/counts/k", {}, 10, allows_standby=stale, is_forwarded=forwarded)
+    if status == 200:
+        found = reader.read(wanted, [0], None)
+        assert (found.rows, found.position, found.role, asked) == (page["rows"], "c-0@5", "standby", ["there"])
+        return
+    with pytest.raises(RefusedError) as refused:
+        reader.read(wanted, [0], None)
+    assert (refused.value.refusal, asked) == (restoring, [])
+
+
 def test_an_instance_that_knows_nobody_answers_itself_and_so_does_everybody_for_global_stores() -> None:
     assert route(TASK, set(), set(), None, own_server="here:1", allows_standby=False) == Here()
     assert route(TASK, set(), set(), Orders(), own_server="here:1", allows_standby=False) == Here()
@@ -215,8 +255,48 @@ def test_a_token_opens_everything_and_health_is_open_without() -> None:
         401,
         401,
     ]
-    assert asked.post("/scale", params={"processes": 2}).status_code == 401
+    assert asked.post("/scale", params={"threads": 2}).status_code == 401
     assert asked.get("/status", headers={"Authorization": "Bearer secret"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("shown", "status"),
+    [
+        ("bearer secret", 200),
+        ("BEARER  secret", 200),
+        ("Bearer Secret", 401),
+        ("Bearer", 401),
+        ("Basic secret", 401),
+        ("secret", 401),
+        ("Bearer sécret", 401),
+    ],
+)
+def test_how_the_scheme_of_a_token_is_spelled_does_not_matter_but_the_token_does(shown: str, status: int) -> None:
+    header = {"Authorization": shown.encode()}
+    assert client(FakeInstance(), "secret").get("/status", headers=header).status_code == status
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "error"),
+    [
+        ("GET", "/nowhere", 404, "no-such-path"),
+        ("GET", "/", 404, "no-such-path"),
+        ("GET", "/metadata", 404, "no-such-path"),
+        ("GET", "/pause", 405, "no-such-method"),
+        ("POST", "/stores/counts/k", 405, "no-such-method"),
+    ],
+)
+def test_what_there_is_not_is_said_as_all_errors_are(method: str, path: str, status: int, error: str) -> None:
+    answer = client(FakeInstance()).request(method, path)
+    assert (answer.status_code, answer.json()["error"]) == (status, error)
+    assert method in answer.json()["message"]
+    assert path in answer.json()["message"]
+    assert answer.headers.get("Allow") == ({405: "POST" if method == "GET" else "GET"}.get(status))
+
+
+def test_whoever_has_no_token_is_told_which_scheme_there_is() -> None:
+    refused = client(FakeInstance(), "secret").get("/status")
+    assert (refused.json()["error"], refused.headers["WWW-Authenticate"]) == ("unauthorized", "Bearer")
 
 
 def test_without_a_token_only_the_loopback_is_served() -> None:
@@ -262,11 +342,20 @@ def test_what_processors_measure_is_shown_beside_with_thread_and_task() -> None:
 def test_an_instance_can_be_scaled_paused_and_resumed() -> None:
     instance = FakeInstance()
     asked = client(instance)
-    assert asked.post("/scale", params={"processes": 3}).json() == {"processes": 3}
-    assert asked.post("/scale", params={"processes": 0}).status_code == 400
+    assert asked.post("/scale", params={"threads": 3}).json() == {"threads": 3}
+    assert asked.post("/scale", params={"threads": 0}).status_code == 400
     asked.post("/pause")
     asked.post("/resume")
     assert instance.told == [3, True, False]
+
+
+def test_every_route_and_parameter_is_documented() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "queries.md").read_text()
+    described = client(FakeInstance()).get("/openapi.json").json()["paths"]
+    routes = {f"{method.upper()} {path}" for path, methods in described.items() for method in methods}
+    assert set(re.findall(r"^\| `((?:GET|POST) [^`]+)` \|", page, re.MULTILINE)) == routes
+    documented = re.findall(r"^\| `(\w+)` \|", page.partition("## Parameters")[2].partition("\n## ")[0], re.MULTILINE)
+    assert set(documented) == {field.alias or name for name, field in Parameters.model_fields.items()}
 
 
 def partitioned_by(partitioner: StreamPartitioner) -> FakeInstance:
@@ -334,3 +423,95 @@ def test_an_instance_that_answers_everywhere_is_found_at_the_address_that_leads_
         assert name_of(listener, "node-a:0", "127.0.0.1:9092") == f"node-a:{port}"
         with pytest.raises(ConfigError, match=r"no way to nowhere\.invalid:9092"):
             name_of(listener, "0.0.0.0:0", "nowhere.invalid:9092")
+
+
+def all_kinds() -> Application:
+    builder = StreamsBuilder()
+    grouped = builder.stream("in", Consumed(STRING, STRING)).group_by_key(Grouped(STRING, STRING))
+    grouped.count(Materialized("counts"))
+    grouped.windowed_by(TimeWindows.of(timedelta(seconds=10))).count(Materialized("windows"))
+    grouped.windowed_by(SessionWindows.of(timedelta(seconds=1))).count(Materialized("sessions"))
+    history = Stores.persistent_versioned_key_value_store("versions", timedelta(hours=1))
+    builder.table("in2", Consumed(STRING, STRING), Materialized(supplier=history))
+    return Application(AppConfig("app", "m:f"), "v1", builder.build(), {}, Path("unused"))
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        (
+            "counts/k?time=0",
+            "One key of store counts (timestamped-key-value) cannot be asked with time; it takes: none",
+        ),
+        ("counts/k?as_of=5", "cannot be asked with as_of"),
+        ("counts/k?from=a&prefix=b", "cannot be asked with from, prefix"),
+        (
+            "counts?time=5",
+            "A range of store counts (timestamped-key-value) cannot be asked with time; it takes: from, prefix",
+        ),
+        ("counts?prefix=w&from=a", "cannot be asked with from and prefix at a time"),
+        ("counts?prefix=w&reverse=true", "cannot be asked with prefix and reverse at a time"),
+        ("windows/k?as_of=5", "cannot be asked with as_of; it takes: time, time_from, time_to"),
+        ("windows/k?time=5&time_from=1", "cannot be asked with time and time_from at a time"),
+        ("windows?prefix=w", "cannot be asked with prefix"),
+        ("windows?reverse=true", "cannot be asked with reverse"),
+        ("sessions?from=a", "cannot be asked with from; it takes: time_from, time_to"),
+        ("sessions/k?time=0", "cannot be asked with time"),
+        ("versions/k?time_from=5", "cannot be asked with time_from; it takes: as_of"),
+        ("versions", "cannot be queried"),
+    ],
+)
+def test_what_a_store_would_ignore_is_refused(path: str, told: str) -> None:
+    instance = FakeInstance(application=all_kinds())
+    answer = client(instance).get(f"/stores/{path}")
+    assert (answer.status_code, answer.json()["error"]) == (400, "unknown-query")
+    assert told in answer.json()["message"]
+    assert instance.asked == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "counts/k?stale=true&limit=5",
+        "counts?from=a&to=b&reverse=true",
+        "counts?prefix=w&reverse=false",
+        "windows/k?time_from=0&time_to=5",
+        "windows?from=a&to=b&time=0",
+        "sessions/k?time_to=5",
+        "versions/k?as_of=5",
+    ],
+)
+def test_what_a_store_can_be_asked_reaches_it(path: str) -> None:
+    instance = FakeInstance(application=all_kinds())
+    assert client(instance).get(f"/stores/{path}").status_code in {200, 404}
+    assert instance.asked
+
+
+def test_parameters_that_make_no_sense_are_named_in_the_same_form_as_other_refusals() -> None:
+    answer = client(FakeInstance()).get("/stores/counts", params={"limit": "many", "colour": "red"})
+    assert (answer.status_code, answer.json()["error"]) == (422, "bad-request")
+    assert "limit: Input should be a valid integer" in answer.json()["message"]
+    assert "colour: Extra inputs are not permitted" in answer.json()["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("counts/w3?format=base64", "'w3' is not the base64url of a key of serde string"),
+        ("counts?from=w3&format=base64", "'w3' is not the base64url of a key of serde string"),
+        (f"counts?page={Bookmark(9)}", "The page is of partition 9, which is not asked"),
+        (f"counts?partition=1&page={Bookmark(2)}", "The page is of partition 2, which is not asked"),
+    ],
+)
+def test_keys_and_pages_that_cannot_be_are_the_callers_fault(path: str, told: str) -> None:
+    instance = FakeInstance()
+    answer = client(instance).get(f"/stores/{path}")
+    assert (answer.status_code, answer.json()["error"]) == (400, "bad-request")
+    assert told in answer.json()["message"]
+    assert instance.asked == []
+
+
+def test_a_prefix_of_bytes_need_not_be_a_key() -> None:
+    instance = FakeInstance()
+    assert client(instance).get("/stores/counts?prefix=w3&format=base64").status_code == 200
+    assert instance.asked[0].query == RangeQuery(prefix=b"\xc3")

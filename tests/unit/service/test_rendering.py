@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import base64
 import uuid
 from typing import Any
 
 import msgspec
 import pytest
 
-from pipeline import BOOLEAN, BYTES, DOUBLE, INTEGER, JSON, LONG, SHORT, STRING, UUID, Serde, session_windowed
+from pipeline import (
+    BOOLEAN,
+    BYTES,
+    DOUBLE,
+    INTEGER,
+    JSON,
+    LONG,
+    SHORT,
+    STRING,
+    UUID,
+    Serde,
+    Window,
+    Windowed,
+    session_windowed,
+)
 from pipeline.service.rendering import key_bytes, row_object
 from pipeline.state.api import StoreBuilder, StoreKind
 from pipeline.worker.queries import Row
@@ -35,8 +50,17 @@ def test_keys_of_simple_serdes_are_given_as_text(text: str, serde: Serde[Any], k
 
 
 def test_any_key_can_be_given_as_its_bytes() -> None:
-    assert key_bytes("AP8", session_windowed(STRING), is_base64=True) == b"\x00\xff"
-    assert key_bytes("_-8", STRING, is_base64=True) == b"\xff\xef"
+    windowed = session_windowed(STRING)
+    data = windowed.serialize(Windowed("a", Window(1, 255)))
+    text = base64.urlsafe_b64encode(data).decode().rstrip("=")
+    assert key_bytes(text, windowed, is_base64=False) == key_bytes(text, windowed, is_base64=True) == data
+    assert key_bytes("77-_", STRING, is_base64=True) == b"\xef\xbf\xbf"
+
+
+@pytest.mark.parametrize(("text", "serde"), [("AP8", session_windowed(STRING)), ("_-8", STRING), ("AAAA", LONG)])
+def test_bytes_that_are_no_key_are_refused(text: str, serde: Serde[Any]) -> None:
+    with pytest.raises(ValueError, match=f"'{text}' is not the base64url of a key of serde"):
+        key_bytes(text, serde, is_base64=True)
 
 
 @pytest.mark.parametrize(

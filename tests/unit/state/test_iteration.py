@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pipeline import Window, Windowed
-from pipeline.records import RecordMetadata, TopicPartition
 from pipeline.serde.primitives import LONG, STRING
 from pipeline.state.api import StoreBuilder, StoreKind
 from pipeline.state.stores import open_store
+from tests.stores import Context, commit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-CHANGELOG = TopicPartition("app-store-changelog", 0)
 MINUTE = 60_000
-
-
-@dataclass
-class Context:
-    timestamp: int = 7
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-    record_metadata: RecordMetadata | None = None
-
-
-def commit(store: Any, backend: Any) -> None:
-    store.flush()
-    backend.write(store.pending(), {CHANGELOG: 0})
-    store.committed()
 
 
 @pytest.fixture

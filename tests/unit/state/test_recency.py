@@ -2,44 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pipeline import LONG, STRING, Consumed, Materialized, Produced, Stores, StreamsBuilder, TopologyError
-from pipeline.records import RecordMetadata, TopicPartition
 from pipeline.state.memory import MemoryBackend
 from pipeline.state.stores import open_store
 from pipeline.testing import TopologyTestDriver
 from tests.changelogs import Batch
+from tests.stores import Context, commit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from pipeline.state.api import ChangelogRecord
-
-CHANGELOG = TopicPartition("app-store-changelog", 0)
-
-
-@dataclass
-class Context:
-    timestamp: int = 7
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-    record_metadata: RecordMetadata | None = None
 
 
 def opened(backend: Any, *, size: int = 3, caching: bool = False) -> Any:
     builder = Stores.key_value_store(Stores.lru_map("store", size), STRING, LONG, caching=caching)
     return open_store(builder, backend, Context())
-
-
-def commit(store: Any, backend: Any) -> list[ChangelogRecord]:
-    store.flush()
-    records = list(store.changelog())
-    backend.write(store.pending(), {CHANGELOG: 0})
-    store.committed()
-    return records
 
 
 def test_the_key_that_was_not_used_for_longest_goes(reopen: Callable[[], Any]) -> None:

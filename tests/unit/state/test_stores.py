@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import tracemalloc
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,13 +11,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import CorruptStateError, StateError
-from pipeline.records import RecordMetadata, TopicPartition, ValueAndTimestamp
+from pipeline.records import RecordMetadata, ValueAndTimestamp
 from pipeline.serde.primitives import LONG, STRING
 from pipeline.state.api import ChangelogRecord, StoreBuilder, StoreKind
 from pipeline.state.memory import MemoryBackend
 from pipeline.state.rocksdb import RocksDbBackend
 from pipeline.state.stores import open_store
+from pipeline.windows import MAX_TIME_MS, Window, Windowed
 from tests.changelogs import Batch
+from tests.stores import CHANGELOG, Context, commit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,15 +27,7 @@ if TYPE_CHECKING:
 
     from pipeline.state.api import CachedUpdate
 
-CHANGELOG = TopicPartition("app-store-changelog", 0)
 MINUTE = 60_000
-
-
-@dataclass
-class Context:
-    timestamp: int = 7
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-    record_metadata: RecordMetadata | None = None
 
 
 def key_value(*, caching: bool, kind: StoreKind = StoreKind.TIMESTAMPED_KEY_VALUE) -> StoreBuilder:
@@ -49,14 +44,6 @@ def window(*, caching: bool, retention_ms: int = 10 * MINUTE) -> StoreBuilder:
         retention_ms=retention_ms,
         window_size_ms=MINUTE,
     )
-
-
-def commit(store: Any, backend: Any, position: int = 0) -> list[ChangelogRecord]:
-    store.flush()
-    records = list(store.changelog())
-    backend.write(store.pending(), {CHANGELOG: position})
-    store.committed()
-    return records
 
 
 def vt(value: int, timestamp: int = 5) -> ValueAndTimestamp[int]:
@@ -213,6 +200,11 @@ def test_windows_are_fetched_by_key_and_start(reopen: Callable[[], Any], caching
     assert again.fetch("a", 6 * MINUTE) == vt(6)
 
 
+def entries(backend: Any) -> int:
+    """How many it has, in all tables."""
+    return sum(1 for name in backend.tables() for _ in backend.table(name).scan(None, None))
+
+
 def test_expired_windows_are_neither_read_nor_written_and_their_segments_are_dropped(
     reopen: Callable[[], Any], caching: bool
 ) -> None:
@@ -220,17 +212,42 @@ def test_expired_windows_are_neither_read_nor_written_and_their_segments_are_dro
     store: Any = open_store(window(caching=caching), backend, Context())
     store.put("a", vt(1), 0)
     commit(store, backend)
-    assert len(backend.tables()) == 1
+    assert entries(backend) == 1
     store.put("a", vt(2), 15 * MINUTE)
     assert store.fetch("a", 0) is None
     assert list(store.fetch_range("a", 0, 20 * MINUTE)) == [(15 * MINUTE, vt(2))]
     store.put("a", vt(3), 0)
     assert store.expired_puts == 1
     commit(store, backend)
-    assert backend.tables() == ("store.900000",)
+    assert entries(backend) == 1
     again: Any = open_store(window(caching=caching), reopen(), Context())
     again.put("a", vt(3), 0)
     assert again.expired_puts == 1, "the highest time must survive a restart"
+
+
+@pytest.mark.parametrize("retention", [1, 10, 240])
+def test_segments_of_any_length_hold_what_has_not_expired_and_nothing_that_has_for_long(
+    reopen: Callable[[], Any], caching: bool, retention: int
+) -> None:
+    backend = reopen()
+    store: Any = open_store(window(caching=caching, retention_ms=retention * MINUTE), backend, Context())
+    for minute in range(0, 3 * retention + 200, 3):
+        for key in ("a", "b"):
+            store.put(key, vt(minute), minute * MINUTE)
+        kept = [at for at in range(0, minute + 3, 3) if at > minute - retention]
+        if minute % 4 == 0:
+            commit(store, backend)
+            assert entries(backend) <= 2 * (len(kept) + retention / 2 / 3 + 1)
+        if minute % 21 == 0:
+            assert sorted((at // MINUTE, key) for key, at, _ in store.all()) == [
+                (at, key) for at in kept for key in "ab"
+            ]
+            assert [at // MINUTE for at, _ in store.backward_fetch_range("b", 0, MAX_TIME_MS)] == kept[::-1]
+    commit(store, backend)
+    assert len(backend.tables()) <= 3
+    rows = list(store.all())
+    again: Any = open_store(window(caching=caching, retention_ms=retention * MINUTE), reopen(), Context())
+    assert (list(again.all()), len(rows)) == (rows, 2 * len(kept))
 
 
 def test_a_window_changelog_restores_what_has_not_expired(reopen: Callable[[], Any], caching: bool) -> None:
@@ -426,3 +443,33 @@ def test_only_what_may_be_torn_is_written_in_parts(tmp_path: Path, in_parts: boo
     assert len(list(backend.table("table").scan(None, None))) == 2_000
     assert backend.positions() == {CHANGELOG: 1}
     backend.close()
+
+
+@pytest.mark.parametrize("kind", [StoreKind.KEY_VALUE, StoreKind.WINDOW, StoreKind.SESSION, StoreKind.JOIN_WINDOW])
+def test_what_is_held_back_is_estimated_from_the_size_of_the_last_write_without_a_cache(kind: StoreKind) -> None:
+    store = open_store(StoreBuilder("store", kind, STRING, STRING, retention_ms=MINUTE), MemoryBackend(), Context())
+    assert store.held_back_bytes() == 0
+    for number in range(100):
+        key: Any = str(number) if kind is not StoreKind.SESSION else Windowed(str(number), Window(0, 0))
+        times = () if kind in {StoreKind.KEY_VALUE, StoreKind.SESSION} else (0,)
+        store.put(key, "v" * 10_000, *times)
+    assert 1_000_000 < store.held_back_bytes() < 1_100_000
+
+
+@pytest.mark.parametrize("is_windowed", [False, True])
+def test_what_a_cache_holds_back_is_estimated_as_it_is(*, is_windowed: bool) -> None:
+    """Within a factor that leaves room for other versions of Python."""
+    kind = StoreKind.TIMESTAMPED_WINDOW if is_windowed else StoreKind.TIMESTAMPED_KEY_VALUE
+    builder = StoreBuilder("store", kind, STRING, LONG, caching=True, retention_ms=MINUTE)
+    context = Context()
+    store = open_store(builder, MemoryBackend(), context)
+    times = (0,) if is_windowed else ()
+    tracemalloc.start()
+    try:
+        for number in range(10_000):
+            context.record_metadata = RecordMetadata("in", 0, 1000 + number)
+            store.put(f"key-{number}", ValueAndTimestamp(1000 + number, 1_000_000 + number), *times)
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert 0.7 * taken < store.held_back_bytes() < 1.5 * taken

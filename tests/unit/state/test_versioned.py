@@ -17,19 +17,13 @@ from pipeline.state.changelog import changelog_config
 from pipeline.state.memory import MemoryBackend
 from pipeline.state.stores import open_store
 from tests.changelogs import Batch
+from tests.stores import Context
 
 LATEST, NOT_PUT = PUT_RETURN_CODE_VALID_TO_UNDEFINED, PUT_RETURN_CODE_NOT_PUT
 HISTORY_MS = 100
 BUILDER = Stores.versioned_key_value_store(
     "versions", STRING, STRING, history_retention=timedelta(milliseconds=HISTORY_MS)
 )
-
-
-@dataclass
-class Context:
-    timestamp: int = 0
-    headers: Any = ()
-    record_metadata: Any = None
 
 
 @dataclass

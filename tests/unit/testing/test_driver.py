@@ -25,6 +25,7 @@ from pipeline import (
     TableJoined,
     TimeWindows,
     ValueAndTimestamp,
+    VersionedRecord,
     Window,
     Windowed,
 )
@@ -90,6 +91,7 @@ def stores() -> Topology:
     builder.add_state_store(Stores.key_value_store("plain", STRING, LONG))
     builder.stream("other", STRINGS).process(Putting, "plain")
     builder.global_table("global", STRINGS, Materialized("rows"))
+    builder.table("history", STRINGS, Materialized("versions", history_retention=SECOND))
     return builder.build()
 
 
@@ -109,6 +111,8 @@ def test_stores_are_asked_for_by_their_kind() -> None:
         driver.input_topic("in", STRING, STRING).pipe_input("k", "v", timestamp=1500)
         driver.input_topic("other", STRING, STRING).pipe_input("k", "four", timestamp=1)
         driver.input_topic("global", STRING, STRING).pipe_input("k", "row", timestamp=1)
+        driver.input_topic("history", STRING, STRING).pipe_input("k", "then", timestamp=1)
+        assert driver.get_versioned_key_value_store("versions").get("k") == VersionedRecord("then", 1, None)
         assert driver.get_key_value_store("plain").get("k") == 4
         assert driver.get_key_value_store("rows").get("k") == "row"
         assert driver.get_key_value_store("counts").get("k") == 1

@@ -31,7 +31,7 @@ class Caller:
 
     def __init__(self, threads: ThreadPoolExecutor) -> None:
         ours, self.line = multiprocessing.Pipe()
-        self.asking = Asking(ours, "Stream process 1")
+        self.asking = Asking(ours, "Stream thread 1")
         self._threads = threads
 
     def ask(self, key: bytes = b"k") -> Future[Any]:
@@ -91,12 +91,12 @@ def test_a_process_that_dies_refuses_what_it_was_asked_before_and_after(caller: 
     caller.asking.gone()
     caller.asking.gone()
     refused.append(caller.ask().result(LONG_S))
-    assert refused == [Refusal(Reason.FAILED, "Stream process 1 ended before it answered")] * 4
+    assert refused == [Refusal(Reason.FAILED, "Stream thread 1 ended before it answered")] * 4
 
 
 def test_an_answer_that_nobody_waits_for_any_more_is_dropped(caller: Caller) -> None:
     late = caller.asking.ask(question(), 0.01)
-    assert late == Refusal(Reason.FAILED, "Stream process 1 did not answer within 0.01 s")
+    assert late == Refusal(Reason.FAILED, "Stream thread 1 did not answer within 0.01 s")
     caller.line.send(Answered(caller.line.recv().number, Page((), is_standby=True)))
     answer = caller.ask()
     caller.line.send(Answered(caller.line.recv().number, Page(())))
@@ -106,8 +106,6 @@ def test_an_answer_that_nobody_waits_for_any_more_is_dropped(caller: Caller) -> 
 def test_who_waits_for_another_to_listen_gives_up_in_time(caller: Caller) -> None:
     listening = caller.ask()
     number = caller.line.recv().number
-    assert caller.asking.ask(question(), 0.01) == Refusal(
-        Reason.FAILED, "Stream process 1 did not answer within 0.01 s"
-    )
+    assert caller.asking.ask(question(), 0.01) == Refusal(Reason.FAILED, "Stream thread 1 did not answer within 0.01 s")
     caller.line.send(Answered(number, Page(())))
     assert listening.result(LONG_S) == Page(())

@@ -1,4 +1,4 @@
-"""Runs one task without committing anything: what it would send, and its state, are there to be read. Imports no pyspark.
+"""Runs one task of a dry run: commits nothing; what it would send, and its state, are there to be read. Imports no pyspark.
 
 The task works in a directory of its own that is removed afterwards. No producer is made, so nobody is fenced and nothing is
 written to Kafka. Inputs are read, and spilled, as in a bounded run, slice by slice; outputs wait in a file if they must.
@@ -43,8 +43,8 @@ _BATCH = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearsal:
-    """One task's part of a run that commits nothing.
+class DryTask:
+    """One task's part of a dry run, that of an application or one that gives a store as it was.
 
     Args:
         job: The application.
@@ -110,16 +110,16 @@ class Outbox:
 
     Args:
         runs: Where records are kept.
-        rehearsal: What is kept.
+        dry_task: What is kept.
         counts: Partitions of the application's own topics; all others are looked up.
         admin: Whom to ask.
     """
 
-    def __init__(self, runs: WriterMerge, rehearsal: Rehearsal, counts: Mapping[str, int], admin: Admin) -> None:
+    def __init__(self, runs: WriterMerge, dry_task: DryTask, counts: Mapping[str, int], admin: Admin) -> None:
         """Nothing has been sent."""
         self._runs = runs
-        self._readers = rehearsal.readers
-        self._is_public = rehearsal.is_public
+        self._readers = dry_task.readers
+        self._is_public = dry_task.is_public
         self._own = frozenset(counts)
         self._counts = dict(counts)
         self._admin = admin
@@ -160,11 +160,7 @@ class Outbox:
             self._keep()
 
     def partitions(self, topic: str) -> int:
-        """Number of partitions of a topic.
-
-        Raises:
-            TopicError: If there is no such topic.
-        """
+        """As the brokers say, who are asked once per topic; of its own topics, which may not exist yet, as it was told."""
         if topic not in self._counts:
             self._admin.require([topic], "are written to")
             self._counts |= self._admin.partitions([topic])
@@ -192,7 +188,7 @@ class Outbox:
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearsed:
+class FinishedTask:
     """A task that has done its part.
 
     Args:
@@ -207,11 +203,11 @@ class Rehearsed:
 
 
 @contextmanager
-def rehearsed(rehearsal: Rehearsal, inbox: Inbox, build: Callable[[Job], Topology]) -> Iterator[Rehearsed]:
+def run_dry(dry_task: DryTask, inbox: Inbox, build: Callable[[Job], Topology]) -> Iterator[FinishedTask]:
     """Within this, a task has done its part; what it has made is gone afterwards.
 
     Args:
-        rehearsal: What to do.
+        dry_task: What to do.
         inbox: What the level above would have sent to it.
         build: Builds the topology in this process.
 
@@ -223,7 +219,7 @@ def rehearsed(rehearsal: Rehearsal, inbox: Inbox, build: Callable[[Job], Topolog
         BrokerError: If brokers do not answer.
     """
     collect_rarely()
-    job = rehearsal.job
+    job = dry_task.job
     application = application_of(job, build(job).resolved(job.partitions))
     admin, clock = Admin(job.kafka), SystemClock()
     layout = plan_layout(application.topology, application.id, job.partitions)
@@ -233,22 +229,22 @@ def rehearsed(rehearsal: Rehearsal, inbox: Inbox, build: Callable[[Job], Topolog
         directory = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="millrace-dry-run-")))
         application = application.in_directory(directory)
         runs = WriterMerge(directory, application.config.streams.bounded_buffer_max_bytes)
-        outputs = opened.enter_context(Outbox(runs, rehearsal, counts, admin))
+        outputs = opened.enter_context(Outbox(runs, dry_task, counts, admin))
         global_state = open_global_state(application, admin, clock, job.global_ends)
-        state = _state(rehearsal, application, admin, clock)
+        state = _state(dry_task, application, admin, clock)
         opened.callback(state.close)
-        spec = application.task_spec(rehearsal.task_id, layout.tasks[rehearsal.task_id])
+        spec = application.task_spec(dry_task.task_id, layout.tasks[dry_task.task_id])
         task = Task(spec, Ports(outputs, state, clock, global_state.stores))
         opened.callback(task.close)
-        if rehearsal.restores:
-            starts = {tp: offset for tp, (offset, _) in rehearsal.committed.items()}
+        if dry_task.restores:
+            starts = {tp: offset for tp, (offset, _) in dry_task.committed.items()}
             missing = find_missing(admin, state, spec, starts)
             task.restore_starts()
             restore(task, missing, admin, job.kafka)
-            _check_committed(rehearsal, application, admin)
-        task.start({tp: rehearsal.committed[tp] for tp in spec.inputs if tp in rehearsal.committed})
+            _check_committed(dry_task, application, admin)
+        task.start({tp: dry_task.committed[tp] for tp in spec.inputs if tp in dry_task.committed})
         check_wall_clock(application, task)
-        for number, ranges in enumerate(rehearsal.slices):
+        for number, ranges in enumerate(dry_task.slices):
             if inbox.has(number) or any(wanted.size for wanted in ranges.values()):
                 with Inputs(application, admin, ranges, repartitions) as inputs:
                     inputs.feed(task, inbox.take(number))
@@ -257,23 +253,23 @@ def rehearsed(rehearsal: Rehearsal, inbox: Inbox, build: Callable[[Job], Topolog
                 task.prepare_commit()  # what caches hold back is forwarded now
                 task.post_commit({})
             outputs.end_slice()
-        yield Rehearsed(application, outputs, state)
+        yield FinishedTask(application, outputs, state)
 
 
-def _state(rehearsal: Rehearsal, application: Application, admin: Admin, clock: Clock) -> StateBackend:
+def _state(dry_task: DryTask, application: Application, admin: Admin, clock: Clock) -> StateBackend:
     """What the task begins with, in a directory where there is nothing."""
-    task_id = rehearsal.task_id
-    if rehearsal.snapshot is not None:
-        return open_snapshot(application, task_id, rehearsal.snapshot)
-    if rehearsal.restores:
+    task_id = dry_task.task_id
+    if dry_task.snapshot is not None:
+        return open_snapshot(application, task_id, dry_task.snapshot)
+    if dry_task.restores:
         return open_state(application, task_id, admin, clock)
     return open_backend(application.sub_topology(task_id.sub_topology), application.directory / str(task_id))
 
 
-def _check_committed(rehearsal: Rehearsal, application: Application, admin: Admin) -> None:
+def _check_committed(dry_task: DryTask, application: Application, admin: Admin) -> None:
     """Refuse state that is not that of the start of the range."""
-    inputs = {tp for ranges in rehearsal.slices for tp in ranges}
+    inputs = {tp for ranges in dry_task.slices for tp in ranges}
     for tp, found in admin.committed(application.id, inputs).items():
-        if tp not in rehearsal.committed or found.offset != rehearsal.committed[tp][0]:
+        if tp not in dry_task.committed or found.offset != dry_task.committed[tp][0]:
             message = f"{application.id} went on to offset {found.offset} of {tp} during the dry run"
             raise RangeError(message, hint="Stop its worker, or wait for the run that goes on, and try again.")

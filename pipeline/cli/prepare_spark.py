@@ -1,0 +1,32 @@
+"""`millrace prepare-spark`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from pipeline.cli.project import settings_of
+
+_MEBIBYTE = 1024 * 1024
+
+
+def prepare_spark(context: typer.Context) -> None:
+    """Make Spark sessions on this machine start in about half the time, by an archive of the classes Java loads for them.
+
+    Needed once per machine or image, and again after a new Java or another version of Spark. The archive is kept in --home.
+    """
+    from pipeline.spark.java_classes import archive_classes, classes_archive  # noqa: PLC0415 - `millrace --help` must be fast
+    from pipeline.spark.session import spark_session  # noqa: PLC0415 - as above
+
+    settings = settings_of(context)
+    archive = classes_archive(settings.environ, settings.home)
+
+    def started(java_options: str) -> Any:
+        return spark_session("local[1]", {"spark.driver.extraJavaOptions": java_options})
+
+    if archive.exists():
+        typer.echo(f"The archive is there: {archive}")
+        return
+    archive_classes(started, archive)
+    typer.echo(f"The archive is made, {archive.stat().st_size / _MEBIBYTE:.0f} MiB: {archive}")

@@ -1,0 +1,18 @@
+"""The kinds of joins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class JoinKind:
+    """Which sides' records, or rows, are results also without a partner. Its text is part of fingerprints."""
+
+    left_outer: bool
+    right_outer: bool
+
+
+INNER = JoinKind(left_outer=False, right_outer=False)
+LEFT = JoinKind(left_outer=True, right_outer=False)
+OUTER = JoinKind(left_outer=True, right_outer=True)

@@ -1,0 +1,110 @@
+"""How the records of a task go through its operators: one by one or in loops, of one input or of whichever comes next."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+from pipeline.records import RAW_TIMESTAMP
+from pipeline.runtime.failures import fail_at
+from pipeline.windows import MAX_TIME_MS
+
+if TYPE_CHECKING:
+    from pipeline.records import TopicPartition
+    from pipeline.runtime.context import TaskContext
+    from pipeline.runtime.fusion import Loop
+    from pipeline.runtime.queue import RecordQueue, RecordQueues
+    from pipeline.runtime.task_spec import TaskSpec
+
+
+class Processing:
+    """Takes a task's records through its operators, lowest event time first. Failures say which record they are about.
+
+    Args:
+        spec: The task.
+        context: Its current record.
+        queues: Its inputs; more may be added.
+    """
+
+    def __init__(self, spec: TaskSpec, context: TaskContext, queues: RecordQueues) -> None:
+        """Nothing is processed yet."""
+        self._spec = spec
+        self._context = context
+        self._queues = queues
+
+    def is_ready(self) -> bool:
+        """Whether the next record may be chosen now."""
+        return self._queues.is_ready(self._spec.max_task_idle_ms, self._context.clock.now_ms)
+
+    def process(self, limit: int) -> int:
+        """Process up to `limit` records, as far as they may be chosen now; gives how many it were."""
+        only = self._queues.only()
+        return self._process_chosen(limit) if only is None else self._process_run(only, limit)
+
+    def process_all(self) -> int:
+        """Process everything that was added or is followed; gives how many records it were."""
+        only = self._queues.only()
+        if only is not None:
+            return self._process_run(only, sys.maxsize)
+        return sum(self._process_run(queue, sys.maxsize, last_time) for queue, last_time in self._queues.in_order())
+
+    def _process_chosen(self, limit: int) -> int:
+        """Process up to `limit` records of several inputs, always the one that comes next."""
+        done = 0
+        may_choose = self.is_ready()
+        while may_choose and done < limit:
+            found = self._queues.next_queue()
+            if found is None:
+                break
+            queue, last_time = found
+            done += self._process_run(queue, limit - done, last_time)
+            may_choose = queue.head() is not None or self.is_ready()
+        return done
+
+    def _process_run(self, queue: RecordQueue, limit: int, last_time: int | None = None) -> int:
+        """Process up to `limit` records of one input.
+
+        Args:
+            queue: The input.
+            limit: How many at most.
+            last_time: The highest time (ms) up to which its records come before those of other inputs, its first one's or
+                later; None if there are no others.
+        """
+        if queue.loop is None or (last_time is not None and queue.extractor is not None):
+            return self._process_records(queue, limit if last_time is None else min(limit, 1))
+        done = self._process_records(queue, 1) if queue.has_head and limit else 0
+        until = MAX_TIME_MS if last_time is None else last_time
+        while done < limit and queue.has_waiting() and queue.waiting[0][RAW_TIMESTAMP] <= until:
+            done += self._process_loop(queue, queue.loop, limit - done, until)  # fewer if some cannot be decoded
+        return done
+
+    def _process_loop(self, queue: RecordQueue, loop: Loop, limit: int, until: int) -> int:
+        """Process up to `limit` records that are at hand, none of a later time than `until`, in one generated loop."""
+        try:
+            return loop(queue, limit, until)
+        except Exception as error:  # noqa: BLE001 - raised again
+            self._fail(error, queue.tp, queue.next_offset - 1)
+
+    def _process_records(self, queue: RecordQueue, limit: int) -> int:
+        """The same, record by record: what is the same for all of them is looked up once."""
+        context, punctuations = self._context, self._context.stream_punctuations
+        pop, enter, (topic, partition) = queue.pop, queue.enter, queue.tp
+        for done in range(limit):
+            record = pop()
+            if record is None:
+                return done
+            key, value, timestamp, offset, headers = record
+            context.topic, context.partition, context.offset = topic, partition, offset
+            context.timestamp, context.headers = timestamp, headers
+            if timestamp > context.stream_time:
+                context.stream_time = timestamp
+            try:
+                enter(key, value, timestamp, headers)
+                if context.stream_time >= punctuations.next_due_ms:
+                    punctuations.fire(context.stream_time)
+            except Exception as error:  # noqa: BLE001 - raised again
+                self._fail(error, queue.tp, offset)
+        return limit
+
+    def _fail(self, error: Exception, tp: TopicPartition, offset: int) -> NoReturn:
+        fail_at(error, task=str(self._spec.id), topic=tp.topic, partition=tp.partition, offset=offset)

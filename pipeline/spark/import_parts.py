@@ -1,0 +1,136 @@
+"""A batch of an import into its topic: each part in one transaction, with the note that it is done."""
+
+from __future__ import annotations
+
+import json
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import StreamsError
+from pipeline.hosting.clock import SystemClock
+from pipeline.kafka.admin import Admin
+from pipeline.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
+from pipeline.records import TopicPartition
+from pipeline.spark.failures import on_executor
+from pipeline.spark.import_progress import IMPORTS_TOPIC, Progress
+from pipeline.spark.import_rows import records_of
+from pipeline.spark.import_source import reading, rows_of
+from pipeline.spark.progress import watched
+from pipeline.spark.text_rows import text_row
+from pipeline.spark.work import another_attempt_may_help, describe_error, rebuilt_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from pipeline.spark.import_progress import Batch
+    from pipeline.spark.import_spec import ImportSpec
+
+_SCHEMA = "result string"
+
+
+def write_batch(
+    spec: ImportSpec,
+    batch: Batch,
+    kafka: dict[str, str],
+    spark: Any,
+    on_progress: Callable[[int, int], None] | None,
+) -> tuple[int, int]:
+    """Write a batch, or what earlier attempts have left of it.
+
+    Args:
+        spec: The import.
+        batch: Which one; must be noted as begun.
+        kafka: Client properties.
+        spark: A Spark session.
+        on_progress: As `run_import` has it.
+
+    Returns:
+        The number of rows, and that of records written.
+
+    Raises:
+        ConfigError: If the source cannot be read.
+        DeserializationError: If a row has no event time, or one before 1970.
+        RangeError: If the import has gone on without this batch.
+        BrokerError: If brokers do not answer.
+    """
+    source = rows_of(spec, batch, spark)
+    if not source.columns:
+        return 0, 0
+    rows = records_of(spec, source, batch)
+
+    def process(batches: Iterable[Any]) -> Iterator[Any]:
+        numbered = (row for rows in batches for row in rows.to_pylist())
+        for part, records in groupby(numbered, key=lambda row: int(row["part"])):
+            with on_executor():
+                result = _attempt(spec, batch, part, records, kafka)
+            yield text_row("result", result)
+
+    everything = 0 if on_progress is None else reading(spec, source.count)
+    with watched(_written_since_now(spec.topic, kafka), everything, on_progress):
+        results = [json.loads(row.result) for row in reading(spec, rows.mapInArrow(process, _SCHEMA).collect)]
+    for result in results:
+        if "error" in result:
+            raise rebuilt_error(result["error"])
+    return sum(result["read"] for result in results), sum(result["written"] for result in results)
+
+
+def fence_parts(spec: ImportSpec, batch: Batch, kafka: Mapping[str, str]) -> None:
+    """End earlier attempts at the parts of a batch, whose executors may outlive their driver.
+
+    Raises:
+        BrokerError: If brokers do not answer.
+    """
+    for part in range(batch.parts):
+        producer = _producer(spec, part, kafka)
+        try:
+            producer.init()
+        finally:
+            producer.close()
+
+
+def _producer(spec: ImportSpec, part: int, kafka: Mapping[str, str]) -> TransactionalProducer:
+    transactional_id = f"millrace-import-{spec.id}-{part}"
+    return TransactionalProducer(kafka, transactional_id, transaction_timeout_ms=LONGEST_TRANSACTION_MS)
+
+
+def _written_since_now(topic: str, kafka: dict[str, str]) -> Callable[[], int]:
+    """What says how many records a topic has got, committed or not; an estimate if others write as well."""
+    admin = Admin(kafka)
+    tps = [TopicPartition(topic, number) for number in range(admin.partitions([topic])[topic])]
+    before = sum(admin.written_offsets(tps).values())
+    return lambda: sum(admin.written_offsets(tps).values()) - before
+
+
+def _attempt(
+    spec: ImportSpec, batch: Batch, part: int, records: Iterable[dict[str, Any]], kafka: dict[str, str]
+) -> str:
+    """One attempt at a part. What another attempt may mend is raised, so that Spark tries again."""
+    try:
+        read, written = _write_part(spec, batch, part, records, kafka)
+        return json.dumps({"read": read, "written": written})
+    except StreamsError as error:
+        if another_attempt_may_help(error):
+            raise
+        return json.dumps({"error": describe_error(error)})
+
+
+def _write_part(
+    spec: ImportSpec, batch: Batch, part: int, records: Iterable[dict[str, Any]], kafka: dict[str, str]
+) -> tuple[int, int]:
+    """Take the part over, and write it unless that is done; gives the number of rows, and that of records written."""
+    progress, now_ms = Progress(kafka, spec.id), SystemClock().now_ms()
+    producer = _producer(spec, part, kafka)
+    try:
+        producer.init()
+        if progress.is_written(batch, part):
+            return sum(1 for _ in records), 0
+        written = 0
+        for row in records:
+            time_ms = now_ms if row["timestamp"] is None else row["timestamp"]
+            producer.send(spec.topic, row["key"], row["value"], time_ms, (), row["partition"])
+            written += 1
+        producer.send(IMPORTS_TOPIC, progress.part_name(batch, part).encode(), b"{}", now_ms, (), 0)
+        producer.commit({}, "")
+        return written, written
+    finally:
+        producer.close()

@@ -1,0 +1,151 @@
+"""Rows of a source as records: their keys, values, times and partitions, in parts."""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import DeserializationError
+from pipeline.partitioning import partition_for
+from pipeline.spark.failures import on_executor
+from pipeline.spark.import_source import as_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pipeline.spark.import_progress import Batch
+    from pipeline.spark.import_spec import ImportSpec
+
+_RISING = "rising"
+_SHOWN_BYTES = 200
+"""Of a row that is refused."""
+_JSON = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""How rows become JSON: with every column, and all of their times, of which Spark would leave out what is below the ms."""
+
+
+def records_of(spec: ImportSpec, frame: Any, batch: Batch) -> Any:
+    """Rows as records: part, partition, key, value and timestamp (ms), those of a part together, in the order of the source.
+
+    Args:
+        spec: The import.
+        frame: The rows.
+        batch: The batch that they are.
+
+    Raises:
+        DeserializationError: While they are read, if a row has no event time, or one before 1970.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415 - an engine loads where it is used
+    from pyspark.sql.types import IntegerType, StructField, StructType  # noqa: PLC0415 - as above
+
+    names = frame.columns
+    key = f.lit(None)
+    if len(spec.key) == 1:
+        key = _bytes(frame, spec.key[0])
+    elif spec.key:
+        key = f.to_json(f.struct(*(f.col(f"`{name}`") for name in sorted(spec.key))), _JSON).cast("binary")
+    if spec.value is not None:
+        value = _bytes(frame, spec.value)
+    else:
+        value = f.to_json(f.struct(*(f.col(f"`{name}`") for name in names)), _JSON).cast("binary")
+    order = f.lit(0) if spec.incremental is None else f.col(f"`{spec.incremental}`")
+    rising = [] if spec.incremental is None else [_rising(frame, spec.incremental).alias(_RISING)]
+    records = frame.select(
+        *rising,
+        key.cast("binary").alias("key"),
+        value.alias("value"),
+        _time(frame, spec.timestamp).alias("timestamp"),
+        order.alias("order"),
+        f.input_file_name().alias("file"),
+        f.monotonically_increasing_id().alias("row"),
+    )
+    with_place = StructType([*records.schema, StructField("partition", IntegerType())])
+    placed = records.mapInArrow(_placing(spec, batch.partitions), with_place)
+    in_parts = placed.withColumn("part", f.col("partition") % batch.parts)
+    sorted_parts = in_parts.repartition(batch.parts, "part").sortWithinPartitions("part", "order", "file", "row")
+    return sorted_parts.select("part", "partition", "key", "value", "timestamp")
+
+
+def _placing(spec: ImportSpec, partitions: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """What checks the times of rows, before any is written, and adds their partition.
+
+    That of the key as producers choose it. Where there is none, it is that of the column that rises, or else of the value: the
+    client library would spread rows at random, and differently at another attempt, and other columns of a table may have
+    changed by then.
+    """
+    unkeyed = "value" if spec.incremental is None else _RISING
+
+    def place(batches: Iterable[Any]) -> Iterator[Any]:
+        import pyarrow as pa  # noqa: PLC0415 - runs on executors
+
+        for rows in batches:
+            if spec.timestamp is not None:
+                with on_executor():
+                    _check_times(spec, rows)
+            keys, others = rows.column("key").to_pylist(), rows.column(unkeyed).to_pylist()
+            chosen = array(
+                "i",
+                (
+                    partition_for(key, partitions) if key is not None else zlib.crc32(other or b"") % partitions
+                    for key, other in zip(keys, others, strict=True)
+                ),
+            )
+            column = pa.Array.from_buffers(pa.int32(), len(chosen), [None, pa.py_buffer(chosen)])
+            yield rows.append_column("partition", column)
+
+    return place
+
+
+def _check_times(spec: ImportSpec, rows: Any) -> None:
+    """Make sure that all rows have event times.
+
+    Raises:
+        DeserializationError: If one has none, and that is not allowed, or one before 1970; names the row by what it has.
+    """
+    import pyarrow.compute as pc  # noqa: PLC0415 - as above
+
+    times = rows.column("timestamp")
+    at = pc.index(pc.fill_null(pc.less(times, 0), spec.missing_timestamp == "fail"), True).as_py()
+    if at < 0:
+        return
+    row, time_ms = rows.slice(at, 1).to_pylist()[0], times[at].as_py()
+    what = "has no event time" if time_ms is None else f"has an event time before 1970 ({time_ms} ms)"
+    place = {"key": row["key"], "value": row["value"]} if row["key"] is None else {"key": row["key"]}
+    shown = {name: data[:_SHOWN_BYTES].decode(errors="replace") for name, data in place.items() if data is not None}
+    message = f"A row of {spec.source} {what} in column {spec.timestamp}"
+    hint = "Leave such rows out of the source, or give them the time of the import: --missing-timestamp now."
+    raise DeserializationError(
+        message, hint=hint if time_ms is None else None, **({"file": row["file"]} if row["file"] else {}), **shown
+    )
+
+
+def _bytes(frame: Any, column: str) -> Any:
+    """A column's bytes, or its text in UTF-8."""
+    from pyspark.sql import functions as f  # noqa: PLC0415 - as above
+
+    found = f.col(f"`{column}`")
+    return found if frame.schema[column].dataType.simpleString() == "binary" else found.cast("string").cast("binary")
+
+
+def _rising(frame: Any, column: str) -> Any:
+    """The bytes of the column that rises, the same ones at every attempt."""
+    from pyspark.sql import functions as f  # noqa: PLC0415 - as above
+
+    return f.expr(as_text(f"`{column}`", frame.schema[column].dataType.simpleString())).cast("binary")
+
+
+def _time(frame: Any, column: str | None) -> Any:
+    """A column as ms since the epoch: numbers are that already, of whatever type a database has for them."""
+    from pyspark.sql import functions as f  # noqa: PLC0415 - as above
+    from pyspark.sql.types import NumericType  # noqa: PLC0415 - as above
+
+    if column is None:
+        return f.lit(None).cast("long")
+    found = f.col(f"`{column}`")
+    if isinstance(frame.schema[column].dataType, NumericType):
+        return found.cast("long")
+    return f.unix_millis(found.cast("timestamp"))

@@ -1,0 +1,179 @@
+"""The source of an import: what is new in it, and the rows of a batch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from pipeline.errors import ConfigError
+from pipeline.spark.failures import spark_failures
+from pipeline.spark.files import escaped, has_files, listing
+from pipeline.spark.jdbc import with_driver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.spark.import_progress import Batch
+    from pipeline.spark.import_spec import ImportSpec
+
+_MAX_FILES = 1000
+"""Of one batch: their names are kept in one record."""
+_STRICT = {
+    "csv": {"mode": "FAILFAST", "enforceSchema": "false"},
+    "json": {"mode": "FAILFAST"},
+    "xml": {"mode": "FAILFAST"},
+}
+"""Readers that would give nulls for what does not fit the schema, or take a file's columns for those of the first one."""
+
+
+def with_what_is_new(
+    spec: ImportSpec, planned: Batch, above: str | None, files_before: Callable[[], set[str]], spark: Any
+) -> Batch | None:
+    """A batch with what has come to the source since the last one; None if nothing has.
+
+    Args:
+        spec: The import.
+        planned: A batch that says neither files nor values yet.
+        above: The highest value of the column that rises that has been imported.
+        files_before: The files that have been.
+        spark: A Spark session.
+
+    Raises:
+        ConfigError: If the source cannot be read, or lacks a column.
+    """
+    if spec.incremental is not None:
+        frame = _whole(spec, spark)
+        new = _rows_above(frame, spec.incremental, above)
+        highest = as_text(f"max(`{spec.incremental}`)", _kind(spec, frame, spec.incremental))
+        upto = reading(spec, lambda: new.selectExpr(f"{highest} AS upto").first().upto)
+        return None if upto is None else replace(planned, above=above, upto=upto)
+    files = reading(spec, _listing(spec, spark).inputFiles)
+    new_files = sorted(set(files) - files_before())[:_MAX_FILES]
+    if not new_files and (files or has_files(spec.format)):
+        return None
+    batch = replace(planned, files=tuple(new_files))
+    rows_of(spec, batch, spark)
+    return batch
+
+
+def rows_of(spec: ImportSpec, batch: Batch, spark: Any) -> Any:
+    """The rows of a batch, as a frame; one without columns if its files have no contents.
+
+    Raises:
+        ConfigError: If the source cannot be read, or lacks a column.
+    """
+    if batch.files:
+        return _of_files(spec, batch.files, spark)
+    frame = _whole(spec, spark)
+    if batch.upto is None or spec.incremental is None:
+        return frame
+    upto = f"`{spec.incremental}` <= {_from_text(batch.upto, _kind(spec, frame, spec.incremental))}"
+    return _rows_above(frame, spec.incremental, batch.above).where(upto)
+
+
+def reading(spec: ImportSpec, action: Callable[[], Any]) -> Any:
+    """Do something that makes Spark look at the source.
+
+    Raises:
+        ConfigError: If it cannot be read.
+    """
+    from pyspark.errors import AnalysisException  # noqa: PLC0415 - an engine loads where it is used
+
+    try:
+        with spark_failures(f"import {spec.format} source {spec.source}"):
+            return action()
+    except AnalysisException as error:
+        message = f"{spec.format} source {spec.source} cannot be read: {str(error).splitlines()[0]}"
+        raise ConfigError(message, hint="Are --format, --option and the columns right?") from error
+
+
+def as_text(value: str, kind: str) -> str:
+    """SQL that writes a value down; times as microseconds, which mean the same in every time zone.
+
+    >>> as_text("at", "timestamp")
+    'CAST(unix_micros(at) AS STRING)'
+    """
+    return f"CAST({f'unix_micros({value})' if kind == 'timestamp' else value} AS STRING)"
+
+
+def _reader(spec: ImportSpec, spark: Any) -> Any:
+    strict = _STRICT.get(spec.format.lower(), {})
+    reader = spark.read.format(spec.format).options(**(strict | with_driver(spec.options)))
+    return reader if spec.schema is None else reader.schema(spec.schema)
+
+
+def _whole(spec: ImportSpec, spark: Any) -> Any:
+    reader = _reader(spec, spark)
+    if spec.format == "jdbc":
+        return _checked(spec, reading(spec, lambda: reader.option("dbtable", spec.source).load()))
+    return _checked(spec, reading(spec, lambda: reader.load(spec.source)))
+
+
+def _listing(spec: ImportSpec, spark: Any) -> Any:
+    """A frame that has the source's files, if it has any, and the columns of its directories."""
+    if has_files(spec.format):
+        return reading(spec, lambda: listing(spark, spec.source, spec.options))
+    return _whole(spec, spark)
+
+
+def _of_files(spec: ImportSpec, files: tuple[str, ...], spark: Any) -> Any:
+    """The rows of some of a source's files, with the columns that the names of directories stand for.
+
+    These files alone decide on the columns: another attempt has to find the same, whatever has come since.
+    """
+    reader, first = _reader(spec, spark), unquote(files[0])
+    in_names = [name for name in _columns(spec, _listing(spec, spark)) if f"/{name}=" in first]
+    if in_names:
+        reader = reader.option("basePath", first[: min(first.index(f"/{name}=") for name in in_names)])
+    frame = reading(spec, lambda: reader.load([escaped(unquote(file)) for file in files]))
+    has_contents = set(_columns(spec, frame)) - set(in_names)
+    return _checked(spec, frame if has_contents else frame.select())
+
+
+def _checked(spec: ImportSpec, frame: Any) -> Any:
+    """The frame, if it has the columns that are wanted, or none: then it has no rows either."""
+    wanted, there = [*spec.key, spec.value, spec.timestamp, spec.incremental], _columns(spec, frame)
+    missing = [column for column in wanted if column is not None and column not in there]
+    if missing and there:
+        message = f"{spec.source} has no column {', '.join(missing)}"
+        raise ConfigError(message, hint=f"It has: {', '.join(there)}.")
+    return frame
+
+
+def _columns(spec: ImportSpec, frame: Any) -> list[str]:
+    """The names of a frame's columns; over Spark Connect that is when the source is first looked at."""
+    found: list[str] = reading(spec, lambda: frame.columns)
+    return found
+
+
+def _rows_above(frame: Any, column: str, above: str | None) -> Any:
+    if above is None:
+        return frame
+    kind = frame.schema[column].dataType.simpleString()
+    return frame.where(f"`{column}` > {_from_text(above, kind)}")
+
+
+def _kind(spec: ImportSpec, frame: Any, column: str) -> str:
+    """The type of the column that rises.
+
+    Raises:
+        ConfigError: If it is text of a database, which may be ordered otherwise there than here.
+    """
+    kind: str = frame.schema[column].dataType.simpleString()
+    if spec.format == "jdbc" and kind.startswith(("string", "char", "varchar")):
+        message = f"Column {column} is text: its order is the database's, not Spark's, and rows would be missed"
+        raise ConfigError(message, hint="Import by a column of numbers, dates or times.")
+    return kind
+
+
+def _from_text(text: str, kind: str) -> str:
+    """SQL that gives back what `as_text` wrote down."""
+    if kind == "timestamp":
+        return f"timestamp_micros({int(text)})"
+    return f"CAST({_literal(text)} AS {kind})"
+
+
+def _literal(text: str) -> str:
+    """A SQL string."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

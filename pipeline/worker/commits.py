@@ -1,0 +1,87 @@
+"""The commits of the tasks that run: begun when they are due, sent in threads, and looked after when brokers have answered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.errors import TaskMigratedError
+from pipeline.worker.arrivals import RECOVERABLE
+from pipeline.worker.commit_schedule import CommitSchedule
+from pipeline.worker.open_commits import OpenCommits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Set as AbstractSet
+
+    from pipeline.config import StreamsConfig
+    from pipeline.errors import StreamsError
+    from pipeline.hosting.owned_task import OwnedTask
+    from pipeline.records import TaskId
+    from pipeline.worker.interruptions import Interruptions
+
+
+class Commits:
+    """Commits tasks, each for itself: what fails is the task's failure, and the others go on.
+
+    Args:
+        tasks: Those that run; looked at anew each time.
+        streams: Settings.
+        interruptions: What may happen between two steps, and while brokers are waited for.
+        failed: Told a task whose commit has failed, and why; if it returns, the task runs no more, for now at least.
+    """
+
+    def __init__(
+        self,
+        tasks: Mapping[TaskId, OwnedTask],
+        streams: StreamsConfig,
+        interruptions: Interruptions,
+        failed: Callable[[OwnedTask, StreamsError], None],
+    ) -> None:
+        """Nothing is under way."""
+        self.schedule = CommitSchedule(streams.commit_interval_ms, streams.statestore_cache_max_bytes)
+        self.under_way = OpenCommits()
+        self.done = 0
+        """How many have succeeded."""
+        self._tasks = tasks
+        self._interruptions = interruptions
+        self._failed = failed
+
+    def begin_due(self, now_ms: int) -> None:
+        """Begin those for which it is time, a part of the tasks per turn: others process while these wait for brokers."""
+        resting = [owned for owned in self._tasks.values() if owned.id not in self.under_way]
+        for owned in self.schedule.due(self._tasks.values(), resting, now_ms):
+            self.schedule.note(owned.id, now_ms)
+            self._begin(owned)
+
+    def finish(self) -> None:
+        """Look after those that have an outcome."""
+        for owned, outcome in self.under_way.take_done():
+            if self.succeeds(owned, outcome.result) and self.succeeds(owned, owned.finish_commit):
+                self.done += 1
+
+    def commit(self, tasks: Iterable[OwnedTask]) -> None:
+        """Commit tasks and wait for it; what is under way already has to come to its end before."""
+        wanted = {owned.id for owned in tasks}
+        self._finish(wanted)
+        for task_id in wanted & self._tasks.keys():
+            self._begin(self._tasks[task_id])
+        self._finish(wanted)
+
+    def succeeds(self, owned: OwnedTask, step: Callable[[], None]) -> bool:
+        """Take a step of a task's commit, or one that belongs to it. Failures that are the task's are told, and not raised."""
+        try:
+            step()
+        except (*RECOVERABLE, TaskMigratedError) as error:
+            self._failed(owned, error)
+            return False
+        self._interruptions.attend()
+        return True
+
+    def _begin(self, owned: OwnedTask) -> None:
+        if owned.task.needs_commit and self.succeeds(owned, owned.prepare_commit):
+            self.under_way.send(owned)
+
+    def _finish(self, task_ids: AbstractSet[TaskId]) -> None:
+        with self._interruptions.away():
+            self.under_way.wait_for(task_ids)
+        self.finish()

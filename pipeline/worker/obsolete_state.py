@@ -1,0 +1,64 @@
+"""Deletes, now and then, the local state of tasks that other instances have (`StateDirectory.cleanRemovedTasks`)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from pipeline.state.rocksdb import delete_unused, finish_deletions
+from pipeline.worker.local_state import task_directories
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+    from pipeline.records import TaskId
+    from pipeline.runtime.ports import Clock
+
+log = logging.getLogger(__name__)
+
+
+class ObsoleteState:
+    """The state of tasks that have moved away: it is kept for a while, as they may come back.
+
+    Args:
+        directory: Where the application's state is.
+        delay_ms: How long nobody must have had it open, and how often to look (`state.cleanup.delay.ms`).
+        clock: What time it is; files bear this time, too.
+    """
+
+    def __init__(self, directory: Path, delay_ms: int, clock: Clock) -> None:
+        """Nothing is looked for before the first interval has passed."""
+        self._directory = directory
+        self._delay_ms = delay_ms
+        self._clock = clock
+        self._looked_at = time.monotonic()
+
+    def delete_if_due(self, kept: Collection[TaskId]) -> tuple[TaskId, ...]:
+        """Delete what is obsolete, if it is time to look; gives the tasks whose state is gone.
+
+        What is in use by other processes (bounded runs, which take tasks of a worker over) stays, and so does what cannot be
+        deleted.
+
+        Args:
+            kept: The tasks that are run or followed here, or will be.
+        """
+        if time.monotonic() - self._looked_at < self._delay_ms / 1000:
+            return ()
+        self._looked_at = time.monotonic()
+        finish_deletions(self._directory)
+        found = task_directories(self._directory)
+        return tuple(task for task, path in found.items() if task not in kept and self._delete(task, path))
+
+    def _delete(self, task: TaskId, path: Path) -> bool:
+        try:
+            idle_ms = self._clock.now_ms() - round(path.stat().st_mtime * 1000)
+            if idle_ms <= self._delay_ms or not delete_unused(path):
+                return False
+        except OSError as error:
+            log.warning("obsolete state of task %s is not deleted: %s", task, error, extra={"task": str(task)})
+            return False
+        message = "obsolete state of task %s is deleted: nobody has used it for %d ms"
+        log.info(message, task, idle_ms, extra={"task": str(task)})
+        return True

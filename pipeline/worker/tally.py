@@ -1,0 +1,60 @@
+"""What a process has done: all of it since it started, and each task since it was taken over."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from pipeline.processor.metrics import added, totals
+from pipeline.worker.protocol import TaskFigures
+from pipeline.worker.states import WorkerSummary
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from pipeline.hosting.owned_task import OwnedTask
+    from pipeline.records import TaskId
+
+
+class Tally:
+    """Counts what tasks do. What those have counted that run is asked of them."""
+
+    def __init__(self) -> None:
+        """Nothing has been done."""
+        self._processed = 0
+        self._processed_by: Counter[TaskId] = Counter()
+        self._dropped: Counter[str] = Counter()
+        self._totals: dict[str, float] = {}
+
+    def processed(self, task_id: TaskId, records: int) -> None:
+        """A task has processed records."""
+        self._processed += records
+        self._processed_by[task_id] += records
+
+    def stopped(self, owned: OwnedTask) -> None:
+        """A task runs no more, for now at least: what it has counted is kept."""
+        self._dropped += owned.dropped
+        self._totals = added(self._totals, totals(owned.measured()))
+
+    def let_go(self, task_id: TaskId) -> None:
+        """A task is another process's to count."""
+        self._processed_by.pop(task_id, None)
+
+    def summary(self, running: Collection[OwnedTask], restored: int, commits: int) -> WorkerSummary:
+        """What has been done since the start.
+
+        Args:
+            running: The tasks that run.
+            restored: Records restored.
+            commits: Commits of tasks.
+        """
+        dropped = self._dropped + sum((owned.dropped for owned in running), Counter[str]())
+        counted = added(self._totals, *(totals(owned.measured()) for owned in running))
+        return WorkerSummary(self._processed, restored, commits, dict(dropped), counted)
+
+    def figures(self, running: Collection[OwnedTask]) -> dict[TaskId, TaskFigures]:
+        """What each task that runs has done since it was taken over."""
+        return {
+            owned.id: TaskFigures(self._processed_by[owned.id], dict(owned.dropped), owned.measured())
+            for owned in running
+        }

@@ -1,0 +1,40 @@
+"""What the driver of a deployment and its instances tell each other, whatever happens to the topic between them."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from pipeline.cluster.channel import DEPLOYMENTS_TOPIC, Channel, InstanceReport, Message, Stop
+from pipeline.errors import BrokerError
+
+pytestmark = pytest.mark.broker
+
+REPORT = InstanceReport(0, "node-a", "running", "", 7, 1)
+
+
+def says(message: Message, teller: Channel, hearer: Channel) -> None:
+    """Tell again and again, as both sides do while brokers refuse, until it is heard."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        with suppress(BrokerError):
+            teller.tell(message)
+            if message in hearer.hear(0.5):
+                return
+    pytest.fail(f"{message} was never heard")
+
+
+def test_driver_and_instance_hear_each_other_again_when_their_topic_was_deleted(broker: Any, unique: str) -> None:
+    driver, instance = Channel(broker.kafka, unique), Channel(broker.kafka, unique)
+    says(REPORT, instance, driver)
+    says(Stop(), driver, instance)
+    broker.admin().delete_topics([DEPLOYMENTS_TOPIC])
+    with suppress(BrokerError):
+        instance.hear(0.5)
+    says(REPORT, instance, driver)
+    says(Stop(), driver, instance)
+    driver.close()
+    instance.close()

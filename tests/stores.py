@@ -1,0 +1,32 @@
+"""What tests of single stores do in the place of a task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pipeline.records import TopicPartition
+
+if TYPE_CHECKING:
+    from pipeline.records import Headers, RecordMetadata
+    from pipeline.state.api import ChangelogRecord
+
+CHANGELOG = TopicPartition("app-store-changelog", 0)
+
+
+@dataclass
+class Context:
+    """The record that is being processed."""
+
+    timestamp: int = 7
+    headers: Headers = ()
+    record_metadata: RecordMetadata | None = None
+
+
+def commit(store: Any, backend: Any, position: int = 0) -> list[ChangelogRecord]:
+    """Flush a store, and write what it has to its backend; gives what goes to the changelog, which `position` is of."""
+    store.flush()
+    records = list(store.changelog())
+    backend.write(store.pending(), {CHANGELOG: position})
+    store.committed()
+    return records

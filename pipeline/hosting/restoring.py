@@ -74,7 +74,7 @@ def find_missing(
     ids = admin.topic_ids({tp.topic for tp in tps})
     starts = {tp: known.get(tp, 0) for tp in tps}
     reasons = (
-        _why_foreign(tp, start, first[tp], last[tp], is_same_topic=noted.get(tp.topic) == ids.get(tp.topic))
+        _why_foreign(tp, start, first[tp], last[tp], is_same_topic=noted.get(tp.topic, ids[tp.topic]) == ids[tp.topic])
         for tp, start in starts.items()
     )
     reason = next(filter(None, reasons), None)
@@ -91,8 +91,9 @@ def _why_foreign(tp: TopicPartition, start: int, first: int, last: int, *, is_sa
     """Why state at an offset of a changelog that has records from `first` to `last` is not made of these; None if it is.
 
     Offsets alone do not tell: a topic that was deleted and created anew (by a reset from another machine) soon has them, too.
+    Nor is state at offset 0 empty: its first commit may have been acknowledged before its marker was there.
     """
-    if start and not is_same_topic:
+    if not is_same_topic:
         return f"the local state is at offset {start} of another topic {tp.topic}, which has been created anew since"
     if start > last or 0 < start < first:
         return f"the local state is at offset {start} of {tp}, which has {first} to {last}"

@@ -118,9 +118,9 @@ def overwrite_middle(paths: Iterable[Path]) -> None:
         path.write_bytes(data)
 
 
-def go_ahead(state: Path, changelog: TopicPartition) -> None:
-    backend = RocksDbBackend(state)
-    backend.write({}, {changelog: 1_000_000})
+def note_position(case: Case, offset: int) -> None:
+    backend = RocksDbBackend(case.state)
+    backend.write({}, {case.changelog: offset})
     backend.close()
 
 
@@ -130,7 +130,7 @@ def go_ahead(state: Path, changelog: TopicPartition) -> None:
         (lambda case: overwrite_middle(case.state.glob("MANIFEST-*")), "is damaged"),
         (lambda case: overwrite_middle(case.state.glob("*.sst")), "is damaged"),
         (lambda case: (case.state / "CURRENT").write_text("MANIFEST"), "is damaged"),
-        (lambda case: go_ahead(case.state, case.changelog), "restores all of its state"),
+        (lambda case: note_position(case, 1_000_000), "restores all of its state"),
     ],
     ids=["manifest", "tables", "pointer", "position"],
 )
@@ -148,10 +148,12 @@ def test_damaged_state_is_restored_with_a_warning(
     case.check()
 
 
+@pytest.mark.parametrize("position", [len(KEYS), 0], ids=["committed", "acknowledged"])
 def test_state_of_a_topic_that_was_created_anew_is_thrown_away_although_its_offsets_fit(
-    case: Case, caplog: pytest.LogCaptureFixture, tmp_path: Path
+    case: Case, caplog: pytest.LogCaptureFixture, tmp_path: Path, position: int
 ) -> None:
     case.work()
+    note_position(case, position)
     admin, here = Admin(case.broker.kafka), case.app
     elsewhere = here.in_directory(tmp_path / "elsewhere")
     source = TopicPartition(f"{case.name}.in", 0)

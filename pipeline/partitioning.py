@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache, lru_cache
 from struct import Struct
 from typing import Any, TypeAlias
@@ -16,6 +16,8 @@ StreamPartitioner: TypeAlias = Callable[[str, Any, Any, int], Partitions]
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
+_WORTH_NUMPY = 32
+"""So many keys of one length are hashed faster together than one by one."""
 
 
 def murmur2(data: bytes) -> int:
@@ -40,6 +42,42 @@ def murmur2(data: bytes) -> int:
 def _words(count: int) -> Callable[[bytes], tuple[int, ...]]:
     """Reads so many words of four bytes."""
     return Struct(f"<{count}I").unpack_from
+
+
+def partitions_for(keys: Sequence[bytes], partitions: int) -> list[int]:
+    """The partitions of many keys, in a tenth of the time if there are some dozens of a length.
+
+    >>> partitions_for([b"21", b"foobar"], 10) == [partition_for(b"21", 10), partition_for(b"foobar", 10)]
+    True
+    """
+    by_length: dict[int, list[bytes]] = {}
+    for key in keys:
+        by_length.setdefault(len(key), []).append(key)
+    found: dict[int, Iterator[int]] = {}
+    for length, alike in by_length.items():
+        places = _of_one_length(alike, length, partitions) if len(alike) >= _WORTH_NUMPY and length else None
+        found[length] = iter(places or [partition_for(key, partitions) for key in alike])
+    return [next(found[len(key)]) for key in keys]
+
+
+def _of_one_length(keys: Sequence[bytes], length: int, partitions: int) -> list[int]:
+    """`murmur2`, word by word of all keys at once."""
+    import numpy as np  # noqa: PLC0415 - takes a tenth of a second, and few need it
+
+    m, words = np.uint32(_M), length // 4
+    data = np.frombuffer(b"".join(keys), np.uint8).reshape(len(keys), length)
+    h: Any = np.full(len(keys), _SEED ^ length, np.uint32)
+    for word in np.ascontiguousarray(data[:, : words * 4]).view("<u4").T:
+        k = word * m
+        h = h * m ^ (k ^ k >> 24) * m
+    if length & 3:
+        for at in range(words * 4, length):
+            h ^= data[:, at].astype(np.uint32) << 8 * (at & 3)
+        h *= m
+    h = (h ^ h >> 13) * m
+    h ^= h >> 15
+    places: list[int] = ((h & 0x7FFFFFFF) % partitions).tolist()
+    return places
 
 
 @lru_cache(maxsize=65_536)  # the hash takes Python microseconds, and keys come again

@@ -5,16 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipeline.records import Change
-
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pipeline.processor.operator import OperatorContext
     from pipeline.state.api import CachedUpdate
-
-_made = tuple.__new__
-"""Makes a named tuple in half the time of a call of its class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +40,7 @@ class CachedForward:
             key_of: Makes the forwarded key of the store's key (windowed aggregations forward `Windowed` keys).
         """
 
-        def forward(update: CachedUpdate) -> None:
-            key, new, old, timestamp, headers, metadata = update
-            values = None if new is None else new[0], old[0] if old is not None and send_old_values else None, True
-            context.forward_as(metadata, key_of(key), _made(Change, values), timestamp, headers)
+        def forward(updates: Sequence[CachedUpdate]) -> None:
+            context.forward_flushed(updates, key_of)
 
         return cls(store.set_flush_listener(forward, send_old_values=send_old_values))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pipeline.operators.forwarding import CachedForward
 from pipeline.processor.drops import DropReason
 from pipeline.records import Change, ValueAndTimestamp
 from pipeline.windows import SessionWindows, Window, Windowed
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from pipeline.operators.tables import ValueGetter
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Headers
-    from pipeline.state.api import CachedUpdate, SessionStore
+    from pipeline.state.api import SessionStore
 
 
 class StreamSessionWindowAggregate:
@@ -64,8 +65,8 @@ class StreamSessionWindowAggregate:
         store = context.get_state_store(self._store_name)
         self._store = store
         if self._closing is None:
-            holds_back = store.set_flush_listener(self._flushed, send_old_values=self._send_old_values)
-            self._forwards_updates = not holds_back
+            updates = CachedForward.of(context, store, send_old_values=self._send_old_values)
+            self._forwards_updates = not updates.holds_back
             return
         self._forwards_updates = False
         self._closing.init(
@@ -137,10 +138,6 @@ class StreamSessionWindowAggregate:
                 continue
             for session, _ in self._store.find_sessions(key, end, start):  # it has grown since it was announced
                 closing.opened(session.window.end + 1, session.window.start, key)
-
-    def _flushed(self, update: CachedUpdate) -> None:
-        change = Change(update.new, update.old if self._send_old_values else None)
-        self._context.forward_as(update.metadata, update.key, change, update.timestamp, update.headers)
 
     def close(self) -> None:
         """The task closes the store."""

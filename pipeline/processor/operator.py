@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 from pipeline.processor.api import ProcessingContext
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pipeline.processor.drops import DropReason
     from pipeline.records import Headers
-    from pipeline.state.api import Place
+    from pipeline.state.api import CachedUpdate, Place
 
 T = TypeVar("T")
 
@@ -54,7 +54,16 @@ class OperatorContext(ProcessingContext, Protocol):
         timestamp: int,
         headers: Headers,
     ) -> None:
-        """Forward what a cache held back, as if the record of the held-back update were the current one."""
+        """Forward what was held back, as if the record of the held-back update were the current one."""
+        ...
+
+    def forward_flushed(self, updates: Sequence[CachedUpdate], key_of: Callable[[Any], Any]) -> None:
+        """The same for what a cache held back, each update as a `Change`.
+
+        Args:
+            updates: What the cache gives.
+            key_of: Makes the forwarded key of the store's key.
+        """
         ...
 
     def processor_metadata(self, key: str) -> int | None:

@@ -125,8 +125,11 @@ def compile_nodes(
         reads_all=failures.asks_what_to_skip,
     )
     if not failures.needs_sources:
+        cached = {store.name for store in sub.stores if store.caching}
         for name, own in contexts.items():
             own.forward = fusion.forward(name) or own.forward
+            if not cached.isdisjoint(sub.store_access.get(name, ())):
+                own.flush = fusion.flush(name)
     return CompiledNodes(operators, contexts, entries, fusion)
 
 

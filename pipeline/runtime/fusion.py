@@ -32,21 +32,25 @@ from pipeline.operators.stateless import (
 )
 from pipeline.operators.table_transforms import TableTransformValues
 from pipeline.operators.tables import ToStream
-from pipeline.partitioning import partition_for
+from pipeline.partitioning import partition_for, partitions_for
+from pipeline.records import Change
+from pipeline.runtime.context import NO_RECORD
 from pipeline.runtime.fused_folds import FOLDING, Origin, fold_lines, is_counting
 from pipeline.topology.nodes import SinkNode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pipeline.processor.operator import Operator
     from pipeline.records import Headers
     from pipeline.runtime.context import TaskContext
     from pipeline.runtime.ports import Collector
+    from pipeline.state.api import CachedUpdate
     from pipeline.state.cache import CachedFold
     from pipeline.topology.nodes import Node, SourceNode, SubTopology
 
     Forward = Callable[[Any, Any, int, Headers], None]
+    Flush = Callable[[Sequence[CachedUpdate], Callable[[Any], Any]], None]
 
 Loop: TypeAlias = Callable[[Any, int, int], int]
 """`(queue, limit, last_time_ms) -> done`: processes up to `limit` records of a queue, none of a later time; gives how many."""
@@ -94,6 +98,16 @@ _FORWARD = """\
 def run(key, value, timestamp, headers):
 {nodes}
 """
+_FLUSH = """\
+def run(updates, key_of):
+    keys = [key_of(update[0]) for update in updates]
+{places}
+    for (_, new, old, timestamp, headers, place), key{each} in zip(updates, keys{all}):
+        context.topic, context.partition, context.offset = place or nowhere
+        context.timestamp, context.headers = timestamp, headers
+{nodes}
+"""
+_CHANGE = "value = made(change, (new, old, True))"
 _STOP = """\
 if raw[2] > last_time:
                 records.appendleft(raw)
@@ -194,6 +208,7 @@ class Fusion:
     _children: dict[str, list[Node]] = field(default_factory=dict)
     _names: dict[str, Any] = field(default_factory=dict)
     _is_loop: bool = False
+    _placed: list[str] | None = None
     _unread_key_of: Callable[[bytes], Any] | None = None
 
     def __post_init__(self) -> None:
@@ -244,6 +259,38 @@ class Fusion:
         self._is_loop = False
         lines = self._below(node, "key", "value", 0)
         made: Forward = self._made(node, _FORWARD.format(nodes=indent("\n".join(lines), " " * 4)))
+        return made
+
+    def flush(self, node: str) -> Flush | None:
+        """The function by which the updates that a cache held back are forwarded to an operator's children, many at once.
+
+        Where windowed keys are sent to is found for all of them together. None if each child is only called.
+        """
+        children = self._children.get(node, [])
+        if not any(self._is_taken_apart(child) for child in children):
+            return None
+        self._names = {
+            "send": self.collector.send,
+            "context": self.context,
+            "nowhere": NO_RECORD,
+            "made": tuple.__new__,
+            "change": Change,
+        }
+        self._is_loop, self._placed = False, []
+        if all(isinstance(self.operators.get(child.name), ToStream) for child in children):
+            lines = [line for child in children for line in self._below(child.name, "key", "new", 0)]
+        else:
+            lines = [_CHANGE, *self._below(node, "key", "value", 0)]
+        placed, self._placed = self._placed, None
+        text = _FLUSH.format(
+            places="\n".join(
+                f"    {name}_places = places({name}_inner, keys, partitions({name}_topic))" for name in placed
+            ),
+            each="".join(f", {name}_where" for name in placed),
+            all="".join(f", {name}_places" for name in placed),
+            nodes=indent("\n".join(lines), " " * 8),
+        )
+        made: Flush = self._made(node, text)
         return made
 
     def _is_only_counted(self, source: SourceNode) -> bool:
@@ -354,13 +401,31 @@ class Fusion:
         if node.key_serde.partition_key is None:
             return _SINK.format(name=name, key=key, value=value, chosen="", where="None").splitlines()
         self._named(f"{name}_inner", node.key_serde.partition_key)
-        self._names |= {"partition_for": partition_for, "partitions": self.collector.partitions}
+        self._names |= {"partition_for": partition_for, "partitions": self.collector.partitions, "places": _places}
+        if self._placed is not None and key == "key":
+            self._placed.append(name)
+            return _SINK.format(name=name, key=key, value=value, chosen="", where=f"{name}_where").splitlines()
         chosen = _INNER.format(name=name, key=key)
         return _SINK.format(name=name, key=key, value=value, chosen=chosen, where="where").splitlines()
 
     def _named(self, name: str, thing: Any) -> str:
         self._names[name] = thing
         return name
+
+
+def _places(inner: Callable[[Any], bytes], keys: Sequence[Any], partitions: int) -> list[int] | list[int | None]:
+    """The partitions of windowed keys, by the bytes of the `inner` ones; None for what cannot be written: its sink says so."""
+    try:
+        return partitions_for([inner(key) for key in keys], partitions)
+    except Exception:  # noqa: BLE001 - serdes are the user's
+        return [_place(inner, key, partitions) for key in keys]
+
+
+def _place(inner: Callable[[Any], bytes], key: Any, partitions: int) -> int | None:
+    try:
+        return partition_for(inner(key), partitions)
+    except Exception:  # noqa: BLE001 - serdes are the user's
+        return None
 
 
 def _within(lines: list[str]) -> list[str]:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pipeline.errors import InvalidStateStoreError, TopologyError
 from pipeline.processor.api import PunctuationType
+from pipeline.records import Change
 from pipeline.runtime.context import GLOBAL_TASK, NO_RECORD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import timedelta
     from pathlib import Path
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pipeline.runtime.context import TaskContext
     from pipeline.runtime.failures import Failures
     from pipeline.runtime.punctuation import Schedule
-    from pipeline.state.api import Place
+    from pipeline.state.api import CachedUpdate, Place
 
 T = TypeVar("T")
 
@@ -37,6 +38,8 @@ class NodeContext:
     children: Mapping[str, Callable[[Any, Any, int, Headers], None]]
     stores: Mapping[str, Any]
     failures: Failures
+    flush: Callable[[Sequence[CachedUpdate], Callable[[Any], Any]], None] | None = None
+    """Forwards updates without a call for each, where such a function was made (`Fusion.flush`)."""
     opened: list[Callable[[], None]] = field(default_factory=list)
 
     @property
@@ -75,6 +78,17 @@ class NodeContext:
         task.topic, task.partition, task.offset = metadata or NO_RECORD
         task.timestamp, task.headers = timestamp, headers
         self.forward(key, value, timestamp, headers)  # if it fails, so does the task: there is nothing to put back
+        task.topic, task.partition, task.offset, task.timestamp, task.headers = before
+
+    def forward_flushed(self, updates: Sequence[CachedUpdate], key_of: Callable[[Any], Any]) -> None:
+        """Forward what a cache held back; then the current record is current again."""
+        if self.flush is None:
+            for key, new, old, timestamp, headers, place in updates:
+                self.forward_as(place, key_of(key), Change(new, old), timestamp, headers)
+            return
+        task = self.task
+        before = task.topic, task.partition, task.offset, task.timestamp, task.headers
+        self.flush(updates, key_of)
         task.topic, task.partition, task.offset, task.timestamp, task.headers = before
 
     def get_state_store(self, name: str) -> Any:

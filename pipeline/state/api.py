@@ -225,9 +225,9 @@ Place: TypeAlias = "tuple[str | None, int, int]"
 class CachedUpdate(NamedTuple):
     """What a caching store forwards for one key when it is flushed.
 
-    `key` is the store's key (of window stores: `(key, window_start)`, of session stores: `Windowed`); `old` is what the
-    store held before the first held-back update, or None where nobody asked for it; `headers` and `metadata` are those of the
-    last update; `timestamp` (ms) is the one to forward with.
+    `key` is the store's key (of window stores: `(key, window_start)`, of session stores: `Windowed`); `new` and `old` are
+    values without their times; `old` is what the store held before the first held-back update, or None where nobody asked
+    for it; `headers` and `metadata` are those of the last update; `timestamp` (ms) is the one to forward with.
     """
 
     key: Any
@@ -236,6 +236,10 @@ class CachedUpdate(NamedTuple):
     timestamp: int
     headers: Headers
     metadata: Place | None
+
+
+FlushListener: TypeAlias = "Callable[[Sequence[CachedUpdate]], None]"
+"""Told about updates as they are flushed, some at a time."""
 
 
 class UpdateContext(Protocol):
@@ -290,7 +294,7 @@ class StateStore(Protocol):
         """Number of puts that were ignored because the store had let go of their time already."""
         ...
 
-    def set_flush_listener(self, listener: Callable[[CachedUpdate], None], *, send_old_values: bool) -> bool:
+    def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:
         """Forward held-back updates to `listener`. False if this store does not hold anything back."""
         ...
 

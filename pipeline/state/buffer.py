@@ -12,13 +12,13 @@ from pipeline.state.api import ChangelogRecord
 from pipeline.state.pending import WRITE_OVERHEAD_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from pipeline.records import Headers
     from pipeline.state.api import (
-        CachedUpdate,
         ChangeBuffer,
         ChangelogBatch,
+        FlushListener,
         Puts,
         StateBackend,
         StateStore,
@@ -164,7 +164,7 @@ class SuppressionBuffer:
         entry = self._entries().get(self._key_bytes(key))
         return (False, None) if entry is None else (True, self._decoded(entry.prior))
 
-    def set_flush_listener(self, listener: Callable[[CachedUpdate], None], *, send_old_values: bool) -> bool:  # noqa: ARG002 - nothing to listen to
+    def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:  # noqa: ARG002 - nothing to listen to
         """False: the operator takes out what it forwards."""
         return False
 

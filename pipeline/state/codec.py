@@ -51,6 +51,10 @@ class ValueCodec(Protocol):
         """The value back."""
         ...
 
+    def encode_parts(self, value: Any, time: int) -> bytes:
+        """A value and its time (ms), as both lie in the store."""
+        ...
+
     def parts(self, value: Any) -> tuple[Any, int]:
         """A value without its time, and that time (ms); 0 if values have none."""
         ...
@@ -74,6 +78,10 @@ class PlainCodec:
 
     encode: Callable[[Any], bytes]
     decode: Callable[[bytes], Any]
+
+    def encode_parts(self, value: Any, time: int) -> bytes:  # noqa: ARG002 - there is none
+        """The value."""
+        return self.encode(value)
 
     def parts(self, value: Any) -> tuple[Any, int]:
         """There is no time."""
@@ -102,6 +110,10 @@ class TimestampedCodec:
     def encode(self, value: ValueAndTimestamp[Any]) -> bytes:
         """Timestamp, then value."""
         return _TIME.pack(value[1]) + self.encode_value(value[0])
+
+    def encode_parts(self, value: Any, time: int) -> bytes:
+        """The same, of both apart."""
+        return _TIME.pack(time) + self.encode_value(value)
 
     def decode(self, data: bytes) -> ValueAndTimestamp[Any]:
         """Both back."""

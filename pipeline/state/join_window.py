@@ -16,11 +16,11 @@ from pipeline.state.pending import written_bytes
 from pipeline.state.segments import Segments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from pipeline.state.api import (
-        CachedUpdate,
         ChangelogBatch,
+        FlushListener,
         Puts,
         StateBackend,
         StateStore,
@@ -106,7 +106,7 @@ class JoinWindowStateStore:
                 if time >= first:
                     yield self._key_of(store_key[: -_SUFFIX.size]), time, self._decode(data)
 
-    def set_flush_listener(self, listener: Callable[[CachedUpdate], None], *, send_old_values: bool) -> bool:  # noqa: ARG002 - nothing to tell
+    def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:  # noqa: ARG002 - nothing to tell
         """Nothing is held back."""
         return False
 

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from pipeline.state.api import (
-        CachedUpdate,
         ChangelogBatch,
         ChangelogRecord,
+        FlushListener,
         KeyValueStore,
         Puts,
         StateBackend,
@@ -113,7 +113,7 @@ class KeyValueStateStore:
         """Number of entries; counted, so not free."""
         return sum(1 for _ in self._scan_bytes(None, None))
 
-    def set_flush_listener(self, listener: Callable[[CachedUpdate], None], *, send_old_values: bool) -> bool:
+    def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:
         """Forward held-back updates to `listener`; False without a cache."""
         if self._cache is None:
             return False

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pipeline.state.api import (
-        CachedUpdate,
         ChangelogBatch,
+        FlushListener,
         Puts,
         StateBackend,
         StateStore,
@@ -78,7 +78,7 @@ class ListValueStateStore:
         if first:
             self._floor = None
 
-    def set_flush_listener(self, listener: Callable[[CachedUpdate], None], *, send_old_values: bool) -> bool:  # noqa: ARG002 - nothing to tell
+    def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:  # noqa: ARG002 - nothing to tell
         """Nothing is held back."""
         return False
 

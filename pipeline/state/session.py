@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pipeline.state.api import (
-        CachedUpdate,
         ChangelogBatch,
         ChangelogRecord,
+        FlushListener,
         Puts,
         SessionStore,
         StateBackend,
@@ -147,7 +147,7 @@ class SessionStateStore:
         """Everything that has not expired; older segments first."""
         return self.fetch_keys(None, None)
 
-    def set_flush_listener(self, listener: Callable[[CachedUpdate], None], *, send_old_values: bool) -> bool:
+    def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:
         """Forward held-back updates to `listener`; False without a cache."""
         if self._cache is None:
             return False

@@ -12,11 +12,11 @@ from pipeline.state.api import PUT_RETURN_CODE_NOT_PUT, PUT_RETURN_CODE_VALID_TO
 from pipeline.state.pending import WRITE_OVERHEAD_BYTES, prefix_end, written_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from pipeline.state.api import (
-        CachedUpdate,
         ChangelogBatch,
+        FlushListener,
         Puts,
         StateBackend,
         StateStore,
@@ -107,7 +107,7 @@ class VersionedStateStore:
                 if record is not None and (record.valid_to is None or record.valid_to > first):
                     yield self._key_of(raw), record
 
-    def set_flush_listener(self, listener: Callable[[CachedUpdate], None], *, send_old_values: bool) -> bool:  # noqa: ARG002 - the contract
+    def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:  # noqa: ARG002 - the contract
         """Nothing is held back."""
         return False
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pipeline.state.api import (
-        CachedUpdate,
         ChangelogBatch,
         ChangelogRecord,
+        FlushListener,
         Puts,
         StateBackend,
         StateStore,
@@ -137,7 +137,7 @@ class WindowStateStore:
         """The same, backwards."""
         return self._of_keys(None, None, 0, MAX_TIME_MS, reverse=True)
 
-    def set_flush_listener(self, listener: Callable[[CachedUpdate], None], *, send_old_values: bool) -> bool:
+    def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:
         """Forward held-back updates to `listener`; False without a cache."""
         if self._cache is None:
             return False

@@ -112,7 +112,7 @@ def test_a_changelog_restores_the_same_sessions(reopen: Callable[[], Any], cachi
 def test_held_back_sessions_are_forwarded_with_their_ends_and_what_they_replaced() -> None:
     backend, updates = MemoryBackend(), list["CachedUpdate"]()
     store = sessions(backend, caching=True)
-    assert store.set_flush_listener(updates.append, send_old_values=True)
+    assert store.set_flush_listener(updates.extend, send_old_values=True)
     store.put(session("a", 0, 5), 1)
     commit(store, backend)
     store.remove(session("a", 0, 5))

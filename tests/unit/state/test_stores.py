@@ -146,7 +146,7 @@ def test_bytes_lie_in_the_store_as_kafka_streams_writes_them(reopen: Callable[[]
 def test_a_cache_forwards_each_key_once_with_what_the_store_held_before() -> None:
     backend, updates = MemoryBackend(), list[Any]()
     store: Any = open_store(key_value(caching=True), backend, Context())
-    assert store.set_flush_listener(updates.append, send_old_values=True)
+    assert store.set_flush_listener(updates.extend, send_old_values=True)
     store.put("a", vt(1))
     commit(store, backend)
     store.put("a", vt(2))
@@ -154,14 +154,14 @@ def test_a_cache_forwards_each_key_once_with_what_the_store_held_before() -> Non
     store.put("a", vt(4))
     updates.clear()
     store.flush()
-    assert [(u.key, u.new, u.old) for u in updates] == [("a", vt(4), vt(1)), ("b", vt(3), None)]
+    assert [(u.key, u.new, u.old, u.timestamp) for u in updates] == [("a", 4, 1, 5), ("b", 3, None, 5)]
 
 
 def test_a_key_that_comes_and_goes_within_one_commit_is_never_forwarded() -> None:
     backend = MemoryBackend()
     updates: list[CachedUpdate] = []
     store: Any = open_store(key_value(caching=True), backend, Context())
-    store.set_flush_listener(updates.append, send_old_values=False)
+    store.set_flush_listener(updates.extend, send_old_values=False)
     store.put("a", vt(1))
     store.put("a", None)
     assert commit(store, backend) == []

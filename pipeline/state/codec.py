@@ -10,7 +10,7 @@ from pipeline.records import ValueAndTimestamp
 from pipeline.state.api import ChangelogRecord, StoreBuilder, StoreKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pipeline.state.api import ChangelogBatch
 
@@ -35,6 +35,9 @@ class Fold(Protocol):
         """The aggregate of nothing."""
         ...
 
+
+Writes: TypeAlias = "Mapping[bytes, bytes | None]"
+"""Stored bytes by store key; None deletes."""
 
 Folded: TypeAlias = "tuple[bytes | None, bytes | None, Any, Any, int]"
 """What adding a value gives: bytes stored before and now, the new aggregate, the old one if it is told, the time (ms)."""
@@ -63,8 +66,8 @@ class ValueCodec(Protocol):
         """Both together."""
         ...
 
-    def to_changelog(self, key: bytes, data: bytes | None, timestamp: int) -> ChangelogRecord:
-        """Stored bytes as a changelog record; `timestamp` (ms) is that of the update."""
+    def to_changelog(self, writes: Writes, times: Mapping[bytes, int]) -> Iterator[ChangelogRecord]:
+        """Stored bytes by key as changelog records; `times` (ms) are those of the updates."""
         ...
 
     def from_changelog(self, batch: ChangelogBatch) -> Iterable[bytes | None]:
@@ -91,9 +94,9 @@ class PlainCodec:
         """The value."""
         return value
 
-    def to_changelog(self, key: bytes, data: bytes | None, timestamp: int) -> ChangelogRecord:
+    def to_changelog(self, writes: Writes, times: Mapping[bytes, int]) -> Iterator[ChangelogRecord]:
         """The same bytes."""
-        return ChangelogRecord(key, data, timestamp)
+        return (ChangelogRecord(key, data, times[key]) for key, data in writes.items())
 
     def from_changelog(self, batch: ChangelogBatch) -> Iterable[bytes | None]:
         """The same bytes."""
@@ -156,11 +159,14 @@ class TimestampedCodec:
 
         return folded
 
-    def to_changelog(self, key: bytes, data: bytes | None, timestamp: int) -> ChangelogRecord:
+    def to_changelog(self, writes: Writes, times: Mapping[bytes, int]) -> Iterator[ChangelogRecord]:
         """The raw value at its own timestamp; a tombstone at that of the update."""
-        if data is None:
-            return ChangelogRecord(key, None, timestamp)
-        return _made(ChangelogRecord, (key, data[8:], _TIME.unpack_from(data)[0], ()))
+        time_of = _TIME.unpack_from
+        for key, data in writes.items():
+            if data is None:
+                yield ChangelogRecord(key, None, times[key])
+            else:
+                yield _made(ChangelogRecord, (key, data[8:], time_of(data)[0], ()))
 
     def from_changelog(self, batch: ChangelogBatch) -> Iterable[bytes | None]:
         """Each record's timestamp before its value."""

@@ -53,7 +53,7 @@ class JoinWindowStateStore:
         self._key_of = builder.key_serde.deserialize
         self._encode = builder.value_serde.serialize
         self._decode = builder.value_serde.deserialize
-        self._segments = Segments(builder.name, builder.retention_ms, backend, _time_of)
+        self._segments = Segments(builder.name, builder.retention_ms, backend, _SUFFIX.size)
         self._state_table = f"{builder.name}.state"
         self._pending: dict[bytes, bytes] = {}
         self._pending_of_key: dict[bytes, list[Entry]] = {}
@@ -102,7 +102,7 @@ class JoinWindowStateStore:
         stored = (entry for table in self._segments.between(first, self._observed) for entry in table.scan(None, None))
         for entries in (stored, list(self._pending.items())):
             for store_key, data in entries:
-                time = _time_of(store_key)
+                time = self._segments.time_of(store_key)
                 if time >= first:
                     yield self._key_of(store_key[: -_SUFFIX.size]), time, self._decode(data)
 
@@ -119,7 +119,7 @@ class JoinWindowStateStore:
 
     def changelog(self) -> Iterator[ChangelogRecord]:
         """One record per value put since the last commit, at the value's time, in the order of the puts."""
-        return (ChangelogRecord(key, data, _time_of(key)) for key, data in self._pending.items())
+        return (ChangelogRecord(key, data, self._segments.time_of(key)) for key, data in self._pending.items())
 
     def pending(self) -> Puts:
         """The same writes as the backend wants them."""
@@ -135,10 +135,10 @@ class JoinWindowStateStore:
         entries = [(key, value) for key, value in zip(batch.keys(), batch.values(), strict=True) if value is not None]
         if not entries:
             return {}
-        self._observed = max(self._observed, *(_time_of(key) for key, _ in entries))
+        self._observed = max(self._observed, *(self._segments.time_of(key) for key, _ in entries))
         self._sequence = _SUFFIX.unpack(entries[-1][0][-_SUFFIX.size :])[1]
         first = self.first_kept
-        kept = [(key, data) for key, data in entries if _time_of(key) >= first]
+        kept = [(key, data) for key, data in entries if self._segments.time_of(key) >= first]
         return self._puts(kept, first)
 
     def _puts(self, entries: Iterable[tuple[bytes, bytes]], first_kept: int) -> Puts:
@@ -162,11 +162,6 @@ class JoinWindowStateStore:
     def first_kept(self) -> int:
         """What is before this time (ms) has been forgotten."""
         return self._observed - self._retention_ms + 1
-
-
-def _time_of(store_key: bytes) -> int:
-    time: int = _SUFFIX.unpack_from(store_key, len(store_key) - _SUFFIX.size)[0]
-    return time
 
 
 if TYPE_CHECKING:

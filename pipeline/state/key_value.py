@@ -171,8 +171,7 @@ class KeyValueStateStore:
 
     def changelog(self) -> Iterator[ChangelogRecord]:
         """One record per key written since the last commit."""
-        convert, times = self._codec.to_changelog, self._times
-        return (convert(key, data, times[key]) for key, data in self._pending.items())
+        return self._codec.to_changelog(self._pending, self._times)
 
     def pending(self) -> Puts:
         """The same writes as the backend wants them."""

@@ -10,7 +10,7 @@ from pipeline.state.pending import merged_scan
 from pipeline.windows import MAX_TIME_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pipeline.state.api import Puts, StateBackend, Table
 
@@ -18,8 +18,9 @@ MIN_SEGMENT_MS = 60_000
 """Shortest segment (`Stores.defaultSegmentInterval`)."""
 _TABLE_MS = 3_600_000
 """Shorter segments share tables, of so much time: to create and drop one in RocksDB takes as long as a thousand writes."""
-_PREFIX = struct.Struct(">q")
-"""A segment's first time (ms), before the keys of one that shares its table (`LogicalKeyValueSegment`)."""
+_TIME = struct.Struct(">q")
+"""A time (ms): an entry's in its key, and a segment's first one before the keys of one that shares its table
+(`LogicalKeyValueSegment`)."""
 
 
 def segment_length_ms(retention_ms: int) -> int:
@@ -33,7 +34,7 @@ class _SharedTable:
     def __init__(self, table: Table, start: int, end: int) -> None:
         """The segment is from `start` to `end` (ms)."""
         self._table = table
-        self._lowest, self._end = _PREFIX.pack(start), _PREFIX.pack(end)
+        self._lowest, self._end = _TIME.pack(start), _TIME.pack(end)
 
     def get(self, key: bytes) -> bytes | None:
         """The value, or None."""
@@ -44,7 +45,7 @@ class _SharedTable:
         first = self._lowest + (lower or b"")
         end = self._end if upper is None else self._lowest + upper
         rows = self._table.scan(first, end, reverse=reverse)
-        return ((key[_PREFIX.size :], data) for key, data in rows)
+        return ((key[_TIME.size :], data) for key, data in rows)
 
 
 class Segments:
@@ -54,24 +55,30 @@ class Segments:
         name: Name of the store.
         retention_ms: How long entries are kept.
         backend: Where the tables are.
-        time_of: The time (ms) that an entry's key carries; decides its segment and when it expires.
+        suffix_bytes: The length of what follows the key of the user in that of an entry. It begins with the entry's time (ms),
+            which decides its segment and when it expires.
     """
 
-    def __init__(self, name: str, retention_ms: int, backend: StateBackend, time_of: Callable[[bytes], int]) -> None:
+    def __init__(self, name: str, retention_ms: int, backend: StateBackend, suffix_bytes: int) -> None:
         """Find the segments that exist."""
         self._name = name
         self._backend = backend
-        self._time_of = time_of
+        self._time_at = -suffix_bytes
         self._segment_ms = segment_length_ms(retention_ms)
         self._table_ms = max(_TABLE_MS // self._segment_ms, 1) * self._segment_ms
         self._shares = self._table_ms > self._segment_ms
         self._segments: dict[int, Table] = {start: self._segment(start) for start in self._found()}
         self._starts = sorted(self._segments)  # kept in order: some operators search for every record
 
+    def time_of(self, key: bytes) -> int:
+        """The time (ms) that an entry's key carries."""
+        time: int = _TIME.unpack_from(key, self._time_at)[0]
+        return time
+
     def highest_time(self) -> int:
         """The highest time of an entry; -1 without entries."""
         for start in reversed(self._starts):
-            times = [self._time_of(key) for key, _ in self._segments[start].scan(None, None)]
+            times = [self.time_of(key) for key, _ in self._segments[start].scan(None, None)]
             if times:
                 return max(times)
         return -1
@@ -118,10 +125,10 @@ class Segments:
             first_kept: Segments of which every entry is before this time (ms) are left out: they would be dropped next.
         """
         puts: Puts = {}
-        time_of, segment_ms = self._time_of, self._segment_ms
+        read_time, time_at, segment_ms = _TIME.unpack_from, self._time_at, self._segment_ms
         last, prefix, into = None, b"", dict[bytes, bytes | None]()
         for key, data in entries:
-            number = time_of(key) // segment_ms
+            number = read_time(key, time_at)[0] // segment_ms
             if number != last:  # they come in runs of one segment
                 last, start = number, number * segment_ms
                 into = {}
@@ -130,7 +137,7 @@ class Segments:
                     if start not in self._segments:
                         self._segments[start] = self._segment(start)
                         insort(self._starts, start)
-                prefix = _PREFIX.pack(start) if self._shares else b""
+                prefix = _TIME.pack(start) if self._shares else b""
             into[prefix + key] = data
         return puts
 
@@ -147,7 +154,7 @@ class Segments:
             self._backend.drop(name)
         for start in expired:
             if (name := self._table_name(start)) in kept:
-                self._backend.delete_range(name, _PREFIX.pack(start), _PREFIX.pack(start + self._segment_ms))
+                self._backend.delete_range(name, _TIME.pack(start), _TIME.pack(start + self._segment_ms))
 
     def _found(self) -> Iterator[int]:
         """The first times of the segments that the backend has."""
@@ -161,9 +168,9 @@ class Segments:
                 continue
             table, lower = self._backend.table(name), b""
             while (entry := next(table.scan(lower, None), None)) is not None:
-                (found,) = _PREFIX.unpack_from(entry[0])
+                (found,) = _TIME.unpack_from(entry[0])
                 yield found
-                lower = _PREFIX.pack(found + self._segment_ms)
+                lower = _TIME.pack(found + self._segment_ms)
 
     def _starts_between(self, time_from: int, time_to: int) -> list[int]:
         starts = self._starts
@@ -174,7 +181,7 @@ class Segments:
         return _SharedTable(table, start, start + self._segment_ms) if self._shares else table
 
     def _segment_of(self, key: bytes) -> int:
-        return self._time_of(key) // self._segment_ms * self._segment_ms
+        return self.time_of(key) // self._segment_ms * self._segment_ms
 
     def _table_name(self, segment: int) -> str:
         return f"{self._name}.{segment // self._table_ms * self._table_ms}"

@@ -57,7 +57,7 @@ class SessionStateStore:
         self._key_bytes = builder.key_serde.serialize
         self._key_of = builder.key_serde.deserialize
         self._codec = codec_of(builder)
-        self._segments = Segments(builder.name, builder.retention_ms, backend, _end_of)
+        self._segments = Segments(builder.name, builder.retention_ms, backend, _SUFFIX.size)
         self._kept = KeptTimes(self._segments, builder.retention_ms + 1)
         self._pending: dict[bytes, bytes | None] = {}
         self._times: dict[bytes, int] = {}
@@ -166,8 +166,7 @@ class SessionStateStore:
 
     def changelog(self) -> Iterator[ChangelogRecord]:
         """One record per session written since the last commit."""
-        convert, times = self._codec.to_changelog, self._times
-        return (convert(key, data, times[key]) for key, data in self._pending.items())
+        return self._codec.to_changelog(self._pending, self._times)
 
     def pending(self) -> Puts:
         """The same writes as the backend wants them."""
@@ -237,7 +236,7 @@ class SessionStateStore:
     def _stored(self, store_key: bytes) -> bytes | None:
         if store_key in self._pending:
             return self._pending[store_key]
-        return self._segments.get(store_key, _end_of(store_key))
+        return self._segments.get(store_key, self._segments.time_of(store_key))
 
     def _write(self, store_key: bytes, data: bytes | None, timestamp: int) -> None:
         self._pending[store_key] = data
@@ -246,11 +245,6 @@ class SessionStateStore:
 
 def _presence(entry: CacheEntry) -> bytes | None:
     return None if entry.value is None else b""
-
-
-def _end_of(store_key: bytes) -> int:
-    end: int = _SUFFIX.unpack_from(store_key, len(store_key) - _SUFFIX.size)[0]
-    return end
 
 
 def _session_end(entry: CacheEntry) -> int:

@@ -56,7 +56,7 @@ class WindowStateStore:
         self._key_bytes = builder.key_serde.serialize
         self._key_of = builder.key_serde.deserialize
         self._codec = codec_of(builder)
-        self._segments = Segments(builder.name, builder.retention_ms, backend, _start_of)
+        self._segments = Segments(builder.name, builder.retention_ms, backend, WINDOW_SUFFIX.size)
         self._kept = KeptTimes(self._segments, builder.retention_ms + builder.slack_ms)
         self._pending: dict[bytes, bytes | None] = {}
         self._times: dict[bytes, int] = {}
@@ -149,11 +149,18 @@ class WindowStateStore:
         cache, key_bytes, changed = self._cache, self._key_bytes, self._changed
         if cache is None or self._context.keeps_sources:
             return None
-        index = cache.new_index()
+        index, suffix, committed = cache.new_index(), WINDOW_SUFFIX.pack, self._segments.get
 
         def find(key_as_bytes: bytes, key: Any, start: int) -> CacheEntry:
-            entry = cache.entry(key_bytes(key) + WINDOW_SUFFIX.pack(start, 0))
-            index.setdefault(start, {})[key_as_bytes] = entry
+            store_key, pending = key_bytes(key) + suffix(start, 0), self._pending
+            entry = cache.entries.get(store_key)
+            if entry is None:
+                data = pending[store_key] if store_key in pending else committed(store_key, start)
+                entry = cache.loaded(store_key, data)
+            try:
+                index[start][key_as_bytes] = entry
+            except KeyError:
+                index[start] = {key_as_bytes: entry}
             entry.key = key, start
             return entry
 
@@ -203,8 +210,7 @@ class WindowStateStore:
 
     def changelog(self) -> Iterator[ChangelogRecord]:
         """One record per window written since the last commit."""
-        convert, times = self._codec.to_changelog, self._times
-        return (convert(key, data, times[key]) for key, data in self._pending.items())
+        return self._codec.to_changelog(self._pending, self._times)
 
     def pending(self) -> Puts:
         """The same writes as the backend wants them."""
@@ -238,7 +244,7 @@ class WindowStateStore:
         changed = self._laid_over(self._changed_by_key().of(raw, lower, upper))
         for store_key, data in self._segments.scan(changed, lower, upper, first, time_to, reverse=reverse):
             if len(store_key) == len(raw) + WINDOW_SUFFIX.size and store_key.startswith(raw):
-                yield _start_of(store_key), self._codec.decode(data)
+                yield self._segments.time_of(store_key), self._codec.decode(data)
 
     def _of_keys(
         self, key_from: Any, key_to: Any, time_from: int, time_to: int, *, reverse: bool
@@ -248,7 +254,7 @@ class WindowStateStore:
         first = max(0, time_from, self._kept.find_first())
         changed = self._laid_over(self._changed_by_key().all())
         for store_key, data in self._segments.scan(changed, lowest, None, first, time_to, reverse=reverse):
-            raw, start = store_key[: -WINDOW_SUFFIX.size], _start_of(store_key)
+            raw, start = store_key[: -WINDOW_SUFFIX.size], self._segments.time_of(store_key)
             in_keys = (lowest is None or raw >= lowest) and (highest is None or raw <= highest)
             if in_keys and first <= start <= time_to:
                 yield self._key_of(raw), start, self._codec.decode(data)
@@ -280,16 +286,11 @@ class WindowStateStore:
     def _stored(self, store_key: bytes) -> bytes | None:
         if store_key in self._pending:
             return self._pending[store_key]
-        return self._segments.get(store_key, _start_of(store_key))
+        return self._segments.get(store_key, self._segments.time_of(store_key))
 
     def _write(self, store_key: bytes, data: bytes | None, timestamp: int) -> None:
         self._pending[store_key] = data
         self._times[store_key] = timestamp
-
-
-def _start_of(store_key: bytes) -> int:
-    start: int = WINDOW_SUFFIX.unpack_from(store_key, len(store_key) - WINDOW_SUFFIX.size)[0]
-    return start
 
 
 if TYPE_CHECKING:

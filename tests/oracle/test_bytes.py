@@ -51,7 +51,7 @@ def test_a_store_holds_the_timestamp_before_the_value_and_the_changelog_the_valu
     codec = codec_of(Stores.timestamped_key_value_store("store", STRING, STRING))
     data = codec.encode(ValueAndTimestamp("xyz", 5))
     assert data.hex() == "000000000000000578797a"
-    record = codec.to_changelog(b"k", data, 9)
+    (record,) = codec.to_changelog({b"k": data}, {b"k": 9})
     assert (record.value, record.timestamp) == (b"xyz", 5)
     assert codec.from_changelog(Batch([record])) == [data]
 

@@ -29,7 +29,7 @@ def time_of(store_key: bytes) -> int:
 
 
 def with_minutes(backend: MemoryBackend, minutes: list[int]) -> Segments:
-    segments = Segments("store", MINUTE, backend, time_of)
+    segments = Segments("store", MINUTE, backend, TIME.size)
     backend.write(segments.puts([(key(minute), b"v") for minute in minutes]), {})
     return segments
 
@@ -47,7 +47,7 @@ def test_segments_come_in_order_of_time_whenever_they_were_written(*, reverse: b
     for dropped in (0, 30, 60):
         segments.drop_before(dropped * MINUTE)
         kept = [minute for minute in minutes if minute >= dropped]
-        for reread in (segments, Segments("store", MINUTE, backend, time_of)):
+        for reread in (segments, Segments("store", MINUTE, backend, TIME.size)):
             assert minutes_of(reread, [], 0, 10**9, reverse=reverse) == sorted(kept, reverse=reverse)
             within = [minute for minute in {*kept, 50, 199} if 40 <= minute <= 150]
             found = minutes_of(reread, [50, 199], 40 * MINUTE + 7, 150 * MINUTE, reverse=reverse)

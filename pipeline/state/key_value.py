@@ -125,11 +125,16 @@ class KeyValueStateStore:
         cache, key_bytes = self._cache, self._key_bytes
         if cache is None or self._recency is not None or self._context.keeps_sources:
             return None
-        index = cache.new_index()
+        index, committed = cache.new_index(), self._table.get
 
         def find(key_as_bytes: bytes, key: Any) -> CacheEntry:
-            entry = index[key_as_bytes] = cache.entry(key_bytes(key))
+            store_key, pending = key_bytes(key), self._pending
+            entry = cache.entries.get(store_key)
+            if entry is None:
+                data = pending[store_key] if store_key in pending else committed(store_key)
+                entry = cache.loaded(store_key, data)
             entry.key = key
+            index[key_as_bytes] = entry
             return entry
 
         return CachedFold(fold, key_bytes, index, find, cache.mark)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cache, lru_cache
 from struct import Struct
 from typing import Any, TypeAlias
@@ -50,20 +50,29 @@ def partitions_for(keys: Sequence[bytes], partitions: int) -> list[int]:
     >>> partitions_for([b"21", b"foobar"], 10) == [partition_for(b"21", 10), partition_for(b"foobar", 10)]
     True
     """
+    if len(keys) >= _WORTH_NUMPY and len(set(map(len, keys))) == 1:
+        return _of_one_length(keys, partitions)
     by_length: dict[int, list[bytes]] = {}
     for key in keys:
         by_length.setdefault(len(key), []).append(key)
-    found: dict[int, Iterator[int]] = {}
-    for length, alike in by_length.items():
-        places = _of_one_length(alike, length, partitions) if len(alike) >= _WORTH_NUMPY and length else None
-        found[length] = iter(places or [partition_for(key, partitions) for key in alike])
+    found = {
+        length: iter(
+            _of_one_length(alike, partitions) if len(alike) >= _WORTH_NUMPY else _one_by_one(alike, partitions)
+        )
+        for length, alike in by_length.items()
+    }
     return [next(found[len(key)]) for key in keys]
 
 
-def _of_one_length(keys: Sequence[bytes], length: int, partitions: int) -> list[int]:
+def _one_by_one(keys: Sequence[bytes], partitions: int) -> list[int]:
+    return [partition_for(key, partitions) for key in keys]
+
+
+def _of_one_length(keys: Sequence[bytes], partitions: int) -> list[int]:
     """`murmur2`, word by word of all keys at once."""
     import numpy as np  # noqa: PLC0415 - takes a tenth of a second, and few need it
 
+    length = len(keys[0])
     m, words = np.uint32(_M), length // 4
     data = np.frombuffer(b"".join(keys), np.uint8).reshape(len(keys), length)
     h: Any = np.full(len(keys), _SEED ^ length, np.uint32)

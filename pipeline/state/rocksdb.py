@@ -42,6 +42,8 @@ FORMAT_VERSION = 3
 _BLOCK_CACHE_BYTES = 50 * 1024 * 1024
 _WRITE_BUFFER_BYTES = 16 * 1024 * 1024
 _BLOOM_BITS_PER_KEY = 10
+_MEMTABLE_BLOOM_RATIO = 0.01
+"""Of a memtable's size: with many keys most are not in it, and a filter says so in half the time that it takes to look."""
 _FORMAT_KEY = b"format"
 _POSITION_PREFIX = b"position:"
 _POSITION_END = b"position;"
@@ -367,6 +369,8 @@ def _options() -> Options:
     options.set_compression_type(DBCompressionType.none())
     options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
     options.set_max_write_buffer_number(3)
+    options.set_memtable_whole_key_filtering(True)
+    options.set_memtable_prefix_bloom_ratio(_MEMTABLE_BLOOM_RATIO)
     options.set_keep_log_file_num(1)
     return options
 

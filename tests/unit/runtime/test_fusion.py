@@ -55,6 +55,8 @@ SWAPPED = Serde(
     "swapped", lambda key: _SWAP.get(key, key).encode(), lambda data: _SWAP.get(data.decode(), data.decode())
 )
 """Keys whose bytes are those of another one."""
+CHOOSY = Serde("choosy", lambda key: {"a": b"a", "b": b"b"}[key], bytes.decode)
+"""Cannot write most keys."""
 LOWER = Serde("lower", str.encode, lambda data: data.decode().lower())
 """Keys that may be written in several ways."""
 
@@ -218,6 +220,13 @@ def unwritable(stream: KStream[str, str]) -> None:
     stream.map_values(lambda value: 5 if value == "five" else value).to("out", STRINGS)
 
 
+def unwritable_keys(stream: KStream[str, str]) -> None:
+    """Windowed keys of which some cannot be written, out of a cache."""
+    windows = TimeWindows.of_size_with_no_grace(timedelta(milliseconds=20))
+    counts = stream.group_by_key(Grouped(STRING, STRING)).windowed_by(windows).count(Materialized("counts"))
+    counts.to_stream().to("counts", Produced(windowed(CHOOSY), LONG))
+
+
 def unwritable_windows(stream: KStream[str, str]) -> None:
     windows = TimeWindows.of_size_with_no_grace(timedelta(milliseconds=20))
     longest = Materialized("longest", caching=False)
@@ -242,6 +251,7 @@ TOPOLOGIES = [
     old_values,
     windows_without_caches,
     unwritable,
+    unwritable_keys,
     unwritable_windows,
     failing,
 ]

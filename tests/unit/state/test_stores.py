@@ -157,6 +157,20 @@ def test_a_cache_forwards_each_key_once_with_what_the_store_held_before() -> Non
     assert [(u.key, u.new, u.old, u.timestamp) for u in updates] == [("a", 4, 1, 5), ("b", 3, None, 5)]
 
 
+def test_a_cache_forwards_however_much_it_holds_some_at_a_time_and_lets_others_look_in_between() -> None:
+    seen, told = list[int](), list[list[Any]]()
+    store: Any = open_store(
+        key_value(caching=True), MemoryBackend(), Context(), lambda: seen.append(store.get("999").value)
+    )
+    store.set_flush_listener(lambda updates: told.append([(u.key, u.new) for u in updates]), send_old_values=False)
+    for number in range(1000):
+        store.put(str(number), vt(number))
+    store.flush()
+    assert [update for together in told for update in together] == [(str(number), number) for number in range(1000)]
+    assert len(seen) == len(told) > 5
+    assert set(seen) == {999}
+
+
 def test_a_key_that_comes_and_goes_within_one_commit_is_never_forwarded() -> None:
     backend = MemoryBackend()
     updates: list[CachedUpdate] = []

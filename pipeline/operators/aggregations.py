@@ -163,6 +163,7 @@ class StreamWindowAggregate:
         self._closing = closing
         self.observed_ms = -1
         """The highest time so far, ms."""
+        self._last_window = Window(-1, -1)
         self._store: WindowStore[Any, ValueAndTimestamp[Any]]
         self._context: OperatorContext
         self._forward: Callable[[Any, Any, int, Headers], None]
@@ -260,7 +261,9 @@ class StreamWindowAggregate:
 
     def _windowed(self, key: tuple[Any, int]) -> Windowed[Any]:
         start = key[1]
-        return _made(Windowed, (key[0], _made(Window, (start, end_of(start, self._size_ms)))))
+        if start != self._last_window[0]:  # updates of a window come together
+            self._last_window = Window(start, end_of(start, self._size_ms))
+        return _made(Windowed, (key[0], self._last_window))
 
     def close(self) -> None:
         """The task closes the store."""

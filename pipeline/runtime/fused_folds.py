@@ -26,9 +26,8 @@ if {key} is None or {value} is None:
     {name}({key}, {value}, timestamp, headers)
 else:
     key_as_bytes = {key_as_bytes}
-    try:
-        entry = {name}_index[key_as_bytes]
-    except KeyError:
+    entry = {name}_known(key_as_bytes)
+    if entry is None:
         entry = {name}_find(key_as_bytes, {key_as_read})
 {fold}"""
 _BY_WINDOW = """\
@@ -44,9 +43,8 @@ _WINDOW = """\
 if start <= observed - {kept_ms} or not {name}_kept.first <= start < {name}_kept.end:
     {name}_operator.update({key_as_read}, {value}, timestamp, headers, start)
 else:
-    try:
-        entry = {name}_index[start][key_as_bytes]
-    except KeyError:
+    entry = {name}_known(start, {name}_none).get(key_as_bytes)
+    if entry is None:
         entry = {name}_find(key_as_bytes, {key_as_read}, start)
 {fold}"""
 _FOLD = """\
@@ -97,7 +95,7 @@ def fold_lines(name: str, operator: Any, fold: CachedFold, origin: Origin) -> tu
     """
     names = {
         f"{name}_bytes": fold.key_bytes,
-        f"{name}_index": fold.index,
+        f"{name}_known": fold.index.get,
         f"{name}_find": fold.find,
         f"{name}_mark": fold.mark,
         f"{name}_first": fold.fold.first,
@@ -118,7 +116,12 @@ def fold_lines(name: str, operator: Any, fold: CachedFold, origin: Origin) -> tu
     adding = _FOLD.format(**given)
     if not isinstance(operator, StreamWindowAggregate):
         return _BY_KEY.format(**given, fold=indent(adding, " " * 4)).splitlines(), names
-    names |= {f"{name}_operator": operator, f"{name}_kept": fold.kept, f"{name}_starts": operator.starts_for}
+    names |= {
+        f"{name}_operator": operator,
+        f"{name}_kept": fold.kept,
+        f"{name}_starts": operator.starts_for,
+        f"{name}_none": {},
+    }
     window = _WINDOW.format(**given, kept_ms=operator.kept_ms, fold=indent(adding, " " * 4))
     size_ms = operator.tumbling_ms
     if size_ms is None:

@@ -113,7 +113,7 @@ class _ByConnection:
         return f"{quote}{name.replace(quote, quote * 2)}{quote}" if quote else name
 
     def can_read(self, table: str) -> bool:
-        from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - an engine loads where it is used
+        from py4j.protocol import Py4JJavaError
 
         try:
             self.row(f"SELECT 1 FROM {table} WHERE 1 = 0")
@@ -168,7 +168,7 @@ class _ByReading:
         return f'"{doubled}"'
 
     def can_read(self, table: str) -> bool:
-        from pyspark.errors import AnalysisException  # noqa: PLC0415 - an engine loads where it is used
+        from pyspark.errors import AnalysisException
 
         try:
             with spark_failures(f"look for table {table}"):

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pyarrow as pa
 
 from pipeline.errors import ConfigError, DeserializationError, RangeError
 from pipeline.hosting.control_topic import ControlTopic
@@ -192,7 +193,7 @@ def _check_same_target(spec: ExportSpec, last: ExportBatch) -> None:
 
 def _check_free(spec: ExportSpec, batch: ExportBatch, spark: Any) -> None:
     """What has not been begun has not written anything: files there are somebody else's, and would be overwritten."""
-    from pyspark.errors import AnalysisException  # noqa: PLC0415 - an engine loads where it is used
+    from pyspark.errors import AnalysisException
 
     if not has_files(spec.format):
         return
@@ -249,8 +250,8 @@ def _write(
 
 def _into_files(spec: ExportSpec, batch: ExportBatch, records: Any) -> Written:
     """Write the directory of a batch, whatever is in it."""
-    from pyspark.sql import Observation  # noqa: PLC0415 - an engine loads where it is used
-    from pyspark.sql import functions as f  # noqa: PLC0415 - as above
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
 
     observed = Observation()
     frame = _columns(spec, records.observe(observed, f.count(f.lit(1)).alias("rows")))
@@ -276,7 +277,7 @@ def _told(spec: ExportSpec, batch: ExportBatch, records: Any) -> Iterator[None]:
         ConfigError: If the target cannot be written like that.
         DeserializationError: If a value does not fit the schema; with its coordinates.
     """
-    from pyspark.errors import AnalysisException  # noqa: PLC0415 - an engine loads where it is used
+    from pyspark.errors import AnalysisException
 
     with spark_failures(f"write batch {batch.number} of {spec.topic} to {spec.format} target {spec.target}"):
         try:
@@ -295,7 +296,7 @@ def _told(spec: ExportSpec, batch: ExportBatch, records: Any) -> Iterator[None]:
 
 def _first_malformed(spec: ExportSpec, schema: str, records: Any) -> dict[str, str | int]:
     """Where the first value lies that does not fit: looked for only when one has been met."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - as above
+    from pyspark.sql import functions as f
 
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_corrupt"}
     parsed = f.from_json(f.col("value").cast("string"), f"{schema}, _corrupt string", options)
@@ -327,8 +328,6 @@ def _frame(batch: ExportBatch, kafka: dict[str, str], spark: Any, counted: Any) 
 
 def _read_piece(tp: TopicPartition, wanted: OffsetRange, kafka: dict[str, str]) -> Iterator[Any]:
     """Runs on executors: a part of a partition, in Arrow batches of `_SCHEMA`."""
-    import pyarrow as pa  # noqa: PLC0415 - runs on executors
-
     kinds = (pa.binary(), pa.binary(), pa.timestamp("us", "UTC"), pa.int32(), pa.int64())
     schema = pa.schema(list(zip(("_key", "value", "_timestamp", "_partition", "_offset"), kinds, strict=True)))
     for _, records in read_range(Admin(kafka), kafka, {tp: wanted}):
@@ -345,7 +344,7 @@ def _read_piece(tp: TopicPartition, wanted: OffsetRange, kafka: dict[str, str]) 
 
 def _columns(spec: ExportSpec, frame: Any) -> Any:
     """The columns of the target: those of the value first, then key, time and place; for tables, also what is a deletion."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - as above
+    from pyspark.sql import functions as f
 
     place = ["_key", "_timestamp", "_partition", "_offset"]
     if spec.format == _TABLES:

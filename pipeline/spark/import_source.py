@@ -78,7 +78,7 @@ def reading(spec: ImportSpec, action: Callable[[], Any]) -> Any:
     Raises:
         ConfigError: If it cannot be read.
     """
-    from pyspark.errors import AnalysisException  # noqa: PLC0415 - an engine loads where it is used
+    from pyspark.errors import AnalysisException
 
     try:
         with spark_failures(f"import {spec.format} source {spec.source}"):

@@ -115,8 +115,8 @@ def write_store(frame: Any, target: str, kind: str, options: Mapping[str, str]) 
         ConfigError: If the target cannot be written like that.
         StreamsError: What went wrong on an executor.
     """
-    from pyspark.errors import AnalysisException  # noqa: PLC0415 - an engine loads where it is used
-    from pyspark.sql import functions as f  # noqa: PLC0415 - as above
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as f
 
     for name, type_ in frame.dtypes:
         if type_ == "variant":

@@ -71,14 +71,14 @@ class BoundedRunOperator(BaseOperator):
         end_at_once()
 
     def _run(self, context: Context) -> str:
-        from pipeline.dsl.builder import StreamsBuilder  # noqa: PLC0415 - engines load where they are used
-        from pipeline.hosting.application import load_application  # noqa: PLC0415 - as above
-        from pipeline.kafka.admin import Admin  # noqa: PLC0415 - as above
-        from pipeline.releases.build import build_topology  # noqa: PLC0415 - as above
-        from pipeline.releases.registry import live_version, require_no_switch  # noqa: PLC0415 - as above
-        from pipeline.spark.job import run  # noqa: PLC0415 - as above
-        from pipeline.spark.progress import followed  # noqa: PLC0415 - as above
-        from pipeline.spark.ranges import RunRange, resolve, time_ms  # noqa: PLC0415 - as above
+        from pipeline.dsl.builder import StreamsBuilder
+        from pipeline.hosting.application import load_application
+        from pipeline.kafka.admin import Admin
+        from pipeline.releases.build import build_topology
+        from pipeline.releases.registry import live_version, require_no_switch
+        from pipeline.spark.job import run
+        from pipeline.spark.progress import followed
+        from pipeline.spark.ranges import RunRange, resolve, time_ms
 
         project = project_of(self.config)
         configured = project.app(self.app).version
@@ -169,7 +169,7 @@ class ReleaseOperator(BaseOperator):
         end_at_once()
 
     def _take(self) -> str:
-        from pipeline.releases.releaser import Releaser  # noqa: PLC0415 - engines load where they are used
+        from pipeline.releases.releaser import Releaser
 
         project = project_of(self.config)
         releaser = Releaser(project, self.app, lambda: session_for(project, self.master))
@@ -190,7 +190,7 @@ class ReleaseOperator(BaseOperator):
 
 def acting(action: Callable[[], str]) -> str:
     """Run an action; only what waiting may mend, and what was told to end, is left to Airflow's retries."""
-    from pipeline.spark.work import another_attempt_may_help  # noqa: PLC0415 - engines load where they are used
+    from pipeline.spark.work import another_attempt_may_help
 
     try:
         return action()

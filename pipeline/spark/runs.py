@@ -14,8 +14,7 @@ import msgspec
 from pipeline.errors import BrokerError
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.control_topic import ControlTopic
-from pipeline.records import OffsetVector
-from pipeline.spark.ranges import RunRange
+from pipeline.spark.unfinished import Begun
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin
     from pipeline.runtime.layout import Layout
+    from pipeline.spark.ranges import RunRange
     from pipeline.spark.work import TaskResult
 
 log = logging.getLogger(__name__)
@@ -81,33 +81,6 @@ class RunRecord:
     def name(self) -> str:
         """What it is kept under."""
         return f"{self.app}/{self.version}/{self.id}"
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """What runs have begun and not finished, with what it takes to finish it as if they had not been interrupted.
-
-    Args:
-        whole: From where the tasks of the first of them stood to the end of the last slice that was begun.
-        slices: The slices that not all levels had finished when it was begun.
-        ends: Of each slice, where it ends in the repartition topics that were complete then.
-    """
-
-    whole: RunRange
-    slices: tuple[RunRange, ...]
-    ends: tuple[OffsetVector, ...]
-
-    def encode(self) -> bytes:
-        """As bytes."""
-        texts = {"whole": str(self.whole), "slices": [*map(str, self.slices)], "ends": [*map(str, self.ends)]}
-        return msgspec.json.encode(texts)
-
-    @classmethod
-    def decode(cls, data: bytes) -> Begun:
-        """From bytes."""
-        texts = msgspec.json.decode(data)
-        slices, ends = map(RunRange.parse, texts["slices"]), map(OffsetVector.parse, texts["ends"])
-        return cls(RunRange.parse(texts["whole"]), tuple(slices), tuple(ends))
 
 
 class RunLog:

@@ -19,11 +19,11 @@ from pipeline.runtime.layout import changelog_name, plan_layout
 from pipeline.spark.columns import spark_schema, with_variants
 from pipeline.spark.failures import on_executor, spark_failures
 from pipeline.spark.jdbc import with_driver
-from pipeline.spark.job import job_of
 from pipeline.spark.past_stores import rows_at
 from pipeline.spark.ranges import RunRange
 from pipeline.spark.runs import DONE, RunLog
 from pipeline.spark.store_rows import READABLE, StoreWork, read_rows, store_columns
+from pipeline.spark.work import job_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

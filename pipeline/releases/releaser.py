@@ -27,7 +27,7 @@ from pipeline.errors import (
     VersionConflictError,
 )
 from pipeline.hosting.application import Application, load_application, prepare, with_topics
-from pipeline.hosting.owned_task import fence_owners
+from pipeline.hosting.fencing import fence_owners
 from pipeline.kafka.admin import Admin
 from pipeline.processor.handlers import may_keep_letters
 from pipeline.quality.gate import CHANGE, judge

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import BrokerError, RangeError
 from pipeline.hosting.application import prepare
-from pipeline.hosting.owned_task import fence_owners, settled_offsets
+from pipeline.hosting.fencing import fence_owners, settled_offsets
 from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetRange, TaskId, TopicPartition, counted
 from pipeline.runtime.layout import plan_layout

@@ -77,7 +77,7 @@ def left_of_begun(wanted: Slice, begun: Slice, committed: Mapping[TopicPartition
     Raises:
         RangeError: If the range ends before what is begun does.
     """
-    stands = {tp: committed.get(tp, 0) for tp in begun}
+    stands = _stands(begun, committed)
     if all(stands[tp] <= r.start for tp, r in begun.items()) or any(stands[tp] < r.start for tp, r in begun.items()):
         return None
     left = {}
@@ -121,16 +121,22 @@ def is_over(wanted: Slice, begun: Slice, committed: Mapping[TopicPartition, int]
         begun: From where the tasks stood to the end of what they have begun (`Begun.whole`).
         committed: Where the application stands.
     """
-    if any(committed.get(tp, 0) < r.end for tp, r in wanted.items()):
+    stands = _stands(begun, committed)
+    if any(stands.get(tp, 0) < r.end for tp, r in wanted.items()):
         return False
-    if any(committed.get(tp, 0) < r.start for tp, r in begun.items()):  # it is of before a reset
+    if any(stands[tp] < r.start for tp, r in begun.items()):  # it is of before a reset
         return False
     if all(tp in begun and r.end <= begun[tp].start for tp, r in wanted.items()):
         return True
     is_empty = not any(r.size for r in wanted.values())
-    return is_empty and any(committed.get(tp, 0) < r.end for tp, r in begun.items())
+    return is_empty and any(stands[tp] < r.end for tp, r in begun.items())
 
 
 def joined(slices: Sequence[Slice]) -> Slice:
     """Slices that follow each other, as one."""
     return {tp: OffsetRange(r.start, slices[-1][tp].end) for tp, r in slices[0].items()}
+
+
+def _stands(begun: Slice, committed: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Where each partition stands; one of which nothing is committed, where it was begun: records before may be gone."""
+    return {tp: r.start for tp, r in begun.items()} | dict(committed)

@@ -30,7 +30,7 @@ from pipeline import (
 from pipeline.config import AppConfig, StreamsConfig
 from pipeline.errors import ProcessingError, RangeError
 from pipeline.hosting.application import Application
-from pipeline.hosting.owned_task import transactional_id
+from pipeline.hosting.fencing import transactional_id
 from pipeline.kafka.broker import EmbeddedBroker
 from pipeline.kafka.producer import TransactionalProducer, group_metadata
 from pipeline.records import TaskId

@@ -1,4 +1,4 @@
-"""Where tasks' records go instead of to the topics that they are written to: collectors (`RecordCollector`)."""
+"""Collectors (`RecordCollector`) of tasks whose records go elsewhere than to the topics they are written to, or nowhere."""
 
 from __future__ import annotations
 

@@ -63,9 +63,8 @@ class Asking:
         """The process has ended: its questions get no answer any more. Idempotent."""
         with self._speaking, self._changed:
             self._is_gone = True
-            self._changed.wait_for(
-                lambda: not self._is_listened_to
-            )  # its end of the line is closed: that is heard at once
+            # The process's end of the line is closed: whoever listens hears that at once.
+            self._changed.wait_for(lambda: not self._is_listened_to)
             self._line.close()
 
     def _wait_for(self, number: int, deadline: float) -> Page | Refusal | None:

@@ -39,7 +39,7 @@ def import_topic(
 ) -> None:
     """Write what is new in a source to a topic, exactly once: new files, or rows with a higher value in a column."""
     from pipeline.cli.transfer_report import followed_transfer
-    from pipeline.spark.imports import ImportSpec, run_import
+    from pipeline.transfers.imports import ImportSpec, run_import
 
     spec = ImportSpec(
         topic,
@@ -87,7 +87,7 @@ def export_topic(
     together with the note of it. A store overwrites the target.
     """
     from pipeline.cli.transfer_report import followed_transfer
-    from pipeline.spark.exports import ExportSpec, run_export
+    from pipeline.transfers.exports import ExportSpec, run_export
 
     spark = settings_of(context).spark(master, packages=package or ())
     if store is not None:

@@ -17,8 +17,8 @@ from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetVector, TopicPartition
 from pipeline.runtime.layout import changelog_name, plan_layout
 from pipeline.spark.columns import spark_schema, with_variants
+from pipeline.spark.databases import with_driver
 from pipeline.spark.failures import on_executor, spark_failures
-from pipeline.spark.jdbc import with_driver
 from pipeline.spark.past_stores import rows_at
 from pipeline.spark.ranges import RunRange
 from pipeline.spark.runs import DONE, RunLog

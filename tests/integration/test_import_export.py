@@ -19,11 +19,11 @@ from pipeline.partitioning import partition_for
 from pipeline.records import TopicPartition
 from pipeline.spark import databases, exports, jdbc
 from pipeline.spark.databases import literal
-from pipeline.spark.exports import ExportSpec, ExportSummary, run_export
 from pipeline.spark.failures import spark_failures
-from pipeline.spark.imports import ImportSpec, run_import
-from pipeline.spark.jdbc import with_driver
 from pipeline.spark.progress import watched
+from pipeline.transfers.exports import ExportSpec, ExportSummary, run_export
+from pipeline.transfers.imports import ImportSpec, run_import
+from pipeline.transfers.jdbc import with_driver
 from tests.spark_sessions import session_with
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 from pipeline.errors import DeserializationError
 from pipeline.partitioning import partition_for
 from pipeline.spark.failures import on_executor
-from pipeline.spark.import_source import as_text
+from pipeline.transfers.import_source import as_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from pipeline.spark.import_progress import Batch
-    from pipeline.spark.import_spec import ImportSpec
+    from pipeline.transfers.import_progress import Batch
+    from pipeline.transfers.import_spec import ImportSpec
 
 _RISING = "rising"
 _SHOWN_BYTES = 200

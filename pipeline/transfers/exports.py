@@ -3,7 +3,7 @@
 Each export writes one range of offsets into a directory of its own, `batch=<number>`; one that was cut off is done again with
 the same range and the same directory, which is overwritten. So the target has every record once, however often exports fail.
 Where there are no directories (`jdbc`), a batch is written in one transaction together with the note that it is
-(`pipeline.spark.jdbc`).
+(`pipeline.transfers.jdbc`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from pipeline.kafka.ranges import check_ranges, read_range
 from pipeline.records import OffsetRange, TopicPartition
 from pipeline.spark.databases import has_jvm
 from pipeline.spark.failures import on_executor, spark_failures
-from pipeline.spark.files import escaped, has_files, listing
-from pipeline.spark.jdbc import TOMBSTONE, JdbcTarget, Written
 from pipeline.spark.progress import watched
 from pipeline.spark.ranges import RunRange
+from pipeline.transfers.files import escaped, has_files, listing
+from pipeline.transfers.jdbc import TOMBSTONE, JdbcTarget, Written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -6,12 +6,14 @@ import os
 import random
 import socket
 import statistics
+import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from hypothesis import settings
 
 from pipeline.kafka.admin import Admin, TopicSpec
@@ -54,6 +56,15 @@ class Broker:
 
     def create(self, partitions: int, *topics: str, config: Mapping[str, str] | None = None) -> None:
         self.admin().create_topics(TopicSpec(topic, partitions, config or {}) for topic in topics)
+
+    def configure(self, topic: str, config: Mapping[str, str]) -> None:
+        """Change settings of a topic, and wait until they hold; the others stay."""
+        entries = [ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET) for k, v in config.items()]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        client, admin = AdminClient(self.kafka), self.admin()
+        client.incremental_alter_configs([resource])[resource].result(30)
+        while not config.items() <= admin.topic_config(topic).items():
+            time.sleep(0.05)
 
     def write(self, topic: str, records: Iterable[Input], partition: int | None = None) -> None:
         producer = IdempotentProducer(self.kafka)

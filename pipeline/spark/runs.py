@@ -151,7 +151,7 @@ class RunLog:
         Raises:
             BrokerError: If brokers refuse or do not answer.
         """
-        self._topic.put({_begun_name(application): begun.encode()})
+        self._topic.put({_begun_name(application.config.name, application.version): begun.encode()})
 
     def begun(self, application: Application) -> Begun | None:
         """What runs have begun since the last one that was done; None if nothing.
@@ -159,7 +159,7 @@ class RunLog:
         Raises:
             BrokerError: If brokers do not answer.
         """
-        found = self._topic.read().get(_begun_name(application))
+        found = self._topic.read().get(_begun_name(application.config.name, application.version))
         return None if found is None else Begun.decode(found)
 
     def _end(self, run: RunRecord, **changes: object) -> None:
@@ -173,7 +173,7 @@ class RunLog:
                 older = sorted(name for name in self._topic.read() if name.startswith(f"{run.app}/{run.version}/"))
                 values |= dict.fromkeys(older[:-RUNS_KEPT])
             if run.state == DONE:
-                values[_begun(run.app, run.version)] = None
+                values[_begun_name(run.app, run.version)] = None
             self._topic.put(values)
         except BrokerError as error:
             log.warning("the run of %s is not recorded: %s", run.app, error.message)
@@ -194,11 +194,7 @@ def committed_at_end(
     return {str(tp): (found.offset, found.metadata) for tp, found in committed.items()}
 
 
-def _begun_name(application: Application) -> str:
-    return _begun(application.config.name, application.version)
-
-
-def _begun(app: str, version: str) -> str:
+def _begun_name(app: str, version: str) -> str:
     """What is begun is kept under; no application's name begins like that."""
     return f"/begun/{app}/{version}"
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from pipeline.releases.releaser import Releaser
+    from pipeline.spark.job import RunSummary
+    from pipeline.spark.ranges import RunRange
 
 _RANGE_KEY = "range"
 _REPORT_SECONDS = 10.0
@@ -99,6 +101,10 @@ class BoundedRunOperator(BaseOperator):
                 by=f"airflow:{self.dag_id}.{self.task_id}",
                 check=lambda: require_no_switch(project.kafka, self.app, configured, version),
             )
+        self._tell(summary, chosen)
+        return str(chosen)
+
+    def _tell(self, summary: RunSummary, chosen: RunRange) -> None:
         for task in summary.tasks:
             self.log.info(
                 "task %s: %d records in %d commits, %d written; %d restored in %d ms, %d ms of work",
@@ -119,7 +125,6 @@ class BoundedRunOperator(BaseOperator):
             self.log.info("Nothing was processed: %s", done)
         if summary.totals:
             self.log.info("counted by processors: %s", dict(summary.totals))
-        return str(chosen)
 
     def _report(self, done: int, offsets: int) -> None:
         self.log.info("%d of %d offsets are committed (%.0f %%)", done, offsets, 100 * done / max(offsets, 1))

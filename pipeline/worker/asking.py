@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import select
 import threading
 import time
 from typing import TYPE_CHECKING
 
+from pipeline.worker.attendance import readiness
 from pipeline.worker.protocol import Answered, Ask
 from pipeline.worker.queries import Page, Question, Reason, Refusal
 
@@ -36,9 +36,7 @@ class Asking:
         self._answers: dict[int, Page | Refusal | None] = {}
         """By number of the question; None is to come."""
         self._is_listened_to = self._is_gone = False
-        poller = select.poll()
-        poller.register(line.fileno(), select.POLLIN)
-        self._is_spoken_to = poller.poll
+        self._is_spoken_to = readiness(line)
 
     def ask(self, question: Question, timeout_s: float) -> Page | Refusal:
         """The answer, or why there is none. May be called from any thread.

@@ -12,9 +12,11 @@ from pipeline.cli.project import App, Master, Version, settings_of
 from pipeline.records import counted
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from pipeline.hosting.application import Application
+    from pipeline.spark.job import RunSummary
     from pipeline.spark.ranges import RunRange
 
 _SHOWN_ROWS = 5
@@ -50,7 +52,7 @@ def run(
     """
     from rich.console import Console
 
-    from pipeline.cli.run_report import followed_run, plan_table, summary_table
+    from pipeline.cli.run_report import followed_run, plan_table
     from pipeline.kafka.admin import Admin
     from pipeline.releases.build import build_topology
     from pipeline.spark.job import plan_run
@@ -82,6 +84,12 @@ def run(
             on_plan=show_plan,
             check=lambda: settings.require_no_switch(application, version),
         )
+    _tell(summary, chosen, console)
+
+
+def _tell(summary: RunSummary, chosen: RunRange, console: Console) -> None:
+    from pipeline.cli.run_report import summary_table
+
     if summary.tasks:
         console.print(summary_table(summary))
     for warning in summary.warnings:

@@ -6,14 +6,18 @@ import os
 import random
 import socket
 import statistics
+import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from hypothesis import settings
 
+from pipeline.config import AppConfig, StreamsConfig
+from pipeline.hosting.application import Application
 from pipeline.kafka.admin import Admin, TopicSpec
 from pipeline.kafka.broker import EmbeddedBroker
 from pipeline.kafka.producer import IdempotentProducer
@@ -23,6 +27,7 @@ from pipeline.records import OffsetRange, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from pipeline import Topology
     from pipeline.records import RawRecord
 
 # A change is judged by what it changes: new inputs are tried while developing. No test is judged by the machine's load.
@@ -52,8 +57,29 @@ class Broker:
     def admin(self) -> Admin:
         return Admin(self.kafka)
 
+    def application(self, name: str, topology: Topology, state: Path, **streams: Any) -> Application:
+        """Version `v1` of an application on this broker.
+
+        Args:
+            name: Its name.
+            topology: What it runs.
+            state: Its state directory.
+            streams: Settings, as `StreamsConfig` names them.
+        """
+        config = AppConfig(name, "none:none", streams=StreamsConfig(**streams))
+        return Application(config, "v1", topology, self.kafka, state)
+
     def create(self, partitions: int, *topics: str, config: Mapping[str, str] | None = None) -> None:
         self.admin().create_topics(TopicSpec(topic, partitions, config or {}) for topic in topics)
+
+    def configure(self, topic: str, config: Mapping[str, str]) -> None:
+        """Change settings of a topic, and wait until they hold; the others stay."""
+        entries = [ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET) for k, v in config.items()]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        client, admin = AdminClient(self.kafka), self.admin()
+        client.incremental_alter_configs([resource])[resource].result(30)
+        while not config.items() <= admin.topic_config(topic).items():
+            time.sleep(0.05)
 
     def write(self, topic: str, records: Iterable[Input], partition: int | None = None) -> None:
         producer = IdempotentProducer(self.kafka)

@@ -11,7 +11,7 @@ import signal
 def main() -> None:
     """Run the command; it lets signals through as soon as it can answer them (`pipeline.cli.signals`)."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
-    from pipeline.cli.main import main as command  # noqa: PLC0415 - this is what takes a while
+    from pipeline.cli.main import main as command
 
     command()
 

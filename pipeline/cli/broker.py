@@ -57,7 +57,7 @@ def create(
     partitions: Annotated[int, typer.Option(min=1, help="How many partitions each has.")] = 4,
 ) -> None:
     """Create topics, as those that an application reads and writes; one that exists must have as many partitions."""
-    from pipeline.kafka.admin import Admin, TopicSpec  # noqa: PLC0415 - `millrace --help` must be fast
+    from pipeline.kafka.admin import Admin, TopicSpec
 
     found = settings_of(context).broker(port).status()
     if not found.is_running:

@@ -24,9 +24,9 @@ Days = Annotated[
 @app.command()
 def run(context: typer.Context, days: Days = None) -> None:
     """Tell the whole story, from an empty broker to a release and back; exit code 1 if a check failed. Takes minutes."""
-    from rich.console import Console  # noqa: PLC0415 - engines load where they are used
+    from rich.console import Console
 
-    from pipeline.demo.story import Story, running  # noqa: PLC0415 - as above
+    from pipeline.demo.story import Story, running
 
     settings = settings_of(context)
     project = settings.project()
@@ -41,7 +41,7 @@ def run(context: typer.Context, days: Days = None) -> None:
 @app.command()
 def load(context: typer.Context, days: Days = None) -> None:
     """Create the demo's topics and write its data; a topic that has just these records is left as it is."""
-    from pipeline.demo.data import load as load_data  # noqa: PLC0415 - engines load where they are used
+    from pipeline.demo.data import load as load_data
 
     kafka = settings_of(context).project().kafka
     load_data(kafka, lambda topic, size: typer.echo(f"{topic}: {size} records"), days=days)
@@ -50,7 +50,7 @@ def load(context: typer.Context, days: Days = None) -> None:
 @app.command()
 def reset(context: typer.Context) -> None:
     """Forget all that the application `delays` has computed; the input data stay."""
-    from pipeline.demo.data import reset as reset_data  # noqa: PLC0415 - engines load where they are used
+    from pipeline.demo.data import reset as reset_data
 
     project = settings_of(context).project()
     delays = project.app("delays")
@@ -64,7 +64,7 @@ def check(
     days: Days = None,
 ) -> None:
     """Compare the output topic with pandas' computation over the original data, key by key; exit code 1 if they differ."""
-    from pipeline.demo.check import compare, expected, published  # noqa: PLC0415 - as above
+    from pipeline.demo.check import compare, expected, published
 
     found = published(settings_of(context).project().kafka)
     comparison = compare(found, expected(cancelled_count_as_on_time=version == "v1", days=days))

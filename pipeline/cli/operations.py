@@ -18,7 +18,7 @@ Server = Annotated[str | None, typer.Option(help="host:port of an instance; appl
 
 def status(context: typer.Context, app: App, version: Version = None, server: Server = None) -> None:
     """Show an application's instances; with an instance that answers, its tasks and where all others are."""
-    from pipeline.kafka.admin import Admin  # noqa: PLC0415 - engines load where they are used
+    from pipeline.kafka.admin import Admin
 
     application = settings_of(context).application(app, version)
     group = Admin(application.kafka).group(application.id)
@@ -36,11 +36,11 @@ def status(context: typer.Context, app: App, version: Version = None, server: Se
 
 def lag(context: typer.Context, app: App, version: Version = None) -> None:
     """Show how far an application is behind, per source partition and per partition of its repartition topics."""
-    from rich.console import Console  # noqa: PLC0415 - as above
-    from rich.table import Table  # noqa: PLC0415 - as above
+    from rich.console import Console
+    from rich.table import Table
 
-    from pipeline.hosting.lags import input_lags  # noqa: PLC0415 - as above
-    from pipeline.kafka.admin import Admin  # noqa: PLC0415 - as above
+    from pipeline.hosting.lags import input_lags
+    from pipeline.kafka.admin import Admin
 
     application = settings_of(context).application(app, version)
     found = input_lags(application, Admin(application.kafka))
@@ -67,10 +67,10 @@ def reset(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and stop.")] = False,
 ) -> None:
     """Make an application begin anew: delete its internal topics and local state, and set where it reads next."""
-    from pipeline.kafka.admin import Admin  # noqa: PLC0415 - as above
-    from pipeline.spark.ranges import resolve  # noqa: PLC0415 - as above
-    from pipeline.worker.reset import plan_reset  # noqa: PLC0415 - as above
-    from pipeline.worker.reset import reset as carry_out  # noqa: PLC0415 - as above
+    from pipeline.kafka.admin import Admin
+    from pipeline.spark.ranges import resolve
+    from pipeline.worker.reset import plan_reset
+    from pipeline.worker.reset import reset as carry_out
 
     settings = settings_of(context)
     application = settings.application(app, version)
@@ -98,8 +98,8 @@ def clean_up(
     state_dir: Annotated[Path | None, typer.Option(help="Where local state is; state.dir if left out.")] = None,
 ) -> None:
     """Delete an application's local state on this machine; workers restore theirs. With --version no broker is asked."""
-    from pipeline.worker.local_state import directories_of  # noqa: PLC0415 - as above
-    from pipeline.worker.reset import clean_up as carry_out  # noqa: PLC0415 - as above
+    from pipeline.worker.local_state import directories_of
+    from pipeline.worker.reset import clean_up as carry_out
 
     application_id, state_directory = settings_of(context).local_state(app, version, state_dir)
     found = directories_of(application_id, state_directory)
@@ -136,7 +136,7 @@ def _asked(context: typer.Context, app: str, method: str, address: str, path: st
     Raises:
         StreamsError: If it does not, or refuses.
     """
-    import httpx  # noqa: PLC0415 - as above
+    import httpx
 
     settings = settings_of(context)
     token = settings.project().app(app).streams.server_token or settings.environ.get("MILLRACE_TOKEN", "")

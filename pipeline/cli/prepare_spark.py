@@ -16,8 +16,8 @@ def prepare_spark(context: typer.Context) -> None:
 
     Needed once per machine or image, and again after a new Java or another version of Spark. The archive is kept in --home.
     """
-    from pipeline.spark.java_classes import archive_classes, classes_archive  # noqa: PLC0415 - `millrace --help` must be fast
-    from pipeline.spark.session import spark_session  # noqa: PLC0415 - as above
+    from pipeline.spark.java_classes import archive_classes, classes_archive
+    from pipeline.spark.session import spark_session
 
     settings = settings_of(context)
     archive = classes_archive(settings.environ, settings.home)

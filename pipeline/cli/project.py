@@ -55,8 +55,8 @@ class Settings:
             name: The application.
             version: Which version; None for the live one, which the brokers know.
         """
-        from pipeline import StreamsBuilder  # noqa: PLC0415 - `millrace --help` must be fast
-        from pipeline.hosting.application import load_application  # noqa: PLC0415 - as above
+        from pipeline import StreamsBuilder
+        from pipeline.hosting.application import load_application
 
         project = self.project()
         chosen = version or self._live_version(project, name)
@@ -80,7 +80,7 @@ class Settings:
         return config.application_id(chosen), (state_dir or project.state_directory(config)).resolve()
 
     def _live_version(self, project: ProjectConfig, name: str) -> str:
-        from pipeline.releases.registry import live_version  # noqa: PLC0415 - as above
+        from pipeline.releases.registry import live_version
 
         return live_version(project.kafka, name, project.app(name).version)
 
@@ -94,7 +94,7 @@ class Settings:
         Raises:
             UnderWayError: If one is, or has taken place since the application was loaded.
         """
-        from pipeline.releases.registry import require_no_switch  # noqa: PLC0415 - as above
+        from pipeline.releases.registry import require_no_switch
 
         config = application.config
         live = application.version if version is None else None
@@ -104,15 +104,15 @@ class Settings:
         self, master: str | None = None, defaults: Mapping[str, str] | None = None, packages: Sequence[str] = ()
     ) -> Any:
         """A Spark session as `[spark]` says, with further Java libraries; `master` comes before that, `defaults` after it."""
-        from pipeline.spark.java_classes import classes_archive  # noqa: PLC0415 - as above
-        from pipeline.spark.session import spark_session  # noqa: PLC0415 - as above
+        from pipeline.spark.java_classes import classes_archive
+        from pipeline.spark.session import spark_session
 
         settings = {**(defaults or {}), **self.project().spark}
         return spark_session(master, settings, packages=packages, archive=classes_archive(self.environ, self.home))
 
     def broker(self, port: int) -> EmbeddedBroker:
         """The embedded broker of this home."""
-        from pipeline.kafka.broker import EmbeddedBroker  # noqa: PLC0415 - as above
+        from pipeline.kafka.broker import EmbeddedBroker
 
         java_home = self.environ.get("JAVA_HOME")
         return EmbeddedBroker(self.home / "broker", self.home, port, java_home=Path(java_home) if java_home else None)

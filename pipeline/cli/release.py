@@ -80,7 +80,7 @@ def abort(context: typer.Context, app: App) -> None:
 
 
 def _releaser(context: typer.Context, name: str) -> Releaser:
-    from pipeline.releases.releaser import Releaser  # noqa: PLC0415 - engines load where they are used
+    from pipeline.releases.releaser import Releaser
 
     settings = settings_of(context)
     return Releaser(settings.project(), name, settings.spark)

@@ -12,9 +12,11 @@ from pipeline.cli.project import App, Master, Version, settings_of
 from pipeline.records import counted
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from pipeline.hosting.application import Application
+    from pipeline.spark.job import RunSummary
     from pipeline.spark.ranges import RunRange
 
 _SHOWN_ROWS = 5
@@ -48,14 +50,14 @@ def run(
     and the next run, or a worker, goes on with it. To have them closed now, move event time on with --advance-stream-time-to;
     records of these windows that come later are handled as after a restart.
     """
-    from rich.console import Console  # noqa: PLC0415 - as below
+    from rich.console import Console
 
-    from pipeline.cli.run_report import followed_run, plan_table, summary_table  # noqa: PLC0415 - as below
-    from pipeline.kafka.admin import Admin  # noqa: PLC0415 - as below
-    from pipeline.releases.build import build_topology  # noqa: PLC0415 - engines load where they are used
-    from pipeline.spark.job import plan_run  # noqa: PLC0415 - as above
-    from pipeline.spark.job import run as run_job  # noqa: PLC0415 - as above
-    from pipeline.spark.ranges import resolve, time_ms  # noqa: PLC0415 - as above
+    from pipeline.cli.run_report import followed_run, plan_table
+    from pipeline.kafka.admin import Admin
+    from pipeline.releases.build import build_topology
+    from pipeline.spark.job import plan_run
+    from pipeline.spark.job import run as run_job
+    from pipeline.spark.ranges import resolve, time_ms
 
     console = Console()
     settings = settings_of(context)
@@ -82,6 +84,12 @@ def run(
             on_plan=show_plan,
             check=lambda: settings.require_no_switch(application, version),
         )
+    _tell(summary, chosen, console)
+
+
+def _tell(summary: RunSummary, chosen: RunRange, console: Console) -> None:
+    from pipeline.cli.run_report import summary_table
+
     if summary.tasks:
         console.print(summary_table(summary))
     for warning in summary.warnings:
@@ -94,10 +102,10 @@ def run(
 
 
 def _dry_run(application: Application, chosen: RunRange, spark: Any, max_records_per_slice: int) -> None:
-    from rich.console import Console  # noqa: PLC0415 - as above
+    from rich.console import Console
 
-    from pipeline.releases.build import build_topology  # noqa: PLC0415 - as above
-    from pipeline.spark.dry_runs import dry_run  # noqa: PLC0415 - as above
+    from pipeline.releases.build import build_topology
+    from pipeline.spark.dry_runs import dry_run
 
     console = Console()
     with console.status(f"Dry run of {application.id}"):
@@ -112,8 +120,8 @@ def _dry_run(application: Application, chosen: RunRange, spark: Any, max_records
 
 def _shown(topic: str, rows: list[Any]) -> Table:
     """Some records of a topic: key, value and whatever is known of windows, then where and when."""
-    from rich.markup import escape  # noqa: PLC0415 - as above
-    from rich.table import Table  # noqa: PLC0415 - as above
+    from rich.markup import escape
+    from rich.table import Table
 
     columns = [name for name in rows[0].asDict() if name not in _HIDDEN]
     table = Table(*columns, title=f"{topic}: the last by event time", title_justify="left")

@@ -21,11 +21,11 @@ def runs(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, one run per line.")] = False,
 ) -> None:
     """List the bounded runs of an application: who ran what, when, and what came of it."""
-    import msgspec  # noqa: PLC0415 - `millrace --help` must be fast
-    from rich.console import Console  # noqa: PLC0415 - as above
+    import msgspec
+    from rich.console import Console
 
-    from pipeline.cli.run_report import runs_table, utc  # noqa: PLC0415 - as above
-    from pipeline.spark.runs import RunLog  # noqa: PLC0415 - as above
+    from pipeline.cli.run_report import runs_table, utc
+    from pipeline.spark.runs import RunLog
 
     project = settings_of(context).project()
     found = RunLog(project.kafka).runs(project.app(app).name)[:limit]

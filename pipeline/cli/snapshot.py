@@ -14,10 +14,10 @@ def snapshot(
     version: Version = None,
 ) -> None:
     """Publish the state of all tasks as it is now to snapshot.url. Workers that run are not disturbed."""
-    from pipeline.hosting.application import prepare, with_topics  # noqa: PLC0415 - `millrace --help` must be fast
-    from pipeline.hosting.clock import SystemClock  # noqa: PLC0415 - as above
-    from pipeline.hosting.snapshots import publish_snapshots  # noqa: PLC0415 - as above
-    from pipeline.kafka.admin import Admin  # noqa: PLC0415 - as above
+    from pipeline.hosting.application import prepare, with_topics
+    from pipeline.hosting.clock import SystemClock
+    from pipeline.hosting.snapshots import publish_snapshots
+    from pipeline.kafka.admin import Admin
 
     application = settings_of(context).application(app, version)
     if not application.config.streams.snapshot_url:

@@ -38,8 +38,8 @@ def import_topic(
     master: Master = None,
 ) -> None:
     """Write what is new in a source to a topic, exactly once: new files, or rows with a higher value in a column."""
-    from pipeline.cli.transfer_report import followed_transfer  # noqa: PLC0415 - as below
-    from pipeline.spark.imports import ImportSpec, run_import  # noqa: PLC0415 - engines load where they are used
+    from pipeline.cli.transfer_report import followed_transfer
+    from pipeline.transfers.imports import ImportSpec, run_import
 
     spec = ImportSpec(
         topic,
@@ -86,8 +86,8 @@ def export_topic(
     A topic is written to one directory per export, overwritten if it has to be done again, or to a table in one transaction
     together with the note of it. A store overwrites the target.
     """
-    from pipeline.cli.transfer_report import followed_transfer  # noqa: PLC0415 - as below
-    from pipeline.spark.exports import ExportSpec, run_export  # noqa: PLC0415 - engines load where they are used
+    from pipeline.cli.transfer_report import followed_transfer
+    from pipeline.transfers.exports import ExportSpec, run_export
 
     spark = settings_of(context).spark(master, packages=package or ())
     if store is not None:
@@ -107,8 +107,8 @@ def export_topic(
 def _export_store(
     application: Application, store: str, at: str, spark: Any, target: str, kind: str, option: list[str] | None
 ) -> int:
-    from pipeline.releases.build import build_topology  # noqa: PLC0415 - as above
-    from pipeline.spark.stores import read_store, write_store  # noqa: PLC0415 - as above
+    from pipeline.releases.build import build_topology
+    from pipeline.spark.stores import read_store, write_store
 
     frame = read_store(application, store, spark, build_topology, at=at)
     return write_store(frame, target, kind, _pairs(option or []))

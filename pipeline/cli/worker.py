@@ -85,8 +85,8 @@ def _configured(
 
 
 def _alone(application: Application, ending: Ending) -> WorkerSummary:
-    from pipeline.hosting.garbage import collect_rarely  # noqa: PLC0415 - engines load where they are used
-    from pipeline.worker.worker import Worker  # noqa: PLC0415 - as above
+    from pipeline.hosting.garbage import collect_rarely
+    from pipeline.worker.worker import Worker
 
     collect_rarely()
     running = Worker(application, on_state=_show_state, on_restore=_show_restore)
@@ -101,8 +101,8 @@ def _alone(application: Application, ending: Ending) -> WorkerSummary:
 
 
 def _in_group(application: Application, token: str, ending: Ending) -> WorkerSummary:
-    from pipeline.releases.build import build_topology  # noqa: PLC0415 - as above
-    from pipeline.service.instance import new_instance  # noqa: PLC0415 - as above
+    from pipeline.releases.build import build_topology
+    from pipeline.service.instance import new_instance
 
     with new_instance(application, build_topology, token=token, on_state=_show_state) as supervisor:
         if supervisor.server:
@@ -124,8 +124,8 @@ def _on_spark(
     new_session: Callable[[Mapping[str, str]], Any],
     ending: Ending,
 ) -> WorkerSummary:
-    from pipeline.cluster.deployment import DEPLOYMENT_SETTINGS, Deployment  # noqa: PLC0415 - as above
-    from pipeline.releases.build import build_topology  # noqa: PLC0415 - as above
+    from pipeline.cluster.deployment import DEPLOYMENT_SETTINGS, Deployment
+    from pipeline.releases.build import build_topology
 
     spark = new_session(DEPLOYMENT_SETTINGS)
     try:

@@ -22,6 +22,7 @@ from pipeline.cluster.instance import InstanceEnd, InstanceWork, host_instance
 from pipeline.errors import EngineError, ProcessingError, StreamsError
 from pipeline.hosting.logs import current_style
 from pipeline.spark.failures import cause_of, missing_module
+from pipeline.spark.text_rows import text_row
 from pipeline.spark.work import rebuilt_error
 from pipeline.worker.protocol import StreamJob
 from pipeline.worker.states import summed
@@ -217,10 +218,8 @@ def _run_on_spark(spark: Any, work: InstanceWork, build: Callable[[StreamJob], T
     """One job of one task."""
 
     def process(batches: Iterable[Any]) -> Iterator[Any]:
-        import pyarrow as pa  # noqa: PLC0415 - runs on executors
-
         for _ in batches:
-            yield pa.RecordBatch.from_pydict({"end": [host_instance(work, build)]})
+            yield text_row("end", host_instance(work, build))
 
     (row,) = spark.range(0, 1, 1, 1).mapInArrow(process, "end string").collect()
     text: str = row.end

@@ -59,7 +59,7 @@ def expected(*, cancelled_count_as_on_time: bool, days: int | None = None) -> di
         cancelled_count_as_on_time: Version 1's bug.
         days: Flights of how many days, as they were loaded; of all if None.
     """
-    import pandas as pd  # noqa: PLC0415 - the demo extra
+    import pandas as pd
 
     data = frames()
     frame = (

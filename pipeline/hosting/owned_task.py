@@ -8,8 +8,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config import EXACTLY_ONCE_V2
-from pipeline.errors import OpenTransactionError, RangeError, StreamsError, TaskMigratedError
-from pipeline.hosting.application import source_partitions, with_partitions
+from pipeline.errors import RangeError, StreamsError, TaskMigratedError
+from pipeline.hosting.collectors import PublishedCollector
+from pipeline.hosting.fencing import transactional_id
 from pipeline.hosting.lost_windows import lost_windows
 from pipeline.hosting.offset_reset import reset_offsets
 from pipeline.hosting.restoring import Missing, find_missing, restore, silently
@@ -20,84 +21,18 @@ from pipeline.runtime.task import Task, TaskCommit, TaskState
 from pipeline.state.api import idle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin, CommittedOffset
     from pipeline.processor.metrics import Measurement
-    from pipeline.records import Headers, TaskId, TopicPartition
+    from pipeline.records import TaskId, TopicPartition
     from pipeline.runtime.layout import Layout
     from pipeline.runtime.ports import Clock, Collector
     from pipeline.state.api import StateBackend
     from pipeline.state.snapshots import Manifest
 
 log = logging.getLogger(__name__)
-
-_COMMIT_SECONDS = 10.0
-"""How long an owner that lives may take to end a commit, which takes milliseconds."""
-
-
-class PublishedCollector:
-    """A collector that sends some topics elsewhere: public outputs of a version that is not live go to staging topics."""
-
-    def __init__(self, inner: Collector, published: Mapping[str, str]) -> None:
-        """The mapping is by the name the topology uses."""
-        self._inner = inner
-        self._published = published
-
-    def send(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        timestamp: int,
-        headers: Headers,
-        partition: int | None,
-    ) -> None:
-        """Send to where the topic's records go."""
-        self._inner.send(self._published.get(topic, topic), key, value, timestamp, headers, partition)
-
-    def partitions(self, topic: str) -> int:
-        """Number of partitions of where the topic's records go."""
-        return self._inner.partitions(self._published.get(topic, topic))
-
-
-def transactional_id(application_id: str, task_id: TaskId) -> str:
-    """Names the one owner a task may have, in whatever process."""
-    return f"{application_id}-{task_id}"
-
-
-def fence_owners(application: Application, task_ids: Iterable[TaskId]) -> None:
-    """Take tasks from whoever has them, and abort what they have open, without going on with them.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
-    """
-    for task_id in task_ids:
-        owner = TransactionalProducer(application.kafka, transactional_id(application.id, task_id))
-        try:
-            owner.init()
-        finally:
-            owner.close()
-
-
-def settled_offsets(
-    application: Application, admin: Admin, tps: Iterable[TopicPartition]
-) -> dict[TopicPartition, CommittedOffset]:
-    """What is committed of some inputs. If an owner has died in a commit, it cannot be said: all tasks are fenced then.
-
-    Raises:
-        TopicError: If topics are missing.
-        BrokerError: If the brokers do not answer.
-    """
-    asked = list(tps)
-    try:
-        return admin.committed(application.id, asked, _COMMIT_SECONDS)
-    except OpenTransactionError as error:
-        log.warning("somebody has left a commit of %s open, which is ended now: %s", application.id, error.message)
-        _, layout = with_partitions(application, source_partitions(application, admin))
-        fence_owners(application, layout.tasks)
-        return admin.committed(application.id, asked)
 
 
 class OwnedTask:

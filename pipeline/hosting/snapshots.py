@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.errors import CorruptStateError, SnapshotError
+from pipeline.hosting.collectors import Nowhere
 from pipeline.hosting.restoring import find_missing, restore
 from pipeline.hosting.task_state import open_backend
 from pipeline.records import TopicPartition
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin
-    from pipeline.records import Headers, TaskId
+    from pipeline.records import TaskId
     from pipeline.runtime.layout import Layout
     from pipeline.runtime.ports import Clock
     from pipeline.state.api import StateBackend
@@ -35,26 +36,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _FOREVER_MS = 2**63 - 1
-
-
-class Nowhere:
-    """The collector of a task that only restores: it sends nothing."""
-
-    def send(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        timestamp: int,
-        headers: Headers,
-        partition: int | None,
-    ) -> None:
-        """Never called: nothing is processed."""
-        raise AssertionError(topic, key, value, timestamp, headers, partition)
-
-    def partitions(self, topic: str) -> int:
-        """Never called either."""
-        raise AssertionError(topic)
 
 
 def has_snapshots(application: Application, task_id: TaskId) -> bool:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pipeline.errors import BrokerError, CorruptStateError, RangeError, StreamsError
+from pipeline.hosting.collectors import Nowhere
 from pipeline.hosting.restoring import find_missing
-from pipeline.hosting.snapshots import Nowhere, open_state
+from pipeline.hosting.snapshots import open_state
 from pipeline.kafka.consumer import MessageBatch, RecordConsumer
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task

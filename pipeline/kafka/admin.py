@@ -16,7 +16,7 @@ from confluent_kafka import (
     TopicCollection,
 )
 from confluent_kafka import TopicPartition as ClientTopicPartition
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
 
 from pipeline.errors import OpenTransactionError, TopicError
 from pipeline.kafka.ending import end_in_background
@@ -339,16 +339,6 @@ class Admin:
         future = self._client.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
         entries = self._requests.result(future, f"read settings of topic {topic}")
         return {name: entry.value for name, entry in entries.items()}
-
-    def alter_topic_config(self, topic: str, config: Mapping[str, str]) -> None:
-        """Change settings of a topic, and wait until they hold; the others stay."""
-        entries = [ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET) for k, v in config.items()]
-        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-        future = self._client.incremental_alter_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
-        self._requests.result(future, f"change settings of topic {topic}")
-        self._requests.until(
-            lambda: config.items() <= self.topic_config(topic).items(), f"see the new settings of topic {topic}"
-        )
 
     def _described(self, topics: Iterable[str]) -> dict[str, Any]:
         names = sorted(set(topics))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 FENCED = frozenset(
     {
-        KafkaError._FENCED,  # noqa: SLF001 - how the library names its own codes
+        KafkaError._FENCED,
         KafkaError.PRODUCER_FENCED,
         KafkaError.INVALID_PRODUCER_EPOCH,
         KafkaError.INVALID_PRODUCER_ID_MAPPING,
@@ -24,14 +24,14 @@ FENCED = frozenset(
 
 UNREACHABLE = frozenset(
     {
-        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - how the library names its own codes
-        KafkaError._TRANSPORT,  # noqa: SLF001
-        KafkaError._TIMED_OUT,  # noqa: SLF001
-        KafkaError._RESOLVE,  # noqa: SLF001
-        KafkaError._MSG_TIMED_OUT,  # noqa: SLF001
-        KafkaError._WAIT_COORD,  # noqa: SLF001
-        KafkaError._TIMED_OUT_QUEUE,  # noqa: SLF001
-        KafkaError._UNSUPPORTED_FEATURE,  # noqa: SLF001 - said of brokers that have not told yet what they can
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
+        KafkaError._RESOLVE,
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._WAIT_COORD,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._UNSUPPORTED_FEATURE,  # said of brokers that have not told yet what they can
         KafkaError.NETWORK_EXCEPTION,
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -62,8 +62,8 @@ BUSY = frozenset(
 
 REFUSED_LOGIN = frozenset(
     {
-        KafkaError._AUTHENTICATION,  # noqa: SLF001 - how the library names its own codes
-        KafkaError._SSL,  # noqa: SLF001
+        KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
         KafkaError.SASL_AUTHENTICATION_FAILED,
         KafkaError.UNSUPPORTED_SASL_MECHANISM,
         KafkaError.ILLEGAL_SASL_STATE,
@@ -88,8 +88,8 @@ MISSING_HINT = (
 MISSING_TOPIC = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - how the library names its own codes
-        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
     }
 )
 """There is no such topic or partition."""
@@ -111,9 +111,9 @@ def streams_error(error: KafkaError, doing: str) -> StreamsError:
     if code in UNREACHABLE:
         hint = "Check that the brokers run and that bootstrap.servers names them."
         return BrokerError(text, retriable=True, hint=hint)
-    if code == KafkaError._FATAL:  # noqa: SLF001
+    if code == KafkaError._FATAL:
         return UnknownOutcomeError(f"{text}: the producer cannot be used any more")
-    if code == KafkaError._INVALID_ARG:  # noqa: SLF001 - how the library names its own codes
+    if code == KafkaError._INVALID_ARG:
         return ConfigError(text, hint="Check the [kafka] section, and consumer.* and producer.* of the application.")
     return BrokerError(text, retriable=code in BUSY or bool(error.retriable()), hint=_hint(code))
 

@@ -57,7 +57,7 @@ def judge(rows: Sequence[Mapping[str, Any]], expectations: Sequence[Any]) -> Ver
 
 def _validate(rows: Sequence[Mapping[str, Any]], expectations: Sequence[Any]) -> Any:
     import great_expectations as gx
-    import pandas as pd  # noqa: PLC0415 - seconds to import
+    import pandas as pd
 
     for name in _TALKATIVE:
         logging.getLogger(name).setLevel(logging.WARNING)

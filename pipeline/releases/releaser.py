@@ -8,53 +8,31 @@ own staging topics, so that going back is the same step in the other direction.
 
 from __future__ import annotations
 
-import logging
 import shutil
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from pipeline.config import call_attribute
-from pipeline.dsl.builder import StreamsBuilder
-from pipeline.errors import (
-    GateFailedError,
-    RangeError,
-    ReleaseError,
-    TaskMigratedError,
-    UnderWayError,
-    VersionConflictError,
-)
-from pipeline.hosting.application import Application, load_application, prepare, with_topics
-from pipeline.hosting.owned_task import fence_owners
+from pipeline.errors import GateFailedError, ReleaseError
 from pipeline.kafka.admin import Admin
-from pipeline.processor.handlers import may_keep_letters
 from pipeline.quality.gate import CHANGE, judge
-from pipeline.records import OffsetRange, OffsetVector, TopicPartition, counted
-from pipeline.releases.build import build_topology
+from pipeline.records import OffsetRange, TopicPartition, counted
 from pipeline.releases.registry import Registry, Release, Step
-from pipeline.releases.tables import (
-    bring,
-    create_letters,
-    create_staging,
-    read_table,
-    staging_name,
-)
+from pipeline.releases.switch import Switch
+from pipeline.releases.tables import read_table, staging_name
+from pipeline.releases.versions import Versions
 from pipeline.runtime.layout import own_topics
-from pipeline.spark.job import run
-from pipeline.spark.ranges import EARLIEST, RunRange, resolve
-from pipeline.spark.runs import RUNNING, RunLog
+from pipeline.spark.ranges import RunRange
 from pipeline.worker.local_state import locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pipeline.config import ProjectConfig
+    from pipeline.hosting.application import Application
     from pipeline.spark.job import RunSummary
-
-
-log = logging.getLogger(__name__)
 
 _BEGUN = frozenset({Step.PLANNED, Step.REPROCESSED, Step.GATED})
 
@@ -101,9 +79,10 @@ class Releaser:
         """Nothing is done before a step is called."""
         self._project = project
         self._config = project.app(app)
-        self._spark = spark
         self._admin = Admin(project.kafka)
         self._registry = Registry(project.kafka)
+        self._versions = Versions(project, app, self._admin, spark)
+        self._switch = Switch(self._config.name, self._versions, self._registry, self._admin, project.kafka)
 
     def status(self) -> Release:
         """Where the release stands."""
@@ -123,8 +102,8 @@ class Releaser:
         if candidate == release.live:
             message = f"{self._config.name}: {candidate} is live already"
             raise ReleaseError(message)
-        live, new = self._releasable(release.live), self._releasable(candidate)
-        target = self._committed(live, new)
+        live, new = self._versions.releasable(release.live), self._versions.releasable(candidate)
+        target = self._versions.committed(live, new)
         first = self._admin.beginning_offsets(target)
         ranges = {tp: OffsetRange(min(first[tp], end), end) for tp, end in target.items()}
         plan = ReleasePlan(
@@ -162,9 +141,9 @@ class Releaser:
             ReleaseError: If nothing is planned, or a version has come to choose topics per record.
         """
         release = self._at(Step.PLANNED, Step.REPROCESSED, Step.GATED)
-        candidate = self._staged(_candidate(release))
+        candidate = self._versions.staged(_candidate(release))
         self._require_same_code(release, candidate)
-        summary = self._follow(candidate, self._releasable(release.live))
+        summary = self._versions.follow(candidate, self._versions.releasable(release.live))
         self._registry.write(release.to(Step.REPROCESSED, cut=str(summary.range.end), gate={}))
         return summary
 
@@ -203,7 +182,7 @@ class Releaser:
         if warnings and not accept_warnings:
             message = f"{self._config.name}: the gate has warnings: {', '.join(warnings)}"
             raise ReleaseError(message, hint="Somebody must accept them: --accept-warnings.")
-        return self._switch(release, _candidate(release), Step.CUTTING, Step.LIVE)
+        return self._switch.to(release, _candidate(release), Step.CUTTING, Step.LIVE)
 
     def rollback(self) -> Release:
         """Put the previous version back, at an offset vector both have processed.
@@ -219,7 +198,7 @@ class Releaser:
         if release.previous is None:
             message = f"{self._config.name}: there is no version to go back to"
             raise ReleaseError(message)
-        return self._switch(release, release.previous, Step.ROLLING_BACK, Step.ROLLED_BACK)
+        return self._switch.to(release, release.previous, Step.ROLLING_BACK, Step.ROLLED_BACK)
 
     def abort(self) -> Release:
         """Give a release up before its cut, and delete what the candidate computed.
@@ -229,7 +208,7 @@ class Releaser:
         """
         release = self.status()
         aborted = self._registry.write(release.to(Step.ABORTED))
-        self._discard(self._application(_candidate(release)))
+        self._discard(self._versions.application(_candidate(release)))
         return aborted
 
     def _discard(self, candidate: Application) -> None:
@@ -241,82 +220,6 @@ class Releaser:
         staging = [name for name in topics if name.startswith(staging_name(candidate.id, ""))]
         self._admin.delete_topics([*own_topics(candidate.id, topics, self._project.application_ids), *staging])
         self._admin.delete_group(candidate.id)
-
-    def _switch(self, release: Release, new: str, during: Step, after: Step) -> Release:
-        """Make `new` live.
-
-        Before the control topic says that the switch is under way, nothing public has changed; from then on, running it again
-        completes it: what has been published already does not differ any more. Of several who do this at the same time the last
-        one goes on: it writes the release first, and everybody looks whether it is still his own whenever he has shut out the
-        others from a topic.
-        """
-        old_app, new_app = self._releasable(release.live), self._staged(new)
-        self._require_idle(old_app)
-        mine, way_back = self._registry.write(release), True
-        if mine.step is not during:
-            mine = self._cut(mine, old_app, new_app, during)
-        else:
-            self._fence(old_app)
-            way_back = self._committed(old_app, new_app) == self._committed(new_app, new_app)
-            mine = mine if way_back else self._cut_anew(mine, old_app, new_app)
-        corrections = mine.corrections
-        for topic, staging in new_app.published.items():
-            corrections += self._bring(topic, staging, f"{self._config.name}-corrections-{topic}", mine)
-        previous = release.live if way_back else None
-        return self._registry.write(mine.to(after, live=new, previous=previous, corrections=corrections))
-
-    def _cut(self, release: Release, old: Application, new: Application, during: Step) -> Release:
-        """Bring both versions to the same offsets and note that the switch is under way: from now on nothing else begins.
-
-        Raises:
-            UnderWayError: If something has begun before that was noted. Everything is as before.
-        """
-        self._fence(old)
-        summary = self._follow(new, old)
-        self._keep_table(old, release)
-        cut = self._registry.write(release.to(during, cut=str(summary.range.end), corrections=0))
-        try:
-            self._require_idle(old)
-            self._require_same_place(old, new)
-        except UnderWayError:
-            self._registry.write(cut.to(release.step))
-            raise
-        return cut
-
-    def _require_same_place(self, old: Application, new: Application) -> None:
-        if self._committed(old, new) != self._committed(new, new):
-            message = f"{old.id} has moved on during the switch"
-            raise UnderWayError(message, hint="Stop its workers and runs, then try again.")
-
-    def _cut_anew(self, release: Release, old: Application, new: Application) -> Release:
-        """Let the new version follow an old one that has moved on since a cut whose switch died.
-
-        What the old one has published since is corrected with all else, but is not in the table that was kept: there is no way
-        back to it, and if it is to be released again, it is computed anew.
-        """
-        log.warning("%s has moved on during the switch: it cannot be rolled back to", old.id)
-        summary = self._follow(new, old)
-        return replace(release, cut=str(summary.range.end), digests=release.digests | {old.version: ""})
-
-    def _require_idle(self, application: Application) -> None:
-        """Make sure that nothing processes a version; being fenced, it would only take its tasks over again.
-
-        Raises:
-            UnderWayError: If a worker or a run does.
-        """
-        members = self._admin.group(application.id).members
-        if members:
-            message = f"{application.id} is processing: its group has members: {', '.join(members)}"
-            raise UnderWayError(
-                message, hint="Stop its workers; one that died is a member until its session times out."
-            )
-        for each in RunLog(self._project.kafka).runs(self._config.name):
-            if each.version == application.version and each.state == RUNNING:
-                since = datetime.fromtimestamp(each.started_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
-                message = f"A run of {application.id} is under way, of {each.by}, since {since}"
-                raise UnderWayError(
-                    message, hint=f"Wait for its end. If it died: millrace run {self._config.name} completes it."
-                )
 
     def _require_same_code(self, release: Release, candidate: Application) -> None:
         """Make sure that the candidate's code is that which was planned.
@@ -330,50 +233,9 @@ class Releaser:
                 message, hint=f"millrace release plan {release.app} --to {candidate.version} begins it again."
             )
 
-    def _follow(self, follower: Application, leader: Application) -> RunSummary:
-        """Process with `follower` what `leader` has processed."""
-        target = OffsetVector(self._committed(leader, follower))
-        start = "committed" if self._admin.committed(follower.id, target.offsets) else EARLIEST
-        wanted = resolve(follower, self._admin, start, str(target))
-        return run(follower, wanted, self._spark(), build_topology)
-
-    def _committed(self, application: Application, reader: Application) -> dict[TopicPartition, int]:
-        """Where a version stands, in all source partitions of `reader`."""
-        topics = with_topics(reader, self._admin).topology.source_topics
-        counts = self._admin.partitions(topics)
-        tps = [TopicPartition(topic, n) for topic in topics for n in range(counts.get(topic, 0))]
-        known = self._admin.committed(application.id, tps)
-        missing = [tp for tp in tps if tp not in known]
-        if missing and len(missing) == len(tps):
-            message = f"{application.id} has never run: there is nothing to release against"
-            raise RangeError(message, hint=f"Run it first: millrace run {self._config.name}")
-        return self._admin.beginning_offsets(missing) | {tp: c.offset for tp, c in known.items()}
-
-    def _fence(self, application: Application) -> None:
-        """Take all tasks over for a moment: whoever still runs one can commit nothing more."""
-        fence_owners(application, prepare(with_topics(application, self._admin), self._admin).tasks)
-
-    def _keep_table(self, application: Application, release: Release) -> None:
-        """Bring a version's staging topics to what it has published so far: what a way back starts from."""
-        for topic, staging in create_staging(self._admin, application.id, application.topology.sink_topics).items():
-            self._bring(staging, topic, f"{application.id}-keep-{topic}", release)
-
-    def _bring(self, topic: str, wanted: str, name: str, mine: Release) -> int:
-        """Bring a topic to the content of another one, unless somebody else has taken the release over.
-
-        Raises:
-            VersionConflictError: If somebody has.
-        """
-        kafka = self._project.kafka
-        try:
-            return bring(self._admin, kafka, topic, wanted, name, lambda: self._registry.require(mine))
-        except TaskMigratedError as error:
-            message = f"{mine.app}: somebody else is switching its version"
-            raise VersionConflictError(message, hint="Look at `millrace release status`.") from error
-
     def _rows(self, release: Release) -> list[dict[str, Any]]:
         """The candidate's table as rows, with how each compares to the live one."""
-        candidate = self._application(_candidate(release))
+        candidate = self._versions.application(_candidate(release))
         rows: list[dict[str, Any]] = []
         for topic in candidate.topology.sink_topics:
             sink = candidate.topology.sink_of(topic)
@@ -392,38 +254,6 @@ class Releaser:
         if self._config.quality is None:
             return []
         return list(call_attribute(self._config.quality))
-
-    def _application(self, version: str) -> Application:
-        return load_application(self._project, self._config.name, StreamsBuilder, version=version)
-
-    def _releasable(self, version: str) -> Application:
-        """A version all of whose public topics are known.
-
-        What a sink that chooses topics per record has written, and where, nobody knows: of a candidate it could not be kept
-        from the public, of the live version it could not be corrected.
-
-        Raises:
-            ReleaseError: If it has such a sink.
-        """
-        application = self._application(version)
-        if application.topology.choosing_sinks:
-            sinks = ", ".join(application.topology.choosing_sinks)
-            message = f"{self._config.name} {version} chooses topics per record ({sinks}): it cannot be released"
-            raise ReleaseError(message, hint="Name the topics: `split()`, and one `to(topic)` per branch.")
-        return application
-
-    def _staged(self, version: str) -> Application:
-        """A version that publishes to its staging topics, its dead letters as well.
-
-        Raises:
-            ReleaseError: If it chooses topics per record.
-        """
-        application, streams = self._releasable(version), self._config.streams
-        published = create_staging(self._admin, application.id, application.topology.sink_topics)
-        letters = None
-        if may_keep_letters(streams):
-            letters = create_letters(self._admin, application.id, streams.errors_dead_letter_queue_topic_name)
-        return replace(application, published=published, dead_letters=letters)
 
     def _at(self, *steps: Step) -> Release:
         release = self.status()

@@ -225,7 +225,7 @@ def _query_stores(api: FastAPI, instance: Instance, token: str) -> None:
 
 def status_object(instance: Instance) -> dict[str, Any]:
     """What an instance says of itself and of where all tasks are, as JSON shows it."""
-    status, orders = instance.status(), instance.servers()
+    status, orders = instance.status(), instance.orders
     summary = status.summary
     return {
         "application": instance.application.id,

@@ -56,7 +56,8 @@ class Host(Protocol):
         """What runs here."""
         ...
 
-    def servers(self) -> Orders | None:
+    @property
+    def orders(self) -> Orders | None:
         """Where everything is."""
         ...
 
@@ -203,7 +204,7 @@ class StoreReader:
         """
         place = self.place(store)
         task = place.task_of(place.builder.key_serde.serialize(key), partitioner)
-        return key_query_metadata(place, task, self._host.servers(), self._host.server)
+        return key_query_metadata(place, task, self._host.orders, self._host.server)
 
     def read(self, wanted: Wanted, partitions: list[int], start: Bookmark | None) -> Rows:
         """Rows of several parts of a store, one part after the other.
@@ -239,7 +240,7 @@ class StoreReader:
     def _part(self, wanted: Wanted, mark: Bookmark, limit: int) -> Rows:
         tasks = wanted.store.tasks
         task = tasks[mark.partition] if tasks else None
-        status, orders = self._host.status(), self._host.servers()
+        status, orders = self._host.status(), self._host.orders
         place = route(
             task,
             status.active,

@@ -167,7 +167,7 @@ def micros(time_ms: int) -> int | None:
 
 def with_variants(frame: Any, columns: Iterable[Column]) -> Any:
     """The frame with `VARIANT`s in place of JSON text."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an engine loads where it is used
+    from pyspark.sql import functions as f
 
     for column in columns:
         if column.is_variant:
@@ -177,7 +177,7 @@ def with_variants(frame: Any, columns: Iterable[Column]) -> Any:
 
 def spark_schema(columns: Iterable[Column]) -> Any:
     """The columns as Spark describes them."""
-    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - as above
+    from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(pa.schema([(column.name, column.kind) for column in columns]))
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _INIT = "sessioninitstatement"
 _BEGINNINGS = {"jdbc:postgresql:": "BEGIN", "jdbc:h2:": "SET AUTOCOMMIT FALSE"}
 """What begins a transaction, for databases that take several statements as one."""
+_DRIVERS = {"jdbc:postgresql:": "org.postgresql.Driver", "jdbc:h2:": "org.h2.Driver"}
 
 
 class Database(Protocol):
@@ -54,6 +55,21 @@ def literal(text: str) -> str:
     return f"'{doubled}'"
 
 
+def with_driver(options: Mapping[str, str]) -> dict[str, str]:
+    """Options of the `jdbc` format with PostgreSQL's or H2's driver: Spark finds no class by URL that came with `--package`.
+
+    >>> with_driver({"url": "jdbc:postgresql://host/db"})["driver"]
+    'org.postgresql.Driver'
+    """
+    driver = next((name for prefix, name in _DRIVERS.items() if url_of(options).startswith(prefix)), None)
+    return dict(options) if driver is None else {"driver": driver} | dict(options)
+
+
+def url_of(options: Mapping[str, str]) -> str:
+    """The address of the database; empty if there is none."""
+    return next((value for name, value in options.items() if name.lower() == "url"), "")
+
+
 def has_jvm(spark: Any) -> bool:
     """Whether a session's driver is this process: not over Spark Connect."""
     return getattr(spark, "_sc", None) is not None
@@ -71,7 +87,7 @@ def connected(spark: Any, options: Mapping[str, str]) -> Iterator[Database]:
         UnsupportedByHostError: If it cannot be told over Spark Connect what is to be done in one transaction.
         EngineError: If it cannot be reached.
     """
-    url = next(value for name, value in options.items() if name.lower() == "url")
+    url = url_of(options)
     doing = f"connect to {url.partition('?')[0]}"
     if not has_jvm(spark):
         beginning = next((sql for prefix, sql in _BEGINNINGS.items() if url.startswith(prefix)), None)
@@ -113,7 +129,7 @@ class _ByConnection:
         return f"{quote}{name.replace(quote, quote * 2)}{quote}" if quote else name
 
     def can_read(self, table: str) -> bool:
-        from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - an engine loads where it is used
+        from py4j.protocol import Py4JJavaError
 
         try:
             self.row(f"SELECT 1 FROM {table} WHERE 1 = 0")
@@ -168,7 +184,7 @@ class _ByReading:
         return f'"{doubled}"'
 
     def can_read(self, table: str) -> bool:
-        from pyspark.errors import AnalysisException  # noqa: PLC0415 - an engine loads where it is used
+        from pyspark.errors import AnalysisException
 
         try:
             with spark_failures(f"look for table {table}"):

@@ -18,8 +18,8 @@ from pipeline.records import OffsetRange
 from pipeline.runtime.layout import plan_layout
 from pipeline.spark.columns import TIME, Column, columns_of, micros, spark_schema, with_variants
 from pipeline.spark.handing_over import HEADERS, Course, run_level
-from pipeline.spark.job import job_of
 from pipeline.spark.slices import MAX_RECORDS_PER_SLICE, cut, slices_of
+from pipeline.spark.work import job_of
 from pipeline.topology.grouping import is_cyclic
 
 if TYPE_CHECKING:

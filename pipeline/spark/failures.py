@@ -63,8 +63,8 @@ def spark_failures(doing: str) -> Iterator[None]:
         StreamsError: The executor's own, if it was one.
         EngineError: What Spark said, otherwise.
     """
-    from py4j.protocol import Py4JError  # noqa: PLC0415 - an engine loads where it is used
-    from pyspark.errors import AnalysisException, PySparkException  # noqa: PLC0415 - as above
+    from py4j.protocol import Py4JError
+    from pyspark.errors import AnalysisException, PySparkException
 
     try:
         yield

@@ -161,7 +161,7 @@ def run_last_level(
 
 def inboxes(spark: Any, parts: Sequence[DryTask], above: Sequence[Any]) -> Any:
     """A partition for each task: a row that says there is a task, and the records handed over to it in order."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an engine loads where it is used
+    from pyspark.sql import functions as f
 
     nothing = (None,) * 5
     marks = [(*_task_mark(part.task_id), *nothing, _TASK_MARK, None, None) for part in parts]

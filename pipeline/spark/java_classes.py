@@ -30,7 +30,7 @@ def classes_archive(environ: Mapping[str, str], home: Path | None = None) -> Pat
         environ: The environment, which says where both are.
         home: Where what is made once is kept; as the environment says if left out.
     """
-    import pyspark  # noqa: PLC0415 - an engine loads where it is used
+    import pyspark
 
     java_home = environ.get("JAVA_HOME")
     java = shutil.which(str(Path(java_home, "bin", "java")) if java_home else "java")
@@ -84,7 +84,7 @@ def _work(session: Any, table: Path) -> None:
 
 def _end(session: Any) -> None:
     """End a session and its Java, which writes the archive when it ends."""
-    from pyspark import SparkContext  # noqa: PLC0415 - as above
+    from pyspark import SparkContext
 
     session.stop()
     gateway = SparkContext._gateway  # noqa: SLF001 - there is no other way to its process

@@ -2,51 +2,35 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import sys
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
-from zipimport import zipimporter
 
-from pipeline.errors import BrokerError, RangeError, StreamsError
+from pipeline.errors import BrokerError, RangeError
 from pipeline.hosting.application import prepare
-from pipeline.hosting.global_tables import global_partitions
-from pipeline.hosting.owned_task import fence_owners, settled_offsets
+from pipeline.hosting.fencing import fence_owners, settled_offsets
 from pipeline.kafka.admin import Admin
-from pipeline.records import OffsetRange, OffsetVector, TaskId, TopicPartition, counted
-from pipeline.runtime.layout import full_name, plan_layout
-from pipeline.spark.executor import run_task
-from pipeline.spark.failures import on_executor, spark_failures
+from pipeline.records import OffsetRange, TaskId, TopicPartition, counted
+from pipeline.runtime.layout import plan_layout
+from pipeline.spark.attempts import run_on_spark
+from pipeline.spark.levels import Levels
 from pipeline.spark.ranges import RunRange, completed
-from pipeline.spark.runs import Begun, RunLog, committed_at_end
-from pipeline.spark.schedule import remaining, steps
+from pipeline.spark.runs import RunLog, committed_at_end
 from pipeline.spark.slices import MAX_RECORDS_PER_SLICE, slices_of
-from pipeline.spark.text_rows import text_row
-from pipeline.spark.work import (
-    Job,
-    TaskResult,
-    TaskWork,
-    another_attempt_may_help,
-    describe_error,
-    rebuilt_error,
-    total,
-)
-from pipeline.topology.grouping import is_cyclic
+from pipeline.spark.unfinished import left_of_cut
+from pipeline.spark.work import TaskResult, job_of, total
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import CommittedOffset
-    from pipeline.runtime.layout import Layout
-    from pipeline.spark.schedule import Slice, Step
-    from pipeline.topology.nodes import SubTopology
+    from pipeline.spark.schedule import Slice
+    from pipeline.spark.unfinished import Begun
+    from pipeline.spark.work import Job
     from pipeline.topology.topology import Topology
 
 log = logging.getLogger(__name__)
-
-_SCHEMA = "result string"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +41,14 @@ class RunPlan:
         range: What it processes.
         slices: The parts of it, one after the other.
         levels: For each slice: tasks that run at the same time, one level after the other.
-        begun: Of the first slices, which a run that was interrupted has begun, where each ends in the repartition topics.
+        begun: What runs that were interrupted have begun of it, the first of the slices; None if nothing.
         is_over: Whether it was done before a later run that was interrupted: nothing is to be done, and that is left alone.
     """
 
     range: RunRange
     slices: tuple[Slice, ...]
     levels: tuple[tuple[TaskId, ...], ...]
-    begun: tuple[Mapping[TopicPartition, int], ...] = ()
+    begun: Begun | None = None
     is_over: bool = False
 
 
@@ -212,19 +196,18 @@ def _run_levels(
         fence_owners(application, layout.tasks)  # of a run that died: nobody could say where repartition topics end
     known = settled_offsets(application, admin, {tp for inputs in layout.tasks.values() for tp in inputs})
     _note_starts(application, admin, ranges, known)
-    levels = _Levels(job_of(application, admin), admin, layout, application.topology.levels())
+    levels = Levels(job_of(application, admin), admin, layout, application.topology.levels())
     results: list[TaskResult] = []
     committed = {tp: known[tp].offset for tp in ranges if tp in known}
     slices = _slices_left(plan, committed)
-    origin, repartitions = {}, bool(layout.repartition_topics)
-    if repartitions:
-        origin = _origin(slices[0], runs.begun(application))
+    origin = _origin(slices[0], plan.begun)
+    if plan.begun is not None:
         levels.know(plan.begun)
     for step in levels.steps(len(slices)):
-        if repartitions:
+        if layout.repartition_topics:
             runs.begin(application, levels.begun(step, slices, origin))
         while works := levels.works(step, slices):
-            results += _run_on_spark(spark, works, build)
+            results += run_on_spark(spark, works, build)
             if not levels.repeats(step):
                 break
         levels.finish(step)
@@ -232,19 +215,19 @@ def _run_levels(
         end = {tp: OffsetRange(r.end, r.end) for tp, r in ranges.items()}
         for level in range(len(plan.levels)):
             works = [replace(work, advance_to_ms=advance_to_ms) for work in levels.last_works(level, end)]
-            results += _run_on_spark(spark, works, build)
+            results += run_on_spark(spark, works, build)
     return results
 
 
 def _slices_left(plan: RunPlan, committed: Mapping[TopicPartition, int]) -> Sequence[Slice]:
     """The slices that are not done; without records, there is what a run that died has left."""
-    if plan.begun:
+    if plan.begun is not None:
         return plan.slices
-    return remaining(plan.slices, committed) or [plan.range.ranges]
+    return left_of_cut(plan.slices, committed) or [plan.range.ranges]
 
 
 def _origin(first: Slice, begun: Begun | None) -> dict[TopicPartition, int]:
-    """Where tasks stood before what is begun now, by this run and those before it that were interrupted."""
+    """Where tasks stood before what is unfinished was begun, by this run or those before it that were interrupted."""
     earlier = {} if begun is None else begun.whole.ranges
     return {tp: min(r.start, earlier[tp].start if tp in earlier else r.start) for tp, r in first.items()}
 
@@ -260,175 +243,6 @@ def _note_starts(
     missing = {tp: offset for tp, offset in begun.items() if tp not in known}
     if missing:
         admin.alter_offsets(application.id, missing)
-
-
-def job_of(application: Application, admin: Admin) -> Job:
-    """What all tasks of a run have in common, as things are now."""
-    return Job(
-        application.config,
-        application.version,
-        application.kafka,
-        application.state_directory,
-        application.topology.fingerprint(),
-        application.published,
-        admin.partitions(application.topology.external_topics),
-        admin.end_offsets(global_partitions(application, admin)),
-        application.dead_letters,
-    )
-
-
-class _Levels:
-    """The work of each level, and where in the repartition topics the slices end that were written there.
-
-    Args:
-        job: The run.
-        admin: Asks the brokers.
-        layout: Inputs of tasks.
-        levels: Sub-topologies by level.
-    """
-
-    def __init__(self, job: Job, admin: Admin, layout: Layout, levels: Sequence[tuple[SubTopology, ...]]) -> None:
-        """Nothing has been written."""
-        self._job = job
-        self._admin = admin
-        self._layout = layout
-        self._levels = levels
-        self._application_id = job.config.application_id(job.version)
-        self._ends: dict[tuple[TopicPartition, int], int] = {}
-
-    def know(self, begun: Sequence[Mapping[TopicPartition, int]]) -> None:
-        """What an interrupted run knew of the ends of the slices that it had begun.
-
-        The last one ends where the topics do: somebody else may have gone on. So do all if the topics have been made anew.
-        """
-        internal = {tp for level in range(len(self._levels)) for tp in self._internal(level)}
-        now = self._admin.settled_end_offsets(internal) if len(begun) > 1 else {}
-        for number, ends in enumerate(begun[:-1]):
-            self._ends |= {(tp, number): min(end, now[tp]) for tp, end in ends.items() if tp in now}
-
-    def begun(self, step: Step, slices: Sequence[Slice], origin: Mapping[TopicPartition, int]) -> Begun:
-        """What will be begun, and not finished, once a step begins; `origin` is where the tasks stood before all of that."""
-        numbers = [number for _, number in step]
-        unfinished = range(min(numbers), max(numbers) + 1)
-        whole = RunRange({tp: OffsetRange(start, slices[max(numbers)][tp].end) for tp, start in origin.items()})
-        ends = [OffsetVector({tp: end for (tp, n), end in self._ends.items() if n == number}) for number in unfinished]
-        return Begun(whole, tuple(RunRange(slices[number]) for number in unfinished), tuple(ends))
-
-    def steps(self, slices: int) -> list[Step]:
-        """What is done at the same time, one after the other."""
-        return steps(self._levels, slices)
-
-    def repeats(self, step: Step) -> bool:
-        """Whether the step is run again and again, each task from where it stands, until nothing is left."""
-        return any(is_cyclic(self._levels[level]) for level, _ in step)
-
-    def works(self, step: Step, slices: Sequence[Slice]) -> list[TaskWork]:
-        """The work of a step that is left, the largest first."""
-        repeats = self.repeats(step)
-        found = []
-        for level, number in step:
-            internal = self._internal(level)
-            ends = (
-                self._admin.settled_end_offsets(internal)
-                if repeats
-                else {tp: self._ends[tp, number] for tp in internal}
-            )
-            found += self._works(level, slices[number], ends, resumes=repeats)
-        return sorted((work for work in found if work.size), key=lambda work: -work.size)
-
-    def finish(self, step: Step) -> None:
-        """The step is done: note how far its slices reach in the topics that it wrote to."""
-        written = {level: self._written(level) for level, _ in step}
-        ends = self._admin.settled_end_offsets({tp for tps in written.values() for tp in tps})
-        for level, number in step:
-            for tp in written[level]:
-                self._ends.setdefault((tp, number), ends[tp])  # what an earlier run has noted is known better
-
-    def last_works(self, level: int, end: Slice) -> list[TaskWork]:
-        """Work for all tasks of a level, even if there is nothing to read."""
-        return self._works(level, end, self._admin.settled_end_offsets(self._internal(level)), resumes=False)
-
-    def _works(self, level: int, part: Slice, ends: Mapping[TopicPartition, int], *, resumes: bool) -> list[TaskWork]:
-        """External inputs as the slice says or, with `resumes`, from where the task stands; internal ones up to an end."""
-        tasks = self._tasks(level)
-        first = self._admin.beginning_offsets(ends)
-        asked = [tp for inputs in tasks.values() for tp in inputs] if resumes else ends
-        committed = {tp: known.offset for tp, known in self._admin.committed(self._application_id, asked).items()}
-
-        def wanted(tp: TopicPartition) -> OffsetRange:
-            if tp in ends:
-                start = committed.get(tp, first[tp])
-                return OffsetRange(start, max(start, ends[tp]))
-            start = max(part[tp].start, committed.get(tp, 0))
-            return OffsetRange(start, max(start, part[tp].end))
-
-        return [TaskWork(self._job, task_id, {tp: wanted(tp) for tp in inputs}) for task_id, inputs in tasks.items()]
-
-    def _tasks(self, level: int) -> dict[TaskId, tuple[TopicPartition, ...]]:
-        ids = {sub.id for sub in self._levels[level]}
-        return {task_id: inputs for task_id, inputs in self._layout.tasks.items() if task_id.sub_topology in ids}
-
-    def _internal(self, level: int) -> list[TopicPartition]:
-        """Partitions of repartition topics that a level reads."""
-        own = {topic.name for topic in self._layout.repartition_topics}
-        return [tp for inputs in self._tasks(level).values() for tp in inputs if tp.topic in own]
-
-    def _written(self, level: int) -> list[TopicPartition]:
-        """Partitions of repartition topics that a level writes to."""
-        names = {
-            full_name(sub, self._application_id, topic)
-            for sub in self._levels[level]
-            for topic in sub.repartition_topics.intersection(sub.sink_topics)
-        }
-        return [
-            TopicPartition(topic.name, number)
-            for topic in self._layout.repartition_topics
-            if topic.name in names
-            for number in range(topic.partitions)
-        ]
-
-
-def _run_on_spark(spark: Any, works: list[TaskWork], build: Callable[[Job], Topology]) -> list[TaskResult]:
-    """One Spark task per work, in a frame with a row for each."""
-    if not works:
-        return []
-
-    def process(batches: Iterable[Any]) -> Iterator[Any]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                with on_executor():
-                    result = attempt(works[number], build)
-                yield text_row("result", result)
-        forget_archives()
-
-    frame = spark.range(0, len(works), 1, len(works)).mapInArrow(process, _SCHEMA)
-    with spark_failures(f"process tasks {', '.join(str(work.task_id) for work in works)}"):
-        results = [TaskResult(**json.loads(row.result)) for row in frame.collect()]
-    for result in results:
-        if result.error is not None:
-            raise rebuilt_error(result.error)
-    return results
-
-
-def forget_archives() -> None:
-    """Forget what Python knows about the archives on its path; it looks again when it has to.
-
-    Spark's Python processes read the directories of all of them anew before each task, pyspark's own above all: 0.1 s.
-    """
-    for path, finder in list(sys.path_importer_cache.items()):
-        if isinstance(finder, zipimporter):
-            del sys.path_importer_cache[path]
-
-
-def attempt(work: TaskWork, build: Callable[[Job], Topology]) -> str:
-    """One attempt at a task's work, as JSON. What another attempt may mend is raised, so that Spark tries again."""
-    try:
-        result = run_task(work, build)
-    except StreamsError as error:
-        if another_attempt_may_help(error):
-            raise
-        result = TaskResult(str(work.task_id), 0, 0, {}, describe_error(error))
-    return json.dumps(asdict(result))
 
 
 def _summary(plan: RunPlan, results: list[TaskResult]) -> RunSummary:

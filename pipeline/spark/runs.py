@@ -14,8 +14,7 @@ import msgspec
 from pipeline.errors import BrokerError
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.control_topic import ControlTopic
-from pipeline.records import OffsetVector
-from pipeline.spark.ranges import RunRange
+from pipeline.spark.unfinished import Begun
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin
     from pipeline.runtime.layout import Layout
+    from pipeline.spark.ranges import RunRange
     from pipeline.spark.work import TaskResult
 
 log = logging.getLogger(__name__)
@@ -81,33 +81,6 @@ class RunRecord:
     def name(self) -> str:
         """What it is kept under."""
         return f"{self.app}/{self.version}/{self.id}"
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """What runs have begun and not finished, with what it takes to finish it as if they had not been interrupted.
-
-    Args:
-        whole: From where the tasks of the first of them stood to the end of the last slice that was begun.
-        slices: The slices that not all levels had finished when it was begun.
-        ends: Of each slice, where it ends in the repartition topics that were complete then.
-    """
-
-    whole: RunRange
-    slices: tuple[RunRange, ...]
-    ends: tuple[OffsetVector, ...]
-
-    def encode(self) -> bytes:
-        """As bytes."""
-        texts = {"whole": str(self.whole), "slices": [*map(str, self.slices)], "ends": [*map(str, self.ends)]}
-        return msgspec.json.encode(texts)
-
-    @classmethod
-    def decode(cls, data: bytes) -> Begun:
-        """From bytes."""
-        texts = msgspec.json.decode(data)
-        slices, ends = map(RunRange.parse, texts["slices"]), map(OffsetVector.parse, texts["ends"])
-        return cls(RunRange.parse(texts["whole"]), tuple(slices), tuple(ends))
 
 
 class RunLog:
@@ -178,7 +151,7 @@ class RunLog:
         Raises:
             BrokerError: If brokers refuse or do not answer.
         """
-        self._topic.put({_begun_name(application): begun.encode()})
+        self._topic.put({_begun_name(application.config.name, application.version): begun.encode()})
 
     def begun(self, application: Application) -> Begun | None:
         """What runs have begun since the last one that was done; None if nothing.
@@ -186,7 +159,7 @@ class RunLog:
         Raises:
             BrokerError: If brokers do not answer.
         """
-        found = self._topic.read().get(_begun_name(application))
+        found = self._topic.read().get(_begun_name(application.config.name, application.version))
         return None if found is None else Begun.decode(found)
 
     def _end(self, run: RunRecord, **changes: object) -> None:
@@ -200,7 +173,7 @@ class RunLog:
                 older = sorted(name for name in self._topic.read() if name.startswith(f"{run.app}/{run.version}/"))
                 values |= dict.fromkeys(older[:-RUNS_KEPT])
             if run.state == DONE:
-                values[_begun(run.app, run.version)] = None
+                values[_begun_name(run.app, run.version)] = None
             self._topic.put(values)
         except BrokerError as error:
             log.warning("the run of %s is not recorded: %s", run.app, error.message)
@@ -221,11 +194,7 @@ def committed_at_end(
     return {str(tp): (found.offset, found.metadata) for tp, found in committed.items()}
 
 
-def _begun_name(application: Application) -> str:
-    return _begun(application.config.name, application.version)
-
-
-def _begun(app: str, version: str) -> str:
+def _begun_name(app: str, version: str) -> str:
     """What is begun is kept under; no application's name begins like that."""
     return f"/begun/{app}/{version}"
 

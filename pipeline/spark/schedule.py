@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from pipeline.errors import RangeError
-from pipeline.records import OffsetRange
 from pipeline.topology.grouping import is_cyclic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pipeline.records import TopicPartition
+    from pipeline.records import OffsetRange, TopicPartition
     from pipeline.topology.nodes import SubTopology
 
 Slice: TypeAlias = "Mapping[TopicPartition, OffsetRange]"
@@ -44,118 +41,3 @@ def _may_overlap(levels: Sequence[tuple[SubTopology, ...]]) -> bool:
         {topic for sub in level for topic in sub.repartition_topics.intersection(sub.sink_topics)} for level in levels
     ]
     return sum(map(len, written)) == len(set().union(*written)) and not any(is_cyclic(level) for level in levels)
-
-
-def remaining(slices: Sequence[Slice], committed: Mapping[TopicPartition, int]) -> list[Slice]:
-    """The slices that are left of a run that was interrupted; of one that is done, its end.
-
-    All that somebody has begun is one slice: what was written of it to repartition topics cannot be told apart any more.
-    Partitions that are committed up to a slice's end go on there; any other offset is not of this run, and left for the task
-    to refuse.
-
-    Args:
-        slices: All of the run.
-        committed: Where the application stands.
-    """
-    begun = [
-        n for n, part in enumerate(slices) if any(r.size and committed.get(tp, 0) > r.start for tp, r in part.items())
-    ]
-    if not begun:
-        return list(slices)
-    last = begun[-1]
-    whole = {}
-    for tp, first in slices[0].items():
-        start, end = min(committed.get(tp, 0), slices[last][tp].end), slices[last][tp].end
-        is_own = start == end or any(part[tp].start == start for part in slices[: last + 1])
-        whole[tp] = OffsetRange(start if is_own else first.start, end)
-    return [whole, *slices[last + 1 :]]
-
-
-def is_over(wanted: Slice, begun: Slice, committed: Mapping[TopicPartition, int]) -> bool:
-    """Whether a range was done before that was begun which is not finished yet, so that its repetition has nothing to do.
-
-    What lies in repartition topics then is of later records, some of which are still to be written: their run finishes them.
-
-    Args:
-        wanted: The range that is asked for; an empty one is over as long as what is begun is still to be written.
-        begun: From where the tasks of runs that were interrupted stood to the end of what they have begun.
-        committed: Where the application stands.
-    """
-    if any(committed.get(tp, 0) < r.end for tp, r in wanted.items()):
-        return False
-    if any(committed.get(tp, 0) < r.start for tp, r in begun.items()):  # it is of before a reset
-        return False
-    if all(tp in begun and r.end <= begun[tp].start for tp, r in wanted.items()):
-        return True
-    is_empty = not any(r.size for r in wanted.values())
-    return is_empty and any(committed.get(tp, 0) < r.end for tp, r in begun.items())
-
-
-def slice_begun(wanted: Slice, begun: Slice, committed: Mapping[TopicPartition, int]) -> Slice | None:
-    """The rest of what runs that were interrupted have begun; None if nothing is, or what is committed is not theirs.
-
-    Args:
-        wanted: The range that is asked for.
-        begun: From where these runs' tasks stood to the end of what they have begun.
-        committed: Where the application stands.
-
-    Raises:
-        RangeError: If the range ends before what is begun does.
-    """
-    stands = {tp: committed.get(tp, 0) for tp in begun}
-    if all(stands[tp] <= r.start for tp, r in begun.items()) or any(stands[tp] < r.start for tp, r in begun.items()):
-        return None
-    first = {}
-    for tp, asked in wanted.items():
-        start = min(max(asked.start, stands.get(tp, 0)), asked.end)
-        end = max(start, begun[tp].end) if tp in begun and stands[tp] < begun[tp].end else start
-        if end > asked.end:
-            message = f"{tp}: a run was interrupted that had begun everything up to offset {end}; {asked} ends before"
-            raise RangeError(message, hint="Finish that first: ask for an end that lies no earlier, such as latest.")
-        first[tp] = OffsetRange(start, end)
-    return first
-
-
-def parts_begun(first: Slice, begun: Sequence[Slice]) -> list[Slice]:
-    """What is left of the slices that were begun, each for itself, as they were cut.
-
-    Args:
-        first: What is left of all of them (`slice_begun`).
-        begun: Those that were not finished when the last of them began.
-    """
-    parts: list[Slice] = []
-    reached = {tp: r.start for tp, r in first.items()}
-    for number, part in enumerate(begun):
-        is_last = number == len(begun) - 1
-        ends = {
-            tp: r.end if is_last or tp not in part else min(max(part[tp].end, reached[tp]), r.end)
-            for tp, r in first.items()
-        }
-        parts.append({tp: OffsetRange(reached[tp], end) for tp, end in ends.items()})
-        reached = ends
-    return parts
-
-
-@dataclass(frozen=True, slots=True)
-class Slices:
-    """How a range is cut.
-
-    Args:
-        parts: One after the other.
-        begun: Of the first of them, which earlier runs have begun, where each ends in the repartition topics; what is not
-            known, is where these end now.
-        is_over: Whether the range was done before a later run that was interrupted: nothing is to be done, and that is left
-            alone.
-    """
-
-    parts: tuple[Slice, ...] = ()
-    begun: tuple[Mapping[TopicPartition, int], ...] = ()
-    is_over: bool = False
-
-    def with_one_begun(self) -> tuple[Slice, ...]:
-        """The parts, all that was begun as one: for who cannot tell apart what was written of it to repartition topics."""
-        count = len(self.begun)
-        if count == 0:
-            return self.parts
-        first, last = self.parts[0], self.parts[count - 1]
-        return {tp: OffsetRange(r.start, last[tp].end) for tp, r in first.items()}, *self.parts[count:]

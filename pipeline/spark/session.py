@@ -63,7 +63,7 @@ def spark_session(
 
 def _started(master: str, given: Mapping[str, str], name: str, archive: Path | None) -> Any:
     """A session whose driver is this process."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - an engine loads where it is used
+    from pyspark.sql import SparkSession
 
     logging.getLogger("py4j").setLevel(
         logging.CRITICAL
@@ -144,7 +144,7 @@ def _connected(remote: str, given: Mapping[str, str]) -> Any:
 
     A server refuses settings that are not of a session: they are its own.
     """
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
+    from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.remote(remote)
     for key, value in {**_defaults(), **given}.items():

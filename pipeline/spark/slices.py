@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipeline.hosting.owned_task import settled_offsets
+from pipeline.hosting.fencing import settled_offsets
 from pipeline.kafka.ranges import offsets_at_time, read_range
 from pipeline.records import OffsetRange
 from pipeline.spark.ranges import RunRange
 from pipeline.spark.runs import RunLog
-from pipeline.spark.schedule import Slices, is_over, parts_begun, slice_begun
+from pipeline.spark.unfinished import cut_as_begun, is_over, joined, left_of_begun
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,9 +18,34 @@ if TYPE_CHECKING:
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin
     from pipeline.records import TopicPartition
+    from pipeline.spark.schedule import Slice
+    from pipeline.spark.unfinished import Begun
 
 MAX_RECORDS_PER_SLICE = 2_000_000
 """Of all source partitions together; what a slice's tasks hold of their stores in memory is bounded by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """How a range is cut.
+
+    Args:
+        parts: One after the other.
+        begun: What runs that were interrupted have begun of it, the first of the parts; None if nothing.
+        is_over: Whether the range was done before a later run that was interrupted: nothing is to be done, and that is left
+            alone.
+    """
+
+    parts: tuple[Slice, ...] = ()
+    begun: Begun | None = None
+    is_over: bool = False
+
+    def with_one_begun(self) -> tuple[Slice, ...]:
+        """The parts, all that was begun as one: for who cannot tell apart what was written of it to repartition topics."""
+        if self.begun is None:
+            return self.parts
+        count = len(self.begun.slices)
+        return joined(self.parts[:count]), *self.parts[count:]
 
 
 def slices_of(application: Application, admin: Admin, run_range: RunRange, max_records: int) -> Slices:
@@ -42,18 +68,16 @@ def slices_of(application: Application, admin: Admin, run_range: RunRange, max_r
     committed = {tp: found.offset for tp, found in known.items()}
     if is_over(run_range.ranges, begun.whole.ranges, committed):
         return Slices(is_over=True)
-    first = slice_begun(run_range.ranges, begun.whole.ranges, committed)
-    if first is None:
+    left = left_of_begun(run_range.ranges, begun.whole.ranges, committed)
+    if left is None:
         return Slices(tuple(cut(admin, application.kafka, run_range, max_records) or [run_range.ranges]))
-    parts = parts_begun(first, [part.ranges for part in begun.slices])
-    rest = {tp: OffsetRange(first[tp].end, r.end) for tp, r in run_range.ranges.items()}
+    parts = cut_as_begun(left, [part.ranges for part in begun.slices])
+    rest = {tp: OffsetRange(left[tp].end, r.end) for tp, r in run_range.ranges.items()}
     parts += cut(admin, application.kafka, RunRange(rest), max_records)
-    return Slices(tuple(parts), tuple(ends.offsets for ends in begun.ends))
+    return Slices(tuple(parts), begun)
 
 
-def cut(
-    admin: Admin, kafka: Mapping[str, str], run_range: RunRange, max_records: int
-) -> list[Mapping[TopicPartition, OffsetRange]]:
+def cut(admin: Admin, kafka: Mapping[str, str], run_range: RunRange, max_records: int) -> list[Slice]:
     """Consecutive parts of a range.
 
     The largest partition is cut into equal shares; the times of the records at its cuts are where all others are cut. Where the
@@ -79,7 +103,7 @@ def cut(
         cuts.append(before if time_ms is None else offsets_at_time(admin, kafka, rest, time_ms))
     starts = [{tp: r.start for tp, r in run_range.ranges.items()}, *cuts]
     ends = [*cuts, {tp: r.end for tp, r in run_range.ranges.items()}]
-    parts = [{tp: OffsetRange(s[tp], e[tp]) for tp in s} for s, e in zip(starts, ends, strict=True)]
+    parts: list[Slice] = [{tp: OffsetRange(s[tp], e[tp]) for tp in s} for s, e in zip(starts, ends, strict=True)]
     return [part for part in parts if any(r.size for r in part.values())]
 
 

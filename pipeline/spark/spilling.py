@@ -107,19 +107,6 @@ class _Partition:
         return writer, own
 
 
-def merge_writers(records: Iterable[RawFields]) -> list[RawFields]:
-    """The records of a partition that are all at hand, in the order in which they are processed.
-
-    Args:
-        records: All records, those of each writer in order of the log.
-    """
-    partition = _Partition()
-    partition.add(records)
-    return [
-        record for batch in _merged([iter([writer.kept]) for writer in partition.writers.values()]) for record in batch
-    ]
-
-
 class WriterMerge:
     """Merges the writers of all partitions of repartition topics that a task reads; a context that ends with its file.
 

@@ -17,13 +17,13 @@ from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetVector, TopicPartition
 from pipeline.runtime.layout import changelog_name, plan_layout
 from pipeline.spark.columns import spark_schema, with_variants
+from pipeline.spark.databases import with_driver
 from pipeline.spark.failures import on_executor, spark_failures
-from pipeline.spark.jdbc import with_driver
-from pipeline.spark.job import job_of
 from pipeline.spark.past_stores import rows_at
 from pipeline.spark.ranges import RunRange
 from pipeline.spark.runs import DONE, RunLog
 from pipeline.spark.store_rows import READABLE, StoreWork, read_rows, store_columns
+from pipeline.spark.work import job_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -115,8 +115,8 @@ def write_store(frame: Any, target: str, kind: str, options: Mapping[str, str]) 
         ConfigError: If the target cannot be written like that.
         StreamsError: What went wrong on an executor.
     """
-    from pyspark.errors import AnalysisException  # noqa: PLC0415 - an engine loads where it is used
-    from pyspark.sql import functions as f  # noqa: PLC0415 - as above
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as f
 
     for name, type_ in frame.dtypes:
         if type_ == "variant":

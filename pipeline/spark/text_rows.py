@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+import pyarrow as pa
 
 _OFFSETS = struct.Struct("=ii")
 
@@ -20,8 +18,6 @@ def text_row(column: str, text: str) -> pa.RecordBatch:
     >>> text_row("result", "größe").to_pylist()
     [{'result': 'größe'}]
     """
-    import pyarrow as pa  # noqa: PLC0415 - runs on executors
-
     data = text.encode()
     offsets = _OFFSETS.pack(0, len(data))
     array = pa.StringArray.from_buffers(1, pa.py_buffer(offsets), pa.py_buffer(data))

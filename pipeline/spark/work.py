@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pipeline.errors
 from pipeline.errors import ProcessingError, StreamsError
+from pipeline.hosting.global_tables import global_partitions
 from pipeline.processor.metrics import added
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline.config import AppConfig
+    from pipeline.hosting.application import Application
+    from pipeline.kafka.admin import Admin
     from pipeline.records import OffsetRange, TaskId, TopicPartition
 
 
@@ -44,6 +47,21 @@ class Job:
     partitions: Mapping[str, int]
     global_ends: Mapping[TopicPartition, int]
     dead_letters: str | None = None
+
+
+def job_of(application: Application, admin: Admin) -> Job:
+    """The job of an application, as things are now."""
+    return Job(
+        application.config,
+        application.version,
+        application.kafka,
+        application.state_directory,
+        application.topology.fingerprint(),
+        application.published,
+        admin.partitions(application.topology.external_topics),
+        admin.end_offsets(global_partitions(application, admin)),
+        application.dead_letters,
+    )
 
 
 @dataclass(frozen=True, slots=True)

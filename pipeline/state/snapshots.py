@@ -105,7 +105,7 @@ def check_url(url: str) -> None:
     Raises:
         ConfigError: If there is none, or its package is not installed.
     """
-    import fsspec  # noqa: PLC0415 - 0.06 s, for the few that have snapshots
+    import fsspec
 
     try:
         fsspec.get_filesystem_class(fsspec.utils.get_protocol(url))
@@ -130,7 +130,7 @@ class SnapshotStore:
         Raises:
             SnapshotError: If it cannot be reached, or there is none of that kind.
         """
-        import fsspec  # noqa: PLC0415 - as above
+        import fsspec
 
         self._url = url
         self._keep = keep

@@ -25,7 +25,7 @@ from pipeline.testing.topics import TestInputTopic, TestOutputTopic
 from pipeline.windows import millis
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from datetime import timedelta
 
     from pipeline.config import StreamsConfig
@@ -143,8 +143,7 @@ class TopologyTestDriver:
         def environment(task: str) -> Environment:
             return Environment(configs, Path(settings.state_dir) / application_id / task)
 
-        handlers, global_handlers = error_handlers(settings), global_error_handlers(settings)
-        extractor = timestamp_extractor(settings.default_timestamp_extractor)
+        global_handlers = global_error_handlers(settings)
         self._kinds = {name: builder.kind for name, builder in topology.stores.items()}
         self._kinds |= {declared.store.name: declared.store.kind for declared in topology.global_stores}
         self._processed = 0
@@ -154,30 +153,12 @@ class TopologyTestDriver:
         self._global = GlobalState(
             topology, application_id, MemoryBackend(), self._clock, global_handlers, environment("global")
         )
-        layout = plan_layout(topology, application_id, dict.fromkeys(topology.external_topics, 1))
-        subs = {sub.id: sub for sub in topology.sub_topologies()}
-        if settings.statestore_cache_max_bytes == 0:
-            subs = {number: without_caches(sub) for number, sub in subs.items()}
         self._tasks: dict[TaskId, Task] = {}
         self._readers: dict[str, list[Task]] = {}
-        waiting = {TaskId(number, 0): () for number, sub in subs.items() if any(s.pattern for s in sub.sources)}
-        for task_id, inputs in {**waiting, **layout.tasks}.items():
-            if task_id.partition:
-                continue  # a repartition topic may ask for several partitions; here each has one
-            spec = TaskSpec(
-                task_id,
-                subs[task_id.sub_topology],
-                application_id,
-                inputs,
-                handlers=handlers,
-                timestamp_extractor=extractor,
-                max_task_idle_ms=settings.max_task_idle_ms
-                or -1,  # inputs without records have none, unless there is to be waited
-                environment=environment(str(task_id)),
-            )
+        for spec in _task_specs(topology, settings, application_id, environment):
             task = Task(spec, Ports(self._topics, MemoryBackend(), self._clock, self._global.stores))
-            self._tasks[task_id] = task
-            for tp in inputs:
+            self._tasks[spec.id] = task
+            for tp in spec.inputs:
                 self._readers.setdefault(tp.topic, []).append(task)
         self._topics.inputs = {*self._readers, *self._global.topics}
         for task in self._tasks.values():
@@ -375,3 +356,29 @@ class TopologyTestDriver:
         commit = task.prepare_commit()
         ends = {tp: len(self._topics.logs[tp.topic]) for tp in commit.changelogs}
         task.post_commit(ends)
+
+
+def _task_specs(
+    topology: Topology, settings: StreamsConfig, application_id: str, environment: Callable[[str], Environment]
+) -> Iterator[TaskSpec]:
+    """What each task is; those of patterns that match nothing yet are among them, with no inputs."""
+    handlers, extractor = error_handlers(settings), timestamp_extractor(settings.default_timestamp_extractor)
+    layout = plan_layout(topology, application_id, dict.fromkeys(topology.external_topics, 1))
+    subs = {sub.id: sub for sub in topology.sub_topologies()}
+    if settings.statestore_cache_max_bytes == 0:
+        subs = {number: without_caches(sub) for number, sub in subs.items()}
+    waiting = {TaskId(number, 0): () for number, sub in subs.items() if any(s.pattern for s in sub.sources)}
+    for task_id, inputs in {**waiting, **layout.tasks}.items():
+        if task_id.partition:
+            continue  # a repartition topic may ask for several partitions; here each has one
+        yield TaskSpec(
+            task_id,
+            subs[task_id.sub_topology],
+            application_id,
+            inputs,
+            handlers=handlers,
+            timestamp_extractor=extractor,
+            # Inputs without records have none, unless there is to be waited.
+            max_task_idle_ms=settings.max_task_idle_ms or -1,
+            environment=environment(str(task_id)),
+        )

@@ -334,11 +334,6 @@ class Topology:
         return self._parts.stores
 
     @property
-    def store_users(self) -> Mapping[str, frozenset[str]]:
-        """Store name to the processors connected to it."""
-        return {name: frozenset(users) for name, users in self._parts.users.items()}
-
-    @property
     def global_stores(self) -> tuple[GlobalStore, ...]:
         """The global stores."""
         return tuple(self._parts.global_stores.values())

@@ -8,13 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipeline.errors import (
-    BrokerError,
-    CorruptStateError,
-    RangeError,
-    StreamsError,
-    UnknownOutcomeError,
-)
+from pipeline.errors import BrokerError, CorruptStateError, RangeError, StreamsError, UnknownOutcomeError
 from pipeline.hosting.restoring import Restorer
 
 if TYPE_CHECKING:
@@ -177,14 +171,16 @@ class Arrivals:
             else:
                 time.sleep(timeout_s)
         self._close_leaving()
-        failed = [arrived for arrival in list(self._coming.values()) if (arrived := self._go_on(arrival, gives_up))]
+        failed = [
+            arrived for arrival in list(self._coming.values()) if (arrived := self._go_on(arrival, gives_up=gives_up))
+        ]
         try:
             complete = self._restorer.run_once(max_records, timeout_s)
         except RangeError as error:  # cut off meanwhile: what is left of the changelogs is the truth
             log.warning("restores start over: %s", error.message)
-            return failed + self._start_over(gives_up)
+            return failed + self._start_over(gives_up=gives_up)
         except RECOVERABLE as error:
-            return failed + self._fail_all(error, gives_up)
+            return failed + self._fail_all(error, gives_up=gives_up)
         return failed + [self._welcome(task) for task in complete]
 
     def close(self) -> None:
@@ -194,7 +190,7 @@ class Arrivals:
         self._close_leaving()
         self._restorer.close()
 
-    def _go_on(self, arrival: _Arrival, gives_up: bool) -> Arrived | None:  # noqa: FBT001 - passed through
+    def _go_on(self, arrival: _Arrival, *, gives_up: bool) -> Arrived | None:
         """One step of taking a task over, if there is one to take."""
         if arrival.opening is None:
             if arrival.task is None and time.monotonic() >= arrival.retry_at:
@@ -207,7 +203,7 @@ class Arrivals:
             opened.result()
             self._restore(arrival)
         except StreamsError as error:
-            return self._failed(arrival, error, gives_up)
+            return self._failed(arrival, error, gives_up=gives_up)
         return None
 
     def _restore(self, arrival: _Arrival) -> None:
@@ -227,24 +223,25 @@ class Arrivals:
         arrival.owned.start()
         return Arrived(arrival.owned, None)
 
-    def _start_over(self, gives_up: bool) -> list[Arrived]:  # noqa: FBT001 - passed through
+    def _start_over(self, *, gives_up: bool) -> list[Arrived]:
         failed = []
-        for arrival in [arrival for arrival in self._coming.values() if arrival.task is not None]:
-            assert arrival.task is not None  # noqa: S101 - as chosen above
+        for arrival in list(self._coming.values()):
+            if arrival.task is None:
+                continue
             self._restorer.remove(arrival.task)
             arrival.task.close()
             try:
                 arrival.owned.find_missing()
                 self._restore(arrival)
             except StreamsError as error:
-                failed.append(self._failed(arrival, error, gives_up))
+                failed.append(self._failed(arrival, error, gives_up=gives_up))
         return [arrived for arrived in failed if arrived is not None]
 
-    def _fail_all(self, error: StreamsError, gives_up: bool) -> list[Arrived]:  # noqa: FBT001 - passed through
+    def _fail_all(self, error: StreamsError, *, gives_up: bool) -> list[Arrived]:
         restoring = [arrival for arrival in self._coming.values() if arrival.task is not None]
-        return [arrived for arrival in restoring if (arrived := self._failed(arrival, error, gives_up))]
+        return [arrived for arrival in restoring if (arrived := self._failed(arrival, error, gives_up=gives_up))]
 
-    def _failed(self, arrival: _Arrival, error: StreamsError, gives_up: bool) -> Arrived | None:  # noqa: FBT001 - as above
+    def _failed(self, arrival: _Arrival, error: StreamsError, *, gives_up: bool) -> Arrived | None:
         """Close a task that could not be taken over, and try again later if that may help."""
         self._close(arrival)
         now = time.monotonic()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import select
 import threading
 import time
 from typing import TYPE_CHECKING
 
+from pipeline.worker.attendance import readiness
 from pipeline.worker.protocol import Answered, Ask
 from pipeline.worker.queries import Page, Question, Reason, Refusal
 
@@ -36,9 +36,7 @@ class Asking:
         self._answers: dict[int, Page | Refusal | None] = {}
         """By number of the question; None is to come."""
         self._is_listened_to = self._is_gone = False
-        poller = select.poll()
-        poller.register(line.fileno(), select.POLLIN)
-        self._is_spoken_to = poller.poll
+        self._is_spoken_to = readiness(line)
 
     def ask(self, question: Question, timeout_s: float) -> Page | Refusal:
         """The answer, or why there is none. May be called from any thread.
@@ -63,9 +61,8 @@ class Asking:
         """The process has ended: its questions get no answer any more. Idempotent."""
         with self._speaking, self._changed:
             self._is_gone = True
-            self._changed.wait_for(
-                lambda: not self._is_listened_to
-            )  # its end of the line is closed: that is heard at once
+            # The process's end of the line is closed: whoever listens hears that at once.
+            self._changed.wait_for(lambda: not self._is_listened_to)
             self._line.close()
 
     def _wait_for(self, number: int, deadline: float) -> Page | Refusal | None:

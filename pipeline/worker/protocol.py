@@ -27,7 +27,7 @@ FORMAT = 1
 
 
 class Introduction(msgspec.Struct, frozen=True):
-    """What an instance says of itself when the group is rebalanced.
+    """What an instance says of itself when the group is rebalanced (`SubscriptionInfo`).
 
     Args:
         instance: Its id; survives restarts.
@@ -55,7 +55,7 @@ class Introduction(msgspec.Struct, frozen=True):
 
 
 class Orders(msgspec.Struct, frozen=True):
-    """What the leader tells an instance.
+    """What the leader tells an instance (`AssignmentInfo`).
 
     Args:
         active: Tasks to process.

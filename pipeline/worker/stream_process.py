@@ -64,7 +64,7 @@ def run_stream_process(
         application = Application(
             job.config, job.version, build(job), job.kafka, job.state_directory, job.published, job.dead_letters
         )
-        _Obedience(application, pipe, line).run()
+        _StreamThread(application, pipe, line).run()
     except StreamsError as error:
         coordinates = error.coordinates if isinstance(error, RecordError) else {}
         _last_word(pipe, Failed(type(error).__name__, error.message, error.hint, coordinates))
@@ -72,8 +72,8 @@ def run_stream_process(
         log.warning("the supervisor is gone: the stream thread ends")
 
 
-class _Obedience:
-    """The loop: commands, a turn of the worker, a report now and then."""
+class _StreamThread:
+    """The loop (`StreamThread.runOnce`): commands, a turn of the tasks, a report now and then."""
 
     def __init__(self, application: Application, pipe: Connection, line: Connection) -> None:
         self._attendance = Attendance(line, self._answer)

@@ -168,7 +168,8 @@ class Supervisor:
         """What all stream processes have done, those that have ended included."""
         return self._processes.summary()
 
-    def servers(self) -> Orders | None:
+    @property
+    def orders(self) -> Orders | None:
         """The last orders: they say where every task is; None before the first."""
         return self._orders
 

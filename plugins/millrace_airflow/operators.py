@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from pipeline.releases.releaser import Releaser
+    from pipeline.spark.job import RunSummary
+    from pipeline.spark.ranges import RunRange
 
 _RANGE_KEY = "range"
 _REPORT_SECONDS = 10.0
@@ -71,14 +73,14 @@ class BoundedRunOperator(BaseOperator):
         end_at_once()
 
     def _run(self, context: Context) -> str:
-        from pipeline.dsl.builder import StreamsBuilder  # noqa: PLC0415 - engines load where they are used
-        from pipeline.hosting.application import load_application  # noqa: PLC0415 - as above
-        from pipeline.kafka.admin import Admin  # noqa: PLC0415 - as above
-        from pipeline.releases.build import build_topology  # noqa: PLC0415 - as above
-        from pipeline.releases.registry import live_version, require_no_switch  # noqa: PLC0415 - as above
-        from pipeline.spark.job import run  # noqa: PLC0415 - as above
-        from pipeline.spark.progress import followed  # noqa: PLC0415 - as above
-        from pipeline.spark.ranges import RunRange, resolve, time_ms  # noqa: PLC0415 - as above
+        from pipeline.dsl.builder import StreamsBuilder
+        from pipeline.hosting.application import load_application
+        from pipeline.kafka.admin import Admin
+        from pipeline.releases.build import build_topology
+        from pipeline.releases.registry import live_version, require_no_switch
+        from pipeline.spark.job import run
+        from pipeline.spark.progress import followed
+        from pipeline.spark.ranges import RunRange, resolve, time_ms
 
         project = project_of(self.config)
         configured = project.app(self.app).version
@@ -99,6 +101,10 @@ class BoundedRunOperator(BaseOperator):
                 by=f"airflow:{self.dag_id}.{self.task_id}",
                 check=lambda: require_no_switch(project.kafka, self.app, configured, version),
             )
+        self._tell(summary, chosen)
+        return str(chosen)
+
+    def _tell(self, summary: RunSummary, chosen: RunRange) -> None:
         for task in summary.tasks:
             self.log.info(
                 "task %s: %d records in %d commits, %d written; %d restored in %d ms, %d ms of work",
@@ -119,7 +125,6 @@ class BoundedRunOperator(BaseOperator):
             self.log.info("Nothing was processed: %s", done)
         if summary.totals:
             self.log.info("counted by processors: %s", dict(summary.totals))
-        return str(chosen)
 
     def _report(self, done: int, offsets: int) -> None:
         self.log.info("%d of %d offsets are committed (%.0f %%)", done, offsets, 100 * done / max(offsets, 1))
@@ -169,7 +174,7 @@ class ReleaseOperator(BaseOperator):
         end_at_once()
 
     def _take(self) -> str:
-        from pipeline.releases.releaser import Releaser  # noqa: PLC0415 - engines load where they are used
+        from pipeline.releases.releaser import Releaser
 
         project = project_of(self.config)
         releaser = Releaser(project, self.app, lambda: session_for(project, self.master))
@@ -190,7 +195,7 @@ class ReleaseOperator(BaseOperator):
 
 def acting(action: Callable[[], str]) -> str:
     """Run an action; only what waiting may mend, and what was told to end, is left to Airflow's retries."""
-    from pipeline.spark.work import another_attempt_may_help  # noqa: PLC0415 - engines load where they are used
+    from pipeline.spark.work import another_attempt_may_help
 
     try:
         return action()

@@ -88,7 +88,7 @@ class ImportOperator(BaseOperator):
         end_at_once()
 
     def _run(self) -> str:
-        from pipeline.spark.imports import ImportSpec, run_import  # noqa: PLC0415 - engines load where they are used
+        from pipeline.transfers.imports import ImportSpec, run_import
 
         spec = ImportSpec(
             self.topic,
@@ -170,7 +170,7 @@ class ExportOperator(BaseOperator):
         end_at_once()
 
     def _run(self) -> str:
-        from pipeline.spark.exports import ExportSpec, run_export  # noqa: PLC0415 - engines load where they are used
+        from pipeline.transfers.exports import ExportSpec, run_export
 
         spec = ExportSpec(
             self.topic, self.target, self.format, self.options, self.schema, self.is_binary, self.name, self.key

@@ -6,6 +6,7 @@ What Spark and Kafka do around that is left out; tasks, writers' runs, restores 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.partitioning import partition_for
@@ -15,7 +16,7 @@ from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
 from pipeline.runtime.task_spec import TaskSpec
 from pipeline.spark.executor import WriterTagging
-from pipeline.spark.spilling import merge_writers
+from pipeline.spark.spilling import WriterMerge
 from pipeline.state.memory import MemoryBackend
 from pipeline.testing.driver import MockClock
 from tests.changelogs import Batch
@@ -23,7 +24,7 @@ from tests.changelogs import Batch
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pipeline.records import Headers, TaskId
+    from pipeline.records import Headers, RawFields, TaskId
     from pipeline.runtime.task import TaskCommit
     from pipeline.topology.topology import Topology
 
@@ -132,7 +133,7 @@ class LevelledHost:
         task.start({tp: self.committed[tp] for tp in inputs if tp in self.committed})
         for tp in inputs:
             unread = self.logs.get(tp, [])[self.committed.get(tp, (0, ""))[0] :]
-            task.add_records(tp, merge_writers(unread) if tp.topic in self.repartitions else unread)
+            task.add_records(tp, merged(tp, unread) if tp.topic in self.repartitions else unread)
         return task, transaction
 
     def _commit(self, task: Task, transaction: Transaction) -> None:
@@ -146,6 +147,13 @@ class LevelledHost:
     def _append(self, tp: TopicPartition, record: RawRecord) -> None:
         log = self.logs.setdefault(tp, [])
         log.append(record._replace(offset=len(log)))
+
+
+def merged(tp: TopicPartition, records: Iterable[RawRecord]) -> list[RawFields]:
+    """The records of a repartition topic in the order in which a task of a bounded run processes them."""
+    with WriterMerge(Path(), limit_bytes=1 << 40) as merge:
+        merge.add(tp, records)
+        return [record for _, batches in merge.merged() for batch in batches for record in batch]
 
 
 def last_values(records: Iterable[RawRecord]) -> dict[bytes | None, bytes]:

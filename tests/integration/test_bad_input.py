@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipeline import JSON, STRING, Consumed, Produced, StreamsBuilder
-from pipeline.config import AppConfig, StreamsConfig
+from pipeline.config import AppConfig
 from pipeline.errors import BrokerError, DeserializationError, ProcessingError, RangeError, TopicError
 from pipeline.hosting.application import Application
 from pipeline.kafka.admin import Admin
@@ -24,8 +24,7 @@ pytestmark = pytest.mark.broker
 
 
 def application(broker: Any, unique: str, state: Path, topology: Any, **streams: Any) -> Application:
-    config = AppConfig(unique, "none:none", streams=StreamsConfig(commit_interval_ms=100, **streams))
-    return Application(config, "v1", topology, broker.kafka, state)
+    return broker.application(unique, topology, state, commit_interval_ms=100, **streams)
 
 
 def copy(unique: str, mapper: Any = lambda v: v) -> Any:

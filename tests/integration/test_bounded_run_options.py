@@ -32,9 +32,7 @@ from pipeline import (
     TopicPartition,
 )
 from pipeline.cli.main import INTERRUPTED
-from pipeline.config import AppConfig, StreamsConfig
 from pipeline.errors import DeserializationError, RangeError, UnsupportedByHostError
-from pipeline.hosting.application import Application
 from pipeline.spark.job import run
 from pipeline.spark.ranges import resolve
 from pipeline.spark.runs import RunLog
@@ -46,6 +44,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline import Topology
+    from pipeline.hosting.application import Application
     from pipeline.spark.job import RunSummary
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -105,8 +104,7 @@ class Case:
         broker.create(2, f"{name}.in", f"{name}.other", f"{name}.out")
 
     def app(self, build: Callable[[StreamsBuilder], Topology], **streams: Any) -> Application:
-        config = AppConfig(self.name, "none:none", streams=StreamsConfig(**streams))
-        return Application(config, "v1", build(StreamsBuilder()), self.broker.kafka, self.state)
+        return self.broker.application(self.name, build(StreamsBuilder()), self.state, **streams)
 
     def run(self, build: Callable[[StreamsBuilder], Topology], streams: Any = None, **options: Any) -> RunSummary:
         app = self.app(build, **(streams or {}))

@@ -19,9 +19,8 @@ from pipeline import (
     TimeWindows,
     windowed,
 )
-from pipeline.config import AppConfig, StreamsConfig
 from pipeline.errors import TopicError
-from pipeline.hosting.application import Application, prepare
+from pipeline.hosting.application import prepare
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.owned_task import OwnedTask
 from pipeline.hosting.restoring import silently
@@ -52,9 +51,8 @@ class Case:
         builder = StreamsBuilder()
         counts = builder.stream(f"{name}.in", Consumed(STRING, STRING)).group_by_key(Grouped(STRING, STRING))
         counts.count(Materialized("counts")).to_stream().to(f"{name}.out", Produced(STRING, LONG))
-        streams = StreamsConfig(commit_interval_ms=50, processing_exception_handler="continue")
-        config = AppConfig(name, "none:none", streams=streams)
-        self.app = Application(config, "v1", builder.build(), broker.kafka, tmp_path / "state")
+        settings = {"commit_interval_ms": 50, "processing_exception_handler": "continue"}
+        self.app = broker.application(name, builder.build(), tmp_path / "state", **settings)
         self.state = self.app.directory / "0_0"
         self.changelog = TopicPartition(f"{self.app.id}-counts-changelog", 0)
         self.rounds = 0
@@ -78,10 +76,10 @@ def case(broker: Any, unique: str, tmp_path: Path) -> Case:
     return Case(broker, unique, tmp_path)
 
 
-def cut(admin: Admin, changelog: TopicPartition, before: int) -> None:
+def cut(broker: Any, changelog: TopicPartition, before: int) -> None:
     """Delete a changelog's first records, as retention does where changelogs have one."""
-    admin.alter_topic_config(changelog.topic, {"cleanup.policy": "compact,delete"})
-    admin.delete_records({changelog: before})
+    broker.configure(changelog.topic, {"cleanup.policy": "compact,delete"})
+    broker.admin().delete_records({changelog: before})
 
 
 class Cutting(Admin):
@@ -89,12 +87,13 @@ class Cutting(Admin):
 
     def __init__(self, case: Case, before: int) -> None:
         super().__init__(case.broker.kafka)
+        self._broker = case.broker
         self._cuts = {case.changelog: before}
 
     def end_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         found = super().end_offsets(tps)
         for changelog in self._cuts.keys() & found.keys():
-            cut(self, changelog, self._cuts.pop(changelog))
+            cut(self._broker, changelog, self._cuts.pop(changelog))
         return found
 
 
@@ -182,7 +181,7 @@ def test_state_older_than_its_changelog_is_restored_from_what_is_left(case: Case
     case.work()
     end = case.broker.admin().end_offsets([case.changelog])[case.changelog]
     case.work()
-    cut(case.broker.admin(), case.changelog, end)
+    cut(case.broker, case.changelog, end)
     shutil.rmtree(case.state)
     shutil.copytree(tmp_path / "old", case.state)
     assert case.work() == len(KEYS)
@@ -259,8 +258,7 @@ def test_open_windows_that_brokers_have_deleted_by_event_time_are_missed_aloud(
     windows.count(Materialized("counts", log_config={"retention.ms": "86460000"})).to_stream().to(
         f"{unique}.out", Produced(windowed(STRING), LONG)
     )
-    config = AppConfig(unique, "none:none", streams=StreamsConfig(commit_interval_ms=50))
-    app = Application(config, "v1", builder.build(), broker.kafka, tmp_path / "state")
+    app = broker.application(unique, builder.build(), tmp_path / "state", commit_interval_ms=50)
     broker.create(1, f"{unique}.in", f"{unique}.out")
     then_ms = SystemClock().now_ms() - int(age.total_seconds() * 1000)
 

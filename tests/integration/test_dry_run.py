@@ -21,9 +21,7 @@ from pipeline import (
     TimeWindows,
     windowed,
 )
-from pipeline.config import AppConfig, StreamsConfig
 from pipeline.errors import UnsupportedByHostError
-from pipeline.hosting.application import Application
 from pipeline.spark import dry_run
 from pipeline.spark.job import run
 from pipeline.spark.ranges import resolve
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline import Topology
+    from pipeline.hosting.application import Application
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -52,9 +51,8 @@ def counting(name: str) -> Callable[[StreamsBuilder], Topology]:
 
 
 def application(broker: Any, name: str, state: Path, build: Callable[[StreamsBuilder], Topology]) -> Application:
-    streams = StreamsConfig(bounded_buffer_max_bytes=10_000)  # what levels hand over has to be spilled
-    config = AppConfig(name, "none:none", streams=streams)
-    return Application(config, "v1", build(StreamsBuilder()), broker.kafka, state)
+    """What its levels hand over has to be spilled."""
+    return broker.application(name, build(StreamsBuilder()), state, bounded_buffer_max_bytes=10_000)
 
 
 def write_words(broker: Any, name: str, first: int, last: int) -> None:

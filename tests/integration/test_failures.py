@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipeline import STRING, Consumed, Produced, StreamsBuilder
-from pipeline.config import AT_LEAST_ONCE, EXACTLY_ONCE_V2, AppConfig, StreamsConfig
+from pipeline.config import AT_LEAST_ONCE, EXACTLY_ONCE_V2
 from pipeline.errors import BrokerError, ConfigError, ProcessingError, RefusedRecordError, TopicError
-from pipeline.hosting.application import Application
 from pipeline.worker.worker import Worker
 from tests import handlers
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pipeline.hosting.application import Application
 
 pytestmark = pytest.mark.broker
 
@@ -34,9 +35,8 @@ def application(
     builder = StreamsBuilder()
     texts = builder.stream(f"{unique}.in", Consumed(STRING, STRING))
     texts.map_values(mapper).to(f"{unique}.out", Produced(STRING, STRING))
-    settings = StreamsConfig(processing_guarantee=guarantee, commit_interval_ms=100, **streams)
-    config = AppConfig(unique, "none:none", streams=settings)
-    return Application(config, "v1", builder.build(), broker.kafka, state)
+    settings = {"processing_guarantee": guarantee, "commit_interval_ms": 100, **streams}
+    return broker.application(unique, builder.build(), state, **settings)
 
 
 def test_a_missing_dead_letter_topic_is_named_at_the_start(broker: Any, unique: str, tmp_path: Path) -> None:

@@ -17,13 +17,13 @@ from py4j.protocol import Py4JJavaError
 from pipeline.errors import BrokerError, ConfigError, DeserializationError, EngineError, RangeError, TopicError
 from pipeline.partitioning import partition_for
 from pipeline.records import TopicPartition
-from pipeline.spark import databases, exports, jdbc
-from pipeline.spark.databases import literal
-from pipeline.spark.exports import ExportSpec, ExportSummary, run_export
+from pipeline.spark import databases
+from pipeline.spark.databases import literal, with_driver
 from pipeline.spark.failures import spark_failures
-from pipeline.spark.imports import ImportSpec, run_import
-from pipeline.spark.jdbc import with_driver
 from pipeline.spark.progress import watched
+from pipeline.transfers import exports, jdbc
+from pipeline.transfers.exports import ExportSpec, ExportSummary, run_export
+from pipeline.transfers.imports import ImportSpec, run_import
 from tests.spark_sessions import session_with
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def test_an_import_that_fails_in_the_middle_is_completed_and_writes_nothing_twic
         run_import(spec, broker.kafka, spark)
     done = len(broker.read(unique))
     assert 0 < done < 100
-    broker.admin().alter_topic_config(unique, {"max.message.bytes": "1000000"})
+    broker.configure(unique, {"max.message.bytes": "1000000"})
     write_lines(tmp_path / "in" / "b.json", rows(101, 110))
     summary = run_import(spec, broker.kafka, spark)
     assert (summary.read, summary.written, summary.batches) == (110, 110 - done, 2)

@@ -18,9 +18,9 @@ import pytest
 from pipeline.errors import ConfigError, EngineError, RangeError
 from pipeline.hosting.control_topic import ControlTopic
 from pipeline.spark import databases
-from pipeline.spark.exports import EXPORTS_TOPIC, ExportSpec, run_export
-from pipeline.spark.imports import ImportSpec, run_import
-from pipeline.spark.jdbc import JdbcTarget
+from pipeline.transfers.exports import EXPORTS_TOPIC, ExportSpec, run_export
+from pipeline.transfers.imports import ImportSpec, run_import
+from pipeline.transfers.jdbc import JdbcTarget
 from tests.spark_sessions import session_with
 
 if TYPE_CHECKING:

@@ -423,14 +423,6 @@ def test_a_topic_with_a_setting_that_does_not_exist_is_refused_by_name(broker: A
         broker.admin().create_topics([TopicSpec(unique, 1, {"no.such.setting": "1"})])
 
 
-def test_a_topics_settings_change_one_by_one(broker: Any, unique: str) -> None:
-    new_topic(broker, unique, retention_ms="-1")
-    admin = broker.admin()
-    admin.alter_topic_config(unique, {"max.message.bytes": "2000"})
-    found = admin.topic_config(unique)
-    assert (found["max.message.bytes"], found["retention.ms"]) == ("2000", "-1")
-
-
 def test_a_groups_offsets_are_set_and_deleted(broker: Any, unique: str) -> None:
     tp = new_topic(broker, unique)
     admin = broker.admin()
@@ -458,7 +450,6 @@ def unreachable_calls() -> Iterable[Any]:
     yield lambda: admin.delete_group("g")
     yield lambda: admin.delete_records({tp: 1})
     yield lambda: admin.topic_config("t")
-    yield lambda: admin.alter_topic_config("t", {"retention.ms": "1"})
 
 
 def test_brokers_that_cannot_be_reached_are_named_by_every_request(monkeypatch: pytest.MonkeyPatch) -> None:

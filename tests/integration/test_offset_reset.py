@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipeline import STRING, AutoOffsetReset, Consumed, Produced, StreamsBuilder
-from pipeline.config import AppConfig, StreamsConfig
 from pipeline.errors import ConfigError
-from pipeline.hosting.application import Application
 from pipeline.hosting.clock import SystemClock
 from pipeline.spark.job import run
 from pipeline.spark.ranges import resolve
@@ -23,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline import Topology
+    from pipeline.hosting.application import Application
 
 pytestmark = pytest.mark.broker
 
@@ -43,9 +42,8 @@ def copying(name: str, policy: AutoOffsetReset | None) -> Callable[[StreamsBuild
 def application(
     broker: Any, name: str, state: Path, policy: AutoOffsetReset | None = None, configured: str = "earliest"
 ) -> Application:
-    streams = StreamsConfig(commit_interval_ms=100, auto_offset_reset=configured)
     topology = copying(name, policy)(StreamsBuilder())
-    return Application(AppConfig(name, "none:none", streams=streams), "v1", topology, broker.kafka, state)
+    return broker.application(name, topology, state, commit_interval_ms=100, auto_offset_reset=configured)
 
 
 def write(broker: Any, name: str, **values: int) -> None:

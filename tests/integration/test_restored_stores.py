@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipeline import STRING, Consumed, JoinWindows, Produced, StreamsBuilder, Topology
-from pipeline.config import AppConfig, StreamsConfig
-from pipeline.hosting.application import Application, prepare
+from pipeline.hosting.application import prepare
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.standby_tasks import StandbyTasks
 from pipeline.records import TaskId, TopicPartition
@@ -25,8 +24,7 @@ STRINGS: Consumed[str, str] = Consumed(STRING, STRING)
 
 
 def run(broker: Any, unique: str, state: Path, topology: Topology) -> None:
-    config = AppConfig(unique, "none:none", streams=StreamsConfig(commit_interval_ms=100))
-    Worker(Application(config, "v1", topology, broker.kafka, state)).run(until_caught_up=True)
+    Worker(broker.application(unique, topology, state, commit_interval_ms=100)).run(until_caught_up=True)
 
 
 def texts(broker: Any, topic: str) -> list[tuple[bytes, bytes, int]]:
@@ -53,8 +51,7 @@ def test_a_standby_of_a_read_only_store_has_what_is_committed_and_no_more(
     broker.write(changes.topic, [(b"a", b"x", 1), (b"b", b"y", 2)])
     run(broker, unique, tmp_path / "one", topology)
     broker.write(changes.topic, [(b"b", b"z", 3)])
-    config = AppConfig(unique, "none:none", streams=StreamsConfig(commit_interval_ms=10))
-    application = Application(config, "v1", topology, broker.kafka, tmp_path / "other")
+    application = broker.application(unique, topology, tmp_path / "other", commit_interval_ms=10)
     admin = broker.admin()
     standbys = StandbyTasks(application, prepare(application, admin), admin, SystemClock())
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
-from pipeline.config import AppConfig, StreamsConfig
-from pipeline.hosting.application import Application
 from pipeline.records import TaskId
 from pipeline.worker.queries import KeyQuery, Page, Question, Reason, Refusal
 from pipeline.worker.running_tasks import RunningTasks
@@ -34,11 +32,10 @@ class Case:
         words = builder.stream(f"{name}.in", Consumed(STRING, STRING))
         counts = words.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
         counts.to_stream().to(f"{name}.out", Produced(STRING, LONG))
-        config = AppConfig(name, "none:none", streams=StreamsConfig(commit_interval_ms=10))
         self.shown: list[tuple[int, int]] = []
         broker.create(2, f"{name}.in", f"{name}.out")
         self.tasks = RunningTasks(
-            Application(config, "v1", builder.build(), broker.kafka, tmp_path / "state"),
+            broker.application(name, builder.build(), tmp_path / "state", commit_interval_ms=10),
             on_restore=lambda _changelog, done, expected: self.shown.append((done, expected)),
         )
         self.tasks.start()
@@ -138,7 +135,7 @@ def test_a_process_can_be_asked_for_its_figures_while_it_fills_its_global_tables
     builder.stream(f"{unique}.in", Consumed(STRING, STRING)).to(f"{unique}.out", Produced(STRING, STRING))
     broker.create(1, f"{unique}.names", f"{unique}.in", f"{unique}.out")
     broker.write(f"{unique}.names", [(b"k", b"v", 1)])
-    application = Application(AppConfig(unique, "none:none"), "v1", builder.build(), broker.kafka, tmp_path)
+    application = broker.application(unique, builder.build(), tmp_path)
     figures: list[Any] = []
     tasks = RunningTasks(application, on_restore=lambda *_: figures.append(tasks.figures()))
     tasks.start()

@@ -21,9 +21,7 @@ from pipeline import (
     StreamsBuilder,
     TimeWindows,
 )
-from pipeline.config import AppConfig, StreamsConfig
 from pipeline.errors import InvalidStateStoreError, SnapshotError
-from pipeline.hosting.application import Application
 from pipeline.records import TopicPartition
 from pipeline.spark import read_store
 from pipeline.spark.job import run
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline import Topology
+    from pipeline.hosting.application import Application
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -52,8 +51,7 @@ def at(seconds: int) -> int:
 def application(
     broker: Any, name: str, state: Path, build: Callable[[StreamsBuilder], Topology], **streams: Any
 ) -> Application:
-    config = AppConfig(name, "none:none", streams=StreamsConfig(**streams))
-    return Application(config, "v1", build(StreamsBuilder()), broker.kafka, state)
+    return broker.application(name, build(StreamsBuilder()), state, **streams)
 
 
 def rows(frame: Any, *columns: str) -> list[tuple[Any, ...]]:

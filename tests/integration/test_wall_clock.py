@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipeline import STRING, Consumed, Grouped, Produced, PunctuationType, Record, StreamsBuilder
-from pipeline.config import AppConfig, StreamsConfig
-from pipeline.hosting.application import Application
 from pipeline.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -48,14 +46,15 @@ def test_a_worker_punctuates_commits_what_that_forwards_and_asks_the_handler_abo
     builder = StreamsBuilder()
     ticks = builder.stream(f"{unique}.in", Consumed(STRING, STRING)).process(Ticking)
     ticks.to(f"{unique}.out", Produced(STRING, STRING))
-    streams = StreamsConfig(
+    broker.create(1, f"{unique}.in", f"{unique}.out", f"{unique}.letters")
+    application = broker.application(
+        unique,
+        builder.build(),
+        tmp_path,
         commit_interval_ms=100,
         processing_exception_handler="continue",
         errors_dead_letter_queue_topic_name=f"{unique}.letters",
     )
-    config = AppConfig(unique, "none:none", streams=streams)
-    broker.create(1, f"{unique}.in", f"{unique}.out", f"{unique}.letters")
-    application = Application(config, "v1", builder.build(), broker.kafka, tmp_path)
     summary = Worker(application).run(until_caught_up=True)
     assert summary.dropped == {"processing-failed": 1}
     (tick,) = broker.read(f"{unique}.out")
@@ -72,11 +71,10 @@ def commits_of(broker: Any, unique: str, tmp_path: Path) -> Any:
         builder = StreamsBuilder()
         counts = builder.stream(f"{unique}.in", Consumed(STRING, STRING)).group_by_key(Grouped(STRING, STRING)).count()
         counts.to_stream().map_values(str).to(f"{unique}.out", Produced(STRING, STRING))
-        streams = StreamsConfig(commit_interval_ms=3_600_000, statestore_cache_max_bytes=0)
+        settings = {"commit_interval_ms": 3_600_000, "statestore_cache_max_bytes": 0}
         broker.create(1, f"{unique}.in", f"{unique}.out")
         broker.write(f"{unique}.in", [(b"w%d" % n, b"", n + 1) for n in range(words)])
-        config = AppConfig(unique, "none:none", streams=streams)
-        application = Application(config, "v1", builder.build(), broker.kafka, tmp_path)
+        application = broker.application(unique, builder.build(), tmp_path, **settings)
         return Worker(application).run(until_caught_up=True).commits
 
     return count

@@ -157,27 +157,11 @@ class Group:
     written: int = 0
 
     def start(
-        self,
-        *arguments: str,
-        build: str = "build",
-        standbys: int = 0,
-        lag: int = 10_000,
-        session_timeout_ms: int = 6000,
-        commit_interval_ms: int = 50,
-        settings: str = "",
-        options: tuple[str, ...] = (),
-        within: tuple[str, ...] = (),
+        self, *arguments: str, options: tuple[str, ...] = (), within: tuple[str, ...] = (), **configured: Any
     ) -> subprocess.Popen[str]:
+        """Start one more, with the options of `configure`."""
         number = len(self.instances)
-        project = self.configure(
-            number,
-            build=build,
-            standbys=standbys,
-            lag=lag,
-            session_timeout_ms=session_timeout_ms,
-            commit_interval_ms=commit_interval_ms,
-            settings=settings,
-        )
+        project = self.configure(number, **configured)
         log = (self.directory / f"{number}.log").open("w")
         instance = subprocess.Popen(
             [

@@ -27,10 +27,8 @@ from pipeline import (
     TimeWindows,
     windowed,
 )
-from pipeline.config import AppConfig, StreamsConfig
 from pipeline.errors import ProcessingError, RangeError
-from pipeline.hosting.application import Application
-from pipeline.hosting.owned_task import transactional_id
+from pipeline.hosting.fencing import transactional_id
 from pipeline.kafka.broker import EmbeddedBroker
 from pipeline.kafka.producer import TransactionalProducer, group_metadata
 from pipeline.records import TaskId
@@ -45,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pipeline import Topology
+    from pipeline.hosting.application import Application
     from pipeline.spark.ranges import RunRange
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -98,8 +97,7 @@ def write_inputs(broker: Any, name: str) -> None:
 
 
 def application(broker: Any, name: str, state: Path, build: Callable[..., Topology], **streams: Any) -> Application:
-    config = AppConfig(name, "none:none", streams=StreamsConfig(commit_interval_ms=50, **streams))
-    return Application(config, "v1", build(StreamsBuilder()), broker.kafka, state)
+    return broker.application(name, build(StreamsBuilder()), state, commit_interval_ms=50, **streams)
 
 
 def summing(broker: Any, name: str, state: Path) -> tuple[Application, Callable[..., Topology]]:

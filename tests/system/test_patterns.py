@@ -10,8 +10,6 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from pipeline import STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
-from pipeline.config import AppConfig, StreamsConfig
-from pipeline.hosting.application import Application
 from pipeline.serde.primitives import LONG
 from pipeline.worker.worker import Worker
 from tests.system.groups import PARTITIONS, tasks_taken
@@ -54,8 +52,7 @@ def counting(name: str) -> Any:
 def test_a_worker_alone_goes_on_with_its_state_and_with_a_topic_that_is_made_while_it_runs(
     group: Group, broker: Any, unique: str, tmp_path: Path
 ) -> None:
-    streams = StreamsConfig(commit_interval_ms=50, metadata_max_age_ms=300)
-    app = Application(AppConfig(unique, "none:none", streams=streams), "v1", counting(unique), broker.kafka, tmp_path)
+    app = broker.application(unique, counting(unique), tmp_path, commit_interval_ms=50, metadata_max_age_ms=300)
     worker = Worker(app)
     running = threading.Thread(target=worker.run)
     running.start()

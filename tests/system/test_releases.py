@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka import Consumer
 from pyspark.sql import SparkSession
 
-import pipeline.releases.releaser as module
 import pipeline.releases.tables as tables_module
+import pipeline.releases.versions as versions_module
 from pipeline import LONG, StreamsBuilder
 from pipeline.config import ProjectConfig
 from pipeline.errors import GateFailedError, ReleaseError, UnderWayError, VersionConflictError
@@ -168,7 +168,7 @@ def test_a_gate_that_fails_leaves_the_live_version_live_and_says_why(project: Pr
     admin.create_topics([TopicSpec(public, 1)])
     assert releaser.abort().step is Step.ABORTED
     assert admin.list_topics(f"{project.unique}-v2-") == [public], "what begins alike is not the candidate's"
-    assert not (releaser._application("v2").directory).exists()
+    assert not (releaser._versions.application("v2").directory).exists()
     admin.create_topics([TopicSpec(f"{project.unique}-v2-staging-sums", 1)])
     releaser.abort()
     assert admin.list_topics(f"{project.unique}-v2-") == [public], "an abort that died is completed"
@@ -256,12 +256,12 @@ def test_a_switch_does_not_begin_while_the_live_version_is_processing(
     with pytest.raises(UnderWayError, match="its group has members"):
         releaser.promote(accept_warnings=True)
     member.close()
-    v1, runs = releaser._application("v1"), RunLog(project.config.kafka)
+    v1, runs = releaser._versions.application("v1"), RunLog(project.config.kafka)
     begun = runs.started(v1, resolve(v1, project.broker.admin()), "another")
     with pytest.raises(UnderWayError, match=r"A run of .*-v1 is under way, of another"):
         releaser.promote(accept_warnings=True)
     runs.failed(begun, KeyboardInterrupt())
-    follows = module.run
+    follows = versions_module.run
 
     def overtaken(*arguments: Any, **options: Any) -> Any:
         summary = follows(*arguments, **options)
@@ -270,7 +270,7 @@ def test_a_switch_does_not_begin_while_the_live_version_is_processing(
         return summary
 
     with monkeypatch.context() as patched:
-        patched.setattr(module, "run", overtaken)
+        patched.setattr(versions_module, "run", overtaken)
         with pytest.raises(UnderWayError, match="has moved on during the switch"):
             releaser.promote(accept_warnings=True)
     assert releaser.status().step is Step.GATED

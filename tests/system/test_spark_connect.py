@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipeline.errors import UnsupportedByHostError
-from pipeline.spark.exports import ExportSpec, run_export
-from pipeline.spark.imports import ImportSpec, run_import
+from pipeline.transfers.exports import ExportSpec, run_export
+from pipeline.transfers.imports import ImportSpec, run_import
 from tests.spark_sessions import session_of
 from tests.system.groups import PARTITIONS
 from tests.system.spark_clusters import SMALL_HEAP, SPARK_HOME, search_path, until

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
-from pipeline.config import AppConfig, StreamsConfig
 from pipeline.errors import TaskMigratedError, UnknownOutcomeError
-from pipeline.hosting.application import Application
 from pipeline.records import TaskId
 from pipeline.worker.running_tasks import RunningTasks
 from pipeline.worker.worker import Worker, WorkerState
@@ -19,6 +17,7 @@ from pipeline.worker.worker import Worker, WorkerState
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pipeline.hosting.application import Application
     from pipeline.records import RawRecord
 
 pytestmark = pytest.mark.broker
@@ -31,8 +30,7 @@ def application(broker: Any, unique: str, state: Path) -> Application:
     words = builder.stream(f"{unique}.in", Consumed(STRING, STRING))
     counts = words.group_by(lambda _key, word: word, Grouped(STRING, STRING)).count(Materialized("counts"))
     counts.to_stream().to(f"{unique}.out", Produced(STRING, LONG))
-    config = AppConfig(unique, "none:none", streams=StreamsConfig(commit_interval_ms=50))
-    return Application(config, "v1", builder.build(), broker.kafka, state)
+    return broker.application(unique, builder.build(), state, commit_interval_ms=50)
 
 
 class InThread:
@@ -121,8 +119,7 @@ def test_a_task_with_which_somebody_else_went_on_is_given_up_when_its_owner_woul
     builder.stream(f"{unique}.in", Consumed(STRING, STRING)).map_values(meet_trouble).to(
         f"{unique}.out", Produced(STRING, STRING)
     )
-    config = AppConfig(unique, "none:none", streams=StreamsConfig(commit_interval_ms=50))
-    app = Application(config, "v1", builder.build(), broker.kafka, tmp_path / "first")
+    app = broker.application(unique, builder.build(), tmp_path / "first", commit_interval_ms=50)
     broker.create(1, f"{unique}.in", f"{unique}.out")
     write(broker, unique, 0, 10)
     first = RunningTasks(app, gives_up=True)

@@ -160,7 +160,7 @@ def test_the_same_store_may_be_added_again_for_another_processor() -> None:
     process(topology, "other", "source").add_state_store(store(), "other")
     (sub,) = topology.sub_topologies()
     assert [found.name for found in sub.stores] == ["store"]
-    assert topology.store_users == {"store": {"processor", "other"}}
+    assert topology.parts().users == {"store": {"processor", "other"}}
 
 
 def test_a_store_that_nobody_uses_is_in_no_task() -> None:

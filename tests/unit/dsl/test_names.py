@@ -228,7 +228,7 @@ def test_a_join_uses_the_stores_that_a_lookup_in_the_table_takes(table: str) -> 
     builder = StreamsBuilder()
     made = build(builder)
     read(builder).join(made, max)
-    users = builder.build().store_users
+    users = builder.build().parts().users
     assert {node: {name for name, who in users.items() if node in who} for node in stores} == stores
 
 

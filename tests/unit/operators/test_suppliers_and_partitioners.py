@@ -125,7 +125,7 @@ def test_two_processors_that_bring_the_same_store_share_it() -> None:
     stream.process(Remember).to("out", TO_TEXTS)
     stream.process(Remember).to("second", TO_TEXTS)
     topology = builder.build()
-    assert [len(users) for users in topology.store_users.values()] == [2]
+    assert [len(users) for users in topology.parts().users.values()] == [2]
     assert results(topology) == [("k", "None>x"), ("k", "x>y"), ("k", "y>z")]
 
 

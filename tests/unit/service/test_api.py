@@ -83,9 +83,6 @@ class FakeInstance:
             self.state, self.active, self.standby, {}, self.restoring, 1, paused=False, summary=summary, recovery_s=1.5
         )
 
-    def servers(self) -> Orders | None:
-        return self.orders
-
     def reports(self) -> Mapping[int, Report]:
         figures = {TaskId(0, 1): TaskFigures(5, {"late": 2}, self.measured)}
         report = Report(

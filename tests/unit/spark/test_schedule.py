@@ -1,29 +1,16 @@
-"""Which levels and slices are processed at the same time, and what is left of a run that was interrupted."""
+"""Which levels and slices are processed at the same time."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
-from pipeline.errors import RangeError
-from pipeline.records import OffsetRange, TopicPartition
-from pipeline.spark.schedule import Slices, is_over, parts_begun, remaining, slice_begun, steps
+from pipeline.spark.schedule import steps
 
 if TYPE_CHECKING:
     from pipeline import Topology
-    from pipeline.spark.schedule import Slice
 
 STORED: Materialized[str, str] = Materialized(key_serde=STRING, value_serde=STRING)
-A, B = TopicPartition("in", 0), TopicPartition("in", 1)
-
-
-def part(a: tuple[int, int], b: tuple[int, int]) -> Slice:
-    return {A: OffsetRange(*a), B: OffsetRange(*b)}
-
-
-SLICES = [part((0, 10), (0, 20)), part((10, 30), (20, 20)), part((30, 40), (20, 50))]
 
 
 def counted() -> Topology:
@@ -48,104 +35,3 @@ def test_levels_that_ask_each_other_follow_one_another() -> None:
     joined.group_by(lambda k, v: (v, k), Grouped(STRING, STRING)).count()
     levels = builder.build().levels()
     assert steps(levels, 2) == [((level, number),) for number in range(2) for level in range(len(levels))]
-
-
-def test_a_run_that_nobody_has_begun_has_all_its_slices() -> None:
-    assert remaining(SLICES, {}) == SLICES
-    assert remaining(SLICES, {A: 0, B: 0}) == SLICES
-    assert remaining([], {A: 5}) == []
-
-
-@pytest.mark.parametrize(
-    ("committed", "left"),
-    [
-        ({A: 10}, [part((10, 10), (0, 20)), *SLICES[1:]]),
-        ({A: 10, B: 20}, [part((10, 10), (20, 20)), *SLICES[1:]]),
-        ({A: 30, B: 20}, [part((30, 30), (20, 20)), SLICES[2]]),
-        ({A: 30, B: 0}, [part((30, 30), (0, 20)), SLICES[2]]),
-        ({A: 10, B: 50}, [part((10, 40), (50, 50))]),
-        ({A: 40, B: 50}, [part((40, 40), (50, 50))]),
-        ({A: 99, B: 99}, [part((40, 40), (50, 50))]),
-    ],
-)
-def test_what_was_begun_is_finished_as_one_slice(committed: dict[TopicPartition, int], left: list[Slice]) -> None:
-    assert remaining(SLICES, committed) == left
-
-
-def test_an_offset_that_no_slice_of_the_run_ends_at_is_left_for_the_task_to_refuse() -> None:
-    assert remaining(SLICES, {A: 7}) == [part((0, 10), (0, 20)), *SLICES[1:]]
-
-
-BEGUN = part((0, 10), (0, 20))
-
-
-@pytest.mark.parametrize(
-    ("wanted", "committed", "first"),
-    [
-        (part((10, 40), (0, 50)), {A: 10}, part((10, 10), (0, 20))),  # each writer goes to the end of what was begun
-        (part((10, 40), (20, 50)), {A: 10, B: 20}, part((10, 10), (20, 20))),  # readers of repartition topics have to
-        (part((0, 40), (0, 50)), {A: 10}, part((10, 10), (0, 20))),  # the same range again
-        (part((10, 40), (25, 50)), {A: 10, B: 25}, part((10, 10), (25, 25))),  # a worker went on with one
-        (part((0, 40), (0, 50)), {}, None),  # nobody has done anything
-        (part((0, 10), (0, 20)), {A: 10, B: 20}, part((10, 10), (20, 20))),  # it is written, but may not be read
-    ],
-)
-def test_what_was_begun_is_finished_first(
-    wanted: Slice, committed: dict[TopicPartition, int], first: Slice | None
-) -> None:
-    assert slice_begun(wanted, BEGUN, committed) == first
-
-
-def test_of_a_partition_that_is_new_nothing_was_begun() -> None:
-    new = TopicPartition("in", 2)
-    wanted = {**part((10, 40), (0, 50)), new: OffsetRange(0, 5)}
-    assert slice_begun(wanted, BEGUN, {A: 10}) == {**part((10, 10), (0, 20)), new: OffsetRange(0, 0)}
-
-
-@pytest.mark.parametrize(
-    ("first", "parts"),
-    [
-        (part((0, 30), (0, 50)), [part((0, 10), (0, 20)), part((10, 30), (20, 20)), part((30, 30), (20, 50))]),
-        (part((10, 30), (20, 50)), [part((10, 10), (20, 20)), part((10, 30), (20, 20)), part((30, 30), (20, 50))]),
-        (part((25, 30), (50, 50)), [part((25, 25), (50, 50)), part((25, 30), (50, 50)), part((30, 30), (50, 50))]),
-        (part((30, 30), (60, 60)), [part((30, 30), (60, 60))] * 3),  # a worker went on with one
-    ],
-)
-def test_what_was_begun_is_finished_as_it_was_cut(first: Slice, parts: list[Slice]) -> None:
-    begun = [part((0, 10), (0, 20)), part((10, 30), (20, 20)), part((30, 30), (20, 50))]
-    assert parts_begun(first, begun) == parts
-    assert Slices(tuple(parts), ({}, {}, {})).with_one_begun() == (first,)
-
-
-def test_a_partition_that_is_new_is_in_no_slice_that_was_begun() -> None:
-    new = {TopicPartition("in", 2): OffsetRange(3, 3)}
-    assert parts_begun({**part((5, 10), (0, 20)), **new}, [BEGUN]) == [{**part((5, 10), (0, 20)), **new}]
-
-
-def test_what_was_begun_before_a_reset_counts_no_more() -> None:
-    assert slice_begun(part((0, 40), (3, 50)), part((5, 10), (3, 20)), {A: 0, B: 3}) is None
-
-
-@pytest.mark.parametrize(
-    ("wanted", "committed", "over"),
-    [
-        (part((0, 5), (0, 3)), {A: 10, B: 3}, True),  # done before that was begun, which is half written
-        (part((0, 5), (0, 3)), {A: 10, B: 20}, True),  # and which is written, but not read everywhere
-        (part((0, 5), (0, 3)), {A: 5, B: 3}, True),  # and of which nothing is written
-        (part((10, 10), (3, 3)), {A: 10, B: 3}, True),  # nothing is asked for, and others are still to write
-        (part((10, 10), (20, 20)), {A: 10, B: 20}, False),  # what they have written may be read
-        (part((0, 7), (0, 3)), {A: 10, B: 3}, False),  # it ends within what was begun
-        (part((0, 5), (0, 3)), {A: 0, B: 0}, False),  # a reset came after that
-    ],
-)
-def test_a_range_is_over_if_it_was_done_before_what_is_begun(
-    wanted: Slice, committed: dict[TopicPartition, int], over: bool
-) -> None:
-    assert is_over(wanted, part((5, 10), (3, 20)), committed) is over
-
-
-def test_a_range_that_ends_within_what_was_begun_is_refused() -> None:
-    with pytest.raises(RangeError, match=r"in-1: a run was interrupted .* up to offset 20"):
-        slice_begun(part((0, 7), (0, 3)), part((5, 10), (3, 20)), {A: 10, B: 3})
-    with pytest.raises(RangeError, match=r"in-1: a run was interrupted .* up to offset 20"):
-        slice_begun(part((10, 40), (0, 15)), BEGUN, {A: 10})

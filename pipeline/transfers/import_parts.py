@@ -12,18 +12,18 @@ from pipeline.kafka.admin import Admin
 from pipeline.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
 from pipeline.records import TopicPartition
 from pipeline.spark.failures import on_executor
-from pipeline.spark.import_progress import IMPORTS_TOPIC, Progress
-from pipeline.spark.import_rows import records_of
-from pipeline.spark.import_source import reading, rows_of
 from pipeline.spark.progress import watched
 from pipeline.spark.text_rows import text_row
 from pipeline.spark.work import another_attempt_may_help, describe_error, rebuilt_error
+from pipeline.transfers.import_progress import IMPORTS_TOPIC, Progress
+from pipeline.transfers.import_rows import records_of
+from pipeline.transfers.import_source import reading, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from pipeline.spark.import_progress import Batch
-    from pipeline.spark.import_spec import ImportSpec
+    from pipeline.transfers.import_progress import Batch
+    from pipeline.transfers.import_spec import ImportSpec
 
 _SCHEMA = "result string"
 

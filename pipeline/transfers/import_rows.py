@@ -6,16 +6,19 @@ import zlib
 from array import array
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from pipeline.errors import DeserializationError
 from pipeline.partitioning import partition_for
 from pipeline.spark.failures import on_executor
-from pipeline.spark.import_source import as_text
+from pipeline.transfers.import_source import as_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from pipeline.spark.import_progress import Batch
-    from pipeline.spark.import_spec import ImportSpec
+    from pipeline.transfers.import_progress import Batch
+    from pipeline.transfers.import_spec import ImportSpec
 
 _RISING = "rising"
 _SHOWN_BYTES = 200
@@ -39,8 +42,8 @@ def records_of(spec: ImportSpec, frame: Any, batch: Batch) -> Any:
     Raises:
         DeserializationError: While they are read, if a row has no event time, or one before 1970.
     """
-    from pyspark.sql import functions as f  # noqa: PLC0415 - an engine loads where it is used
-    from pyspark.sql.types import IntegerType, StructField, StructType  # noqa: PLC0415 - as above
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import IntegerType, StructField, StructType
 
     names = frame.columns
     key = f.lit(None)
@@ -80,8 +83,6 @@ def _placing(spec: ImportSpec, partitions: int) -> Callable[[Iterable[Any]], Ite
     unkeyed = "value" if spec.incremental is None else _RISING
 
     def place(batches: Iterable[Any]) -> Iterator[Any]:
-        import pyarrow as pa  # noqa: PLC0415 - runs on executors
-
         for rows in batches:
             if spec.timestamp is not None:
                 with on_executor():
@@ -106,8 +107,6 @@ def _check_times(spec: ImportSpec, rows: Any) -> None:
     Raises:
         DeserializationError: If one has none, and that is not allowed, or one before 1970; names the row by what it has.
     """
-    import pyarrow.compute as pc  # noqa: PLC0415 - as above
-
     times = rows.column("timestamp")
     at = pc.index(pc.fill_null(pc.less(times, 0), spec.missing_timestamp == "fail"), True).as_py()
     if at < 0:
@@ -125,7 +124,7 @@ def _check_times(spec: ImportSpec, rows: Any) -> None:
 
 def _bytes(frame: Any, column: str) -> Any:
     """A column's bytes, or its text in UTF-8."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - as above
+    from pyspark.sql import functions as f
 
     found = f.col(f"`{column}`")
     return found if frame.schema[column].dataType.simpleString() == "binary" else found.cast("string").cast("binary")
@@ -133,15 +132,15 @@ def _bytes(frame: Any, column: str) -> Any:
 
 def _rising(frame: Any, column: str) -> Any:
     """The bytes of the column that rises, the same ones at every attempt."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - as above
+    from pyspark.sql import functions as f
 
     return f.expr(as_text(f"`{column}`", frame.schema[column].dataType.simpleString())).cast("binary")
 
 
 def _time(frame: Any, column: str | None) -> Any:
     """A column as ms since the epoch: numbers are that already, of whatever type a database has for them."""
-    from pyspark.sql import functions as f  # noqa: PLC0415 - as above
-    from pyspark.sql.types import NumericType  # noqa: PLC0415 - as above
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import NumericType
 
     if column is None:
         return f.lit(None).cast("long")

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import ConfigError, RangeError
 from pipeline.kafka.admin import Admin
-from pipeline.spark.import_parts import fence_parts, write_batch
-from pipeline.spark.import_progress import Batch, Progress, Terms
-from pipeline.spark.import_source import with_what_is_new
-from pipeline.spark.import_spec import ImportSpec
+from pipeline.transfers.import_parts import fence_parts, write_batch
+from pipeline.transfers.import_progress import Batch, Progress, Terms
+from pipeline.transfers.import_source import with_what_is_new
+from pipeline.transfers.import_spec import ImportSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -13,7 +13,7 @@ from pipeline.hosting.control_topic import ControlTopic
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pipeline.spark.import_spec import ImportSpec
+    from pipeline.transfers.import_spec import ImportSpec
 
 IMPORTS_TOPIC = "millrace-imports"
 

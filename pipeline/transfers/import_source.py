@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from pipeline.errors import ConfigError
+from pipeline.spark.databases import with_driver
 from pipeline.spark.failures import spark_failures
-from pipeline.spark.files import escaped, has_files, listing
-from pipeline.spark.jdbc import with_driver
+from pipeline.transfers.files import escaped, has_files, listing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline.spark.import_progress import Batch
-    from pipeline.spark.import_spec import ImportSpec
+    from pipeline.transfers.import_progress import Batch
+    from pipeline.transfers.import_spec import ImportSpec
 
 _MAX_FILES = 1000
 """Of one batch: their names are kept in one record."""
@@ -78,7 +78,7 @@ def reading(spec: ImportSpec, action: Callable[[], Any]) -> Any:
     Raises:
         ConfigError: If it cannot be read.
     """
-    from pyspark.errors import AnalysisException  # noqa: PLC0415 - an engine loads where it is used
+    from pyspark.errors import AnalysisException
 
     try:
         with spark_failures(f"import {spec.format} source {spec.source}"):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.errors import ConfigError, RangeError
-from pipeline.spark.databases import connected, literal
+from pipeline.spark.databases import connected, literal, url_of, with_driver
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +26,6 @@ TOMBSTONE = "_tombstone"
 """A column of the frame, not of the target: 1 where the value is null, else 0."""
 _PLACE = ("_partition", "_offset")
 _POSTGRESQL = "jdbc:postgresql:"
-_DRIVERS = {_POSTGRESQL: "org.postgresql.Driver", "jdbc:h2:": "org.h2.Driver"}
 
 
 class Written(NamedTuple):
@@ -34,20 +33,6 @@ class Written(NamedTuple):
 
     read: int
     written: int
-
-
-def with_driver(options: Mapping[str, str]) -> dict[str, str]:
-    """Options of the `jdbc` format with PostgreSQL's or H2's driver: Spark finds no class by URL that came with `--package`.
-
-    >>> with_driver({"url": "jdbc:postgresql://host/db"})["driver"]
-    'org.postgresql.Driver'
-    """
-    driver = next((name for prefix, name in _DRIVERS.items() if _url(options).startswith(prefix)), None)
-    return dict(options) if driver is None else {"driver": driver} | dict(options)
-
-
-def _url(options: Mapping[str, str]) -> str:
-    return next((value for name, value in options.items() if name.lower() == "url"), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +52,7 @@ class JdbcTarget:
 
     @property
     def _url(self) -> str:
-        return _url(self.options)
+        return url_of(self.options)
 
     @property
     def _all_options(self) -> dict[str, str]:

@@ -1,0 +1,153 @@
+"""The switch from one version to another: at an offset vector both have processed, with corrections of what is public."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from pipeline.errors import TaskMigratedError, UnderWayError, VersionConflictError
+from pipeline.hosting.application import prepare, with_topics
+from pipeline.hosting.fencing import fence_owners
+from pipeline.releases.tables import bring, create_staging
+from pipeline.spark.runs import RUNNING, RunLog
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pipeline.hosting.application import Application
+    from pipeline.kafka.admin import Admin
+    from pipeline.releases.registry import Registry, Release, Step
+    from pipeline.releases.versions import Versions
+
+log = logging.getLogger(__name__)
+
+
+class Switch:
+    """Puts a version in the place of the live one. Run again after a crash, it completes what was begun.
+
+    Args:
+        app: The application.
+        versions: Its versions.
+        registry: Where the release is noted.
+        admin: Asks the brokers.
+        kafka: Client properties.
+    """
+
+    def __init__(
+        self, app: str, versions: Versions, registry: Registry, admin: Admin, kafka: Mapping[str, str]
+    ) -> None:
+        """Nothing is done."""
+        self._app = app
+        self._versions = versions
+        self._registry = registry
+        self._admin = admin
+        self._kafka = kafka
+
+    def to(self, release: Release, new: str, during: Step, after: Step) -> Release:
+        """Make `new` live.
+
+        Before the control topic says that the switch is under way, nothing public has changed; from then on, running it again
+        completes it: what has been published already does not differ any more. Of several who do this at the same time the last
+        one goes on: it writes the release first, and everybody looks whether it is still his own whenever he has shut out the
+        others from a topic.
+
+        Args:
+            release: Where it stands.
+            new: The version.
+            during: The step that says that the switch is under way.
+            after: The step that says that it is done.
+
+        Raises:
+            UnderWayError: If the live version is processing: a worker, or a run.
+            VersionConflictError: If somebody else does the same.
+        """
+        old_app, new_app = self._versions.releasable(release.live), self._versions.staged(new)
+        self._require_idle(old_app)
+        mine, way_back = self._registry.write(release), True
+        if mine.step is not during:
+            mine = self._cut(mine, old_app, new_app, during)
+        else:
+            self._fence(old_app)
+            way_back = self._versions.committed(old_app, new_app) == self._versions.committed(new_app, new_app)
+            mine = mine if way_back else self._cut_anew(mine, old_app, new_app)
+        corrections = mine.corrections
+        for topic, staging in new_app.published.items():
+            corrections += self._bring(topic, staging, f"{self._app}-corrections-{topic}", mine)
+        previous = release.live if way_back else None
+        return self._registry.write(mine.to(after, live=new, previous=previous, corrections=corrections))
+
+    def _cut(self, release: Release, old: Application, new: Application, during: Step) -> Release:
+        """Bring both versions to the same offsets and note that the switch is under way: from now on nothing else begins.
+
+        Raises:
+            UnderWayError: If something has begun before that was noted. Everything is as before.
+        """
+        self._fence(old)
+        summary = self._versions.follow(new, old)
+        self._keep_table(old, release)
+        cut = self._registry.write(release.to(during, cut=str(summary.range.end), corrections=0))
+        try:
+            self._require_idle(old)
+            self._require_same_place(old, new)
+        except UnderWayError:
+            self._registry.write(cut.to(release.step))
+            raise
+        return cut
+
+    def _require_same_place(self, old: Application, new: Application) -> None:
+        if self._versions.committed(old, new) != self._versions.committed(new, new):
+            message = f"{old.id} has moved on during the switch"
+            raise UnderWayError(message, hint="Stop its workers and runs, then try again.")
+
+    def _cut_anew(self, release: Release, old: Application, new: Application) -> Release:
+        """Let the new version follow an old one that has moved on since a cut whose switch died.
+
+        What the old one has published since is corrected with all else, but is not in the table that was kept: there is no way
+        back to it, and if it is to be released again, it is computed anew.
+        """
+        log.warning("%s has moved on during the switch: it cannot be rolled back to", old.id)
+        summary = self._versions.follow(new, old)
+        return replace(release, cut=str(summary.range.end), digests=release.digests | {old.version: ""})
+
+    def _require_idle(self, application: Application) -> None:
+        """Make sure that nothing processes a version; being fenced, it would only take its tasks over again.
+
+        Raises:
+            UnderWayError: If a worker or a run does.
+        """
+        members = self._admin.group(application.id).members
+        if members:
+            message = f"{application.id} is processing: its group has members: {', '.join(members)}"
+            raise UnderWayError(
+                message, hint="Stop its workers; one that died is a member until its session times out."
+            )
+        for each in RunLog(self._kafka).runs(self._app):
+            if each.version == application.version and each.state == RUNNING:
+                since = datetime.fromtimestamp(each.started_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
+                message = f"A run of {application.id} is under way, of {each.by}, since {since}"
+                raise UnderWayError(
+                    message, hint=f"Wait for its end. If it died: millrace run {self._app} completes it."
+                )
+
+    def _fence(self, application: Application) -> None:
+        """Take all tasks over for a moment: whoever still runs one can commit nothing more."""
+        fence_owners(application, prepare(with_topics(application, self._admin), self._admin).tasks)
+
+    def _keep_table(self, application: Application, release: Release) -> None:
+        """Bring a version's staging topics to what it has published so far: what a way back starts from."""
+        for topic, staging in create_staging(self._admin, application.id, application.topology.sink_topics).items():
+            self._bring(staging, topic, f"{application.id}-keep-{topic}", release)
+
+    def _bring(self, topic: str, wanted: str, name: str, mine: Release) -> int:
+        """Bring a topic to the content of another one, unless somebody else has taken the release over.
+
+        Raises:
+            VersionConflictError: If somebody has.
+        """
+        try:
+            return bring(self._admin, self._kafka, topic, wanted, name, lambda: self._registry.require(mine))
+        except TaskMigratedError as error:
+            message = f"{mine.app}: somebody else is switching its version"
+            raise VersionConflictError(message, hint="Look at `millrace release status`.") from error

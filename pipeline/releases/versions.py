@@ -1,0 +1,93 @@
+"""The versions of an application: loaded, checked, as candidates that publish elsewhere, and one following another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pipeline.dsl.builder import StreamsBuilder
+from pipeline.errors import RangeError, ReleaseError
+from pipeline.hosting.application import Application, load_application, with_topics
+from pipeline.processor.handlers import may_keep_letters
+from pipeline.records import OffsetVector, TopicPartition
+from pipeline.releases.build import build_topology
+from pipeline.releases.tables import create_letters, create_staging
+from pipeline.spark.job import run
+from pipeline.spark.ranges import COMMITTED, EARLIEST, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.config import ProjectConfig
+    from pipeline.kafka.admin import Admin
+    from pipeline.spark.job import RunSummary
+
+
+class Versions:
+    """What a release asks of the versions of an application.
+
+    Args:
+        project: All applications.
+        app: Which one.
+        admin: Asks the brokers.
+        spark: Gives a Spark session when one is needed.
+    """
+
+    def __init__(self, project: ProjectConfig, app: str, admin: Admin, spark: Callable[[], Any]) -> None:
+        """Nothing is loaded."""
+        self._project = project
+        self._config = project.app(app)
+        self._admin = admin
+        self._spark = spark
+
+    def application(self, version: str) -> Application:
+        """A version as it is configured."""
+        return load_application(self._project, self._config.name, StreamsBuilder, version=version)
+
+    def releasable(self, version: str) -> Application:
+        """A version all of whose public topics are known.
+
+        What a sink that chooses topics per record has written, and where, nobody knows: of a candidate it could not be kept
+        from the public, of the live version it could not be corrected.
+
+        Raises:
+            ReleaseError: If it has such a sink.
+        """
+        application = self.application(version)
+        if application.topology.choosing_sinks:
+            sinks = ", ".join(application.topology.choosing_sinks)
+            message = f"{self._config.name} {version} chooses topics per record ({sinks}): it cannot be released"
+            raise ReleaseError(message, hint="Name the topics: `split()`, and one `to(topic)` per branch.")
+        return application
+
+    def staged(self, version: str) -> Application:
+        """A version that publishes to its staging topics, its dead letters as well.
+
+        Raises:
+            ReleaseError: If it chooses topics per record.
+        """
+        application, streams = self.releasable(version), self._config.streams
+        published = create_staging(self._admin, application.id, application.topology.sink_topics)
+        letters = None
+        if may_keep_letters(streams):
+            letters = create_letters(self._admin, application.id, streams.errors_dead_letter_queue_topic_name)
+        return replace(application, published=published, dead_letters=letters)
+
+    def committed(self, application: Application, reader: Application) -> dict[TopicPartition, int]:
+        """Where a version stands, in all source partitions of `reader`."""
+        topics = with_topics(reader, self._admin).topology.source_topics
+        counts = self._admin.partitions(topics)
+        tps = [TopicPartition(topic, n) for topic in topics for n in range(counts.get(topic, 0))]
+        known = self._admin.committed(application.id, tps)
+        missing = [tp for tp in tps if tp not in known]
+        if missing and len(missing) == len(tps):
+            message = f"{application.id} has never run: there is nothing to release against"
+            raise RangeError(message, hint=f"Run it first: millrace run {self._config.name}")
+        return self._admin.beginning_offsets(missing) | {tp: c.offset for tp, c in known.items()}
+
+    def follow(self, follower: Application, leader: Application) -> RunSummary:
+        """Process with `follower` what `leader` has processed."""
+        target = OffsetVector(self.committed(leader, follower))
+        start = COMMITTED if self._admin.committed(follower.id, target.offsets) else EARLIEST
+        wanted = resolve(follower, self._admin, start, str(target))
+        return run(follower, wanted, self._spark(), build_topology)

@@ -1,0 +1,70 @@
+"""Hands works to Spark, a task for each: Spark tries anew what another attempt may mend; other errors end the run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+from zipimport import zipimporter
+
+from pipeline.errors import StreamsError
+from pipeline.spark.executor import run_task
+from pipeline.spark.failures import on_executor, spark_failures
+from pipeline.spark.text_rows import text_row
+from pipeline.spark.work import TaskResult, another_attempt_may_help, describe_error, rebuilt_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from pipeline.spark.work import Job, TaskWork
+    from pipeline.topology.topology import Topology
+
+_SCHEMA = "result string"
+
+
+def run_on_spark(spark: Any, works: Sequence[TaskWork], build: Callable[[Job], Topology]) -> list[TaskResult]:
+    """What the tasks did, each of which was one of Spark's, in a frame with a row for each.
+
+    Raises:
+        StreamsError: What ended a task for good.
+    """
+    if not works:
+        return []
+
+    def process(batches: Iterable[Any]) -> Iterator[Any]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                with on_executor():
+                    result = _attempt(works[number], build)
+                yield text_row("result", result)
+        _forget_archives()
+
+    frame = spark.range(0, len(works), 1, len(works)).mapInArrow(process, _SCHEMA)
+    with spark_failures(f"process tasks {', '.join(str(work.task_id) for work in works)}"):
+        results = [TaskResult(**json.loads(row.result)) for row in frame.collect()]
+    for result in results:
+        if result.error is not None:
+            raise rebuilt_error(result.error)
+    return results
+
+
+def _forget_archives() -> None:
+    """Forget what Python knows about the archives on its path; it looks again when it has to.
+
+    Spark's Python processes read the directories of all of them anew before each task, pyspark's own above all: 0.1 s.
+    """
+    for path, finder in list(sys.path_importer_cache.items()):
+        if isinstance(finder, zipimporter):
+            del sys.path_importer_cache[path]
+
+
+def _attempt(work: TaskWork, build: Callable[[Job], Topology]) -> str:
+    """One attempt at a task's work, as JSON. What another attempt may mend is raised, so that Spark tries again."""
+    try:
+        result = run_task(work, build)
+    except StreamsError as error:
+        if another_attempt_may_help(error):
+            raise
+        result = TaskResult(str(work.task_id), 0, 0, {}, describe_error(error))
+    return json.dumps(asdict(result))

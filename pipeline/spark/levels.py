@@ -1,0 +1,135 @@
+"""What each level of a bounded run has to do in a step, and where its slices end in the repartition topics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.records import OffsetRange, OffsetVector, TopicPartition
+from pipeline.runtime.layout import full_name
+from pipeline.spark.ranges import RunRange
+from pipeline.spark.schedule import steps
+from pipeline.spark.unfinished import Begun
+from pipeline.spark.work import TaskWork
+from pipeline.topology.grouping import is_cyclic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pipeline.kafka.admin import Admin
+    from pipeline.records import TaskId
+    from pipeline.runtime.layout import Layout
+    from pipeline.spark.schedule import Slice, Step
+    from pipeline.spark.work import Job
+    from pipeline.topology.nodes import SubTopology
+
+
+class Levels:
+    """The work of each level, and where in the repartition topics the slices end that were written there.
+
+    Args:
+        job: The run.
+        admin: Asks the brokers.
+        layout: Inputs of tasks.
+        levels: Sub-topologies by level.
+    """
+
+    def __init__(self, job: Job, admin: Admin, layout: Layout, levels: Sequence[tuple[SubTopology, ...]]) -> None:
+        """Nothing has been written."""
+        self._job = job
+        self._admin = admin
+        self._layout = layout
+        self._levels = levels
+        self._application_id = job.config.application_id(job.version)
+        self._ends: dict[tuple[TopicPartition, int], int] = {}
+
+    def know(self, begun: Begun) -> None:
+        """What an interrupted run knew of the ends of the slices that it had begun.
+
+        The last one ends where the topics do: somebody else may have gone on. So do all if the topics have been made anew.
+        """
+        complete = begun.ends[:-1]
+        internal = {tp for level in range(len(self._levels)) for tp in self._internal(level)}
+        now = self._admin.settled_end_offsets(internal) if complete else {}
+        for number, ends in enumerate(complete):
+            self._ends |= {(tp, number): min(end, now[tp]) for tp, end in ends.offsets.items() if tp in now}
+
+    def begun(self, step: Step, slices: Sequence[Slice], origin: Mapping[TopicPartition, int]) -> Begun:
+        """What will be begun, and not finished, once a step begins; `origin` is where the tasks stood before all of that."""
+        numbers = [number for _, number in step]
+        unfinished = range(min(numbers), max(numbers) + 1)
+        whole = RunRange({tp: OffsetRange(start, slices[max(numbers)][tp].end) for tp, start in origin.items()})
+        ends = [OffsetVector({tp: end for (tp, n), end in self._ends.items() if n == number}) for number in unfinished]
+        return Begun(whole, tuple(RunRange(slices[number]) for number in unfinished), tuple(ends))
+
+    def steps(self, slices: int) -> list[Step]:
+        """What is done at the same time, one after the other."""
+        return steps(self._levels, slices)
+
+    def repeats(self, step: Step) -> bool:
+        """Whether the step is run again and again, each task from where it stands, until nothing is left."""
+        return any(is_cyclic(self._levels[level]) for level, _ in step)
+
+    def works(self, step: Step, slices: Sequence[Slice]) -> list[TaskWork]:
+        """The work of a step that is left, the largest first."""
+        repeats = self.repeats(step)
+        found = []
+        for level, number in step:
+            internal = self._internal(level)
+            ends = (
+                self._admin.settled_end_offsets(internal)
+                if repeats
+                else {tp: self._ends[tp, number] for tp in internal}
+            )
+            found += self._works(level, slices[number], ends, resumes=repeats)
+        return sorted((work for work in found if work.size), key=lambda work: -work.size)
+
+    def finish(self, step: Step) -> None:
+        """The step is done: note how far its slices reach in the topics that it wrote to."""
+        written = {level: self._written(level) for level, _ in step}
+        ends = self._admin.settled_end_offsets({tp for tps in written.values() for tp in tps})
+        for level, number in step:
+            for tp in written[level]:
+                self._ends.setdefault((tp, number), ends[tp])  # what an earlier run has noted is known better
+
+    def last_works(self, level: int, end: Slice) -> list[TaskWork]:
+        """Work for all tasks of a level, even if there is nothing to read."""
+        return self._works(level, end, self._admin.settled_end_offsets(self._internal(level)), resumes=False)
+
+    def _works(self, level: int, part: Slice, ends: Mapping[TopicPartition, int], *, resumes: bool) -> list[TaskWork]:
+        """External inputs as the slice says or, with `resumes`, from where the task stands; internal ones up to an end."""
+        tasks = self._tasks(level)
+        first = self._admin.beginning_offsets(ends)
+        asked = [tp for inputs in tasks.values() for tp in inputs] if resumes else ends
+        committed = {tp: known.offset for tp, known in self._admin.committed(self._application_id, asked).items()}
+
+        def wanted(tp: TopicPartition) -> OffsetRange:
+            if tp in ends:
+                start = committed.get(tp, first[tp])
+                return OffsetRange(start, max(start, ends[tp]))
+            start = max(part[tp].start, committed.get(tp, 0))
+            return OffsetRange(start, max(start, part[tp].end))
+
+        return [TaskWork(self._job, task_id, {tp: wanted(tp) for tp in inputs}) for task_id, inputs in tasks.items()]
+
+    def _tasks(self, level: int) -> dict[TaskId, tuple[TopicPartition, ...]]:
+        ids = {sub.id for sub in self._levels[level]}
+        return {task_id: inputs for task_id, inputs in self._layout.tasks.items() if task_id.sub_topology in ids}
+
+    def _internal(self, level: int) -> list[TopicPartition]:
+        """Partitions of repartition topics that a level reads."""
+        own = {topic.name for topic in self._layout.repartition_topics}
+        return [tp for inputs in self._tasks(level).values() for tp in inputs if tp.topic in own]
+
+    def _written(self, level: int) -> list[TopicPartition]:
+        """Partitions of repartition topics that a level writes to."""
+        names = {
+            full_name(sub, self._application_id, topic)
+            for sub in self._levels[level]
+            for topic in sub.repartition_topics.intersection(sub.sink_topics)
+        }
+        return [
+            TopicPartition(topic.name, number)
+            for topic in self._layout.repartition_topics
+            if topic.name in names
+            for number in range(topic.partitions)
+        ]

@@ -164,7 +164,7 @@ def join_streams(
         topology.add_processor(names.merge, PassThrough, names.this_join, names.other_join, functions=())
         topology.copartition(left.sources | right.sources)
 
-    plan.steps.append(write)
+    plan.add_step(write)
     if joined.store_name is None:
         this_named, other_named = joined.this_store_supplier is not None, joined.other_store_supplier is not None
         stores = (names.this_store, this_named), (names.other_store, other_named), (names.shared, this_named)

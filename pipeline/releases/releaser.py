@@ -124,7 +124,7 @@ class Releaser:
             message = f"{self._config.name}: {candidate} is live already"
             raise ReleaseError(message)
         live, new = self._releasable(release.live), self._releasable(candidate)
-        target = self._committed(live, new)
+        target = self._target(live, new)
         first = self._admin.beginning_offsets(target)
         ranges = {tp: OffsetRange(min(first[tp], end), end) for tp, end in target.items()}
         plan = ReleasePlan(
@@ -257,7 +257,7 @@ class Releaser:
             mine = self._cut(mine, old_app, new_app, during)
         else:
             self._fence(old_app)
-            way_back = self._committed(old_app, new_app) == self._committed(new_app, new_app)
+            way_back = self._is_at_one_place(old_app, new_app)
             mine = mine if way_back else self._cut_anew(mine, old_app, new_app)
         corrections = mine.corrections
         for topic, staging in new_app.published.items():
@@ -284,7 +284,7 @@ class Releaser:
         return cut
 
     def _require_same_place(self, old: Application, new: Application) -> None:
-        if self._committed(old, new) != self._committed(new, new):
+        if not self._is_at_one_place(old, new):
             message = f"{old.id} has moved on during the switch"
             raise UnderWayError(message, hint="Stop its workers and runs, then try again.")
 
@@ -332,16 +332,31 @@ class Releaser:
 
     def _follow(self, follower: Application, leader: Application) -> RunSummary:
         """Process with `follower` what `leader` has processed."""
-        target = OffsetVector(self._committed(leader, follower))
+        target = OffsetVector(self._target(leader, follower))
         start = "committed" if self._admin.committed(follower.id, target.offsets) else EARLIEST
         wanted = resolve(follower, self._admin, start, str(target))
         return run(follower, wanted, self._spark(), build_topology)
 
-    def _committed(self, application: Application, reader: Application) -> dict[TopicPartition, int]:
-        """Where a version stands, in all source partitions of `reader`."""
-        topics = with_topics(reader, self._admin).topology.source_topics
-        counts = self._admin.partitions(topics)
-        tps = [TopicPartition(topic, n) for topic in topics for n in range(counts.get(topic, 0))]
+    def _target(self, leader: Application, follower: Application) -> dict[TopicPartition, int]:
+        """Up to where a version follows another one: where that stands, and the end of topics that it does not read."""
+        own = self._sources(follower) - self._sources(leader)
+        return self._committed(leader, follower) | self._admin.end_offsets(self._partitions(own))
+
+    def _is_at_one_place(self, one: Application, other: Application) -> bool:
+        """Whether two versions have processed the same of what both read."""
+        return self._committed(one, other) == self._committed(other, one)
+
+    def _sources(self, application: Application) -> frozenset[str]:
+        return frozenset(with_topics(application, self._admin).topology.source_topics)
+
+    def _partitions(self, topics: frozenset[str]) -> list[TopicPartition]:
+        return [
+            TopicPartition(topic, n) for topic, count in self._admin.partitions(topics).items() for n in range(count)
+        ]
+
+    def _committed(self, application: Application, other: Application) -> dict[TopicPartition, int]:
+        """Where a version stands, in all source partitions that `other` reads as well."""
+        tps = self._partitions(self._sources(application) & self._sources(other))
         known = self._admin.committed(application.id, tps)
         missing = [tp for tp in tps if tp not in known]
         if missing and len(missing) == len(tps):

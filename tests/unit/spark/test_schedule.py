@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
-from pipeline.errors import RangeError
+from pipeline.errors import BegunRangeError
 from pipeline.records import OffsetRange, TopicPartition
 from pipeline.spark.schedule import Slices, is_over, parts_begun, remaining, slice_begun, steps
 
@@ -145,7 +145,7 @@ def test_a_range_is_over_if_it_was_done_before_what_is_begun(
 
 
 def test_a_range_that_ends_within_what_was_begun_is_refused() -> None:
-    with pytest.raises(RangeError, match=r"in-1: a run was interrupted .* up to offset 20"):
+    with pytest.raises(BegunRangeError, match=r"in-1: another run has begun everything up to offset 20"):
         slice_begun(part((0, 7), (0, 3)), part((5, 10), (3, 20)), {A: 10, B: 3})
-    with pytest.raises(RangeError, match=r"in-1: a run was interrupted .* up to offset 20"):
+    with pytest.raises(BegunRangeError, match=r"in-1: another run has begun everything up to offset 20"):
         slice_begun(part((10, 40), (0, 15)), BEGUN, {A: 10})

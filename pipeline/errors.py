@@ -22,6 +22,7 @@
     - EmbeddedBrokerError         the broker that Millrace itself starts
   x EngineError                   the operator of Spark, or of a database it writes to: it gave up, trying again may help
   x RangeError                    whoever asked for a range of offsets
+    - BegunRangeError             another run has begun more than the range, and not finished it: wait for it, or complete it
   x ReleaseError                  whoever drives the release
     - VersionConflictError        somebody else changed the release in between: look again
     - UnderWayError               a run, a worker or a switch that must end first: wait, or stop it
@@ -170,6 +171,10 @@ class EngineError(StreamsError):
 
 class RangeError(StreamsError):
     """A range of offsets that cannot be processed: reversed, beyond the log, or behind its start."""
+
+
+class BegunRangeError(RangeError):
+    """A range that ends within what another run has begun and not finished. Waiting for that run may help."""
 
 
 class ReleaseError(StreamsError):

@@ -150,7 +150,7 @@ class Record(Generic[K, V]):
         headers: Headers, shared with the record this one was made from.
 
     Raises:
-        ProcessingError: If the timestamp is negative (Kafka Streams: `StreamsException`).
+        ProcessingError: If the timestamp is negative (Kafka Streams: `StreamsException`), or no whole number.
     """
 
     key: K
@@ -160,6 +160,9 @@ class Record(Generic[K, V]):
 
     def __post_init__(self) -> None:
         """Refuse negative timestamps, as `org.apache.kafka.streams.processor.api.Record` does."""
+        if not isinstance(self.timestamp, int):
+            message = f"Malformed record: timestamp {self.timestamp!r} is no whole number of ms"
+            raise ProcessingError(message)
         if self.timestamp < 0:
             message = f"Malformed record: timestamp {self.timestamp} is negative"
             raise ProcessingError(message)

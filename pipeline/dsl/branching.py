@@ -69,7 +69,7 @@ class BranchedKStream(Generic[K, V]):
     ) -> BranchedKStream[K, V]:
         """Begin to split what `parent` forwards; `splitter` names the node that does it, and begins the branches' names."""
         branched: BranchedKStream[K, V] = cls(plan, splitter, stream_of)
-        plan.steps.append(lambda topology: branched._write(topology, parent))
+        plan.add_step(lambda topology: branched._write(topology, parent))
         return branched
 
     def branch(
@@ -117,7 +117,7 @@ class BranchedKStream(Generic[K, V]):
         self._children.append(child)
         self._plan.counter += 1  # Kafka Streams makes a name here that it does not use
         splitter = self._splitter
-        self._plan.steps.append(lambda topology: topology.add_processor(child, PassThrough, splitter, functions=()))
+        self._plan.add_step(lambda topology: topology.add_processor(child, PassThrough, splitter, functions=()))
         stream = self._stream_of(child)
         if options.consumer is not None:
             options.consumer(stream)

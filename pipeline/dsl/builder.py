@@ -72,7 +72,8 @@ class StreamsBuilder:
         known = self._sources.source_of(name, chosen, consumed.offset_reset_policy)
         if known == name:
             named = (chosen,) if isinstance(chosen, str | re.Pattern) else chosen
-            self._plan.steps.append(lambda topology: _add_stream_source(topology, name, named, consumed))
+            self._plan.topics[name] = ", ".join(topic if isinstance(topic, str) else topic.pattern for topic in named)
+            self._plan.add_step(lambda topology: _add_stream_source(topology, name, named, consumed))
         return KStream(self._plan, known, frozenset({known}), consumed.key_serde, consumed.value_serde)
 
     def table(
@@ -94,6 +95,7 @@ class StreamsBuilder:
         source_name = plan.processor_name("KSTREAM-SOURCE-", consumed.name and f"{consumed.name}-source")
         name = plan.processor_name("KTABLE-SOURCE-", consumed.name)
         source = _source(source_name, (topic,), consumed)
+        plan.topics[source_name] = topic
         store = table_store(plan, store_name, options, consumed.key_serde, consumed.value_serde)
         node = stored_node(
             name, store_name, is_materialized=options.name is not None, is_versioned=options.is_versioned
@@ -109,7 +111,7 @@ class StreamsBuilder:
             if node.is_materialized:
                 topology.add_state_store(_restored_from(topic, store, plan), name)
 
-        plan.steps.append(write)
+        plan.add_step(write)
         return KTable(plan, node, frozenset({source_name}), consumed.key_serde, consumed.value_serde)
 
     def global_table(
@@ -138,8 +140,8 @@ class StreamsBuilder:
         source = _source(source_name, (topic,), consumed)
         store = table_store(self._plan, store_name, options, consumed.key_serde, consumed.value_serde)
         processor = ProcessorNode(name, (source_name,), lambda: GlobalTableSource(store_name))
-        self._plan.steps.append(lambda topology: topology.keep_globally(GlobalStore(source, processor, store)))
-        return GlobalKTable(store_name, lambda c: store_getter(c, store_name))
+        self._plan.add_step(lambda topology: topology.keep_globally(GlobalStore(source, processor, store)))
+        return GlobalKTable(store_name, lambda c: store_getter(c, store_name), self._plan)
 
     def add_state_store(self, store: StoreBuilder) -> StreamsBuilder:
         """Add a store for processors to use by name (`KStream.process`); gives the builder.
@@ -147,7 +149,7 @@ class StreamsBuilder:
         Raises:
             TopologyError: At `build()`, if another store has the name.
         """
-        self._plan.steps.append(lambda topology: topology.add_state_store(store))
+        self._plan.add_step(lambda topology: topology.add_state_store(store))
         return self
 
     def add_global_store(
@@ -175,7 +177,7 @@ class StreamsBuilder:
         source = _source(source_name, (topic,), consumed)
         processor = ProcessorNode(name, (source_name,), processor_supplier, (processor_supplier,))
         unlogged = replace(store, logging=False)
-        self._plan.steps.append(lambda topology: topology.keep_globally(GlobalStore(source, processor, unlogged)))
+        self._plan.add_step(lambda topology: topology.keep_globally(GlobalStore(source, processor, unlogged)))
         return self
 
     def build(self, *, optimization: str | None = None) -> Topology:

@@ -68,7 +68,13 @@ class Cogrouping:
         return self.members[0][0].key_serde
 
     def plus(self, member: Member) -> Cogrouping:
-        """These and another; it takes the place of one with the same stream."""
+        """These and another; it takes the place of one with the same stream.
+
+        Raises:
+            TopologyError: If it is of another `StreamsBuilder`.
+        """
+        first = self.members[0][0]
+        first.plan.check_same(member[0].plan, first.origin, member[0].origin)
         return replace(self, members=(*(known for known in self.members if known[0] is not member[0]), member))
 
     def aggregate(
@@ -113,7 +119,7 @@ class Cogrouping:
             topology.add_processor(node.name, PassThrough, *names, functions=())
             topology.copartition(sources)
 
-        plan.steps.append(write)
+        plan.add_step(write)
         table = self.members[0][0].table
         return table(plan, node, sources, key_serde, store.value_serde)
 
@@ -181,6 +187,9 @@ class CogroupedKStream(Generic[K, VO]):
         Args:
             grouped: The stream; its topics must have as many partitions as those of the others.
             aggregator: `(key, value, aggregate) -> aggregate` for its records; None deletes the key.
+
+        Raises:
+            TopologyError: If it is of another `StreamsBuilder`.
         """
         return CogroupedKStream(self._cogrouping.plus((grouped._grouping, aggregator)))  # noqa: SLF001 - same family
 

@@ -151,7 +151,7 @@ def joined_by_foreign_key(
         if result.is_materialized:
             topology.add_state_store(table_store(plan, store_name, materialized, key_serde, value_serde), names.result)
 
-    plan.steps.append(write)
+    plan.add_step(write)
     return Derived(result, key_serde, value_serde), sources
 
 

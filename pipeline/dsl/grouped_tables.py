@@ -118,7 +118,7 @@ class KGroupedTable(Generic[K, V]):
             topology.add_processor(name, operator, source, functions=(prefix, *functions))
             topology.add_state_store(store, name)
 
-        plan.steps.append(write)
+        plan.add_step(write)
         return self._table(plan, node, frozenset({source}), store.key_serde, store.value_serde)
 
     def _repartitioned(self, store_name: str, sink: str, source: str) -> str:
@@ -136,6 +136,6 @@ class KGroupedTable(Generic[K, V]):
             topology.add_sink(sink, topic, parent, key_serde=keys, value_serde=changes)
             topology.add_source(source, topic, key_serde=keys, value_serde=changes)
 
-        self._plan.steps.append(write)
+        self._plan.add_step(write)
         self._named_sources[prefix] = source
         return source

@@ -53,6 +53,11 @@ class Grouping(Generic[K, V]):
     repartition_required: bool
     repartitions: dict[str, str] = field(default_factory=dict, compare=False)
 
+    @property
+    def origin(self) -> str:
+        """The stream, and what it reads, for messages."""
+        return self.plan.origin(self.node, self.sources)
+
     def aggregate(
         self,
         prefix: str,
@@ -133,7 +138,7 @@ class Grouping(Generic[K, V]):
             topology.add_processor(node.name, lambda: operator(store, node), parent, functions=functions)
             topology.add_state_store(store, node.name)
 
-        self.plan.steps.append(write)
+        self.plan.add_step(write)
         return sources
 
     def _shared_repartition(self, prefix: str, *, is_named: bool) -> str:

@@ -149,10 +149,17 @@ class KStream(Generic[K, V]):
         self._append("KSTREAM-FOREACH-", named, lambda: Peek(action), action)
 
     def merge(self, other: KStream[K, V], *, named: Named | None = None) -> KStream[K, V]:
-        """The records of both streams, in no particular order between them. Serdes are forgotten."""
+        """The records of both streams, in no particular order between them. Serdes are forgotten.
+
+        A stream merged with itself is the same stream: nothing comes twice.
+
+        Raises:
+            TopologyError: If the streams are of different `StreamsBuilder`s.
+        """
+        self._plan.check_same(other._plan, self._origin, other._origin)
         name = self._plan.processor_name("KSTREAM-MERGE-", name_of(named))
-        parents = self._node, other._node
-        self._plan.steps.append(lambda topology: topology.add_processor(name, PassThrough, *parents, functions=()))
+        parents = dict.fromkeys((self._node, other._node))
+        self._plan.add_step(lambda topology: topology.add_processor(name, PassThrough, *parents, functions=()))
         self._plan.changes.merges.append(name)
         sources = self._sources | other._sources
         required = self._repartition_required or other._repartition_required
@@ -181,7 +188,7 @@ class KStream(Generic[K, V]):
             if state_stores:
                 topology.connect_processor_and_state_stores(name, *state_stores)
 
-        self._plan.steps.append(write)
+        self._plan.add_step(write)
         self._plan.changes.of_values.add(name)
         return self._rekeyed(name, None, None)
 
@@ -202,7 +209,7 @@ class KStream(Generic[K, V]):
         name = name_of(named) or self._plan.processor_name("KSTREAM-PROCESSVALUES-")  # a given name uses up no number
         check_supplier(supplier)
         self._add(name, lambda: UserFixedKeyProcessor(supplier()), supplier)
-        self._plan.steps.append(lambda topology: connect_stores(topology, name, supplier, state_stores))
+        self._plan.add_step(lambda topology: connect_stores(topology, name, supplier, state_stores))
         return self._with_values(name)
 
     def split(self, *, named: Named | None = None) -> BranchedKStream[K, V]:
@@ -365,8 +372,9 @@ class KStream(Generic[K, V]):
             named: Name of the node, for a `GlobalKTable`.
 
         Raises:
-            TopologyError: If an argument or a serde is missing, or an argument does not belong to this kind of join; at
-                `build()`, if there is a grace period and the table is not versioned, or its history is shorter.
+            TopologyError: If an argument or a serde is missing, or an argument does not belong to this kind of join, or the
+                other side is of another `StreamsBuilder`; at `build()`, if there is a grace period and the table is not
+                versioned, or its history is shorter.
         """
         arguments = JoinArguments(windows, key, joined, named)
         return self._join(INNER, other, joiner, arguments)
@@ -484,11 +492,15 @@ class KStream(Generic[K, V]):
         parent = self._node
         key_serde = serde_of(options.key_serde or self._key_serde, "keys", f"to({topic!r})")
         value_serde = serde_of(options.value_serde or self._value_serde, "values", f"to({topic!r})")
-        self._plan.steps.append(
+        self._plan.add_step(
             lambda topology: topology.add_sink(
                 name, topic, parent, key_serde=key_serde, value_serde=value_serde, partitioner=options.partitioner
             )
         )
+
+    @property
+    def _origin(self) -> str:
+        return self._plan.origin(self._node, self._sources)
 
     def _append(self, prefix: str, named: Named | None, supplier: Callable[[], Operator], *functions: object) -> str:
         name = self._plan.processor_name(prefix, name_of(named))
@@ -497,7 +509,7 @@ class KStream(Generic[K, V]):
 
     def _add(self, name: str, supplier: Callable[[], Operator], *functions: object) -> None:
         parent = self._node
-        self._plan.steps.append(lambda topology: topology.add_processor(name, supplier, parent, functions=functions))
+        self._plan.add_step(lambda topology: topology.add_processor(name, supplier, parent, functions=functions))
 
     def _with_values(self, node: str) -> KStream[K, Any]:
         self._plan.changes.of_values.add(node)
@@ -542,6 +554,7 @@ class KStream(Generic[K, V]):
             return self._join_stream(kind, other, joiner, *arguments.of_stream())
         if isinstance(other, GlobalKTable):
             key, named = arguments.of_global_table()
+            self._plan.check_same(other.plan, self._origin, repr(other))
             node = join_global_table(self._plan, kind, self._node, other.open_getter, joiner, key, named)
             return KStream(self._plan, node, self._sources, self._key_serde, None, self._repartition_required)
         return self._join_table(kind, other, joiner, arguments.of_table())
@@ -549,6 +562,7 @@ class KStream(Generic[K, V]):
     def _join_table(
         self, kind: JoinKind, table: KTable[Any, VO], joiner: Callable[..., V2], joined: Joined[K, V, VO]
     ) -> KStream[K, V2]:
+        self._plan.check_same(table._plan, self._origin, table._origin)  # noqa: SLF001 - same family
         stream = self._for_join(joined.name, joined.key_serde, joined.value_serde)
         sources = stream.sources | table.sources
         node = join_table(self._plan, kind, stream, table._node, sources, joiner, joined)  # noqa: SLF001 - same family
@@ -562,6 +576,7 @@ class KStream(Generic[K, V]):
         windows: JoinWindows,
         joined: StreamJoined[K, V, VO],
     ) -> KStream[K, V2]:
+        self._plan.check_same(other._plan, self._origin, other._origin)
         name = joined.name
         left = self._for_join(name and f"{name}-left", joined.key_serde, joined.value_serde)
         right = other._for_join(name and f"{name}-right", joined.key_serde, joined.other_value_serde)

@@ -162,7 +162,7 @@ class KTable(Generic[K, V]):
 
         name = self._plan.processor_name("KTABLE-TOSTREAM-", name_of(named))
         parent = self._node.name
-        self._plan.steps.append(lambda topology: topology.add_processor(name, ToStream, parent, functions=()))
+        self._plan.add_step(lambda topology: topology.add_processor(name, ToStream, parent, functions=()))
         stream: KStream[K, V] = KStream(self._plan, name, self.sources, self._key_serde, self._value_serde)
         return stream if mapper is None else stream.select_key(mapper)
 
@@ -234,7 +234,8 @@ class KTable(Generic[K, V]):
             table_joined: Name and partitioners, for a join by foreign key.
 
         Raises:
-            TopologyError: If `named` is given for a join by foreign key, or `table_joined` for one by key.
+            TopologyError: If `named` is given for a join by foreign key, or `table_joined` for one by key; if the other table
+                is of another `StreamsBuilder`.
         """
         if foreign_key_extractor is not None:
             return self._joined_by_foreign_key(
@@ -321,6 +322,7 @@ class KTable(Generic[K, V]):
         materialized: Materialized[K, V2] | None,
         named: Named | None,
     ) -> KTable[K, V2]:
+        self._plan.check_same(other._plan, self._origin, other._origin)
         sources = self.sources | other.sources
         made = tables.joined(self._plan, self._derived, other._node, joiner, kind, materialized, named, sources)
         return KTable(self._plan, made.node, sources, made.key_serde, made.value_serde)
@@ -339,10 +341,15 @@ class KTable(Generic[K, V]):
         if named is not None:
             message = "named= belongs to a join by key"
             raise TopologyError(message, hint="Name a join by foreign key with table_joined=TableJoined(name=...).")
+        self._plan.check_same(other._plan, self._origin, other._origin)
         options: TableJoined[K, Any] = table_joined or TableJoined()
         join = ForeignKeyJoin(self._derived, other._derived, extractor, joiner, left_join, options)
         made, sources = joined_by_foreign_key(self._plan, join, materialized, self.sources, other.sources)
         return KTable(self._plan, made.node, sources, made.key_serde, made.value_serde)
+
+    @property
+    def _origin(self) -> str:
+        return self._plan.origin(self._node.name, self.sources)
 
     @property
     def _derived(self) -> tables.Derived:
@@ -359,6 +366,8 @@ class GlobalKTable(Generic[K, V]):
     queryable_store_name: str
     open_getter: Callable[[OperatorContext], ValueGetter]
     """Opens the lookup of its values in a task."""
+    plan: Plan
+    """Of the builder it is of."""
 
     def __repr__(self) -> str:
         """The store's name says which table it is."""

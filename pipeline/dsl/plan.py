@@ -59,6 +59,40 @@ class Plan:
     """The stores and topics that have generated names."""
     self_joins: list[SelfJoin] = field(default_factory=list)
     """The joins of two streams, which may turn out to be the same one."""
+    topics: dict[str, str] = field(default_factory=dict)
+    """What the sources read, by their names, for messages."""
+    is_built: bool = False
+    """Whether there is a topology of these steps already."""
+
+    def add_step(self, step: Callable[[Topology], object]) -> None:
+        """Append a step.
+
+        Raises:
+            TopologyError: If the topology has been built: it would not have what the step adds.
+        """
+        if self.is_built:
+            message = "The topology is built already: what is added to its StreamsBuilder now would not be in it"
+            raise TopologyError(message, hint="Call build() last.")
+        self.steps.append(step)
+
+    def origin(self, node: str, sources: Iterable[str]) -> str:
+        """A node, and what it reads, for messages."""
+        return f"{node} (of {', '.join(sorted(self.topics.get(source, source) for source in sources))})"
+
+    def check_same(self, other: Plan, this: str, that: str) -> None:
+        """Make sure that what is brought together is of one `StreamsBuilder`. Generated names are those of another node there.
+
+        Args:
+            other: The plan of the other one.
+            this: What is of this plan, as `origin` says it.
+            that: What is of the other one.
+
+        Raises:
+            TopologyError: If it is not.
+        """
+        if other is not self:
+            message = f"{this} and {that} are of different StreamsBuilders: no topology has both"
+            raise TopologyError(message, hint="Read all topics with one StreamsBuilder.")
 
     def processor_name(self, prefix: str, given: str | None = None) -> str:
         """The given name, or a generated one. The counter moves either way (`NamedInternal`)."""
@@ -102,6 +136,7 @@ class Plan:
         if self.null_key_joins:
             self.keeps_null_keys = upstream_of(topology, self.null_key_joins)
             topology = self._written()
+        self.is_built = True
         return topology
 
     def _written(self) -> Topology:
@@ -223,6 +258,7 @@ def repartition(
     if not _is_generated(prefix):
         generated = [f"{topic}-sink", f"{topic}-filter", f"{topic}-source"]
     sink, null_key_filter, source = generated
+    plan.topics[source] = topic
     plan.changes.repartitions[source] = Repartition(
         topic, null_key_filter, sink, source, key_serde, value_serde, is_optimizable
     )
@@ -236,7 +272,7 @@ def repartition(
         )
         topology.add_source(source, topic, key_serde=key_serde, value_serde=value_serde)
 
-    plan.steps.append(write)
+    plan.add_step(write)
     return source
 
 

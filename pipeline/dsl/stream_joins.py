@@ -163,7 +163,7 @@ def join_streams(
         topology.add_processor(names.merge, PassThrough, names.this_join, names.other_join, functions=())
         topology.copartition(left.sources | right.sources)
 
-    plan.steps.append(write)
+    plan.add_step(write)
     _note_unnamed(plan, names, joined)
     alone = JoinSide(True, False, names.this_store, None, windows, function)  # noqa: FBT003
     plan.self_joins.append(_self_join(names, alone, covered))

@@ -61,9 +61,9 @@ def join_table(
         if joined.name is None and joined.grace_period is not None:
             plan.unnamed.add_store(f"{name}-Buffer", logging=True)
         join = VersionedJoin(name, table, joiner, joined.grace_period, is_left, stream.key_serde, stream.value_serde)
-        plan.steps.append(lambda topology: write_versioned_join(topology, join, stream.node, sources))
+        plan.add_step(lambda topology: write_versioned_join(topology, join, stream.node, sources))
     else:
-        plan.steps.append(write)
+        plan.add_step(write)
     if is_left:
         plan.null_key_joins.add(name)
     return name
@@ -94,7 +94,7 @@ def join_global_table(
     """
     operator, function = _operator(kind), joiner_with_key(joiner)
     name = plan.processor_name("KSTREAM-LEFTJOIN-", name_of(named))  # inner joins are called so as well
-    plan.steps.append(
+    plan.add_step(
         lambda topology: topology.add_processor(
             name, lambda: operator(open_getter, key, function), parent, functions=(operator, joiner, key)
         )

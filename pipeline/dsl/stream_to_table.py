@@ -42,5 +42,5 @@ def read_as_table(
         if node.is_materialized:
             topology.add_state_store(table_store(plan, store_name, options, *serdes), name)
 
-    plan.steps.append(write)
+    plan.add_step(write)
     return node

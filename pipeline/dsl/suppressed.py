@@ -208,7 +208,7 @@ def suppressed_table(plan: Plan, parent: Derived, suppressed: Suppressed) -> Der
         )
         topology.add_state_store(store, name)
 
-    plan.steps.append(write)
+    plan.add_step(write)
     node = TableNode(
         name,
         "",

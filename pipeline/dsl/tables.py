@@ -172,7 +172,7 @@ def transformed(
             topology.add_state_store(store, name)
         connect_stores(topology, name, supplier, state_stores)
 
-    plan.steps.append(write)
+    plan.add_step(write)
     return Derived(node, key_serde, value_serde)
 
 
@@ -181,7 +181,7 @@ def grouped(
 ) -> str:
     """The rows under the groups they belong to (`KTableImpl.groupBy`); gives the node's name."""
     node = plan.processor_name("KTABLE-SELECT-", name)
-    plan.steps.append(
+    plan.add_step(
         lambda topology: topology.add_processor(
             node,
             lambda: TableRepartitionMap(mapper, is_versioned=parent.is_versioned),
@@ -231,7 +231,7 @@ def joined(
             topology.connect_processor_and_state_stores(side.name, *side.other.materialize())
         topology.copartition(sources)
 
-    plan.steps.append(write)
+    plan.add_step(write)
     if store is None:
         return Derived(node, left.key_serde, None)
     return Derived(node, store.key_serde, store.value_serde)
@@ -302,7 +302,7 @@ def _derived(
         if store is not None:
             topology.add_state_store(store, name)
 
-    plan.steps.append(write)
+    plan.add_step(write)
     return Derived(node, key_serde, value_serde)
 
 

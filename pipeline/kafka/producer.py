@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
-from pipeline.errors import BrokerError, RefusedRecordError, UnknownOutcomeError
+from pipeline.errors import BrokerError, RefusedRecordError, TopicError, UnknownOutcomeError
 from pipeline.kafka.client import CLIENT, quiet
 from pipeline.kafka.ending import end_in_background
 from pipeline.kafka.errors import FENCED, mapped_errors, streams_error
@@ -89,6 +89,10 @@ class _Client:
         has_begun = topic in self._begun
         if not has_begun:
             self._begin()
+            if (
+                partition is not None
+            ):  # one that there is not is refused below then, and not at the commit, where nobody says which
+                self._ask_for(topic)
         where = _ANY_PARTITION if partition is None else partition
         named = list(headers) if headers else None
         while True:
@@ -98,7 +102,7 @@ class _Client:
             except BufferError:
                 self.producer.poll(0.1)
             except KafkaException as error:
-                raise self._failure(error.args[0], topic) from error
+                raise self._failure(error.args[0], topic, partition) from error
         if not has_begun:
             self._ask_for(topic)
 
@@ -106,7 +110,10 @@ class _Client:
         """What has begun has ended."""
         self._begun.clear()
 
-    def _failure(self, error: KafkaError, topic: str) -> StreamsError:
+    def _failure(self, error: KafkaError, topic: str, partition: int | None) -> StreamsError:
+        if error.code() == KafkaError._UNKNOWN_PARTITION:  # noqa: SLF001 - how the library names its own codes
+            message = f"Cannot write to partition {partition} of {topic}: it has no such partition"
+            return TopicError(message, hint="Correct the partitioner, or give the topic more partitions.")
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             return RefusedRecordError(f"Cannot write to {topic}: {error.str()}", hint=_TOO_LARGE)
         return self._explain(error, topic)

@@ -30,7 +30,7 @@ class FixedKeyRecord(Generic[K, V]):
         headers: Headers, shared with the record this one was made from.
 
     Raises:
-        ProcessingError: If the timestamp is negative.
+        ProcessingError: If the timestamp is negative, or no whole number.
     """
 
     key: K
@@ -40,6 +40,9 @@ class FixedKeyRecord(Generic[K, V]):
 
     def __post_init__(self) -> None:
         """Refuse negative timestamps."""
+        if not isinstance(self.timestamp, int):
+            message = f"Malformed record: timestamp {self.timestamp!r} is no whole number of ms"
+            raise ProcessingError(message)
         if self.timestamp < 0:
             message = f"Malformed record: timestamp {self.timestamp} is negative"
             raise ProcessingError(message)

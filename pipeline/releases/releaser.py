@@ -103,7 +103,7 @@ class Releaser:
             message = f"{self._config.name}: {candidate} is live already"
             raise ReleaseError(message)
         live, new = self._versions.releasable(release.live), self._versions.releasable(candidate)
-        target = self._versions.committed(live, new)
+        target = self._versions.target(live, new)
         first = self._admin.beginning_offsets(target)
         ranges = {tp: OffsetRange(min(first[tp], end), end) for tp, end in target.items()}
         plan = ReleasePlan(

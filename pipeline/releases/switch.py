@@ -70,7 +70,7 @@ class Switch:
             mine = self._cut(mine, old_app, new_app, during)
         else:
             self._fence(old_app)
-            way_back = self._versions.committed(old_app, new_app) == self._versions.committed(new_app, new_app)
+            way_back = self._versions.are_at_one_place(old_app, new_app)
             mine = mine if way_back else self._cut_anew(mine, old_app, new_app)
         corrections = mine.corrections
         for topic, staging in new_app.published.items():
@@ -97,7 +97,7 @@ class Switch:
         return cut
 
     def _require_same_place(self, old: Application, new: Application) -> None:
-        if self._versions.committed(old, new) != self._versions.committed(new, new):
+        if not self._versions.are_at_one_place(old, new):
             message = f"{old.id} has moved on during the switch"
             raise UnderWayError(message, hint="Stop its workers and runs, then try again.")
 

@@ -13,12 +13,15 @@ from pipeline.records import OffsetRange, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from pipeline.records import Headers
+
 
 class Row(NamedTuple):
-    """The last value of a key, and when (ms) it was last changed."""
+    """The last value of a key, when (ms) it was last changed, and the headers it came with."""
 
     value: bytes
     timestamp: int
+    headers: Headers
 
 
 Table = dict[tuple[int, bytes], Row]
@@ -69,12 +72,12 @@ def read_table(admin: Admin, kafka: Mapping[str, str], topic: str, *, is_settled
             if record.value is None:
                 table.pop(where, None)
             else:
-                table[where] = Row(record.value, record.timestamp)
+                table[where] = Row(record.value, record.timestamp, record.headers)
     return table
 
 
 def difference(old: Table, new: Table) -> Difference:
-    """What turns `old` into `new`. Equal values at different times count as equal."""
+    """What turns `old` into `new`. Equal values at different times, or with other headers, count as equal."""
     changed = {where: row for where, row in new.items() if where not in old or old[where].value != row.value}
     gone = {where: row for where, row in old.items() if where not in new}
     return Difference(changed, gone, len(new) - len(changed))
@@ -111,7 +114,7 @@ def bring(
         check()
         change = difference(read_table(admin, kafka, topic), read_table(admin, kafka, wanted))
         for (partition, key), row in change.changed.items():
-            producer.send(topic, key, row.value, row.timestamp, (), partition)
+            producer.send(topic, key, row.value, row.timestamp, row.headers, partition)
         for (partition, key), row in change.gone.items():
             producer.send(topic, key, None, row.timestamp, (), partition)
         if change.size:

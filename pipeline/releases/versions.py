@@ -73,21 +73,36 @@ class Versions:
             letters = create_letters(self._admin, application.id, streams.errors_dead_letter_queue_topic_name)
         return replace(application, published=published, dead_letters=letters)
 
-    def committed(self, application: Application, reader: Application) -> dict[TopicPartition, int]:
-        """Where a version stands, in all source partitions of `reader`."""
-        topics = with_topics(reader, self._admin).topology.source_topics
-        counts = self._admin.partitions(topics)
-        tps = [TopicPartition(topic, n) for topic in topics for n in range(counts.get(topic, 0))]
+    def target(self, leader: Application, follower: Application) -> dict[TopicPartition, int]:
+        """Up to where a version follows another one: where that stands, and the end of topics that it does not read."""
+        own = self._sources(follower) - self._sources(leader)
+        return self._committed(leader, follower) | self._admin.end_offsets(self._partitions(own))
+
+    def are_at_one_place(self, one: Application, other: Application) -> bool:
+        """Whether two versions have processed the same of what both read."""
+        return self._committed(one, other) == self._committed(other, one)
+
+    def follow(self, follower: Application, leader: Application) -> RunSummary:
+        """Process with `follower` what `leader` has processed."""
+        target = OffsetVector(self.target(leader, follower))
+        start = COMMITTED if self._admin.committed(follower.id, target.offsets) else EARLIEST
+        wanted = resolve(follower, self._admin, start, str(target))
+        return run(follower, wanted, self._spark(), build_topology)
+
+    def _sources(self, application: Application) -> frozenset[str]:
+        return frozenset(with_topics(application, self._admin).topology.source_topics)
+
+    def _partitions(self, topics: frozenset[str]) -> list[TopicPartition]:
+        return [
+            TopicPartition(topic, n) for topic, count in self._admin.partitions(topics).items() for n in range(count)
+        ]
+
+    def _committed(self, application: Application, other: Application) -> dict[TopicPartition, int]:
+        """Where a version stands, in all source partitions that `other` reads as well."""
+        tps = self._partitions(self._sources(application) & self._sources(other))
         known = self._admin.committed(application.id, tps)
         missing = [tp for tp in tps if tp not in known]
         if missing and len(missing) == len(tps):
             message = f"{application.id} has never run: there is nothing to release against"
             raise RangeError(message, hint=f"Run it first: millrace run {self._config.name}")
         return self._admin.beginning_offsets(missing) | {tp: c.offset for tp, c in known.items()}
-
-    def follow(self, follower: Application, leader: Application) -> RunSummary:
-        """Process with `follower` what `leader` has processed."""
-        target = OffsetVector(self.committed(leader, follower))
-        start = COMMITTED if self._admin.committed(follower.id, target.offsets) else EARLIEST
-        wanted = resolve(follower, self._admin, start, str(target))
-        return run(follower, wanted, self._spark(), build_topology)

@@ -10,6 +10,7 @@ from pipeline.errors import RefusedRecordError
 from pipeline.operators.process import UserFixedKeyProcessor, UserProcessor
 from pipeline.partitioning import partition_for
 from pipeline.processor.handlers import ProducerRecord, SerializationExceptionOrigin
+from pipeline.runtime.choices import ChosenPartitions, ChosenTopic
 from pipeline.runtime.fusion import Fusion
 from pipeline.runtime.layout import full_name
 from pipeline.runtime.node_context import NodeContext
@@ -18,7 +19,6 @@ from pipeline.topology.nodes import ProcessorNode, SinkNode, SourceNode
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pipeline.partitioning import StreamPartitioner
     from pipeline.processor.operator import Operator
     from pipeline.records import Headers, TaskId
     from pipeline.runtime.context import TaskContext
@@ -201,30 +201,29 @@ def sink(
     node: SinkNode, topic: str | Callable[[Any, Any, int], str], collector: Collector, failures: Failures
 ) -> Forward:
     """The function that finds a partition for what reaches a sink, serialises and sends it (`RecordCollectorImpl.send`)."""
-    write = writer(node, collector, failures)
-    partitioner, inner, count = node.partitioner, node.key_serde.partition_key, collector.partitions
+    write, count = writer(node, collector, failures), collector.partitions
+    inner = node.key_serde.partition_key
+    topic_of = topic if isinstance(topic, str) else ChosenTopic(node.name, topic, count)
+    partitions_of = None if node.partitioner is None else ChosenPartitions(node.name, node.partitioner, count)
 
     def to_default(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        name = topic if isinstance(topic, str) else topic(key, value, timestamp)
+        name = topic_of if isinstance(topic_of, str) else topic_of(key, value, timestamp)
         write(name, None, key, value, timestamp, headers)
 
     def to_chosen(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        name = topic if isinstance(topic, str) else topic(key, value, timestamp)
-        where = cast("StreamPartitioner", partitioner)(name, key, value, count(name))
-        if where is None or isinstance(where, int):
-            write(name, where, key, value, timestamp, headers)
-            return
+        name = topic_of if isinstance(topic_of, str) else topic_of(key, value, timestamp)
+        where = cast("Any", partitions_of)(name, key, value)
         for partition in where:
             write(name, partition, key, value, timestamp, headers)
         if not where:
             failures.without_partition(name)
 
     def by_inner_key(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
-        name = topic if isinstance(topic, str) else topic(key, value, timestamp)
+        name = topic_of if isinstance(topic_of, str) else topic_of(key, value, timestamp)
         where = None if key is None else partition_for(cast("Any", inner)(key), count(name))
         write(name, where, key, value, timestamp, headers)
 
-    if partitioner is not None:
+    if partitions_of is not None:
         return to_chosen
     return to_default if inner is None else by_inner_key
 

@@ -93,7 +93,7 @@ def fold_lines(name: str, operator: Any, fold: CachedFold, origin: Origin) -> tu
         fold: What it does to its store.
         origin: What is aggregated.
     """
-    names = {
+    names: dict[str, Any] = {
         f"{name}_bytes": fold.key_bytes,
         f"{name}_known": fold.index.get,
         f"{name}_find": fold.find,

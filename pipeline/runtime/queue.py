@@ -11,6 +11,7 @@ from pipeline.errors import DeserializationError, RecordError
 from pipeline.processor.drops import DropReason
 from pipeline.processor.timestamps import NEGATIVE, USE_ANOTHER, WallclockTimestampExtractor
 from pipeline.records import RAW_OFFSET, ConsumerRecord, RawRecord
+from pipeline.runtime.choices import is_time
 from pipeline.windows import MAX_TIME_MS
 
 if TYPE_CHECKING:
@@ -175,19 +176,23 @@ class RecordQueue:
         """What the extractor gives for a record, ms.
 
         Raises:
-            DeserializationError: If it fails.
+            DeserializationError: If it fails, or gives no time.
         """
         extract, (_, _, timestamp, offset, headers) = self.extractor, raw
         if extract is None:
             return timestamp
         record = ConsumerRecord(key, value, timestamp, headers, *self.tp, offset)
         try:
-            return extract(record, self.partition_time)
+            found = extract(record, self.partition_time)
         except RecordError as error:
             raise self._error(error.reason, raw, error.hint) from error
         except Exception as error:
             message = f"Timestamp extractor of {self.node.name} failed: {type(error).__name__}: {error}"
             raise self._error(message, raw, None) from error
+        if not is_time(found):
+            message = f"Timestamp extractor of {self.node.name} gave {found!r}: event times are whole numbers of ms"
+            raise self._error(message, raw, None)
+        return found
 
     def _error(self, message: str, raw: RawFields, hint: str | None) -> DeserializationError:
         return DeserializationError(

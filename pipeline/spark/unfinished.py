@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pipeline.errors import RangeError
+from pipeline.errors import BegunRangeError
 from pipeline.records import OffsetRange, OffsetVector
 from pipeline.spark.ranges import RunRange
 
@@ -75,7 +75,7 @@ def left_of_begun(wanted: Slice, begun: Slice, committed: Mapping[TopicPartition
         committed: Where the application stands.
 
     Raises:
-        RangeError: If the range ends before what is begun does.
+        BegunRangeError: If the range ends before what is begun does.
     """
     stands = _stands(begun, committed)
     if all(stands[tp] <= r.start for tp, r in begun.items()) or any(stands[tp] < r.start for tp, r in begun.items()):
@@ -85,8 +85,13 @@ def left_of_begun(wanted: Slice, begun: Slice, committed: Mapping[TopicPartition
         start = min(max(asked.start, stands.get(tp, 0)), asked.end)
         end = max(start, begun[tp].end) if tp in begun and stands[tp] < begun[tp].end else start
         if end > asked.end:
-            message = f"{tp}: a run was interrupted that had begun everything up to offset {end}; {asked} ends before"
-            raise RangeError(message, hint="Finish that first: ask for an end that lies no earlier, such as latest.")
+            message = (
+                f"{tp}: another run has begun everything up to offset {end}, and not finished it; {asked} ends before"
+            )
+            hint = (
+                "Wait for its end. If it died, finish that first: ask for an end that lies no earlier, such as latest."
+            )
+            raise BegunRangeError(message, hint=hint)
         left[tp] = OffsetRange(start, end)
     return left
 

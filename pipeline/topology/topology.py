@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
+def is_legal_topic(name: str) -> bool:
+    """Whether a topic may have the name (`Topic.validate`)."""
+    return _LEGAL_TOPIC.fullmatch(name) is not None and name not in {".", ".."}
+
+
 class Topology:
     """A graph of sources, processors, stores and sinks (`org.apache.kafka.streams.Topology`).
 
@@ -164,7 +169,7 @@ class Topology:
         """
         self._check_new_name(name)
         self._check_parents(name, parents)
-        if isinstance(topic, str) and not _LEGAL_TOPIC.fullmatch(topic):
+        if isinstance(topic, str) and not is_legal_topic(topic):
             message = f"{topic!r} is no legal topic name"
             raise TopologyError(message)
         self._parts.add(SinkNode(name, parents, topic, key_serde, value_serde, partitioner))
@@ -411,7 +416,7 @@ class Topology:
             raise TopologyError(message)
 
     def _check_topic(self, topic: str) -> None:
-        if not _LEGAL_TOPIC.fullmatch(topic):
+        if not is_legal_topic(topic):
             message = f"{topic!r} is no legal topic name"
             raise TopologyError(message)
         for source in self._sources():

@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from millrace_airflow.sessions import session_for
 from pipeline.config import ProjectConfig
-from pipeline.errors import EngineError, StreamsError, UnderWayError, of_an_interrupt
+from pipeline.errors import BegunRangeError, EngineError, StreamsError, UnderWayError, of_an_interrupt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -204,7 +204,7 @@ def acting(action: Callable[[], str]) -> str:
     except Exception as error:
         if of_an_interrupt(error):  # the bridge to Java answers one by failing
             raise AirflowException(_TOLD_TO_END) from None
-        if not isinstance(error, StreamsError) or isinstance(error, EngineError | UnderWayError):
+        if not isinstance(error, StreamsError) or isinstance(error, BegunRangeError | EngineError | UnderWayError):
             raise
         if another_attempt_may_help(error):
             raise

@@ -96,6 +96,36 @@ except AirflowException as error:
     assert "reentrant" not in done.stderr
 
 
+def test_what_waiting_may_mend_is_left_to_retries(tmp_path: Path) -> None:
+    code = """
+from airflow.sdk.exceptions import AirflowFailException
+from millrace_airflow.operators import acting
+from pipeline import errors
+
+def told(error):
+    def action():
+        raise error
+
+    try:
+        acting(action)
+    except AirflowFailException:
+        return "fails"
+    except Exception:
+        return "is tried again"
+
+for error in errors.UnderWayError("a run"), errors.BegunRangeError("more"), errors.EngineError("Spark"):
+    print(told(error))
+for error in errors.RangeError("gone"), errors.ReleaseError("no candidate"), errors.ConfigError("unknown"):
+    print(told(error))
+print(told(errors.BrokerError("busy", retriable=True)), told(errors.BrokerError("denied")), sep="\\n")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment(tmp_path, tmp_path)
+    )
+    again, fails = ["is tried again"], ["fails"]
+    assert done.stdout.splitlines()[-8:] == [*again * 3, *fails * 3, *again, *fails], done.stderr[-3000:]
+
+
 @pytest.mark.broker
 @pytest.mark.spark
 def test_a_bounded_run_a_release_and_transfers_run_as_dags(broker: Any, unique: str, tmp_path: Path) -> None:

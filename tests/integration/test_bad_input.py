@@ -47,6 +47,30 @@ def test_a_missing_sink_topic_is_named(broker: Any, unique: str, tmp_path: Path)
         Worker(application(broker, unique, tmp_path, copy(unique))).run()
 
 
+@pytest.mark.parametrize(
+    ("to", "said"),
+    [
+        (("{}.elsewhere", None), "Cannot write to {}.elsewhere: .*Unknown topic"),
+        (("{}.out", 1), "Cannot write to partition 1 of {}.out: it has no such partition"),
+        (("{}.out", [0, 7]), "Cannot write to partition 7 of {}.out: it has no such partition"),
+    ],
+)
+def test_a_topic_or_a_partition_that_a_function_chooses_and_there_is_not_ends_the_worker_and_is_named(
+    broker: Any, unique: str, tmp_path: Path, to: tuple[str, Any], said: str
+) -> None:
+    topic, partition = to[0].format(unique), to[1]
+    builder = StreamsBuilder()
+    chosen: Produced[str, str] = Produced(STRING, STRING, partitioner=lambda *_: partition)
+    builder.stream(f"{unique}.in", Consumed(STRING, STRING)).to(
+        lambda *_: topic, Produced(STRING, STRING) if partition is None else chosen
+    )
+    broker.create(1, f"{unique}.in", f"{unique}.out")
+    broker.write(f"{unique}.in", [(b"k", b"v", 1)])
+    with pytest.raises(TopicError, match=said.format(unique)):
+        Worker(application(broker, unique, tmp_path, builder.build())).run()
+    assert broker.read(f"{unique}.out") == []
+
+
 def test_joined_topics_with_different_partitions_are_refused(broker: Any, unique: str, tmp_path: Path) -> None:
     builder = StreamsBuilder()
     table = builder.table(f"{unique}.table", Consumed(STRING, STRING))

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pipeline import Topology
 
 PREFIX = "example"
@@ -18,6 +20,12 @@ def build(builder: StreamsBuilder) -> Topology:
 
 def build_v2(builder: StreamsBuilder) -> Topology:
     return _build(builder, lambda value: value)
+
+
+def build_owing(builder: StreamsBuilder) -> Topology:
+    """Sums of what is owed besides: version 1 with a table of its own, from a topic that version 1 does not read."""
+    owed = builder.table(f"{PREFIX}.owed", Consumed(STRING, LONG), Materialized("owed"))
+    return _build(builder, lambda value: max(0, value), lambda stream: stream.left_join(owed, _with_owed))
 
 
 def build_choosing(builder: StreamsBuilder) -> Topology:
@@ -35,9 +43,13 @@ def expectations() -> list[Any]:
     ]
 
 
-def _build(builder: StreamsBuilder, amount: Any) -> Topology:
+def _with_owed(value: int, owed: int | None) -> int:
+    return value - (owed or 0)
+
+
+def _build(builder: StreamsBuilder, amount: Any, joined: Callable[[Any], Any] = lambda stream: stream) -> Topology:
     sums = (
-        builder.stream(f"{PREFIX}.payments", Consumed(STRING, LONG))
+        joined(builder.stream(f"{PREFIX}.payments", Consumed(STRING, LONG)))
         .map_values(amount)
         .group_by(lambda key, _value: key.split("/")[0], Grouped(STRING, LONG))
         .reduce(lambda total, value: total + value, Materialized("sums", STRING, LONG))

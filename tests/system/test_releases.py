@@ -21,7 +21,8 @@ from pipeline.config import ProjectConfig
 from pipeline.errors import GateFailedError, ReleaseError, UnderWayError, VersionConflictError
 from pipeline.hosting.application import load_application
 from pipeline.kafka.admin import TopicSpec
-from pipeline.kafka.producer import TransactionalProducer
+from pipeline.kafka.producer import IdempotentProducer, TransactionalProducer
+from pipeline.records import RawRecord
 from pipeline.releases.build import build_topology
 from pipeline.releases.registry import Registry, Release, Step, require_no_switch
 from pipeline.releases.releaser import Releaser
@@ -51,6 +52,7 @@ topology = "{unique}:build"
 quality = "{unique}:expectations"
 [apps.{unique}.versions]
 v2 = "{unique}:build_v2"
+owing = "{unique}:build_owing"
 choosing = "{unique}:build_choosing"
 choosing_nothing = "{unique}:build"
 [apps.{unique}.config]
@@ -61,12 +63,15 @@ choosing_nothing = "{unique}:build"
         self.config = ProjectConfig.load(path, {})
         example = Path(__file__).with_name("example_app.py").read_text()
         (directory / f"{unique}.py").write_text(example.replace('"example"', f'"{unique}"'))
-        broker.create(2, f"{unique}.payments", f"{unique}.sums")
+        broker.create(2, f"{unique}.payments", f"{unique}.sums", f"{unique}.owed")
         broker.create(1, f"{unique}.letters")
 
     def pay(self, *payments: tuple[str, int]) -> None:
-        records = [(f"{who}/{n}".encode(), LONG.serialize(value), n + 1) for n, (who, value) in enumerate(payments)]
+        records = [(f"{who}/{n}".encode(), LONG.serialize(value), n + 2) for n, (who, value) in enumerate(payments)]
         self.broker.write(f"{self.unique}.payments", records)
+
+    def owe(self, who: str, value: int) -> None:
+        self.broker.write(f"{self.unique}.owed", [(who.encode(), LONG.serialize(value), 1)])
 
     def pay_nonsense(self, *texts: bytes) -> None:
         self.broker.write(f"{self.unique}.payments", [(b"eve/0", text, 9) for text in texts])
@@ -143,6 +148,32 @@ def test_a_release_corrects_what_differs_goes_on_from_the_cut_and_can_be_taken_b
     assert releaser.rollback().live == "v1"
     assert releaser.rollback() == releaser.status()
     assert project.sums() == {"ann": 5, "bob": 7, "cy": 4}
+
+
+def test_a_topic_that_only_the_new_version_reads_is_read_to_its_end_whenever_that_one_follows(project: Project) -> None:
+    project.owe("ann/0", 1)
+    project.pay(("ann", 5), ("bob", 7))
+    project.run("v1")
+    releaser = project.releaser()
+    assert str(releaser.plan("owing").range).count(".owed-") == 2
+    releaser.reprocess()
+    project.owe("bob/1", 2)  # what comes until the cut is read as well
+    releaser.gate()
+    releaser.promote(accept_warnings=True)
+    assert project.sums() == {"ann": 4, "bob": 7}
+    project.pay(("cy", 1), ("bob", 9))
+    project.run("owing")
+    assert project.sums() == {"ann": 4, "bob": 14, "cy": 1}
+    releaser.rollback()
+    assert project.sums() == {"ann": 5, "bob": 16, "cy": 1}
+    project.owe("ann/0", 3)
+    project.pay(("ann", 4))
+    project.run("v1")
+    releaser.plan("owing")
+    releaser.reprocess()
+    releaser.gate()
+    releaser.promote(accept_warnings=True)
+    assert project.sums() == {"ann": 5, "bob": 14, "cy": 1}
 
 
 def test_a_gate_that_fails_leaves_the_live_version_live_and_says_why(project: Project) -> None:
@@ -348,6 +379,16 @@ def _dying_in(name: str, commit: Any) -> type[TransactionalProducer]:
                 super().commit(*arguments)
 
     return Dying
+
+
+def test_rows_that_are_published_at_a_switch_keep_their_times_and_headers(broker: Any, unique: str) -> None:
+    public, staging = f"{unique}.public", f"{unique}.staging"
+    broker.create(1, public, staging)
+    producer = IdempotentProducer(broker.kafka)
+    producer.send(staging, b"ann", b"5", 7, (("trace", b"1"), ("empty", None)), 0)
+    producer.flush()
+    assert tables_module.bring(broker.admin(), broker.kafka, public, staging, unique, lambda: None) == 1
+    assert broker.read(public) == [RawRecord(b"ann", b"5", 7, 0, (("trace", b"1"), ("empty", None)))]
 
 
 def test_of_writers_at_the_same_time_exactly_one_wins(broker: Any, unique: str) -> None:

@@ -12,6 +12,7 @@ from pipeline import (
     STRING,
     Consumed,
     FixedKeyProcessor,
+    ProcessingError,
     Processor,
     Produced,
     Record,
@@ -175,6 +176,25 @@ def test_a_partitioner_may_name_one_partition_several_or_none(chosen: Partitions
     failures = Failures(ErrorHandlers(), TaskContext(MockClock()), TaskId(0, 0), collector.send)
     sink(SinkNode("sink", (), "out", STRING, STRING, partitioner), "out", collector, failures)("k", "v", 5, ())
     assert collector.partitions_sent == sent
+
+
+@pytest.mark.parametrize("chosen", [-1, "1", 1.0, [0, None], {-2}])
+def test_what_is_no_partition_is_refused_and_named(chosen: Any) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", TEXTS).to("out", Produced(STRING, STRING, partitioner=lambda *_: chosen))
+    with (
+        TopologyTestDriver(builder.build()) as driver,
+        pytest.raises(ProcessingError, match=r"chose .* for out: a part"),
+    ):
+        driver.input_topic("in", STRING, STRING).pipe_input("k", "v")
+
+
+@pytest.mark.parametrize("chosen", [None, 7, "", "no name", "..", "a" * 250])
+def test_what_is_no_topics_name_is_refused_and_named(chosen: Any) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", TEXTS).to(lambda *_: chosen, TO_TEXTS)
+    with TopologyTestDriver(builder.build()) as driver, pytest.raises(ProcessingError, match="is no legal topic name"):
+        driver.input_topic("in", STRING, STRING).pipe_input("k", "v")
 
 
 def test_a_record_for_no_partition_is_dropped_also_on_its_way_through_a_repartition_topic() -> None:

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import STRING, Processor, PunctuationType, Record, StateError, Stores, Topology
+from pipeline import (
+    STRING,
+    DeserializationError,
+    FixedKeyRecord,
+    ProcessingError,
+    Processor,
+    PunctuationType,
+    Record,
+    StateError,
+    Stores,
+    Topology,
+)
 from pipeline.testing import TopologyTestDriver
 
 if TYPE_CHECKING:
@@ -158,6 +169,20 @@ def test_a_topology_reads_what_it_has_written_itself() -> None:
         pipe(driver, *ROWS)
         assert read(driver) == ROWS
         assert read(driver, "between") == ROWS
+
+
+@pytest.mark.parametrize("chosen", [None, 1.5, "7", 2**63])
+def test_what_is_no_time_is_refused_where_an_extractor_gives_it(chosen: Any) -> None:
+    topology = sink(source(Topology(), "source", "in", lambda *_: chosen), "sink", "out", "source")
+    with TopologyTestDriver(topology) as driver, pytest.raises(DeserializationError, match="extractor of source gave"):
+        pipe(driver, ("k", "v", 1))
+
+
+@pytest.mark.parametrize("made", [Record, FixedKeyRecord])
+@pytest.mark.parametrize("chosen", [None, 1.5, "7"])
+def test_a_record_cannot_have_what_is_no_time(made: Any, chosen: Any) -> None:
+    with pytest.raises(ProcessingError, match="is no whole number of ms"):
+        made("k", "v", 1).with_timestamp(chosen)
 
 
 def test_the_time_an_extractor_has_found_is_kept_from_one_sub_topology_to_the_next() -> None:

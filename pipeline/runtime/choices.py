@@ -1,0 +1,85 @@
+"""Topics, partitions and times that functions of the user's choose: what is none is told before a client or broker meets it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import ProcessingError
+from pipeline.topology.topology import is_legal_topic
+from pipeline.windows import MAX_TIME_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.partitioning import StreamPartitioner
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenTopic:
+    """The topic that a sink's function chooses for a record.
+
+    Args:
+        sink: The sink's name.
+        choose: The user's function.
+        partitions: Gives the number of partitions of a topic, or raises if there is none of that name.
+        met: Names that have been looked at.
+    """
+
+    sink: str
+    choose: Callable[[Any, Any, int], Any]
+    partitions: Callable[[str], int]
+    met: set[str] = field(default_factory=set)
+
+    def __call__(self, key: Any, value: Any, timestamp: int) -> Any:
+        """Choose: a name.
+
+        Raises:
+            ProcessingError: If that is no name of a topic.
+            TopicError: If there is no such topic.
+        """
+        name = self.choose(key, value, timestamp)
+        if name not in self.met:
+            if not isinstance(name, str) or not is_legal_topic(name):
+                message = f"The function of sink {self.sink} chose the topic {name!r}, which is no legal topic name"
+                raise ProcessingError(message)
+            self.partitions(name)
+            self.met.add(name)
+        return name
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenPartitions:
+    """The partitions that a sink's partitioner chooses for a record.
+
+    Args:
+        sink: The sink's name.
+        choose: The partitioner.
+        partitions: Gives the number of partitions of a topic.
+    """
+
+    sink: str
+    choose: StreamPartitioner
+    partitions: Callable[[str], int]
+
+    def __call__(self, topic: str, key: Any, value: Any) -> Collection[int | None]:
+        """Choose; a single None leaves it to Kafka's default.
+
+        Raises:
+            ProcessingError: If one is no number from 0 on.
+        """
+        chosen: Any = self.choose(topic, key, value, self.partitions(topic))
+        if chosen is None:
+            return (None,)
+        numbers = chosen if isinstance(chosen, Collection) and not isinstance(chosen, str) else (chosen,)
+        for number in numbers:
+            if not isinstance(number, int) or number < 0:
+                message = f"The partitioner of sink {self.sink} chose {number!r} for {topic}: a partition is a number from 0 on"
+                raise ProcessingError(message)
+        return numbers
+
+
+def is_time(chosen: object) -> bool:
+    """Whether something is a time in ms, or a negative number, which stands for none."""
+    return isinstance(chosen, int) and chosen <= MAX_TIME_MS

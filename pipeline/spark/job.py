@@ -6,7 +6,8 @@ import json
 import logging
 import sys
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 from zipimport import zipimporter
 
 from pipeline.errors import BrokerError, RangeError, StreamsError
@@ -18,6 +19,7 @@ from pipeline.records import OffsetRange, OffsetVector, TaskId, TopicPartition, 
 from pipeline.runtime.layout import full_name, plan_layout
 from pipeline.spark.executor import run_task
 from pipeline.spark.failures import on_executor, spark_failures
+from pipeline.spark.patience import outlast
 from pipeline.spark.ranges import RunRange, completed
 from pipeline.spark.runs import Begun, RunLog, committed_at_end
 from pipeline.spark.schedule import remaining, steps
@@ -46,7 +48,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _SCHEMA = "result string"
+_ANSWER_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,14 +225,19 @@ def _run_levels(
     if repartitions:
         origin = _origin(slices[0], runs.begun(application))
         levels.know(plan.begun)
+
+    def outlasting(step: Callable[[], T]) -> T:
+        return outlast(step, admin, application.config.streams.task_timeout_ms)
+
     for step in levels.steps(len(slices)):
         if repartitions:
-            runs.begin(application, levels.begun(step, slices, origin))
-        while works := levels.works(step, slices):
+            begun = levels.begun(step, slices, origin)
+            outlasting(partial(runs.begin, application, begun))
+        while works := outlasting(partial(levels.works, step, slices)):
             results += _run_on_spark(spark, works, build)
             if not levels.repeats(step):
                 break
-        levels.finish(step)
+        outlasting(partial(levels.finish, step))
     if advance_to_ms is not None:
         end = {tp: OffsetRange(r.end, r.end) for tp, r in ranges.items()}
         for level in range(len(plan.levels)):
@@ -421,11 +431,14 @@ def forget_archives() -> None:
 
 
 def attempt(work: TaskWork, build: Callable[[Job], Topology]) -> str:
-    """One attempt at a task's work, as JSON. What another attempt may mend is raised, so that Spark tries again."""
+    """One attempt at a task's work, as JSON. What another attempt may mend is raised, so that Spark tries again.
+
+    Where no broker answers it would wait as long as this one has.
+    """
     try:
         result = run_task(work, build)
     except StreamsError as error:
-        if another_attempt_may_help(error):
+        if another_attempt_may_help(error) and Admin(work.job.kafka).is_answered(_ANSWER_SECONDS):
             raise
         result = TaskResult(str(work.task_id), 0, 0, {}, describe_error(error))
     return json.dumps(asdict(result))

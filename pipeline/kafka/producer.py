@@ -182,6 +182,14 @@ class TransactionalProducer:
         with mapped_errors(f"take over {self.transactional_id} at {self._servers}"):
             self._client.producer.init_transactions(_COMMIT_SECONDS)
 
+    def flush(self) -> None:
+        """Wait until everything sent has arrived. What did not arrive, `commit` tells.
+
+        Raises:
+            UnknownOutcomeError: If the library does not return; the producer must be discarded.
+        """
+        _watched(lambda: self._client.producer.flush(_COMMIT_SECONDS), self.transactional_id)
+
     def commit(self, offsets: Mapping[TopicPartition, tuple[int, str]], group_id: str) -> None:
         """Commit what was sent and the offsets of its inputs, all or nothing.
 
@@ -354,7 +362,7 @@ class KafkaCollector:
         return self._counts[topic]
 
 
-def _watched(call: Callable[[], None], name: str) -> None:
+def _watched(call: Callable[[], object], name: str) -> None:
     """Run a call in a thread, and give up on it if it never returns.
 
     Raises:

@@ -9,8 +9,11 @@ import pytest
 
 from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
 from pipeline.config import AppConfig, StreamsConfig
-from pipeline.hosting.application import Application
-from pipeline.records import TaskId
+from pipeline.hosting.application import Application, prepare
+from pipeline.hosting.clock import SystemClock
+from pipeline.hosting.owned_task import OwnedTask
+from pipeline.kafka.producer import TransactionalProducer
+from pipeline.records import TaskId, TopicPartition
 from pipeline.worker.queries import KeyQuery, Page, Question, Reason, Refusal
 from pipeline.worker.running_tasks import RunningTasks
 
@@ -144,3 +147,45 @@ def test_a_process_can_be_asked_for_its_figures_while_it_fills_its_global_tables
     tasks.start()
     tasks.close()
     assert figures == [{}]
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+def test_what_a_successor_has_written_since_a_commit_is_not_taken_for_what_the_local_state_has(
+    broker: Any, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guarantee: str
+) -> None:
+    broker.create(1, f"{unique}.in")
+    builder, admin, commit = StreamsBuilder(), broker.admin(), TransactionalProducer.commit
+    words = builder.stream(f"{unique}.in", Consumed(STRING, STRING))
+    words.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
+    config = AppConfig(unique, "none:none", streams=StreamsConfig(processing_guarantee=guarantee))
+    app = Application(config, "v1", builder.build(), broker.kafka, tmp_path / "here")
+    layout = prepare(app, admin)
+
+    def opened(application: Application) -> OwnedTask:
+        owned = OwnedTask(application, layout, RUNNING, admin, SystemClock(), {})
+        owned.open()
+        return owned
+
+    def process(owned: OwnedTask, word: bytes, offset: int) -> None:
+        owned.task.add_records(TopicPartition(f"{unique}.in", 0), [(word, b"x", 1, offset, ())])
+        owned.task.process_all()
+
+    def commit_and_be_out_of_reach(self: TransactionalProducer, *arguments: Any) -> None:
+        commit(self, *arguments)
+        monkeypatch.undo()
+        successor = opened(app.in_directory(tmp_path / "there"))
+        process(successor, b"b", 1)
+        successor.commit()
+        admin.settled_end_offsets([TopicPartition(f"{app.id}-counts-changelog", 0)])
+        successor.close()
+
+    broker.write(f"{unique}.in", [(b"a", b"x", 1), (b"b", b"x", 1)])
+    first = opened(app)
+    process(first, b"a", 0)
+    monkeypatch.setattr(TransactionalProducer, "commit", commit_and_be_out_of_reach)
+    first.commit()
+    first.close(abort=False)
+    again = opened(app)
+    found = {key: again.task.store("counts").get(key) for key in ("a", "b")}
+    again.close()
+    assert found == {"a": (1, 1), "b": (1, 1)}

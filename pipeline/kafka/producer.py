@@ -188,7 +188,8 @@ class TransactionalProducer:
         Raises:
             UnknownOutcomeError: If the library does not return; the producer must be discarded.
         """
-        _watched(lambda: self._client.producer.flush(_COMMIT_SECONDS), self.transactional_id)
+        with suppress(KafkaException):
+            _watched(lambda: self._client.producer.flush(_COMMIT_SECONDS), self.transactional_id)
 
     def commit(self, offsets: Mapping[TopicPartition, tuple[int, str]], group_id: str) -> None:
         """Commit what was sent and the offsets of its inputs, all or nothing.

@@ -12,6 +12,7 @@ from pipeline.config import AppConfig, StreamsConfig
 from pipeline.hosting.application import Application, prepare
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.owned_task import OwnedTask
+from pipeline.hosting.standby_tasks import StandbyTasks
 from pipeline.kafka.producer import TransactionalProducer
 from pipeline.records import TaskId, TopicPartition
 from pipeline.worker.queries import KeyQuery, Page, Question, Reason, Refusal
@@ -149,43 +150,71 @@ def test_a_process_can_be_asked_for_its_figures_while_it_fills_its_global_tables
     assert figures == [{}]
 
 
+class Counting:
+    """An application that counts words of one partition, whose task is taken over by hand."""
+
+    def __init__(self, broker: Any, name: str, state: Path, guarantee: str = "exactly_once_v2") -> None:
+        self.name, self.admin = name, broker.admin()
+        broker.create(1, f"{name}.in")
+        broker.write(f"{name}.in", [(b"a", b"x", 1), (b"b", b"x", 1)])
+        builder = StreamsBuilder()
+        words = builder.stream(f"{name}.in", Consumed(STRING, STRING))
+        words.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
+        config = AppConfig(name, "none:none", streams=StreamsConfig(processing_guarantee=guarantee))
+        self.app = Application(config, "v1", builder.build(), broker.kafka, state)
+        self.layout = prepare(self.app, self.admin)
+        self.changelog = TopicPartition(f"{self.app.id}-counts-changelog", 0)
+
+    def opened(self, state: Path | None = None) -> OwnedTask:
+        application = self.app if state is None else self.app.in_directory(state)
+        owned = OwnedTask(application, self.layout, RUNNING, self.admin, SystemClock(), {})
+        owned.open()
+        return owned
+
+    def process(self, owned: OwnedTask, word: bytes, offset: int) -> None:
+        owned.task.add_records(TopicPartition(f"{self.name}.in", 0), [(word, b"x", 1, offset, ())])
+        owned.task.process_all()
+
+
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
 def test_what_a_successor_has_written_since_a_commit_is_not_taken_for_what_the_local_state_has(
     broker: Any, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guarantee: str
 ) -> None:
-    broker.create(1, f"{unique}.in")
-    builder, admin, commit = StreamsBuilder(), broker.admin(), TransactionalProducer.commit
-    words = builder.stream(f"{unique}.in", Consumed(STRING, STRING))
-    words.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
-    config = AppConfig(unique, "none:none", streams=StreamsConfig(processing_guarantee=guarantee))
-    app = Application(config, "v1", builder.build(), broker.kafka, tmp_path / "here")
-    layout = prepare(app, admin)
-
-    def opened(application: Application) -> OwnedTask:
-        owned = OwnedTask(application, layout, RUNNING, admin, SystemClock(), {})
-        owned.open()
-        return owned
-
-    def process(owned: OwnedTask, word: bytes, offset: int) -> None:
-        owned.task.add_records(TopicPartition(f"{unique}.in", 0), [(word, b"x", 1, offset, ())])
-        owned.task.process_all()
+    counting, commit = Counting(broker, unique, tmp_path / "here", guarantee), TransactionalProducer.commit
 
     def commit_and_be_out_of_reach(self: TransactionalProducer, *arguments: Any) -> None:
         commit(self, *arguments)
         monkeypatch.undo()
-        successor = opened(app.in_directory(tmp_path / "there"))
-        process(successor, b"b", 1)
+        successor = counting.opened(tmp_path / "there")
+        counting.process(successor, b"b", 1)
         successor.commit()
-        admin.settled_end_offsets([TopicPartition(f"{app.id}-counts-changelog", 0)])
+        counting.admin.settled_end_offsets([counting.changelog])
         successor.close()
 
-    broker.write(f"{unique}.in", [(b"a", b"x", 1), (b"b", b"x", 1)])
-    first = opened(app)
-    process(first, b"a", 0)
+    first = counting.opened()
+    counting.process(first, b"a", 0)
     monkeypatch.setattr(TransactionalProducer, "commit", commit_and_be_out_of_reach)
     first.commit()
     first.close(abort=False)
-    again = opened(app)
+    again = counting.opened()
     found = {key: again.task.store("counts").get(key) for key in ("a", "b")}
     again.close()
     assert found == {"a": (1, 1), "b": (1, 1)}
+
+
+def test_state_whose_commit_has_no_marker_yet_is_not_thrown_away(broker: Any, unique: str, tmp_path: Path) -> None:
+    counting = Counting(broker, unique, tmp_path)
+    pending = TransactionalProducer(broker.kafka, unique)  # the last stable offset stays before it
+    pending.init()
+    pending.send(counting.changelog.topic, b"c", bytes(16), 1, (), 0)
+    pending.flush()
+    owned = counting.opened()
+    counting.process(owned, b"a", 0)
+    owned.commit()
+    owned.close()
+    standbys = StandbyTasks(counting.app, counting.layout, counting.admin, SystemClock())
+    standbys.follow(RUNNING)
+    found = standbys.task(RUNNING).store("counts").get("a")
+    standbys.close()
+    pending.close()
+    assert found == (1, 1)

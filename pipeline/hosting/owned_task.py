@@ -224,11 +224,12 @@ class OwnedTask:
             BrokerError: If it was refused: close, and open again.
         """
         commit = self._commit
-        if isinstance(self._records, IdempotentProducer):
+        if self._records is not None:
             self._records.flush()
+        # Before the commit, which proves that nobody else has written until then; what a successor writes later must not count.
+        self._changelog_ends = self._admin.written_offsets(commit.changelogs)
         if self._owner is not None:
             self._owner.commit(commit.offsets, self._application.id)
-        self._changelog_ends = self._admin.end_offsets(commit.changelogs)
 
     def finish_commit(self) -> None:
         """Bring the local state to what is durable now."""

@@ -73,6 +73,10 @@ def find_missing(
     known, noted = backend.positions(), backend.topic_ids()
     ids = admin.topic_ids({tp.topic for tp in tps})
     starts = {tp: known.get(tp, 0) for tp in tps}
+    ahead = [
+        tp for tp in tps - sources if starts[tp] > last[tp]
+    ]  # committed, and the marker is not there yet, or it is foreign
+    last |= {tp: max(last[tp], min(starts[tp], end)) for tp, end in admin.written_offsets(ahead).items()}
     reasons = (
         _why_foreign(tp, start, first[tp], last[tp], is_same_topic=noted.get(tp.topic, ids[tp.topic]) == ids[tp.topic])
         for tp, start in starts.items()

@@ -96,12 +96,7 @@ class StandbyTasks:
             StateError: If another process has it open.
             BrokerError: If brokers do not answer.
         """
-        backend = open_state(self._application, task_id, self._admin, self._clock)
-        try:
-            self._begin(task_id, backend)
-        except StreamsError:
-            backend.close()
-            raise
+        self._begin(task_id, open_state(self._application, task_id, self._admin, self._clock))
 
     def release(self, task_id: TaskId) -> StateBackend:
         """Stop following a task, and give its state to whoever is to run it, or to close it."""
@@ -116,15 +111,17 @@ class StandbyTasks:
         """Apply what has been written since; gives the number of records.
 
         Raises:
-            BrokerError: If the brokers refuse.
+            BrokerError: If the brokers refuse, or do not answer; tasks that had to begin anew may not be followed any more.
         """
         if not self._standbys:
             return 0
         try:
             polled = self._consumer.poll_batches(_RECORDS_PER_POLL, timeout_s)
         except RangeError:  # a changelog was cut off below the local position: what is left of it is the truth
-            for task_id in self.tasks:
+            followed = self.tasks
+            for task_id in followed:
                 self.release(task_id).close()
+            for task_id in followed:
                 self.follow(task_id)
             return 0
         applied = self._apply_held()
@@ -222,9 +219,13 @@ class StandbyTasks:
         return {tp: r.start for tp, r in ranges.items()}, {tp: ranges[tp].end for tp in inputs}
 
     def _begin(self, task_id: TaskId, backend: StateBackend) -> None:
-        """Go on after what the local state has."""
+        """Go on after what the local state has; it is closed if that cannot be said."""
         spec = self._application.task_spec(task_id, self._layout.tasks[task_id])
-        starts, limits = self._starts(spec, backend)
+        try:
+            starts, limits = self._starts(spec, backend)
+        except StreamsError:
+            backend.close()
+            raise
         task = Task(spec, Ports(Nowhere(), backend, self._clock))
         task.restore_starts()
         self._standbys[task_id] = standby = _Standby(task, backend, starts, limits)

@@ -31,6 +31,8 @@ _ARTIFACTS = (
 _CLUSTER_ID = "bWlsbHJhY2UtZW1iZWRkZQ"  # 16 bytes in base64, as StorageTool wants it
 _START_SECONDS = 120
 _STOP_SECONDS = 60
+_LET_GO_SECONDS = 5
+"""How long a broker that was killed may take to let go of its ports."""
 _TELLING = re.compile(r"Exception|Error|ERROR|FATAL|Failed")
 """What a line of the broker's log has that says why it did not come up."""
 
@@ -132,12 +134,14 @@ class EmbeddedBroker:
         """
         with self._locked():
             status = self.status()
-            if not status.is_running:
-                self._launch()
-            elif status.bootstrap_servers != self.bootstrap_servers:
+            if status.is_running and status.bootstrap_servers != self.bootstrap_servers:
                 message = f"The broker in {self._directory} runs already, at {status.bootstrap_servers}"
                 raise EmbeddedBrokerError(message, hint="Use that port, or stop it first: `millrace broker stop`.")
-            elif not self._wait_for(self._answers, _START_SECONDS):
+            if status.is_running:
+                self._wait_for(lambda: self._answers() or self._live_pid() is None, _START_SECONDS)
+            if self._live_pid() is None:
+                self._launch()
+            elif not self._answers():
                 message = f"The broker (process {status.pid}) runs, and does not answer at {self.bootstrap_servers}"
                 raise EmbeddedBrokerError(message, hint=f"Stop it with `millrace broker stop`, see {self.log_file}.")
             return self.status()
@@ -200,6 +204,8 @@ class EmbeddedBroker:
 
     def _launch(self) -> None:
         java = find_java(self._java_home)
+        if self._pid_file.exists():  # one that died; at this moment, maybe
+            self._wait_for(self._has_let_go, _LET_GO_SECONDS)
         for port in self._ports:
             if not _is_free(port):
                 message = f"Port {port} is taken by another process"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from pipeline.errors import RangeError
@@ -149,14 +150,13 @@ class RecordConsumer:
         """Read these partitions from these offsets on, besides those already assigned.
 
         The client asks for a topic's leaders only when its timer comes round, up to a second later: it is made to ask at once.
-
-        Raises:
-            BrokerError: If the brokers cannot be reached when a topic is assigned for the first time.
+        That nobody answers is no failure: it asks again by itself.
         """
         self._assigned.update(starts)
         partitions = [ClientTopicPartition(tp.topic, tp.partition, offset) for tp, offset in starts.items()]
         with mapped_errors("assign partitions"):
             self._consumer.incremental_assign(partitions)
+        with suppress(KafkaException):
             for topic in {tp.topic for tp in starts} - self._known:
                 self._consumer.list_topics(topic, _METADATA_SECONDS)
                 self._known.add(topic)

@@ -15,6 +15,7 @@ from pipeline.errors import BrokerError, RefusedRecordError, TopicError, Unknown
 from pipeline.kafka.client import CLIENT, quiet
 from pipeline.kafka.ending import end_in_background
 from pipeline.kafka.errors import FENCED, mapped_errors, streams_error
+from pipeline.records import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -189,6 +190,21 @@ class TransactionalProducer:
         with mapped_errors(f"take over {self.transactional_id} at {self._servers}"):
             self._client.producer.init_transactions(_COMMIT_SECONDS)
 
+    def flush(self) -> None:
+        """Wait until everything sent has arrived. What was refused, `commit` tells.
+
+        Raises:
+            BrokerError: If brokers do not answer. Nothing is committed.
+            UnknownOutcomeError: If the library does not return; the producer must be discarded.
+        """
+        left: list[int] = []
+        with suppress(KafkaException):
+            _watched(lambda: left.append(self._client.producer.flush(_COMMIT_SECONDS)), self.transactional_id)
+        if any(left):
+            what = f"{counted(left[0], 'record')} of {self.transactional_id} to {self._servers}"
+            message = f"Cannot write {what} within {_COMMIT_SECONDS:.0f} s"
+            raise BrokerError(message, retriable=True)
+
     def commit(self, offsets: Mapping[TopicPartition, tuple[int, str]], group_id: str) -> None:
         """Commit what was sent and the offsets of its inputs, all or nothing.
 
@@ -361,7 +377,7 @@ class KafkaCollector:
         return self._counts[topic]
 
 
-def _watched(call: Callable[[], None], name: str) -> None:
+def _watched(call: Callable[[], object], name: str) -> None:
     """Run a call in a thread, and give up on it if it never returns.
 
     Raises:

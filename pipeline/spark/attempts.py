@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from zipimport import zipimporter
 
 from pipeline.errors import StreamsError
+from pipeline.kafka.admin import Admin
 from pipeline.spark.executor import run_task
 from pipeline.spark.failures import on_executor, spark_failures
 from pipeline.spark.text_rows import text_row
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pipeline.topology.topology import Topology
 
 _SCHEMA = "result string"
+_ANSWER_SECONDS = 5.0
 
 
 def run_on_spark(spark: Any, works: Sequence[TaskWork], build: Callable[[Job], Topology]) -> list[TaskResult]:
@@ -60,11 +62,14 @@ def _forget_archives() -> None:
 
 
 def _attempt(work: TaskWork, build: Callable[[Job], Topology]) -> str:
-    """One attempt at a task's work, as JSON. What another attempt may mend is raised, so that Spark tries again."""
+    """One attempt at a task's work, as JSON. What another attempt may mend is raised, so that Spark tries again.
+
+    Where no broker answers it would wait as long as this one has.
+    """
     try:
         result = run_task(work, build)
     except StreamsError as error:
-        if another_attempt_may_help(error):
+        if another_attempt_may_help(error) and Admin(work.job.kafka).is_answered(_ANSWER_SECONDS):
             raise
         result = TaskResult(str(work.task_id), 0, 0, {}, describe_error(error))
     return json.dumps(asdict(result))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Self
 
@@ -36,6 +36,7 @@ from pipeline.kafka.producer import LONGEST_TRANSACTION_MS
 from pipeline.kafka.ranges import read_fields
 from pipeline.processor.metrics import totals
 from pipeline.runtime.layout import plan_layout
+from pipeline.spark.patience import outlast
 from pipeline.spark.ranges import AGAIN
 from pipeline.spark.spilling import WriterMerge, writer_tag
 from pipeline.spark.work import TaskResult
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping
 
     from pipeline.records import Headers, OffsetRange, RawFields, TaskId, TopicPartition
+    from pipeline.runtime.layout import Layout
     from pipeline.runtime.ports import Collector
     from pipeline.runtime.task import Task
     from pipeline.spark.work import Job, TaskWork
@@ -52,6 +54,9 @@ if TYPE_CHECKING:
 _PREDECESSOR_SECONDS = 60.0
 """How long an earlier attempt on the same machine may take to let go of the local state."""
 _RETRY_SECONDS = 0.5
+_DONE_BEFORE = (
+    "an attempt that died after its commit has processed a part of the range: what it has counted is in no figure"
+)
 
 
 class WriterTagging:
@@ -160,7 +165,7 @@ def _admin(kafka: tuple[tuple[str, str], ...]) -> Admin:
 
 
 def run_task(work: TaskWork, build: Callable[[Job], Topology]) -> TaskResult:
-    """Do one task's work, unless it is done.
+    """Do one task's work, unless it is done. While brokers are away it is tried again, for `task.timeout.ms`.
 
     Args:
         work: What to do.
@@ -175,7 +180,14 @@ def run_task(work: TaskWork, build: Callable[[Job], Topology]) -> TaskResult:
     """
     collect_rarely()
     application = application_of(work.job, build(work.job).resolved(work.job.partitions))
-    admin, clock = _admin(tuple(sorted(work.job.kafka.items()))), SystemClock()
+    admin = _admin(tuple(sorted(work.job.kafka.items())))
+    sent: list[_Done] = []
+    return outlast(lambda: _take_on(work, application, admin, sent), admin, application.config.streams.task_timeout_ms)
+
+
+def _take_on(work: TaskWork, application: Application, admin: Admin, sent: list[_Done]) -> TaskResult:
+    """Take the task over, and do its work unless it is done; `sent` has what was to be committed by those that came before."""
+    clock = SystemClock()
     layout = plan_layout(application.topology, application.id, work.job.partitions)
     repartitions = frozenset(topic.name for topic in layout.repartition_topics)
     global_state = open_global_state(application, admin, clock, work.job.global_ends)
@@ -196,30 +208,29 @@ def run_task(work: TaskWork, build: Callable[[Job], Topology]) -> TaskResult:
         decorate=decorate,
     )
     began = time.monotonic()
-    after_predecessor(lambda: _open(owned), within_s=_PREDECESSOR_SECONDS, retry_s=_RETRY_SECONDS)
     try:
+        after_predecessor(lambda: _open(owned), within_s=_PREDECESSOR_SECONDS, retry_s=_RETRY_SECONDS)
         restored = time.monotonic()
         check_wall_clock(application, owned.task)
-        done = _process(work, application, owned, admin, repartitions)
+        processing = _Processing(work, application, owned, admin, layout, tagging[0].sent)
+        done = processing.run(sent)
         ended = time.monotonic()
         snapshot, warnings = _snapshot(application, owned)
         warnings += _purge(owned, admin, repartitions)
-        changelogs = {topic.name for topic in layout.changelog_topics}
-        written = {topic: count for topic, count in tagging[0].sent.items() if topic not in changelogs}
         return TaskResult(
             str(work.task_id),
             done.processed,
             owned.restored_records,
-            dict(owned.task.dropped),
+            done.dropped,
             read=done.read,
-            written=sum(written.values()),
-            published=sum(count for topic, count in written.items() if topic not in repartitions),
+            written=done.written,
+            published=done.published,
             commits=done.commits,
             restore_ms=round((restored - began) * 1000),
             compute_ms=round((ended - restored) * 1000),
             snapshot=snapshot,
-            warnings=(*(f"Task {owned.id}: {warning}" for warning in owned.warnings), *warnings),
-            totals=totals(owned.measured()) if done.commits else {},
+            warnings=(*(f"Task {owned.id}: {warning}" for warning in (*owned.warnings, *done.warnings)), *warnings),
+            totals=done.totals,
         )
     finally:
         owned.close()
@@ -240,33 +251,88 @@ def _open(owned: OwnedTask) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """Records of external topics, records processed, transactions."""
+    """What has been processed and committed; fields as of `TaskResult`."""
 
     read: int = 0
     processed: int = 0
     commits: int = 0
+    written: int = 0
+    published: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    totals: dict[str, float] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
 
-def _process(
-    work: TaskWork, application: Application, owned: OwnedTask, admin: Admin, repartitions: frozenset[str]
-) -> _Done:
-    """Process the ranges, unless that is done; then move event time, which may be done again: nothing is left to forward."""
-    task, read, processed = owned.task, 0, 0
-    is_done = _is_done(work, owned, admin)
-    if is_done and work.advance_to_ms is None:
-        return _Done()
-    if not is_done:
-        with Inputs(application, admin, work.ranges, repartitions) as inputs:
-            inputs.feed(task)
-            processed = task.process_all()
-        read = inputs.read
-        punctuate_wall_clock(application, task)
-    if work.advance_to_ms is not None:
-        task.advance_stream_time(work.advance_to_ms)
-    for tp, wanted in work.ranges.items():
-        task.advance(tp, wanted.end)
-    owned.commit()
-    return _Done(read, processed, 1)
+class _Processing:
+    """The work of a task that has been taken over.
+
+    Args:
+        work: What to do.
+        application: What the task belongs to.
+        owned: The task.
+        admin: Asks the brokers.
+        layout: The application's topics.
+        written: Counts records by topic as they are written.
+    """
+
+    def __init__(
+        self,
+        work: TaskWork,
+        application: Application,
+        owned: OwnedTask,
+        admin: Admin,
+        layout: Layout,
+        written: Counter[str],
+    ) -> None:
+        """Nothing is processed."""
+        self._work = work
+        self._application = application
+        self._owned = owned
+        self._admin = admin
+        self._repartitions = frozenset(topic.name for topic in layout.repartition_topics)
+        self._changelogs = frozenset(topic.name for topic in layout.changelog_topics)
+        self._written = written
+
+    def run(self, sent: list[_Done]) -> _Done:
+        """Process the ranges, unless that is done; then move event time, which may be done again: nothing is left to forward.
+
+        Args:
+            sent: What was to be committed by earlier tries of this process, which got no answer; this one's is added. If the
+                work turns out to be done, that is what they, or another attempt of the same, have done.
+        """
+        work, task = self._work, self._owned.task
+        is_done = _is_done(work, self._owned, self._admin)
+        if is_done and work.advance_to_ms is None:
+            return sent[-1] if sent else _Done(warnings=(_DONE_BEFORE,) if work.size else ())
+        read = processed = 0
+        if not is_done:
+            with Inputs(self._application, self._admin, work.ranges, self._repartitions) as inputs:
+                inputs.feed(task)
+                processed = task.process_all()
+            read = inputs.read
+            punctuate_wall_clock(self._application, task)
+        if work.advance_to_ms is not None:
+            task.advance_stream_time(work.advance_to_ms)
+        for tp, wanted in work.ranges.items():
+            task.advance(tp, wanted.end)
+        self._owned.prepare_commit()
+        if not (is_done and sent):
+            sent.append(self._done(read, processed))
+        self._owned.send_commit()
+        self._owned.finish_commit()
+        return sent[-1]
+
+    def _done(self, read: int, processed: int) -> _Done:
+        written = {topic: count for topic, count in self._written.items() if topic not in self._changelogs}
+        return _Done(
+            read,
+            processed,
+            1,
+            sum(written.values()),
+            sum(count for topic, count in written.items() if topic not in self._repartitions),
+            dict(self._owned.task.dropped),
+            totals(self._owned.measured()),
+        )
 
 
 def check_wall_clock(application: Application, task: Task) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipeline.errors import BrokerError, RangeError
 from pipeline.hosting.application import prepare
@@ -14,6 +15,7 @@ from pipeline.records import OffsetRange, TaskId, TopicPartition, counted
 from pipeline.runtime.layout import plan_layout
 from pipeline.spark.attempts import run_on_spark
 from pipeline.spark.levels import Levels
+from pipeline.spark.patience import outlast
 from pipeline.spark.ranges import RunRange, completed
 from pipeline.spark.runs import RunLog, committed_at_end
 from pipeline.spark.slices import MAX_RECORDS_PER_SLICE, slices_of
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from pipeline.topology.topology import Topology
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,14 +207,18 @@ def _run_levels(
     origin = _origin(slices[0], plan.begun)
     if plan.begun is not None:
         levels.know(plan.begun)
+
+    def outlasting(step: Callable[[], T]) -> T:
+        return outlast(step, admin, application.config.streams.task_timeout_ms)
+
     for step in levels.steps(len(slices)):
         if layout.repartition_topics:
-            runs.begin(application, levels.begun(step, slices, origin))
-        while works := levels.works(step, slices):
+            outlasting(partial(runs.begin, application, levels.begun(step, slices, origin)))
+        while works := outlasting(partial(levels.works, step, slices)):
             results += run_on_spark(spark, works, build)
             if not levels.repeats(step):
                 break
-        levels.finish(step)
+        outlasting(partial(levels.finish, step))
     if advance_to_ms is not None:
         end = {tp: OffsetRange(r.end, r.end) for tp, r in ranges.items()}
         for level in range(len(plan.levels)):

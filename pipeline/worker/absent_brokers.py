@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pipeline.errors import BrokerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from pipeline.kafka.admin import Admin
     from pipeline.worker.interruptions import Interruptions
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _RETRY_SECONDS = 0.5
 
@@ -51,6 +53,29 @@ class AbsentBrokers:
         if not error.retriable or time.monotonic() > deadline or self.gives_up:
             raise error
 
+    def outlast(self, step: Callable[[], T], topics: Iterable[str], doing: str) -> T:
+        """Take a step, again and again while brokers are away.
+
+        Args:
+            step: Asks brokers; what it has begun when it fails does not matter to the next attempt.
+            topics: What they are asked about while they are waited for.
+            doing: What the step is for, for the log.
+
+        Raises:
+            BrokerError: If they refuse, or do not answer for too long, or nobody waits any longer.
+        """
+        deadline = None
+        while True:
+            try:
+                return step()
+            except BrokerError as error:
+                deadline = deadline or self.deadline()
+                self.are_there = False
+                self.check(error, deadline)
+                log.warning("%s: %s", doing, error)
+            self._pause()
+            self.wait(topics, deadline)
+
     def wait(self, topics: Iterable[str], deadline: float) -> None:
         """Wait until they tell of these topics. Nothing else is tried meanwhile: each try would run into its own time limit.
 
@@ -65,7 +90,10 @@ class AbsentBrokers:
             except BrokerError as error:
                 self.check(error, deadline)
                 log.warning("waiting for brokers: %s", error)
-                with self._interruptions.away():
-                    time.sleep(_RETRY_SECONDS)
+                self._pause()
             else:
                 self.are_there = True
+
+    def _pause(self) -> None:
+        with self._interruptions.away():
+            time.sleep(_RETRY_SECONDS)

@@ -88,7 +88,7 @@ class Membership:
     def _take_part(self) -> None:
         """Whatever ends the membership ends the instance."""
         try:
-            member = self._member()
+            member = self._first_reached()
             try:
                 self._attend(member)
             finally:
@@ -98,6 +98,22 @@ class Membership:
         except Exception as error:
             log.exception("membership ended")
             self._arrived.put(ProcessingError(f"Membership in {self._application.id} ended: {error!r}"))
+
+    def _first_reached(self) -> GroupMember:
+        """A member, as soon as brokers answer; the supervisor has reached them before.
+
+        Raises:
+            BrokerError: If they do not for `task.timeout.ms`, or nobody waits any longer.
+        """
+        deadline = time.monotonic() + self._streams.task_timeout_ms / 1000
+        while True:
+            try:
+                return self._member()
+            except BrokerError as error:
+                if not error.retriable or time.monotonic() > deadline or self._ends.is_set():
+                    raise
+                log.warning("%s", error)
+            self._ends.wait(_POLL_SECONDS)
 
     def _attend(self, member: GroupMember) -> None:
         while not self._ends.is_set():

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from pipeline.hosting.logs import current_style
 from pipeline.worker.asking import Asking
 from pipeline.worker.assignment import Instance, spread
-from pipeline.worker.protocol import Command, Failed, Report, Stop, StreamJob, Take
+from pipeline.worker.protocol import Alive, Command, Failed, Report, Stop, StreamJob, Take
 from pipeline.worker.states import WorkerSummary, summed
 from pipeline.worker.stream_process import ENDING_SIGNALS, run_stream_process
 
@@ -73,12 +73,16 @@ class StreamProcess:
         """Tasks that it runs, or may run."""
         return self.report.active.union(*(order.active for order in self.orders))
 
-    def hear(self, message: Report | Failed) -> None:
+    def hear(self, message: Report | Alive | Failed) -> None:
         """Take note of what it says."""
         self.heard_at = time.monotonic()
-        if isinstance(message, Failed):
-            self.failure = message
-            return
+        match message:
+            case Failed():
+                self.failure = message
+            case Report():
+                self._follow(message)
+
+    def _follow(self, message: Report) -> None:
         self.report = message
         last = self.orders[-1]
         if message.obeyed < last.number:

@@ -198,6 +198,11 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
+class Alive:
+    """From a stream process that waits for brokers: all is as it was."""
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """From a stream process, as its last word: an error that it cannot handle, and where it happened, if at a record."""
 

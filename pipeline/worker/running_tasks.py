@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pipeline.errors import BrokerError, TaskMigratedError
 from pipeline.hosting.application import prepare, source_partitions, with_topics
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from pipeline.worker.states import WorkerSummary
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _COMMIT_SECONDS = 0.01
 """How long a turn waits for commits, if there is nothing else to do."""
@@ -113,20 +115,21 @@ class RunningTasks:
         """The tasks whose changelogs are followed."""
         return self._standbys.tasks
 
-    def start(self) -> None:
+    def start(self, *, outlasts: bool = False) -> None:
         """Check topics, create internal ones, and fill the global tables.
+
+        Args:
+            outlasts: Whether to wait for brokers that are away, for `task.timeout.ms`: for hosts that have reached them before.
 
         Raises:
             TopicError: If topics are missing or do not fit.
             BrokerError: If brokers do not answer.
         """
-        self._application = with_topics(self._application, self._admin)
-        self.layout = prepare(self._application, self._admin)
-        self._topics = source_partitions(self._application, self._admin)
+        outlast = self._outlast if outlasts else _at_once
+        outlast(self._look_at_topics, "cannot start yet")
         self._snapshots = RegularSnapshots(self._application, self._admin, self._streams.snapshot_interval_ms)
         self._standbys = StandbyTasks(self._application, self.layout, self._admin, self._clock)
-        self._filled = open_global_state(self._application, self._admin, self._clock, on_restore=self._on_restore)
-        self._repartition_topics = {topic.name for topic in self.layout.repartition_topics}
+        self._filled = outlast(self._fill_global_tables, "global tables are not filled yet")
         self._fetching.follow(self._filled)
 
     def stop_waiting(self) -> None:
@@ -184,7 +187,7 @@ class RunningTasks:
         if topics == self._topics:
             return
         application = replace(self._application, topology=self._application.topology.resolved(topics))
-        layout = prepare(application, self._admin)
+        layout = self._outlast(lambda: prepare(application, self._admin), "other topics are not read yet")
         before, after = self.layout.tasks, layout.tasks
         changed = frozenset(task for task in before if before[task] != after.get(task))
         self._release(self._tasks.keys() & changed)
@@ -222,7 +225,7 @@ class RunningTasks:
         if self._arrivals.coming or self._arrivals.leaving:
             self._bring_in(is_idle=is_idle)
         else:  # standbys wait, as for `StoreChangelogReader`
-            self._standbys.run_once(0)
+            self._follow_changelogs()
         if self._fetching.has_lost_brokers():
             self._wait_for_brokers()
         processed = 0
@@ -316,6 +319,8 @@ class RunningTasks:
 
     def _find(self, question: Question) -> OpenStore | Refusal:
         """The open store that a question is about."""
+        if self._filled is None:  # asked while brokers are waited for
+            return Refusal(Reason.RESTORING, "The stream thread is starting")
         task_id = question.task
         if question.store in self._global_names:
             return OpenStore(self._global.stores[question.store], self._global.positions())
@@ -351,23 +356,42 @@ class RunningTasks:
                 self._brokers.are_there = not isinstance(error, BrokerError)
                 raise error
 
+    def _look_at_topics(self) -> None:
+        self._application = with_topics(self._application, self._admin)
+        self.layout = prepare(self._application, self._admin)
+        self._topics = source_partitions(self._application, self._admin)
+        self._repartition_topics = {topic.name for topic in self.layout.repartition_topics}
+
+    def _fill_global_tables(self) -> GlobalState:
+        return open_global_state(self._application, self._admin, self._clock, on_restore=self._on_restore)
+
     def _welcome(self, owned: OwnedTask) -> None:
         """Fetch for a task whose state is complete."""
         self._tasks[owned.id] = owned
         self._commits.schedule.note(owned.id, self._clock.now_ms())
-        self._fetching.begin(owned)
+        try:
+            self._fetching.begin(owned)
+        except BrokerError as error:
+            self._fail(owned, error)
+            return
         known = {"task": str(owned.id), "offsets": {str(tp): offset for tp, offset in owned.committed_offsets.items()}}
         log.info("task %s taken over, %d records restored", owned.id, owned.restored_records, extra=known)
 
     def _follow(self, task_id: TaskId) -> None:
-        deadline = self._brokers.deadline()
-        while task_id not in self.standby:
-            try:
-                self._standbys.follow(task_id)
-            except BrokerError as error:
-                self._brokers.check(error, deadline)
-                log.warning("standby of task %s: %s", task_id, error, extra={"task": str(task_id)})
-                self._wait_for_brokers(deadline)
+        self._outlast(lambda: self._standbys.follow(task_id), f"standby of task {task_id}")
+
+    def _follow_changelogs(self) -> None:
+        """Standbys that could not go on, as brokers are away, begin anew when these are back."""
+        followed = self.standby
+        try:
+            self._standbys.run_once(0)
+        except BrokerError as error:
+            if not error.retriable:
+                raise
+            log.warning("standbys wait: %s", error)
+            self._wait_for_brokers()
+            for task_id in sorted(followed - self.standby):
+                self._follow(task_id)
 
     def _release(self, leaving: AbstractSet[TaskId]) -> None:
         self._commits.commit(owned for task_id, owned in self._tasks.items() if task_id in leaving)
@@ -435,8 +459,15 @@ class RunningTasks:
         self._wait_for_brokers()
         self._arrivals.add(owned, again=True)
 
-    def _wait_for_brokers(self, deadline: float | None = None) -> None:
-        self._brokers.wait(self._application.topology.source_topics, deadline or self._brokers.deadline())
+    def _wait_for_brokers(self) -> None:
+        self._brokers.wait(self._application.topology.source_topics, self._brokers.deadline())
+
+    def _outlast(self, step: Callable[[], T], doing: str) -> T:
+        return self._brokers.outlast(step, self._application.topology.source_topics, doing)
+
+
+def _at_once(step: Callable[[], T], _doing: str) -> T:
+    return step()
 
 
 def _builders(topology: Topology) -> dict[str, StoreBuilder]:

@@ -20,7 +20,7 @@ from pipeline.hosting.application import Application
 from pipeline.hosting.garbage import collect_rarely
 from pipeline.hosting.logs import LogStyle, start_logging
 from pipeline.worker.attendance import Attendance, readiness
-from pipeline.worker.protocol import Command, Failed, Pause, Report, Stop, StreamJob, Take
+from pipeline.worker.protocol import Alive, Command, Failed, Pause, Report, Stop, StreamJob, Take
 from pipeline.worker.running_tasks import RunningTasks
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ ENDING_SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM})
 """Not for stream processes: whoever starts one holds them back until it ignores them."""
 REPORT_SECONDS = 1.0
 """How often it reports when nothing changes."""
+_LIFE_SECONDS = 5.0
+"""How often it shows that it is alive while it waits for brokers, and reports nothing."""
 
 
 def run_stream_process(
@@ -91,10 +93,11 @@ class _StreamThread:
         self._is_paused = False
         self._reported: tuple[object, ...] = ()
         self._next_report = 0.0
+        self._said_at = time.monotonic()
         self._ordered = self._obeyed = 0
 
     def run(self) -> None:
-        self._tasks.start()
+        self._tasks.start(outlasts=True)  # the supervisor has reached them
         try:
             while not self._is_stopping:
                 waits = self._is_paused or not (self._tasks.active or self._tasks.standby)
@@ -126,6 +129,7 @@ class _StreamThread:
         with self._attendance.away():
             yield
         self._hear()
+        self._show_life()
 
     def _next_command(self, timeout_s: float) -> Command | None:
         if timeout_s and not self._commands:
@@ -140,6 +144,13 @@ class _StreamThread:
             self._commands.append(command)
             if isinstance(command, Stop):
                 self._tasks.stop_waiting()
+
+    def _show_life(self) -> None:
+        """There may be nothing to report as long as brokers are waited for, and who is silent is killed."""
+        now = time.monotonic()
+        if now - self._said_at > _LIFE_SECONDS:
+            self._said_at = now
+            self._pipe.send(Alive())
 
     def _answer(self, question: Question) -> Page | Refusal:
         return self._tasks.answer(question)
@@ -168,7 +179,7 @@ class _StreamThread:
         now = time.monotonic()
         if not always and seen == self._reported and now < self._next_report:
             return
-        self._reported, self._next_report = seen, now + REPORT_SECONDS
+        self._reported, self._next_report, self._said_at = seen, now + REPORT_SECONDS, now
         self._pipe.send(
             Report(
                 *holds,

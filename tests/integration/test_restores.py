@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
-from pipeline.records import TaskId
+from pipeline.hosting.application import prepare
+from pipeline.hosting.clock import SystemClock
+from pipeline.hosting.owned_task import OwnedTask
+from pipeline.hosting.standby_tasks import StandbyTasks
+from pipeline.kafka.producer import TransactionalProducer
+from pipeline.records import TaskId, TopicPartition
 from pipeline.worker.queries import KeyQuery, Page, Question, Reason, Refusal
 from pipeline.worker.running_tasks import RunningTasks
 
@@ -141,3 +146,72 @@ def test_a_process_can_be_asked_for_its_figures_while_it_fills_its_global_tables
     tasks.start()
     tasks.close()
     assert figures == [{}]
+
+
+class Counting:
+    """An application that counts words of one partition, whose task is taken over by hand."""
+
+    def __init__(self, broker: Any, name: str, state: Path, guarantee: str = "exactly_once_v2") -> None:
+        self.name, self.admin = name, broker.admin()
+        broker.create(1, f"{name}.in")
+        broker.write(f"{name}.in", [(b"a", b"x", 1), (b"b", b"x", 1)])
+        builder = StreamsBuilder()
+        words = builder.stream(f"{name}.in", Consumed(STRING, STRING))
+        words.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
+        self.app = broker.application(name, builder.build(), state, processing_guarantee=guarantee)
+        self.layout = prepare(self.app, self.admin)
+        self.changelog = TopicPartition(f"{self.app.id}-counts-changelog", 0)
+
+    def opened(self, state: Path | None = None) -> OwnedTask:
+        application = self.app if state is None else self.app.in_directory(state)
+        owned = OwnedTask(application, self.layout, RUNNING, self.admin, SystemClock(), {})
+        owned.open()
+        return owned
+
+    def process(self, owned: OwnedTask, word: bytes, offset: int) -> None:
+        owned.task.add_records(TopicPartition(f"{self.name}.in", 0), [(word, b"x", 1, offset, ())])
+        owned.task.process_all()
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+def test_what_a_successor_has_written_since_a_commit_is_not_taken_for_what_the_local_state_has(
+    broker: Any, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guarantee: str
+) -> None:
+    counting, commit = Counting(broker, unique, tmp_path / "here", guarantee), TransactionalProducer.commit
+
+    def commit_and_be_out_of_reach(self: TransactionalProducer, *arguments: Any) -> None:
+        commit(self, *arguments)
+        monkeypatch.undo()
+        successor = counting.opened(tmp_path / "there")
+        counting.process(successor, b"b", 1)
+        successor.commit()
+        counting.admin.settled_end_offsets([counting.changelog])
+        successor.close()
+
+    first = counting.opened()
+    counting.process(first, b"a", 0)
+    monkeypatch.setattr(TransactionalProducer, "commit", commit_and_be_out_of_reach)
+    first.commit()
+    first.close(abort=False)
+    again = counting.opened()
+    found = {key: again.task.store("counts").get(key) for key in ("a", "b")}
+    again.close()
+    assert found == {"a": (1, 1), "b": (1, 1)}
+
+
+def test_state_whose_commit_has_no_marker_yet_is_not_thrown_away(broker: Any, unique: str, tmp_path: Path) -> None:
+    counting = Counting(broker, unique, tmp_path)
+    pending = TransactionalProducer(broker.kafka, unique)  # the last stable offset stays before it
+    pending.init()
+    pending.send(counting.changelog.topic, b"c", bytes(16), 1, (), 0)
+    pending.flush()
+    owned = counting.opened()
+    counting.process(owned, b"a", 0)
+    owned.commit()
+    owned.close()
+    standbys = StandbyTasks(counting.app, counting.layout, counting.admin, SystemClock())
+    standbys.follow(RUNNING)
+    found = standbys.task(RUNNING).store("counts").get("a")
+    standbys.close()
+    pending.close()
+    assert found == (1, 1)

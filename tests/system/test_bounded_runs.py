@@ -339,7 +339,7 @@ def test_a_run_goes_on_when_its_broker_dies_and_comes_back_and_so_do_the_clients
             os.kill(pid, signal.SIGKILL)
 
     def start_again() -> None:
-        until(killed.exists, "killed the broker")
+        until(lambda: killed.exists() and not embedded.status().is_running, "killed the broker")
         embedded.start()
 
     helper = threading.Thread(target=start_again)
@@ -360,5 +360,6 @@ def test_a_run_goes_on_when_its_broker_dies_and_comes_back_and_so_do_the_clients
         assert {i: sum(total for key, total in sums.items() if key.key == i) for i in expected} == expected
     finally:
         killed.touch()
+        embedded.kill()
         helper.join()
         embedded.stop()

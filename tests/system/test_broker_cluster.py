@@ -1,4 +1,4 @@
-"""Three brokers, of which one after the other is killed and comes back while two instances work."""
+"""Three brokers, of which one after the other is killed and comes back while two instances, or a bounded run, work."""
 
 from __future__ import annotations
 
@@ -8,15 +8,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
+from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
+from pipeline.config import AppConfig
 from pipeline.errors import BrokerError
+from pipeline.hosting.application import Application
+from pipeline.hosting.owned_task import transactional_id
 from pipeline.kafka.broker import EmbeddedBroker
-from pipeline.records import TopicPartition
+from pipeline.records import TaskId, TopicPartition
+from pipeline.spark.job import run
+from pipeline.spark.ranges import resolve
+from pipeline.spark.session import spark_session
+from tests.conformance.conftest import on_executor
 from tests.system.groups import PARTITIONS, Group
 from tests.system.load import check, loading
+from tests.system.spark_clusters import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from pipeline import Topology
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -37,10 +49,26 @@ class Cluster:
         with ThreadPoolExecutor(len(self.brokers)) as threads:
             list(threads.map(lambda broker: broker.start(), self.brokers))
 
+    def coordinator(self, topic: str, name: str) -> EmbeddedBroker:
+        """The broker that coordinates a group or a transactional id: it leads a partition of the topic where these are kept."""
+        partitions = (
+            AdminClient({"bootstrap.servers": self.bootstrap_servers}).list_topics(topic).topics[topic].partitions
+        )
+        leader: int = partitions[java_hash(name) % len(partitions)].leader
+        return self.brokers[leader - 1]
+
     def stop(self) -> None:
         """Stop all at the same time: the last ones would wait for others to take over."""
         with ThreadPoolExecutor(len(self.brokers)) as threads:
             list(threads.map(lambda broker: broker.stop(), self.brokers))
+
+
+def java_hash(text: str) -> int:
+    """`Utils.abs(text.hashCode())`."""
+    number = 0
+    for character in text:
+        number = (31 * number + ord(character)) & 0xFFFFFFFF
+    return number & 0x7FFFFFFF
 
 
 @pytest.fixture
@@ -103,3 +131,45 @@ def test_brokers_are_lost_one_at_a_time_and_nothing_is_lost_or_comes_twice(
     for instance in group.instances:
         assert group.stop(instance) == 0
     check(group, load)
+
+
+def test_a_bounded_run_goes_on_when_those_who_coordinate_its_transactions_and_its_group_die(
+    cluster: Cluster, broker_tools: Callable[[Any], Any], unique: str, tmp_path: Path
+) -> None:
+    broker, records = broker_tools(cluster), 3000
+    deaths = {500: "__transaction_state", 1500: "__consumer_offsets"}  # in the first slice, and in the second
+
+    def wait_for_death(number: int) -> None:
+        if number in deaths and not (tmp_path / f"reached-{number}").exists():
+            (tmp_path / f"reached-{number}").touch()
+            until((tmp_path / f"killed-{number}").exists, "killed a broker")
+
+    def build(builder: StreamsBuilder) -> Topology:
+        words = builder.stream(f"{unique}.in", Consumed(STRING, STRING)).peek(lambda k, _v: wait_for_death(int(k)))
+        counts = words.group_by(lambda _k, v: v, Grouped(STRING, STRING)).count(Materialized("counts"))
+        counts.to_stream().to(f"{unique}.out", Produced(STRING, LONG))
+        return builder.build()
+
+    app = Application(AppConfig(unique, "none:none"), "v1", build(StreamsBuilder()), broker.kafka, tmp_path)
+    names = {"__transaction_state": transactional_id(app.id, TaskId(0, 0)), "__consumer_offsets": app.id}
+
+    def kill_and_start() -> None:
+        for number, topic in deaths.items():
+            until((tmp_path / f"reached-{number}").exists, f"processed record {number}")
+            victim = cluster.coordinator(topic, names[topic])
+            victim.kill()
+            (tmp_path / f"killed-{number}").touch()
+            victim.start()
+
+    broker.create(2, f"{unique}.in", f"{unique}.out")
+    broker.write(f"{unique}.in", [(b"%d" % n, b"w%d" % (n % 7), n + 1) for n in range(records)])
+    with ThreadPoolExecutor(1) as thread:
+        killer = thread.submit(kill_and_start)
+        done = run(app, resolve(app, broker.admin()), spark_session(), on_executor(build), max_records_per_slice=1000)
+        killer.result()
+    assert (done.slices, sum(task.read for task in done.tasks)) == (3, records)
+    counts = [(record.key, LONG.deserialize(record.value)) for record in broker.read(f"{unique}.out")]
+    assert dict(counts) == {b"w%d" % n: len(range(n, records, 7)) for n in range(7)}
+    for word in dict(counts):
+        own = [count for key, count in counts if key == word]
+        assert own == sorted(set(own)), f"{word} went back or came twice"

@@ -13,6 +13,7 @@ import pytest
 
 from pipeline import LONG
 from pipeline.kafka.broker import EmbeddedBroker
+from tests.system.groups import PARTITIONS, Group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -153,6 +154,37 @@ def test_a_worker_outlives_its_broker_and_loses_and_duplicates_nothing(
         assert_nothing_came_twice(records)
     else:
         assert all(totals(records)[word] >= count for word, count in expected(61_000).items())
+
+
+def test_a_stream_process_that_is_replaced_while_its_brokers_are_away_waits_for_them(
+    mortal: Any, unique: str, tmp_path: Path
+) -> None:
+    mortal.embedded.start()
+    mortal.create(PARTITIONS, f"{unique}.in", f"{unique}.out")
+    group = Group(mortal, unique, tmp_path)
+    instance = group.start(settings='"max.poll.interval.ms" = 25000')  # a request that nobody answers takes 15 s
+
+    def waits() -> bool:
+        replaced = group.log(0).partition("stream thread 1 ended")[2]
+        return replaced.count("waiting for brokers") > 1 or instance.poll() is not None
+
+    try:
+        group.write(1000)
+        group.until_done()
+        mortal.embedded.kill()
+        (thread,) = group.children(instance)
+        os.kill(thread, signal.SIGKILL)
+        group.until(waits, "waited")
+        assert instance.poll() is None, group.log(0)
+        mortal.embedded.start()
+        group.write(1000)
+        group.until_done()
+        assert group.stop(instance) == 0
+    finally:
+        instance.kill()
+        instance.wait()
+    group.check()
+    assert "silent" not in group.log(0)
 
 
 @pytest.mark.parametrize("backlog", [0, pytest.param(300_000, marks=pytest.mark.slow)])

@@ -1,0 +1,147 @@
+"""What a task of a bounded run does about brokers that go away, and about answers that are lost; without Spark."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
+from pipeline.config import AppConfig, StreamsConfig
+from pipeline.errors import BrokerError, UnknownOutcomeError
+from pipeline.hosting.application import Application, prepare
+from pipeline.hosting.owned_task import OwnedTask
+from pipeline.kafka.broker import EmbeddedBroker
+from pipeline.records import OffsetRange, TaskId, TopicPartition
+from pipeline.spark.executor import run_task
+from pipeline.spark.job import attempt, job_of
+from pipeline.spark.work import TaskWork, rebuilt_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pipeline import Topology
+
+pytestmark = pytest.mark.broker
+
+RECORDS = 1000
+
+
+class Case:
+    """Words to count, and the one task that does."""
+
+    def __init__(self, broker: Any, name: str, state: Path, task_timeout_ms: int = 300_000) -> None:
+        self.broker, self.name = broker, name
+        self.seen: Callable[[int], object] = lambda _number: None
+        broker.create(1, f"{name}.in", f"{name}.out")
+        broker.write(f"{name}.in", [(b"k", b"%d" % n, n + 1) for n in range(RECORDS)])
+        config = AppConfig(name, "none:none", streams=StreamsConfig(task_timeout_ms=task_timeout_ms))
+        app = Application(config, "v1", self.build(), broker.kafka, state)
+        prepare(app, broker.admin())
+        ranges = {TopicPartition(f"{name}.in", 0): OffsetRange(0, RECORDS)}
+        self.work = TaskWork(job_of(app, broker.admin()), TaskId(0, 0), ranges)
+
+    def build(self, _job: Any = None) -> Topology:
+        builder = StreamsBuilder()
+        words = builder.stream(f"{self.name}.in", Consumed(STRING, STRING)).peek(lambda _k, v: self.seen(int(v)))
+        counts = words.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
+        counts.to_stream().to(f"{self.name}.out", Produced(STRING, LONG))
+        return builder.build()
+
+    def counts(self) -> list[int]:
+        return [LONG.deserialize(record.value) for record in self.broker.read(f"{self.name}.out")]
+
+
+@pytest.fixture(scope="module")
+def mortal(
+    tmp_path_factory: pytest.TempPathFactory, new_port: Callable[[], int], broker_tools: Callable[[EmbeddedBroker], Any]
+) -> Iterator[Any]:
+    """A broker of this module's own: it is killed."""
+    embedded = EmbeddedBroker(tmp_path_factory.mktemp("mortal"), Path("~/.cache/millrace").expanduser(), new_port())
+    yield broker_tools(embedded)
+    embedded.stop()
+
+
+class Waiting(logging.Handler):
+    """Notes that somebody waits for brokers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = threading.Event()
+
+    def emit(self, _record: logging.LogRecord) -> None:
+        self.begun.set()
+
+
+@pytest.fixture
+def waiting() -> Iterator[threading.Event]:
+    """Set once somebody waits for brokers."""
+    handler = Waiting()
+    logging.getLogger("pipeline.spark.patience").addHandler(handler)
+    yield handler.begun
+    logging.getLogger("pipeline.spark.patience").removeHandler(handler)
+
+
+def test_an_attempt_whose_brokers_go_away_waits_for_them_and_tells_what_it_has_done(
+    mortal: Any, unique: str, tmp_path: Path, waiting: threading.Event
+) -> None:
+    pid = mortal.embedded.start().pid
+    case = Case(mortal, unique, tmp_path)
+
+    def kill_once(number: int) -> None:
+        if number == RECORDS // 2 and not waiting.is_set():
+            os.kill(pid, signal.SIGKILL)
+
+    case.seen = kill_once
+    with ThreadPoolExecutor(1) as thread:
+        result = thread.submit(run_task, case.work, case.build)
+        assert waiting.wait(240)
+        mortal.embedded.start()
+        done = result.result()
+    assert (done.read, done.processed, done.published, done.commits) == (RECORDS, RECORDS, 1, 1)
+    assert case.counts() == [RECORDS]
+
+
+def test_an_attempt_whose_brokers_stay_away_ends_with_their_names_and_is_not_tried_again(
+    mortal: Any, unique: str, tmp_path: Path
+) -> None:
+    mortal.embedded.start()
+    case = Case(mortal, unique, tmp_path, task_timeout_ms=1000)
+    mortal.embedded.kill()
+    error = rebuilt_error(json.loads(attempt(case.work, case.build))["error"])
+    assert isinstance(error, BrokerError)
+    assert f"Cannot take over {unique}-v1-0_0 at {mortal.bootstrap_servers}" in error.message
+
+
+def test_an_attempt_whose_commit_is_not_answered_tells_what_it_has_done_if_that_was_committed(
+    broker: Any, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case, send = Case(broker, unique, tmp_path), OwnedTask.send_commit
+
+    def lose_the_answer(owned: OwnedTask) -> None:
+        send(owned)
+        monkeypatch.undo()
+        message = "the answer is lost"
+        raise UnknownOutcomeError(message)
+
+    monkeypatch.setattr(OwnedTask, "send_commit", lose_the_answer)
+    done = run_task(case.work, case.build)
+    assert (done.read, done.processed, done.published, done.commits) == (RECORDS, RECORDS, 1, 1)
+    assert (case.counts(), done.warnings) == ([RECORDS], ())
+
+
+def test_an_attempt_whose_work_another_process_has_done_says_that_it_cannot_tell_how_much_it_was(
+    broker: Any, unique: str, tmp_path: Path
+) -> None:
+    case = Case(broker, unique, tmp_path)
+    assert run_task(case.work, case.build).read == RECORDS
+    done = run_task(case.work, case.build)
+    assert (done.read, done.commits, case.counts()) == (0, 0, [RECORDS])
+    assert "what it has counted is in no figure" in done.warnings[0]

@@ -38,7 +38,7 @@ def run_on_spark(spark: Any, works: Sequence[TaskWork], build: Callable[[Job], T
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 with on_executor():
-                    result = _attempt(works[number], build)
+                    result = attempt(works[number], build)
                 yield text_row("result", result)
         _forget_archives()
 
@@ -61,7 +61,7 @@ def _forget_archives() -> None:
             del sys.path_importer_cache[path]
 
 
-def _attempt(work: TaskWork, build: Callable[[Job], Topology]) -> str:
+def attempt(work: TaskWork, build: Callable[[Job], Topology]) -> str:
     """One attempt at a task's work, as JSON. What another attempt may mend is raised, so that Spark tries again.
 
     Where no broker answers it would wait as long as this one has.

@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
-from pipeline.config import AppConfig, StreamsConfig
 from pipeline.errors import BrokerError, UnknownOutcomeError
-from pipeline.hosting.application import Application, prepare
+from pipeline.hosting.application import prepare
 from pipeline.hosting.owned_task import OwnedTask
 from pipeline.kafka.broker import EmbeddedBroker
 from pipeline.records import OffsetRange, TaskId, TopicPartition
+from pipeline.spark.attempts import attempt
 from pipeline.spark.executor import run_task
-from pipeline.spark.job import attempt, job_of
-from pipeline.spark.work import TaskWork, rebuilt_error
+from pipeline.spark.work import TaskWork, job_of, rebuilt_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,8 +41,7 @@ class Case:
         self.seen: Callable[[int], object] = lambda _number: None
         broker.create(1, f"{name}.in", f"{name}.out")
         broker.write(f"{name}.in", [(b"k", b"%d" % n, n + 1) for n in range(RECORDS)])
-        config = AppConfig(name, "none:none", streams=StreamsConfig(task_timeout_ms=task_timeout_ms))
-        app = Application(config, "v1", self.build(), broker.kafka, state)
+        app = broker.application(name, self.build(), state, task_timeout_ms=task_timeout_ms)
         prepare(app, broker.admin())
         ranges = {TopicPartition(f"{name}.in", 0): OffsetRange(0, RECORDS)}
         self.work = TaskWork(job_of(app, broker.admin()), TaskId(0, 0), ranges)

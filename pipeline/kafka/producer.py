@@ -90,10 +90,8 @@ class _Client:
         has_begun = topic in self._begun
         if not has_begun:
             self._begin()
-            if (
-                partition is not None
-            ):  # one that there is not is refused below then, and not at the commit, where nobody says which
-                self._ask_for(topic)
+            if partition is not None:
+                self._ask_for(topic)  # one that there is not is refused below then, and not unnamed at the commit
         where = _ANY_PARTITION if partition is None else partition
         named = list(headers) if headers else None
         while True:

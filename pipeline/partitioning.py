@@ -16,6 +16,8 @@ StreamPartitioner: TypeAlias = Callable[[str, Any, Any, int], Partitions]
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
+MANY_KEYS = 50_000
+"""So many keys that were not known take Python as long to hash as it takes to load the library that hashes many at once."""
 _WORTH_NUMPY = 32
 """So many keys of one length are hashed faster together than one by one."""
 
@@ -45,22 +47,19 @@ def _words(count: int) -> Callable[[bytes], tuple[int, ...]]:
 
 
 def partitions_for(keys: Sequence[bytes], partitions: int) -> list[int]:
-    """The partitions of many keys, in a tenth of the time if there are some dozens of a length.
+    """The partitions of several keys; a tenth of the time if there are dozens of a length, and ever new ones come.
 
     >>> partitions_for([b"21", b"foobar"], 10) == [partition_for(b"21", 10), partition_for(b"foobar", 10)]
     True
     """
-    if len(keys) >= _WORTH_NUMPY and len(set(map(len, keys))) == 1:
-        return _of_one_length(keys, partitions)
+    if partition_for.cache_info().misses < MANY_KEYS:
+        return _one_by_one(keys, partitions)
     by_length: dict[int, list[bytes]] = {}
     for key in keys:
         by_length.setdefault(len(key), []).append(key)
-    found = {
-        length: iter(
-            _of_one_length(alike, partitions) if len(alike) >= _WORTH_NUMPY else _one_by_one(alike, partitions)
-        )
-        for length, alike in by_length.items()
-    }
+    if len(by_length) == 1:
+        return _of_one_length(keys, partitions)
+    found = {length: iter(_of_one_length(alike, partitions)) for length, alike in by_length.items()}
     return [next(found[len(key)]) for key in keys]
 
 
@@ -70,7 +69,9 @@ def _one_by_one(keys: Sequence[bytes], partitions: int) -> list[int]:
 
 def _of_one_length(keys: Sequence[bytes], partitions: int) -> list[int]:
     """`murmur2`, word by word of all keys at once."""
-    import numpy as np  # noqa: PLC0415 - takes a tenth of a second, and few need it
+    if len(keys) < _WORTH_NUMPY:
+        return _one_by_one(keys, partitions)
+    import numpy as np  # noqa: PLC0415 - takes tenths of a second, and few need it
 
     length = len(keys[0])
     m, words = np.uint32(_M), length // 4

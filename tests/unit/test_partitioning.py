@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.partitioning import murmur2, partition_for, partitions_for
+from pipeline.partitioning import MANY_KEYS, murmur2, partition_for, partitions_for
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,13 @@ def test_a_negative_hash_loses_its_sign_bit_and_is_not_negated() -> None:
     assert partition_for(b"21", 10) == (-973932308 & 0x7FFFFFFF) % 10
 
 
+@pytest.fixture(scope="module")
+def _ever_new_keys() -> None:
+    for number in range(MANY_KEYS):
+        partition_for(b"%d" % number, 3)
+
+
+@pytest.mark.usefixtures("_ever_new_keys")
 @given(st.lists(st.binary(max_size=9)), st.integers(0, 40), st.integers(0, 40), st.integers(1, 1000))
 def test_many_keys_go_where_each_of_them_goes(keys: list[bytes], length: int, many: int, partitions: int) -> None:
     mixed = [*keys, *(bytes([n]) * length for n in range(many)), *keys]

@@ -73,9 +73,8 @@ def find_missing(
     known, noted = backend.positions(), backend.topic_ids()
     ids = admin.topic_ids({tp.topic for tp in tps})
     starts = {tp: known.get(tp, 0) for tp in tps}
-    ahead = [
-        tp for tp in tps - sources if starts[tp] > last[tp]
-    ]  # committed, and the marker is not there yet, or it is foreign
+    # Ahead of the last stable offset is what is committed, if its marker is not there yet; or it is foreign.
+    ahead = [tp for tp in tps - sources if starts[tp] > last[tp]]
     last |= {tp: max(last[tp], min(starts[tp], end)) for tp, end in admin.written_offsets(ahead).items()}
     reasons = (
         _why_foreign(tp, start, first[tp], last[tp], is_same_topic=noted.get(tp.topic, ids[tp.topic]) == ids[tp.topic])
@@ -95,7 +94,6 @@ def _why_foreign(tp: TopicPartition, start: int, first: int, last: int, *, is_sa
     """Why state at an offset of a changelog that has records from `first` to `last` is not made of these; None if it is.
 
     Offsets alone do not tell: a topic that was deleted and created anew (by a reset from another machine) soon has them, too.
-    Nor is state at offset 0 empty: its first commit may have been acknowledged before its marker was there.
     """
     if not is_same_topic:
         return f"the local state is at offset {start} of another topic {tp.topic}, which has been created anew since"

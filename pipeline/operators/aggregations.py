@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipeline.operators.forwarding import CachedForward
+from pipeline.operators.forwarding import cache_forwards
 from pipeline.operators.table_store import TableStore, key_value_fold
 from pipeline.processor.drops import DropReason
 from pipeline.records import Change, ValueAndTimestamp
@@ -176,10 +176,11 @@ class StreamWindowAggregate:
         self._context, self._forward = context, context.forward
         self._store = store = context.get_state_store(self._store_name)
         if self._closing is None:
-            updates = CachedForward.of(context, store, send_old_values=self._send_old_values, key_of=self._windowed)
-            self._forwards_updates = not updates.holds_back
+            self._forwards_updates = not cache_forwards(
+                context, store, send_old_values=self._send_old_values, key_of=self._windowed
+            )
             self._tells_old_values = tells_old = self._send_old_values and self._forwards_updates
-            if not updates.holds_back:
+            if self._forwards_updates:
                 self._writing_fold = store.writing_fold(self._aggregator, tells_old=tells_old)
             return
         self._forwards_updates = False

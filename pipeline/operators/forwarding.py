@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,35 +11,26 @@ if TYPE_CHECKING:
     from pipeline.state.api import CachedUpdate
 
 
-@dataclass(frozen=True, slots=True)
-class CachedForward:
-    """Connects a store's cache with the children of the operator that owns it (`TimestampedCacheFlushListener`).
+def cache_forwards(
+    context: OperatorContext,
+    store: Any,
+    *,
+    send_old_values: bool,
+    key_of: Callable[[Any], Any] = lambda key: key,
+) -> bool:
+    """Connect a store's cache, if it has one, with the children of its operator (`TimestampedCacheFlushListener`).
 
     Args:
-        holds_back: True if the store's cache forwards, so that the operator must not.
+        context: Context of the operator.
+        store: The store.
+        send_old_values: Whether downstream wants to know what an update replaced.
+        key_of: Makes the forwarded key of the store's key (windowed aggregations forward `Windowed` keys).
+
+    Returns:
+        Whether the cache forwards, so that the operator must not.
     """
 
-    holds_back: bool
+    def forward(updates: Sequence[CachedUpdate]) -> None:
+        context.forward_flushed(updates, key_of)
 
-    @classmethod
-    def of(
-        cls,
-        context: OperatorContext,
-        store: Any,
-        *,
-        send_old_values: bool,
-        key_of: Callable[[Any], Any] = lambda key: key,
-    ) -> CachedForward:
-        """Listen to the store, if it holds anything back.
-
-        Args:
-            context: Context of the operator.
-            store: The store.
-            send_old_values: Whether downstream wants to know what an update replaced.
-            key_of: Makes the forwarded key of the store's key (windowed aggregations forward `Windowed` keys).
-        """
-
-        def forward(updates: Sequence[CachedUpdate]) -> None:
-            context.forward_flushed(updates, key_of)
-
-        return cls(store.set_flush_listener(forward, send_old_values=send_old_values))
+    return bool(store.set_flush_listener(forward, send_old_values=send_old_values))

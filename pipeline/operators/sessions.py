@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pipeline.operators.forwarding import CachedForward
+from pipeline.operators.forwarding import cache_forwards
 from pipeline.processor.drops import DropReason
 from pipeline.records import Change, ValueAndTimestamp
 from pipeline.windows import SessionWindows, Window, Windowed
@@ -65,8 +65,7 @@ class StreamSessionWindowAggregate:
         store = context.get_state_store(self._store_name)
         self._store = store
         if self._closing is None:
-            updates = CachedForward.of(context, store, send_old_values=self._send_old_values)
-            self._forwards_updates = not updates.holds_back
+            self._forwards_updates = not cache_forwards(context, store, send_old_values=self._send_old_values)
             return
         self._forwards_updates = False
         self._closing.init(

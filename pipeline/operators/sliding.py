@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pipeline.operators.forwarding import CachedForward
+from pipeline.operators.forwarding import cache_forwards
 from pipeline.processor.drops import DropReason
 from pipeline.records import Change, ValueAndTimestamp
 from pipeline.windows import SlidingWindows, Window, Windowed
@@ -71,10 +71,9 @@ class StreamSlidingWindowAggregate:
         self._context = context
         self._store = context.get_state_store(self._store_name)
         if self._closing is None:
-            updates = CachedForward.of(
+            self._forwards_updates = not cache_forwards(
                 context, self._store, send_old_values=self._send_old_values, key_of=self._windowed
             )
-            self._forwards_updates = not updates.holds_back
             known = context.processor_metadata(self._store_name)
             self._observed = -1 if known is None else known
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pipeline.operators.forwarding import CachedForward
+from pipeline.operators.forwarding import cache_forwards
 from pipeline.records import Change, ValueAndTimestamp
 from pipeline.state.api import PUT_RETURN_CODE_NOT_PUT, PUT_RETURN_CODE_VALID_TO_UNDEFINED
 from pipeline.state.key_value import KeyValueStateStore
@@ -44,7 +44,7 @@ class TableStore:
         self._send_old_values = send_old_values
         self.is_versioned = isinstance(self._store, VersionedStateStore)
         """Whether the store keeps the history of each key."""
-        self.holds_back = CachedForward.of(context, self._store, send_old_values=send_old_values).holds_back
+        self.holds_back = cache_forwards(context, self._store, send_old_values=send_old_values)
         """Whether the store's cache forwards."""
         self.get: Callable[[Any], ValueAndTimestamp[Any] | None] = (
             self._latest if self.is_versioned else self._store.get

@@ -40,7 +40,7 @@ class ChosenTopic:
             TopicError: If there is no such topic.
         """
         name = self.choose(key, value, timestamp)
-        if name not in self.met:
+        if not isinstance(name, str) or name not in self.met:
             if not isinstance(name, str) or not is_legal_topic(name):
                 message = f"The function of sink {self.sink} chose the topic {name!r}, which is no legal topic name"
                 raise ProcessingError(message)
@@ -70,8 +70,8 @@ class ChosenPartitions:
             ProcessingError: If one is no number from 0 on.
         """
         chosen: Any = self.choose(topic, key, value, self.partitions(topic))
-        if chosen is None:
-            return (None,)
+        if chosen is None or (isinstance(chosen, int) and chosen >= 0):  # what most give
+            return (chosen,)
         numbers = chosen if isinstance(chosen, Collection) and not isinstance(chosen, str) else (chosen,)
         for number in numbers:
             if not isinstance(number, int) or number < 0:

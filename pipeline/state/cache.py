@@ -95,10 +95,6 @@ class UpdateCache:
         self._indexes.append({})
         return self._indexes[-1]
 
-    def entry(self, store_key: bytes) -> CacheEntry:
-        """The entry of a key, with what the store holds if it was not known yet."""
-        return self.entries.get(store_key) or self.loaded(store_key, self.stored(store_key))
-
     def loaded(self, store_key: bytes, data: bytes | None) -> CacheEntry:
         """The entry of a key that is not known yet, of which the store has this."""
         entry = self.entries[store_key] = CacheEntry(store_key)
@@ -109,7 +105,7 @@ class UpdateCache:
 
     def get(self, store_key: bytes) -> Any:
         """The value of a key, or None."""
-        return self._whole(self.entries.get(store_key) or self.entry(store_key))
+        return self._whole(self.entries.get(store_key) or self.loaded(store_key, self.stored(store_key)))
 
     def put(self, store_key: bytes, key: Any, value: Any, context: UpdateContext) -> None:
         """Set the value of a key; None deletes.

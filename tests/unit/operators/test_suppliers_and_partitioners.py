@@ -189,7 +189,7 @@ def test_what_is_no_partition_is_refused_and_named(chosen: Any) -> None:
         driver.input_topic("in", STRING, STRING).pipe_input("k", "v")
 
 
-@pytest.mark.parametrize("chosen", [None, 7, "", "no name", "..", "a" * 250])
+@pytest.mark.parametrize("chosen", [None, 7, ["out"], "", "no name", "..", "a" * 250])
 def test_what_is_no_topics_name_is_refused_and_named(chosen: Any) -> None:
     builder = StreamsBuilder()
     builder.stream("in", TEXTS).to(lambda *_: chosen, TO_TEXTS)

@@ -25,7 +25,7 @@ from pipeline.errors import (
 )
 from pipeline.hosting.application import Application
 from pipeline.hosting.clock import SystemClock
-from pipeline.hosting.garbage import collect_rarely
+from pipeline.hosting.garbage import collect_rarely, uncollected
 from pipeline.hosting.global_tables import open_global_state
 from pipeline.hosting.owned_task import OwnedTask
 from pipeline.hosting.purge import Purge
@@ -143,10 +143,11 @@ class Inputs:
         """
         asked = {tp: wanted for tp, wanted in self._ranges.items() if wanted.size}
         own = {tp: wanted for tp, wanted in asked.items() if tp.topic in self._repartitions}
-        for tp, records in read_fields(self._admin, self._kafka, own):
-            self._writers.add(tp, records)
-        for tp, records in handed_over:
-            self._writers.add(tp, records)
+        with uncollected():
+            for tp, records in read_fields(self._admin, self._kafka, own):
+                self._writers.add(tp, records)
+            for tp, records in handed_over:
+                self._writers.add(tp, records)
         for tp, batches in self._writers.merged():
             task.follow(tp, batches)
         for tp in asked.keys() - own.keys():

@@ -19,7 +19,7 @@ from hypothesis import settings
 from pipeline.config import AppConfig, StreamsConfig
 from pipeline.hosting.application import Application
 from pipeline.kafka.admin import Admin, TopicSpec
-from pipeline.kafka.broker import EmbeddedBroker
+from pipeline.kafka.embedded.broker import EmbeddedBroker
 from pipeline.kafka.producer import IdempotentProducer
 from pipeline.kafka.ranges import read_range
 from pipeline.records import OffsetRange, TopicPartition

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pipeline.hosting.application import Application
-    from pipeline.kafka.broker import EmbeddedBroker
+    from pipeline.kafka.embedded.broker import EmbeddedBroker
 
 
 App = Annotated[str, typer.Argument(help="The application's name in streams.toml.")]
@@ -112,7 +112,7 @@ class Settings:
 
     def broker(self, port: int) -> EmbeddedBroker:
         """The embedded broker of this home."""
-        from pipeline.kafka.broker import EmbeddedBroker
+        from pipeline.kafka.embedded.broker import EmbeddedBroker
 
         java_home = self.environ.get("JAVA_HOME")
         return EmbeddedBroker(self.home / "broker", self.home, port, java_home=Path(java_home) if java_home else None)

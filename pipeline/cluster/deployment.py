@@ -24,8 +24,8 @@ from pipeline.hosting.logs import current_style
 from pipeline.spark.failures import cause_of, missing_module
 from pipeline.spark.text_rows import text_row
 from pipeline.spark.work import rebuilt_error
-from pipeline.worker.protocol import StreamJob
 from pipeline.worker.states import summed
+from pipeline.worker.stream_thread.protocol import StreamJob
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

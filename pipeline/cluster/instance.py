@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pipeline.topology.topology import Topology
-    from pipeline.worker.protocol import StreamJob
-    from pipeline.worker.supervisor import Supervisor
+    from pipeline.worker.instance.supervisor import Supervisor
+    from pipeline.worker.stream_thread.protocol import StreamJob
 
 log = logging.getLogger(__name__)
 

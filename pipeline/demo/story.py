@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pipeline.apps.delays import Stats
     from pipeline.config import ProjectConfig
     from pipeline.demo.check import Key
-    from pipeline.kafka.broker import EmbeddedBroker
+    from pipeline.kafka.embedded.broker import EmbeddedBroker
 
 APP = "delays"
 _SHOWN_ROWS = 5

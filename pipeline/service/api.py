@@ -20,8 +20,8 @@ from pipeline.service.reading import FORWARDED, POSITION, ROLE, Bookmark, Host, 
 from pipeline.service.rendering import key_bytes, prefix_bytes
 from pipeline.state.api import StoreKind
 from pipeline.windows import MAX_TIME_MS
-from pipeline.worker.answers import MAX_ROWS
-from pipeline.worker.queries import KeyQuery, RangeQuery, Reason, Refusal, SessionQuery, WindowQuery
+from pipeline.worker.questions.answers import MAX_ROWS
+from pipeline.worker.questions.queries import KeyQuery, RangeQuery, Reason, Refusal, SessionQuery, WindowQuery
 from pipeline.worker.states import WorkerState
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pipeline.service.routing import StorePlace
     from pipeline.state.api import StoreBuilder
-    from pipeline.worker.queries import Query as StoreQuery
+    from pipeline.worker.questions.queries import Query as StoreQuery
 
 log = logging.getLogger(__name__)
 logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for every question that is passed on

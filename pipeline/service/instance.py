@@ -5,15 +5,15 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pipeline.worker.supervisor import Supervisor
+from pipeline.worker.instance.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pipeline.hosting.application import Application
     from pipeline.topology.topology import Topology
-    from pipeline.worker.protocol import StreamJob
     from pipeline.worker.states import WorkerState
+    from pipeline.worker.stream_thread.protocol import StreamJob
 
 
 @contextmanager

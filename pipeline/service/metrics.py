@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from pipeline.hosting.application import Application
-    from pipeline.worker.protocol import Report
     from pipeline.worker.states import InstanceStatus
+    from pipeline.worker.stream_thread.protocol import Report
 
 _THREAD = "kafka_streams_stream_thread_metrics_"
 _TASK = "kafka_streams_stream_task_metrics_"

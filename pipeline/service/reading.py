@@ -12,7 +12,7 @@ import msgspec
 from pipeline.records import OffsetVector
 from pipeline.service.rendering import row_object
 from pipeline.service.routing import Here, key_query_metadata, route, store_places
-from pipeline.worker.queries import Place, Question, Reason, Refusal
+from pipeline.worker.questions.queries import Place, Question, Reason, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pipeline.records import TaskId
     from pipeline.runtime.layout import Layout
     from pipeline.service.routing import KeyQueryMetadata, StorePlace
-    from pipeline.worker.protocol import Orders
-    from pipeline.worker.queries import Page, Query
+    from pipeline.worker.group.protocol import Orders
+    from pipeline.worker.questions.queries import Page, Query
     from pipeline.worker.states import InstanceStatus
 
 FORWARDED = "X-Millrace-Forwarded"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pipeline.serde.api import Serde
     from pipeline.state.api import StoreBuilder
-    from pipeline.worker.queries import Row
+    from pipeline.worker.questions.queries import Row
 
 
 def _boolean(text: str) -> bool:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pipeline.state.api import StoreBuilder
     from pipeline.topology.nodes import SubTopology
     from pipeline.topology.topology import Topology
-    from pipeline.worker.protocol import Orders
+    from pipeline.worker.group.protocol import Orders
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.worker.running_tasks import RunningTasks
 from pipeline.worker.states import WorkerState, moved
+from pipeline.worker.stream_thread.running_tasks import RunningTasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable

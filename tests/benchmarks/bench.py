@@ -23,7 +23,7 @@ from rows import AT_LEAST_ONCE, EXACTLY_ONCE, GROUPS
 from sides import HERE, compile_java
 
 from pipeline.kafka.admin import Admin
-from pipeline.kafka.broker import EmbeddedBroker
+from pipeline.kafka.embedded.broker import EmbeddedBroker
 
 if TYPE_CHECKING:
     from measuring import Figures

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rows import Row
 
     from pipeline.kafka.admin import Admin
-    from pipeline.kafka.broker import EmbeddedBroker
+    from pipeline.kafka.embedded.broker import EmbeddedBroker
 
 _QUERY_SECONDS, _QUERIES = 2.0, 5_000
 """Queries are asked for so long, or so many."""

@@ -15,8 +15,8 @@ from feeding import RECORDS_PER_SECOND
 from rows import GROUPS, QUIX
 from sides import COMMIT_INTERVAL_MS, QUIX_VERSION, SESSION_TIMEOUT_MS
 
-from pipeline.kafka.artifacts import find_java
-from pipeline.kafka.broker import KAFKA_VERSION
+from pipeline.kafka.embedded.artifacts import find_java
+from pipeline.kafka.embedded.broker import KAFKA_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

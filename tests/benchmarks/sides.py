@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Self
 from events import told
 from rows import BARE, EXACTLY_ONCE, JAVA, MILLRACE, QUIX, SPARK
 
-from pipeline.kafka.artifacts import Artifact, find_java, resolve
-from pipeline.kafka.broker import KAFKA_VERSION
+from pipeline.kafka.embedded.artifacts import Artifact, find_java, resolve
+from pipeline.kafka.embedded.broker import KAFKA_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

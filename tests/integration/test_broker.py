@@ -16,7 +16,7 @@ import pytest
 
 from pipeline.errors import EmbeddedBrokerError
 from pipeline.kafka.admin import Admin, GroupState, TopicSpec
-from pipeline.kafka.broker import KAFKA_VERSION, EmbeddedBroker
+from pipeline.kafka.embedded.broker import KAFKA_VERSION, EmbeddedBroker
 from pipeline.kafka.producer import IdempotentProducer
 from pipeline.records import TopicPartition
 

@@ -28,9 +28,9 @@ from pipeline.hosting.standby_tasks import StandbyTasks
 from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetVector, TaskId, TopicPartition
 from pipeline.state.rocksdb import RocksDbBackend
-from pipeline.worker.arrivals import Arrivals
 from pipeline.worker.local_state import left_positions
 from pipeline.worker.reset import plan_reset, reset
+from pipeline.worker.stream_thread.arrivals import Arrivals
 from pipeline.worker.worker import Worker
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from pipeline.hosting.owned_task import OwnedTask
 from pipeline.hosting.standby_tasks import StandbyTasks
 from pipeline.kafka.producer import TransactionalProducer
 from pipeline.records import TaskId, TopicPartition
-from pipeline.worker.queries import KeyQuery, Page, Question, Reason, Refusal
-from pipeline.worker.running_tasks import RunningTasks
+from pipeline.worker.questions.queries import KeyQuery, Page, Question, Reason, Refusal
+from pipeline.worker.stream_thread.running_tasks import RunningTasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -17,7 +17,7 @@ from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, St
 from pipeline.errors import BrokerError, UnknownOutcomeError
 from pipeline.hosting.application import prepare
 from pipeline.hosting.owned_task import OwnedTask
-from pipeline.kafka.broker import EmbeddedBroker
+from pipeline.kafka.embedded.broker import EmbeddedBroker
 from pipeline.records import OffsetRange, TaskId, TopicPartition
 from pipeline.spark.attempts import attempt
 from pipeline.spark.executor import run_task

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.kafka.artifacts import Artifact, find_java, resolve
+from pipeline.kafka.embedded.artifacts import Artifact, find_java, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -29,7 +29,7 @@ from pipeline import (
 )
 from pipeline.errors import ProcessingError, RangeError
 from pipeline.hosting.fencing import transactional_id
-from pipeline.kafka.broker import EmbeddedBroker
+from pipeline.kafka.embedded.broker import EmbeddedBroker
 from pipeline.kafka.producer import TransactionalProducer, group_metadata
 from pipeline.records import TaskId
 from pipeline.spark.job import run

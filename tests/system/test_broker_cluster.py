@@ -15,7 +15,7 @@ from pipeline.config import AppConfig
 from pipeline.errors import BrokerError
 from pipeline.hosting.application import Application
 from pipeline.hosting.owned_task import transactional_id
-from pipeline.kafka.broker import EmbeddedBroker
+from pipeline.kafka.embedded.broker import EmbeddedBroker
 from pipeline.records import TaskId, TopicPartition
 from pipeline.spark.job import run
 from pipeline.spark.ranges import resolve

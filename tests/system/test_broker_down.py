@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipeline import LONG
-from pipeline.kafka.broker import EmbeddedBroker
+from pipeline.kafka.embedded.broker import EmbeddedBroker
 from tests.system.groups import PARTITIONS, Group
 
 if TYPE_CHECKING:

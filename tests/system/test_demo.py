@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.kafka.broker import KAFKA_VERSION, EmbeddedBroker
+from pipeline.kafka.embedded.broker import KAFKA_VERSION, EmbeddedBroker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,7 +11,7 @@ import pytest
 from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
 from pipeline.errors import TaskMigratedError, UnknownOutcomeError
 from pipeline.records import TaskId
-from pipeline.worker.running_tasks import RunningTasks
+from pipeline.worker.stream_thread.running_tasks import RunningTasks
 from pipeline.worker.worker import Worker, WorkerState
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from pipeline.releases.build import build_topology
 from pipeline.service.api import new_api
 from pipeline.service.routing import store_places
 from pipeline.service.server import bound, name_of, serving
-from pipeline.worker.queries import KeyQuery, Page, Question
-from pipeline.worker.supervisor import Supervisor
+from pipeline.worker.instance.supervisor import Supervisor
+from pipeline.worker.questions.queries import KeyQuery, Page, Question
 
 STORE = "sums"
 LOCAL = "127.0.0.1:0"

@@ -37,9 +37,10 @@ from pipeline.service.api import Parameters, new_api
 from pipeline.service.reading import Bookmark, RefusedError, StoreReader, Wanted
 from pipeline.service.routing import Here, KeyQueryMetadata, There, route, store_places
 from pipeline.service.server import bound, name_of
-from pipeline.worker.protocol import Orders, Report, TaskFigures
-from pipeline.worker.queries import KeyQuery, Page, Place, Question, RangeQuery, Reason, Refusal, Row
+from pipeline.worker.group.protocol import Orders
+from pipeline.worker.questions.queries import KeyQuery, Page, Place, Question, RangeQuery, Reason, Refusal, Row
 from pipeline.worker.states import InstanceStatus, WorkerState, WorkerSummary
+from pipeline.worker.stream_thread.protocol import Report, TaskFigures
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

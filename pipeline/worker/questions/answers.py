@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.state.api import StoreKind
 from pipeline.state.segments import segment_length_ms
 from pipeline.windows import end_of
-from pipeline.worker.queries import (
+from pipeline.worker.questions.queries import (
     KeyQuery,
     Page,
     Place,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pipeline.records import TopicPartition
     from pipeline.state.api import StoreBuilder
-    from pipeline.worker.queries import Question
+    from pipeline.worker.questions.queries import Question
 
 MAX_ROWS = 1_000
 """Longest page."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pipeline.kafka.consumer import Polled
     from pipeline.records import TopicPartition
     from pipeline.runtime.global_state import GlobalState
-    from pipeline.worker.interruptions import Interruptions
+    from pipeline.worker.stream_thread.interruptions import Interruptions
 
 _RECORDS_PER_POLL = 500
 """The client makes records with the interpreter's lock held, so long that nobody is answered meanwhile."""

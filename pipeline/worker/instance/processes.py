@@ -15,11 +15,11 @@ from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
 from pipeline.hosting.logs import current_style
-from pipeline.worker.asking import Asking
-from pipeline.worker.assignment import Instance, spread
-from pipeline.worker.protocol import Alive, Command, Failed, Report, Stop, StreamJob, Take
+from pipeline.worker.group.assignment import Instance, spread
+from pipeline.worker.questions.asking import Asking
 from pipeline.worker.states import WorkerSummary, summed
-from pipeline.worker.stream_process import ENDING_SIGNALS, run_stream_process
+from pipeline.worker.stream_thread.protocol import Alive, Command, Failed, Report, Stop, StreamJob, Take
+from pipeline.worker.stream_thread.stream_process import ENDING_SIGNALS, run_stream_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -12,12 +12,12 @@ from pipeline.state.api import StoreBuilder, StoreKind
 from pipeline.state.memory import MemoryBackend
 from pipeline.state.stores import open_store
 from pipeline.windows import Window
-from pipeline.worker.answers import look_up
-from pipeline.worker.queries import KeyQuery, Page, RangeQuery, Reason, Refusal, SessionQuery, WindowQuery
+from pipeline.worker.questions.answers import look_up
+from pipeline.worker.questions.queries import KeyQuery, Page, RangeQuery, Reason, Refusal, SessionQuery, WindowQuery
 from tests.stores import Context, commit
 
 if TYPE_CHECKING:
-    from pipeline.worker.queries import Query, Row
+    from pipeline.worker.questions.queries import Query, Row
 
 MINUTE = 60_000
 

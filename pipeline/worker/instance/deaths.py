@@ -11,7 +11,7 @@ from pipeline.errors import ProcessingError
 
 if TYPE_CHECKING:
     from pipeline.errors import StreamsError
-    from pipeline.worker.processes import StreamProcess
+    from pipeline.worker.instance.processes import StreamProcess
 
 log = logging.getLogger(__name__)
 

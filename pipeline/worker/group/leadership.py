@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pipeline.records import TaskId
-from pipeline.worker.assignment import AssignmentConfig, Instance, Plan, assign, withhold
-from pipeline.worker.protocol import FORMAT, Introduction, Orders, task_ids, texts
+from pipeline.worker.group.assignment import AssignmentConfig, Instance, Plan, assign, withhold
+from pipeline.worker.group.protocol import FORMAT, Introduction, Orders, task_ids, texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import select
 import threading
 from collections import deque
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from pipeline.worker.protocol import Answered
-from pipeline.worker.queries import KeyQuery
+from pipeline.worker.questions.line import Answered, readiness
+from pipeline.worker.questions.queries import KeyQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from multiprocessing.connection import Connection
 
-    from pipeline.worker.protocol import Ask
-    from pipeline.worker.queries import Page, Question, Refusal
+    from pipeline.worker.questions.line import Ask
+    from pipeline.worker.questions.queries import Page, Question, Refusal
 
 
 class Attendance:
@@ -84,10 +83,3 @@ class Attendance:
 
     def _reply(self, ask: Ask) -> None:
         self._line.send(Answered(ask.number, self._answer(ask.question)))
-
-
-def readiness(line: Connection) -> Callable[[float | None], object]:
-    """Waits, for so many ms, until there is something to read or the line is closed. For one thread at a time."""
-    poller = select.poll()
-    poller.register(line.fileno(), select.POLLIN)
-    return poller.poll

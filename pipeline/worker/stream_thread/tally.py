@@ -6,8 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from pipeline.processor.metrics import added, totals
-from pipeline.worker.protocol import TaskFigures
 from pipeline.worker.states import WorkerSummary
+from pipeline.worker.stream_thread.protocol import TaskFigures
 
 if TYPE_CHECKING:
     from collections.abc import Collection

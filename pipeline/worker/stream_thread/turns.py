@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pipeline.runtime.task import Task
-    from pipeline.worker.interruptions import Interruptions
+    from pipeline.worker.stream_thread.interruptions import Interruptions
 
 _STRETCH_SECONDS = 0.0004
 """So long does a task process without anybody being answered; the number of records is found out."""

@@ -17,17 +17,17 @@ from pipeline.hosting.restoring import WHOLE_SLICE, silently
 from pipeline.hosting.standby_tasks import StandbyTasks
 from pipeline.kafka.admin import Admin
 from pipeline.runtime.context import GLOBAL_TASK
-from pipeline.worker.absent_brokers import AbsentBrokers
-from pipeline.worker.answers import OpenStore, StoreAnswers
-from pipeline.worker.arrivals import RECOVERABLE, Arrivals
-from pipeline.worker.commits import Commits
-from pipeline.worker.fetching import ENOUGH, Fetching
-from pipeline.worker.interruptions import Interruptions, Undisturbed
-from pipeline.worker.protocol import TaskFigures
-from pipeline.worker.queries import Reason, Refusal
-from pipeline.worker.regular_snapshots import RegularSnapshots
-from pipeline.worker.tally import Tally
-from pipeline.worker.turns import Turns
+from pipeline.worker.questions.answers import OpenStore, StoreAnswers
+from pipeline.worker.questions.queries import Reason, Refusal
+from pipeline.worker.stream_thread.absent_brokers import AbsentBrokers
+from pipeline.worker.stream_thread.arrivals import RECOVERABLE, Arrivals
+from pipeline.worker.stream_thread.commits import Commits
+from pipeline.worker.stream_thread.fetching import ENOUGH, Fetching
+from pipeline.worker.stream_thread.interruptions import Interruptions, Undisturbed
+from pipeline.worker.stream_thread.protocol import TaskFigures
+from pipeline.worker.stream_thread.regular_snapshots import RegularSnapshots
+from pipeline.worker.stream_thread.tally import Tally
+from pipeline.worker.stream_thread.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pipeline.runtime.layout import Layout
     from pipeline.state.api import StateBackend, StoreBuilder
     from pipeline.topology.topology import Topology
-    from pipeline.worker.queries import Page, Question
+    from pipeline.worker.questions.queries import Page, Question
     from pipeline.worker.states import WorkerSummary
 
 log = logging.getLogger(__name__)

@@ -19,16 +19,17 @@ from pipeline.errors import RecordError, StreamsError
 from pipeline.hosting.application import Application
 from pipeline.hosting.garbage import collect_rarely
 from pipeline.hosting.logs import LogStyle, start_logging
-from pipeline.worker.attendance import Attendance, readiness
-from pipeline.worker.protocol import Alive, Command, Failed, Pause, Report, Stop, StreamJob, Take
-from pipeline.worker.running_tasks import RunningTasks
+from pipeline.worker.questions.attendance import Attendance
+from pipeline.worker.questions.line import readiness
+from pipeline.worker.stream_thread.protocol import Alive, Command, Failed, Pause, Report, Stop, StreamJob, Take
+from pipeline.worker.stream_thread.running_tasks import RunningTasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from multiprocessing.connection import Connection
 
     from pipeline.topology.topology import Topology
-    from pipeline.worker.queries import Page, Question, Refusal
+    from pipeline.worker.questions.queries import Page, Question, Refusal
 
 log = logging.getLogger(__name__)
 

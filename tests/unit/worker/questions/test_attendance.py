@@ -8,9 +8,9 @@ import threading
 import pytest
 
 from pipeline.records import TaskId
-from pipeline.worker.attendance import Attendance
-from pipeline.worker.protocol import Answered, Ask
-from pipeline.worker.queries import KeyQuery, Page, Question, RangeQuery
+from pipeline.worker.questions.attendance import Attendance
+from pipeline.worker.questions.line import Answered, Ask
+from pipeline.worker.questions.queries import KeyQuery, Page, Question, RangeQuery
 
 QUESTION = Question("store", TaskId(0, 0), KeyQuery(b"k"))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pipeline.errors import TaskMigratedError
-from pipeline.worker.arrivals import RECOVERABLE
-from pipeline.worker.commit_schedule import CommitSchedule
-from pipeline.worker.open_commits import OpenCommits
+from pipeline.worker.stream_thread.arrivals import RECOVERABLE
+from pipeline.worker.stream_thread.commit_schedule import CommitSchedule
+from pipeline.worker.stream_thread.open_commits import OpenCommits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pipeline.errors import StreamsError
     from pipeline.hosting.owned_task import OwnedTask
     from pipeline.records import TaskId
-    from pipeline.worker.interruptions import Interruptions
+    from pipeline.worker.stream_thread.interruptions import Interruptions
 
 
 class Commits:

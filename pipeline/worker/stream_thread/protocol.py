@@ -1,93 +1,18 @@
-"""What the parts of an elastic worker say to each other.
-
-Instances speak through the group's leader, in JSON (`Introduction`, `Orders`): other releases may be at the other end. A
-supervisor and its stream processes speak over a pipe of their own, in plain values.
-"""
+"""What a supervisor and its stream processes say to each other, over a pipe for each: plain values."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from pipeline.records import TaskId
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from pipeline.config import AppConfig
     from pipeline.processor.metrics import Measurement
-    from pipeline.worker.queries import Page, Question, Refusal
+    from pipeline.records import TaskId
     from pipeline.worker.states import WorkerSummary
-
-FORMAT = 1
-"""Of introductions and orders; instances of another format are refused."""
-
-
-class Introduction(msgspec.Struct, frozen=True):
-    """What an instance says of itself when the group is rebalanced (`SubscriptionInfo`).
-
-    Args:
-        instance: Its id; survives restarts.
-        fingerprint: Of its topology: instances of another one cannot share its tasks.
-        capacity: Number of stream threads.
-        tags: Client tags.
-        active: The tasks it runs.
-        positions: Changelog offsets applied, summed up, per task of which it has state.
-        server: `host:port` where it answers queries; empty if nowhere.
-        shuts_down: Whether it asks the whole application to end.
-        topics: Partitions of the topics to read that it has found.
-        format: Of this message.
-    """
-
-    instance: str
-    fingerprint: str
-    capacity: int
-    tags: dict[str, str] = {}
-    active: list[str] = []
-    positions: dict[str, int] = {}
-    server: str = ""
-    shuts_down: bool = False
-    topics: dict[str, int] = {}
-    format: int = FORMAT
-
-
-class Orders(msgspec.Struct, frozen=True):
-    """What the leader tells an instance (`AssignmentInfo`).
-
-    Args:
-        active: Tasks to process.
-        standby: Tasks whose changelogs to follow.
-        warm_up: Those of the standbys that are to become active here.
-        servers: Where the active instance of each task answers queries.
-        standby_servers: Where its standbys do.
-        refusal: Why it cannot take part; then it has to end.
-        shuts_down: Whether the whole application is to end.
-        topics: Partitions of the topics that these tasks are made of: the same for everybody.
-        format: Of this message.
-    """
-
-    active: list[str] = []
-    standby: list[str] = []
-    warm_up: list[str] = []
-    servers: dict[str, str] = {}
-    standby_servers: dict[str, list[str]] = {}
-    refusal: str | None = None
-    shuts_down: bool = False
-    topics: dict[str, int] = {}
-    format: int = FORMAT
-
-
-def task_ids(texts: Iterable[str]) -> frozenset[TaskId]:
-    """Tasks, out of their text forms."""
-    return frozenset(map(TaskId.parse, texts))
-
-
-def texts(tasks: Iterable[TaskId]) -> list[str]:
-    """Text forms of tasks, in order."""
-    return [str(task) for task in sorted(tasks)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,22 +59,6 @@ class Pause:
 @dataclass(frozen=True, slots=True)
 class Stop:
     """To a stream process: commit, let go of everything, and end."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """To a stream process: answer this; the number comes back with the answer."""
-
-    number: int
-    question: Question
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """From a stream process: the answer to the question of that number."""
-
-    number: int
-    answer: Page | Refusal
 
 
 Command = Take | Pause | Stop

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipeline.errors import EmbeddedBrokerError
-from pipeline.kafka.artifacts import Artifact, find_java, resolve
-from pipeline.kafka.process import command_line
+from pipeline.kafka.embedded.artifacts import Artifact, find_java, resolve
+from pipeline.kafka.embedded.process import command_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pipeline.kafka.admin import Admin
-    from pipeline.worker.interruptions import Interruptions
+    from pipeline.worker.stream_thread.interruptions import Interruptions
 
 log = logging.getLogger(__name__)
 

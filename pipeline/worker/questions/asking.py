@@ -7,9 +7,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from pipeline.worker.attendance import readiness
-from pipeline.worker.protocol import Answered, Ask
-from pipeline.worker.queries import Page, Question, Reason, Refusal
+from pipeline.worker.questions.line import Answered, Ask, readiness
+from pipeline.worker.questions.queries import Page, Question, Reason, Refusal
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

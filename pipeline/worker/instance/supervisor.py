@@ -13,15 +13,16 @@ from pipeline.hosting.clock import SystemClock
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.consumer import RecordConsumer
 from pipeline.kafka.producer import IdempotentProducer
-from pipeline.worker.deaths import Deaths
+from pipeline.worker.group.membership import Membership
+from pipeline.worker.group.protocol import Introduction, Orders, task_ids, texts
+from pipeline.worker.instance.deaths import Deaths
+from pipeline.worker.instance.obsolete_state import ObsoleteState
+from pipeline.worker.instance.processes import StreamProcess, StreamProcesses
+from pipeline.worker.instance.regular_summary import RegularSummary
 from pipeline.worker.local_state import instance_id, left_positions, locked
-from pipeline.worker.membership import Membership
-from pipeline.worker.obsolete_state import ObsoleteState
-from pipeline.worker.processes import StreamProcess, StreamProcesses
-from pipeline.worker.protocol import Introduction, Orders, Pause, StreamJob, task_ids, texts
-from pipeline.worker.queries import Reason, Refusal
-from pipeline.worker.regular_summary import RegularSummary
+from pipeline.worker.questions.queries import Reason, Refusal
 from pipeline.worker.states import TRANSITIONS, InstanceStatus, WorkerState, WorkerSummary, moved
+from pipeline.worker.stream_thread.protocol import Pause, StreamJob
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from pipeline.records import TaskId
     from pipeline.runtime.layout import Layout
     from pipeline.topology.topology import Topology
-    from pipeline.worker.protocol import Report
-    from pipeline.worker.queries import Page, Question
+    from pipeline.worker.questions.queries import Page, Question
+    from pipeline.worker.stream_thread.protocol import Report
 
 log = logging.getLogger(__name__)
 

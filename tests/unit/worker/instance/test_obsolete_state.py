@@ -11,7 +11,7 @@ import pytest
 from pipeline.hosting.clock import SystemClock
 from pipeline.records import TaskId
 from pipeline.state.rocksdb import RocksDbBackend
-from pipeline.worker.obsolete_state import ObsoleteState
+from pipeline.worker.instance.obsolete_state import ObsoleteState
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

@@ -12,10 +12,10 @@ import msgspec
 
 from pipeline.errors import BrokerError, ProcessingError, StreamsError, TaskMigratedError
 from pipeline.hosting.application import source_partitions, with_partitions
-from pipeline.worker.assignment import AssignmentConfig
-from pipeline.worker.leadership import give_orders
+from pipeline.worker.group.assignment import AssignmentConfig
+from pipeline.worker.group.leadership import give_orders
+from pipeline.worker.group.protocol import Introduction, Orders
 from pipeline.worker.local_state import instance_id
-from pipeline.worker.protocol import Introduction, Orders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.records import TaskId
-from pipeline.worker.assignment import AssignmentConfig, Instance, Plan, assign, withhold
+from pipeline.worker.group.assignment import AssignmentConfig, Instance, Plan, assign, withhold
 
 TASKS = {TaskId(0, n): True for n in range(8)}
 END = 1_000_000

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipeline.records import TaskId
-from pipeline.worker.asking import Asking
-from pipeline.worker.protocol import Answered
-from pipeline.worker.queries import KeyQuery, Page, Question, Reason, Refusal, Row
+from pipeline.worker.questions.asking import Asking
+from pipeline.worker.questions.line import Answered
+from pipeline.worker.questions.queries import KeyQuery, Page, Question, Reason, Refusal, Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

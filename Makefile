@@ -1,12 +1,14 @@
 # `make demo` and `make test` are all a newcomer needs; each sets up what it needs first.
 PYTHON ?= python3.11
 PROCESSES ?= 2
+# More than there are cores: tests with brokers wait more than they compute.
+BROKERS ?= 3
 UV_VERSION := 0.13.8
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 READY := $(VENV)/.ready
 # A process that crashes ends the run, with the name of the test: another one would run its tests anew.
-PYTEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --max-worker-restart 0
+PYTEST := $(BIN)/python -m pytest --max-worker-restart 0
 IN_MEMORY := tests/oracle tests/unit tests/architecture
 
 .PHONY: setup demo test unit check bench docs lock oracle clean help
@@ -40,14 +42,15 @@ check: setup
 # Everyday: without brokers, and with part of the oracle's scenarios.
 unit: setup
 	$(BIN)/python -m pytest --doctest-modules pipeline
-	$(PYTEST) --dist worksteal $(IN_MEMORY) tests/conformance -m "not broker and not slow"
+	$(PYTEST) --numprocesses $(PROCESSES) --dist worksteal $(IN_MEMORY) tests/conformance -m "not broker and not slow"
 
-# What runs in memory keeps both cores busy. The rest waits more than it computes, for brokers that die and sessions that end: files
-# are taken in turn, long ones first, and those that one of the processes takes share its broker and its Spark session.
+# What runs in memory keeps both cores busy. The rest waits more, for brokers that die and sessions that end: files are taken
+# in turn, long ones first, and those that one of the processes takes share its broker and its Spark session.
 test: setup
 	$(BIN)/python -m pytest --doctest-modules pipeline
-	$(PYTEST) --dist worksteal $(IN_MEMORY)
-	$(PYTEST) --dist loadfile --no-loadscope-reorder tests/system tests/airflow tests/conformance tests/integration
+	$(PYTEST) --numprocesses $(PROCESSES) --dist worksteal $(IN_MEMORY)
+	$(PYTEST) --numprocesses $(BROKERS) --dist loadfile --no-loadscope-reorder --durations 20 \
+		tests/system tests/airflow tests/conformance tests/integration
 
 bench: setup
 	$(BIN)/python tests/benchmarks/bench.py $(BENCH)

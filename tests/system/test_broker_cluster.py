@@ -133,6 +133,28 @@ def test_brokers_are_lost_one_at_a_time_and_nothing_is_lost_or_comes_twice(
     check(group, load)
 
 
+def test_records_are_deleted_while_the_broker_is_away_that_led_their_partition(
+    cluster: Cluster, broker_tools: Callable[[Any], Any], unique: str
+) -> None:
+    broker, tp = broker_tools(cluster), TopicPartition(unique, 0)
+    admin = broker.admin()
+    broker.create(1, unique)
+    broker.write(unique, [(b"k", b"%d" % n, 1) for n in range(10)])
+    admin.delete_records({tp: 2})
+    topics = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(unique).topics
+    cluster.brokers[topics[unique].partitions[0].leader - 1].kill()
+
+    def deleted() -> bool:
+        try:
+            admin.delete_records({tp: 5})
+        except BrokerError as error:
+            if not error.retriable:
+                raise
+        return admin.beginning_offsets([tp])[tp] == 5
+
+    until(deleted, "deleted records though the broker is away")
+
+
 def test_a_bounded_run_goes_on_when_those_who_coordinate_its_transactions_and_its_group_die(
     cluster: Cluster, broker_tools: Callable[[Any], Any], unique: str, tmp_path: Path
 ) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from kafka.coordinator.base import BaseCoordinator
 
 from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
 from pipeline.config import AppConfig
@@ -16,6 +18,7 @@ from pipeline.errors import BrokerError
 from pipeline.hosting.application import Application
 from pipeline.hosting.owned_task import transactional_id
 from pipeline.kafka.broker import EmbeddedBroker
+from pipeline.kafka.membership import GroupMember
 from pipeline.records import TaskId, TopicPartition
 from pipeline.spark.job import run
 from pipeline.spark.ranges import resolve
@@ -153,6 +156,41 @@ def test_records_are_deleted_while_the_broker_is_away_that_led_their_partition(
         return admin.beginning_offsets([tp])[tp] == 5
 
     until(deleted, "deleted records though the broker is away")
+
+
+def test_a_member_asks_calmly_who_coordinates_its_group_while_brokers_name_one_that_has_died(
+    cluster: Cluster, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_at, ask, plans = [], BaseCoordinator._send_group_coordinator_request, []
+
+    async def counted(coordinator: Any) -> Any:
+        asked_at.append(time.monotonic())
+        return await ask(coordinator)
+
+    def has_a_plan() -> bool:
+        with suppress(BrokerError):  # it joins again with the next poll
+            member.poll(0.5)
+        return bool(plans)
+
+    monkeypatch.setattr(BaseCoordinator, "_send_group_coordinator_request", counted)
+    member = GroupMember(
+        {"bootstrap.servers": cluster.bootstrap_servers},
+        unique,
+        [],
+        client_id="member",
+        describe=lambda: b"",
+        assign=lambda said: dict.fromkeys(said, b"plan"),
+        follow=plans.append,
+    )
+    until(has_a_plan, "joined")
+    cluster.coordinator("__consumer_offsets", unique).kill()
+    asked_at.clear()
+    plans.clear()
+    member.rejoin()
+    until(has_a_plan, "joined again")
+    member.close()
+    spent = asked_at[-1] - asked_at[0]
+    assert len(asked_at) <= 2 + spent * 20, "twice as often as it should is enough"
 
 
 def test_a_bounded_run_goes_on_when_those_who_coordinate_its_transactions_and_its_group_die(

@@ -20,6 +20,43 @@ Headers = tuple[tuple[str, bytes | None], ...]
 """Record headers in order; a name may occur more than once. Immutable, so forwarding shares them safely."""
 
 
+def check_headers(headers: object) -> None:
+    """Make sure that headers can be written as they are, whatever host is to write them.
+
+    The client library alters some names (numbers, those with a NUL), and one that is not Unicode crashes the process.
+
+    >>> check_headers((("trace", b"7"), ("empty", None)))
+    >>> check_headers((("trace", 7),))
+    Traceback (most recent call last):
+    pipeline.errors.ProcessingError: Malformed record: ('trace', 7) is no header: that is a name and bytes, or None
+
+    Raises:
+        ProcessingError: If they cannot.
+    """
+    if not isinstance(headers, tuple | list):
+        message = f"Malformed record: headers {headers!r} are no tuple of names and values"
+        raise ProcessingError(message)
+    for header in headers:
+        if not _is_header(header):
+            message = f"Malformed record: {header!r} is no header: that is a name and bytes, or None"
+            raise ProcessingError(message)
+
+
+def _is_header(header: object) -> bool:
+    match header:
+        case (str(name), None | bytes()) if isinstance(header, tuple):  # the client takes no lists
+            return "\0" not in name and _is_unicode(name)
+    return False
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 class TopicPartition(NamedTuple):
     """One partition of one topic; prints as `topic-partition` (`org.apache.kafka.common.TopicPartition`)."""
 
@@ -150,7 +187,8 @@ class Record(Generic[K, V]):
         headers: Headers, shared with the record this one was made from.
 
     Raises:
-        ProcessingError: If the timestamp is negative (Kafka Streams: `StreamsException`), or no whole number.
+        ProcessingError: If the timestamp is negative (Kafka Streams: `StreamsException`), or no whole number; or if headers are
+            no names with bytes or None.
     """
 
     key: K
@@ -159,13 +197,15 @@ class Record(Generic[K, V]):
     headers: Headers = ()
 
     def __post_init__(self) -> None:
-        """Refuse negative timestamps, as `org.apache.kafka.streams.processor.api.Record` does."""
+        """Refuse negative timestamps, as `org.apache.kafka.streams.processor.api.Record` does, and what are no headers."""
         if not isinstance(self.timestamp, int):
             message = f"Malformed record: timestamp {self.timestamp!r} is no whole number of ms"
             raise ProcessingError(message)
         if self.timestamp < 0:
             message = f"Malformed record: timestamp {self.timestamp} is negative"
             raise ProcessingError(message)
+        if self.headers != ():
+            check_headers(self.headers)
 
     def with_key(self, key: Any) -> Record[Any, V]:
         """The same record under another key."""

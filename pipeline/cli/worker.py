@@ -48,7 +48,9 @@ def worker(
     on: Annotated[
         Place | None, typer.Option("--on", help="Run instances on a Spark cluster; in this process if left out.")
     ] = None,
-    instances: Annotated[int, typer.Option(min=1, help="With --on spark: how many; each takes a core.")] = 1,
+    instances: Annotated[
+        int | None, typer.Option(min=1, help="With --on spark: how many; each takes a core. One if left out.")
+    ] = None,
     master: Master = None,
     *,
     until_caught_up: Annotated[
@@ -58,18 +60,33 @@ def worker(
     """Run an instance of an application until it is told to stop (Ctrl-C or SIGTERM); instances share the tasks."""
     ending = Ending()
     settings = settings_of(context)
+    if on is None:
+        _refuse({"--instances": instances, "--master": master}, "says how to run on Spark", "Add --on spark.")
+    if until_caught_up:
+        _refuse({"--on": on}, "does not go with --until-caught-up", "A bounded run on Spark: millrace run.")
+        alone = {"--threads": threads, "--server": server}
+        _refuse(alone, "does not go with --until-caught-up, which runs all tasks in one process", "Leave it out.")
     application = _configured(settings.application(app, version), state_dir, threads, server)
     settings.require_no_switch(application, version)
     token = application.config.streams.server_token or settings.environ.get("MILLRACE_TOKEN", "")
     if on is Place.SPARK:
-        if until_caught_up:
-            message = "--until-caught-up runs in this process, not on Spark"
-            raise ConfigError(message, hint="A bounded run on Spark: millrace run.")
-        summary = _on_spark(application, token, instances, lambda given: settings.spark(master, given), ending)
+        summary = _on_spark(application, token, instances or 1, lambda given: settings.spark(master, given), ending)
     else:
         summary = _alone(application, ending) if until_caught_up else _in_group(application, token, ending)
     done = f"{counted(summary.processed, 'record')} processed in {counted(summary.commits, 'commit')}"
     show_figures(done, summary.dropped, summary.totals)
+
+
+def _refuse(options: Mapping[str, object], why: str, hint: str) -> None:
+    """Have nobody believe in options that would do nothing.
+
+    Raises:
+        ConfigError: If one of them is given.
+    """
+    for name, given in options.items():
+        if given is not None:
+            message = f"{name} {why}"
+            raise ConfigError(message, hint=hint)
 
 
 def _configured(

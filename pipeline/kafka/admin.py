@@ -325,6 +325,9 @@ class Admin:
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         """Delete the records before the given offsets."""
+        for topic in {tp.topic for tp in before}:
+            with self._requests.asking(f"find the leaders of {topic}"):  # else one that died is asked until it is back
+                self._client.list_topics(topic, timeout=REQUEST_SECONDS)
         request = [ClientTopicPartition(tp.topic, tp.partition, offset) for tp, offset in before.items()]
         # The library gives back a reference to the list that it never took (`Admin_delete_records`, confluent-kafka 2.9.0):
         # without another one the list would be freed while it is still in use here, which corrupts the process.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import time
 from typing import TYPE_CHECKING, Any
 
 from kafka import KafkaConsumer
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
 _PROTOCOL_VERSION = 3
+_LOOKUP_SECONDS = 0.1
+"""Between two questions who a group's coordinator is."""
 _SOME_TOPIC = "__consumer_offsets"
 """Subscribed to where there is no other: without any, a consumer does not join. Nobody reads it."""
 _NAMES = {
@@ -136,6 +139,7 @@ class GroupMember:
         except KafkaError as error:
             message = f"Cannot join group {group_id} at {kafka.get('bootstrap.servers')}: {error}"
             raise BrokerError(message, retriable=True, hint="Check that the brokers run.") from error
+        _pace_lookups(self._consumer._coordinator)  # noqa: SLF001 - the library has no public way
         self._consumer.subscribe(topics=sorted(topics) or [_SOME_TOPIC])
 
     @property
@@ -166,6 +170,24 @@ class GroupMember:
     def close(self) -> None:
         """Leave the group; a static member stays in it until its session times out."""
         self._consumer.close(autocommit=False, timeout_ms=3_000)
+
+
+def _pace_lookups(coordinator: Any) -> None:
+    """Have a coordinator's client pause between two questions who the coordinator is.
+
+    While brokers still name one that has died, the library asks again at once: it is not the answer that fails.
+    """
+    ask, asked_at = coordinator._send_group_coordinator_request, 0.0  # noqa: SLF001 - the library has no public way
+
+    async def ask_in_time() -> Any:
+        nonlocal asked_at
+        pause_s = asked_at + _LOOKUP_SECONDS - time.monotonic()
+        if pause_s > 0:
+            await coordinator._manager._net.sleep(pause_s)  # noqa: SLF001
+        asked_at = time.monotonic()
+        return await ask()
+
+    coordinator._send_group_coordinator_request = ask_in_time  # noqa: SLF001
 
 
 def _connection(kafka: Mapping[str, str]) -> dict[str, Any]:

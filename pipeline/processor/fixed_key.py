@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pipeline.errors import ProcessingError
 from pipeline.processor.api import ProcessingContext
+from pipeline.records import check_headers
 
 if TYPE_CHECKING:
     from pipeline.records import Headers
@@ -30,7 +31,7 @@ class FixedKeyRecord(Generic[K, V]):
         headers: Headers, shared with the record this one was made from.
 
     Raises:
-        ProcessingError: If the timestamp is negative, or no whole number.
+        ProcessingError: If the timestamp is negative, or no whole number; or if headers are no names with bytes or None.
     """
 
     key: K
@@ -39,13 +40,15 @@ class FixedKeyRecord(Generic[K, V]):
     headers: Headers = ()
 
     def __post_init__(self) -> None:
-        """Refuse negative timestamps."""
+        """Refuse negative timestamps, and what are no headers."""
         if not isinstance(self.timestamp, int):
             message = f"Malformed record: timestamp {self.timestamp!r} is no whole number of ms"
             raise ProcessingError(message)
         if self.timestamp < 0:
             message = f"Malformed record: timestamp {self.timestamp} is negative"
             raise ProcessingError(message)
+        if self.headers != ():
+            check_headers(self.headers)
 
     def with_value(self, value: Any) -> FixedKeyRecord[K, Any]:
         """The same record with another value."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from pipeline.config import load_attribute
 from pipeline.errors import ConfigError
+from pipeline.records import check_headers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -82,6 +83,9 @@ class ProducerRecord:
         timestamp: Event time, ms.
         headers: Headers.
         partition: The partition; None leaves it to Kafka's default.
+
+    Raises:
+        ProcessingError: If headers are no names with bytes or None.
     """
 
     topic: str
@@ -90,6 +94,11 @@ class ProducerRecord:
     timestamp: int
     headers: Headers = ()
     partition: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what are no headers."""
+        if self.headers != ():
+            check_headers(self.headers)
 
 
 class Result(Enum):

@@ -243,19 +243,23 @@ class RecordQueues:
             max_idle_ms: How long; with less than 0 nothing is waited for.
             now_ms: The clock.
         """
-        if all(queue.head() is None for queue in self._queues.values()):  # what cannot be decoded is no record
-            return False
-        if max_idle_ms < 0:
-            return True
-        now = now_ms()
+        heads = [queue.head() for queue in self._queues.values()]  # what cannot be decoded is no record
+        has_any = any(head is not None for head in heads)
+        return has_any if max_idle_ms < 0 else not self._is_waited_for(max_idle_ms, now_ms()) and has_any
+
+    def _is_waited_for(self, max_idle_ms: int, now_ms: int) -> bool:
+        """Whether an input without records may still get some in time.
+
+        Its time runs from when its end was seen, whether or not others had records then.
+        """
+        is_waited_for = False
         for queue in self._queues.values():
             if len(queue) or not queue.is_caught_up:
                 self._idle_since.pop(queue.tp, None)
-            if len(queue):
-                continue
-            if not queue.is_caught_up or now - self._idle_since.setdefault(queue.tp, now) < max_idle_ms:
-                return False
-        return True
+                is_waited_for |= not len(queue)
+            else:
+                is_waited_for |= now_ms - self._idle_since.setdefault(queue.tp, now_ms) < max_idle_ms
+        return is_waited_for
 
     def next_queue(self) -> tuple[RecordQueue, int] | None:
         """The input whose head comes next, and the highest time (ms) up to which its records are before those of the others.

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pipeline.spark.ranges import RunRange
 
 LOOK_SECONDS = 0.5
+_LAST_LOOK_SECONDS = 1.0
+"""How long a look that is under way is waited for; one at a commit that has lost its owner takes longer than a minute."""
 
 
 def progress(application: Application, admin: Admin, run_range: RunRange) -> int:
@@ -74,4 +76,4 @@ def watched(
         yield
     finally:
         done.set()
-        thread.join()
+        thread.join(_LAST_LOOK_SECONDS)

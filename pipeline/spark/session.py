@@ -24,6 +24,8 @@ _CONNECT = "sc://"
 _OF_A_SESSION = "spark.sql."
 _PYTHON, _PY_FILES, _ARCHIVES = "spark.pyspark.python", "spark.submit.pyFiles", "spark.archives"
 _PACKAGES = "spark.jars.packages"
+_UTC = "-Duser.timezone=UTC"
+"""Drivers of databases read times without a zone in Java's own, whatever a session says."""
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _LOG_LEVEL = "spark.log.level"
 _TELLING_OF_TASKS = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
@@ -112,19 +114,20 @@ def _defaults() -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "4",  # a Python task for each of 200 takes minutes
         "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",  # times without a zone mean the same on every machine
         _LOG_LEVEL: "ERROR",
     }
 
 
 def _virtual_machine(master: str, archive: Path | None) -> dict[str, str]:
-    """How Java runs in this process' place: quick to start, as it does little but hand tasks to Python.
+    """How Java runs: in UTC, and in this process' place quick to start, as it does little but hand tasks to Python.
 
     The optimising compiler and the parallel collector take half of the CPU time of a session's start. Elsewhere than on this
     machine Java runs as the cluster's settings say.
     """
     if not master.startswith("local"):
-        return {}
-    return {"spark.driver.defaultJavaOptions": f"{_QUICK} {archive_options(archive)}".strip()}
+        return {"spark.driver.defaultJavaOptions": _UTC, "spark.executor.defaultJavaOptions": _UTC}
+    return {"spark.driver.defaultJavaOptions": f"{_UTC} {_QUICK} {archive_options(archive)}".strip()}
 
 
 def _interpreter(given: Mapping[str, str]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pipeline.errors import StreamsError
-from pipeline.records import Record
+from pipeline.records import Record, check_headers
 from pipeline.windows import millis
 
 if TYPE_CHECKING:
@@ -50,7 +50,9 @@ class TestInputTopic(Generic[K, V]):
 
         Raises:
             RecordError: If it, or a record that follows from it, cannot be handled, and the driver is not to skip such records.
+                Also if headers are none that can be written.
         """
+        check_headers(headers)
         at = timestamp
         if at is None:
             at = self.time_ms

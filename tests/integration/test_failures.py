@@ -8,7 +8,15 @@ import pytest
 
 from pipeline import STRING, Consumed, Produced, StreamsBuilder
 from pipeline.config import AT_LEAST_ONCE, EXACTLY_ONCE_V2
-from pipeline.errors import BrokerError, ConfigError, ProcessingError, RefusedRecordError, TopicError
+from pipeline.errors import (
+    BrokerError,
+    ConfigError,
+    ProcessingError,
+    RefusedRecordError,
+    TopicError,
+    UnknownOutcomeError,
+)
+from pipeline.hosting.owned_task import OwnedTask
 from pipeline.worker.worker import Worker
 from tests import handlers
 
@@ -103,6 +111,38 @@ def test_a_record_that_the_brokers_refuse_stops_the_worker_whatever_the_handler(
     ):
         Worker(chosen).run(until_caught_up=True)
     assert handlers.asked == []
+
+
+@pytest.mark.parametrize("gets_on", [False, True], ids=["nothing is committed", "it was committed after all"])
+def test_a_task_whose_commits_end_in_doubt_stops_once_it_has_made_no_progress_for_its_time(
+    broker: Any, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gets_on: bool
+) -> None:
+    in_doubt, send = [], OwnedTask.send_commit
+
+    def leave_in_doubt(owned: OwnedTask) -> None:
+        if gets_on:
+            send(owned)
+            if len(in_doubt) == 4:
+                return
+            broker.write(f"{unique}.in", [(b"a", b"again", 1)])
+        in_doubt.append(True)
+        message = "Cannot say whether it committed"
+        raise UnknownOutcomeError(message)
+
+    broker.create(1, f"{unique}.in", f"{unique}.out")
+    broker.write(f"{unique}.in", [(b"a", b"first", 1)])
+    chosen = application(broker, unique, tmp_path, str, task_timeout_ms=1)
+    monkeypatch.setattr(OwnedTask, "send_commit", leave_in_doubt)
+    if gets_on:
+        assert Worker(chosen).run(until_caught_up=True).processed == 5
+    else:
+        with pytest.raises(UnknownOutcomeError, match=r"Task 0_0 has made no progress for .* Cannot say") as stopped:
+            Worker(chosen).run(until_caught_up=True)
+        assert len(in_doubt) == 2, "it tries once more, at least"
+        assert "task.timeout.ms" in str(stopped.value)
+        monkeypatch.undo()
+        Worker(chosen).run(until_caught_up=True)
+    assert len(broker.read(f"{unique}.out")) == (5 if gets_on else 1)
 
 
 def test_a_letter_of_a_task_that_stops_is_aborted_with_its_transaction_or_else_written(

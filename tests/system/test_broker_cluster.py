@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from kafka.coordinator.base import BaseCoordinator
 
 from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
 from pipeline.config import AppConfig
@@ -16,6 +20,7 @@ from pipeline.errors import BrokerError
 from pipeline.hosting.application import Application
 from pipeline.hosting.owned_task import transactional_id
 from pipeline.kafka.embedded.broker import EmbeddedBroker
+from pipeline.kafka.membership import GroupMember
 from pipeline.records import TaskId, TopicPartition
 from pipeline.spark.job import run
 from pipeline.spark.ranges import resolve
@@ -131,6 +136,60 @@ def test_brokers_are_lost_one_at_a_time_and_nothing_is_lost_or_comes_twice(
     for instance in group.instances:
         assert group.stop(instance) == 0
     check(group, load)
+
+
+def test_records_are_deleted_while_the_broker_is_away_that_led_their_partition(
+    cluster: Cluster, broker_tools: Callable[[Any], Any], unique: str
+) -> None:
+    broker, tp = broker_tools(cluster), TopicPartition(unique, 0)
+    admin = broker.admin()
+    broker.create(1, unique)
+    broker.write(unique, [(b"k", b"%d" % n, 1) for n in range(10)])
+    admin.delete_records({tp: 2})
+    topics = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(unique).topics
+    cluster.brokers[topics[unique].partitions[0].leader - 1].kill()
+
+    def deleted() -> bool:
+        try:
+            admin.delete_records({tp: 5})
+        except BrokerError as error:
+            if not error.retriable:
+                raise
+        return admin.beginning_offsets([tp])[tp] == 5
+
+    until(deleted, "deleted records though the broker is away")
+
+
+def test_a_member_asks_calmly_who_coordinates_its_group_while_brokers_name_one_that_has_died(
+    cluster: Cluster, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_at, ask, plans = [], BaseCoordinator._send_group_coordinator_request, []
+
+    async def counted(coordinator: Any) -> Any:
+        asked_at.append(time.monotonic())
+        return await ask(coordinator)
+
+    def has_a_plan() -> bool:
+        with suppress(BrokerError):  # it joins again with the next poll
+            member.poll(0.5)
+        return bool(plans)
+
+    monkeypatch.setattr(BaseCoordinator, "_send_group_coordinator_request", counted)
+    member = GroupMember(
+        {"bootstrap.servers": cluster.bootstrap_servers},
+        unique,
+        [],
+        client_id="member",
+        describe=lambda: b"",
+        assign=lambda said: dict.fromkeys(said, b"plan"),
+        follow=plans.append,
+    )
+    until(has_a_plan, "joined")
+    cluster.coordinator("__consumer_offsets", unique).kill()
+    asked_at.clear()
+    until(lambda: has_a_plan() and len(asked_at) > 3, "asked")
+    member.close()
+    assert median(later - earlier for earlier, later in pairwise(asked_at)) > 0.05, "it should be 0.1 s, and was 0.01"
 
 
 def test_a_bounded_run_goes_on_when_those_who_coordinate_its_transactions_and_its_group_die(

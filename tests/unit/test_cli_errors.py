@@ -67,6 +67,25 @@ topology = "clicks:build"
     assert "--server host:port" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("options", "refused"),
+    [
+        (["--instances", "3"], "--instances says how to run on Spark"),
+        (["--master", "local[2]"], "--master says how to run on Spark"),
+        (["--until-caught-up", "--on", "spark"], "--on does not go with --until-caught-up"),
+        (["--until-caught-up", "--threads", "2"], "--threads does not go with --until-caught-up"),
+        (["--until-caught-up", "--server", "127.0.0.1:0"], "--server does not go with --until-caught-up"),
+    ],
+)
+def test_options_of_a_worker_that_would_do_nothing_are_refused(options: list[str], refused: str) -> None:
+    command = [sys.executable, "-m", "pipeline.cli", "worker", "clicks", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert refused in done.stderr
+    assert "Hint:" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_other_errors_of_the_system_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(cli, "app", lambda: Path("/nowhere/at/all").read_text())

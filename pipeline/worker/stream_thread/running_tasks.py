@@ -450,9 +450,17 @@ class RunningTasks:
             self._recover(owned, error)
 
     def _recover(self, owned: OwnedTask, error: StreamsError) -> None:
-        """Take a task over anew, as often as brokers need to come back, within `task.timeout.ms`."""
+        """Take a task over anew, as often as brokers need to come back, within `task.timeout.ms`.
+
+        That is also how long it may start over without a commit in between, though brokers answer.
+        """
         if isinstance(error, BrokerError) and not error.retriable:
             raise error
+        owned.stuck_since = owned.stuck_since or time.monotonic()
+        stuck_s = time.monotonic() - owned.stuck_since
+        if stuck_s > self._streams.task_timeout_ms / 1000:
+            message = f"Task {owned.id} has made no progress for {stuck_s:.0f} s: {error.message}"
+            raise type(error)(message, hint=error.hint or "task.timeout.ms says how long it starts over.") from error
         log.warning("task %s starts over from its last commit: %s", owned.id, error, extra={"task": str(owned.id)})
         self._stop_running(owned)
         owned.close(abort=False)

@@ -13,6 +13,7 @@ from pipeline import (
     FixedKeyRecord,
     ProcessingError,
     Processor,
+    ProducerRecord,
     PunctuationType,
     Record,
     StateError,
@@ -55,6 +56,13 @@ class FanningOut(Forwarding):
 class AddingHeaders(Forwarding):
     def process(self, record: Record[str, str]) -> None:
         self.context.forward(record.with_headers(HEADERS))
+
+
+class GivingHeadersOfItsOwn(Forwarding):
+    given: Any = None
+
+    def process(self, record: Record[str, str]) -> None:
+        self.context.forward(record.with_headers(self.given))
 
 
 class WithoutTimeInTheValue(Forwarding):
@@ -144,6 +152,51 @@ def test_children_get_what_is_forwarded_to_all_and_to_them_each_with_its_own_tim
             pipe(driver, (key, value, at))
             assert read(driver, "out-1") == [(key, value, at), (key, value, at + 5), (key, value, at + 2)]
             assert read(driver, "out-2") == [(key, value, at + 10), (key, value, at + 10), (key, value, at + 12)]
+
+
+NO_HEADERS = [
+    None,
+    {"name": b"value"},
+    "name",
+    (b"value",),
+    ("ab",),
+    (["name", b"value"],),
+    (("name", b"value", 1),),
+    ((1, b"value"),),
+    ((b"name", b"value"),),
+    ((None, b"value"),),
+    (("name", 1),),
+    (("name", "value"),),
+    (("name", bytearray(b"value")),),
+    (("name\0", b"value"),),
+    (("\ud800", b"value"),),
+]
+"""What the client library refuses, alters, or crashes at."""
+
+
+@pytest.mark.parametrize("headers", NO_HEADERS, ids=repr)
+def test_headers_that_could_not_be_written_as_they_are_are_refused_wherever_they_come_from(headers: Any) -> None:
+    class Giving(GivingHeadersOfItsOwn):
+        given = headers
+
+    with TopologyTestDriver(through(Giving)) as driver:
+        source = driver.input_topic("in", STRING, STRING)
+        with pytest.raises(ProcessingError, match="Malformed record"):
+            source.pipe_input("key1", "value1", headers=headers)
+        with pytest.raises(ProcessingError, match=r"Malformed record.*task 0_0"):
+            source.pipe_input("key1", "value1")
+    for new in (FixedKeyRecord, Record):
+        with pytest.raises(ProcessingError, match="Malformed record"):
+            new("key1", "value1", 1, headers)
+    with pytest.raises(ProcessingError, match="Malformed record"):
+        ProducerRecord("out", b"key1", b"value1", 1, headers)
+
+
+@pytest.mark.parametrize("headers", [(("", b""),), (("näme", None), ("näme", b"2")), [("name", b"value")]])
+def test_headers_that_can_be_written_stay_as_they_are(headers: Any) -> None:
+    with TopologyTestDriver(through(Forwarding)) as driver:
+        driver.input_topic("in", STRING, STRING).pipe_input("key1", "value1", headers=headers)
+        assert driver.output_topic("out", STRING, STRING).read_record().headers == headers
 
 
 @pytest.mark.parametrize(("processor", "given"), [(Forwarding, HEADERS), (AddingHeaders, ())])

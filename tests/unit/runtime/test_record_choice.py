@@ -118,6 +118,21 @@ def test_the_time_to_wait_begins_anew_when_the_input_had_records_meanwhile() -> 
     assert chooser.take() == ["one@9"]
 
 
+def test_an_input_that_has_been_empty_for_longer_holds_nothing_back() -> None:
+    chooser = Chooser(max_task_idle_ms=100)
+    chooser.task.reached_end(ONE, 0)
+    chooser.task.reached_end(TWO, 0)
+    assert chooser.take() == []
+    chooser.clock.time_ms = 100
+    chooser.add(ONE, 1)
+    assert chooser.take() == ["one@1"]
+    chooser.add(TWO, 2)
+    chooser.task.reached_end(ONE, 1)  # empty since now, not since the start
+    assert chooser.take() == []
+    chooser.clock.time_ms = 200
+    assert chooser.take() == ["two@2"]
+
+
 def test_a_task_stops_when_an_input_runs_dry_that_the_broker_may_have_more_of() -> None:
     chooser = Chooser()
     chooser.add(ONE, 1, 2, 3)

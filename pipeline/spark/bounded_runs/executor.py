@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from pipeline.errors import (
     BrokerError,
@@ -20,12 +19,9 @@ from pipeline.errors import (
     StateInUseError,
     StreamsError,
     TaskError,
-    TopologyError,
-    UnsupportedByHostError,
 )
-from pipeline.hosting.application import Application
 from pipeline.hosting.clock import SystemClock
-from pipeline.hosting.garbage import collect_rarely, uncollected
+from pipeline.hosting.garbage import collect_rarely
 from pipeline.hosting.global_tables import open_global_state
 from pipeline.hosting.owned_task import OwnedTask
 from pipeline.hosting.purge import Purge
@@ -33,22 +29,23 @@ from pipeline.hosting.snapshots import has_snapshots
 from pipeline.hosting.task_state import after_predecessor
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.producer import LONGEST_TRANSACTION_MS
-from pipeline.kafka.ranges import read_fields
 from pipeline.processor.metrics import totals
 from pipeline.runtime.layout import plan_layout
-from pipeline.spark.patience import outlast
 from pipeline.spark.ranges import AGAIN
-from pipeline.spark.spilling import WriterMerge, writer_tag
-from pipeline.spark.work import TaskResult
+from pipeline.spark.tasks.inputs import Inputs
+from pipeline.spark.tasks.patience import outlast
+from pipeline.spark.tasks.spilling import writer_tag
+from pipeline.spark.tasks.wall_clock import check_wall_clock, punctuate_wall_clock
+from pipeline.spark.tasks.work import TaskResult, application_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Mapping
+    from collections.abc import Callable
 
-    from pipeline.records import Headers, OffsetRange, RawFields, TaskId, TopicPartition
+    from pipeline.hosting.application import Application
+    from pipeline.records import Headers, TaskId
     from pipeline.runtime.layout import Layout
     from pipeline.runtime.ports import Collector
-    from pipeline.runtime.task import Task
-    from pipeline.spark.work import Job, TaskWork
+    from pipeline.spark.tasks.work import Job, TaskWork
     from pipeline.topology.topology import Topology
 
 _PREDECESSOR_SECONDS = 60.0
@@ -88,75 +85,6 @@ class WriterTagging:
         self.sent[topic] += 1
         tagged = headers + self._tag if topic in self._topics else headers
         self._inner.send(topic, key, value, timestamp, tagged, partition)
-
-
-class Inputs:
-    """What a task reads of a slice, as much of it in memory as is needed; a context that ends with all files and connections.
-
-    Inputs from outside of the application are read while they are processed, each by a client of its own, as far ahead as
-    that fetches. Repartition topics are read before: their writers have to be merged.
-
-    Args:
-        application: What the task belongs to.
-        admin: Asks the brokers.
-        ranges: What is read.
-        repartitions: Full names of the application's repartition topics.
-    """
-
-    def __init__(
-        self,
-        application: Application,
-        admin: Admin,
-        ranges: Mapping[TopicPartition, OffsetRange],
-        repartitions: frozenset[str],
-    ) -> None:
-        """Nothing is read."""
-        self.read = 0
-        self._kafka = application.kafka
-        self._admin = admin
-        self._ranges = ranges
-        self._repartitions = repartitions
-        limit_bytes = application.config.streams.bounded_buffer_max_bytes
-        self._writers = WriterMerge(application.state_directory, limit_bytes)
-        self._open = ExitStack()
-
-    def __enter__(self) -> Self:
-        """The inputs; nothing has been read."""
-        self._open.enter_context(self._writers)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Release all."""
-        self._open.close()
-
-    def feed(self, task: Task, handed_over: Iterable[tuple[TopicPartition, list[RawFields]]] = ()) -> None:
-        """Let a task follow all its inputs; `read` counts the records from outside of the application as they are processed.
-
-        Args:
-            task: The task.
-            handed_over: Records of repartition topics that are not in Kafka (a dry run's), behind those that are.
-
-        Raises:
-            RangeError: If a range cannot be read completely.
-            StateError: If records cannot be spilled.
-            BrokerError: If the brokers do not answer.
-        """
-        asked = {tp: wanted for tp, wanted in self._ranges.items() if wanted.size}
-        own = {tp: wanted for tp, wanted in asked.items() if tp.topic in self._repartitions}
-        with uncollected():
-            for tp, records in read_fields(self._admin, self._kafka, own):
-                self._writers.add(tp, records)
-            for tp, records in handed_over:
-                self._writers.add(tp, records)
-        for tp, batches in self._writers.merged():
-            task.follow(tp, batches)
-        for tp in asked.keys() - own.keys():
-            task.follow(tp, self._open.enter_context(closing(self._batches(tp))))
-
-    def _batches(self, tp: TopicPartition) -> Generator[list[RawFields], None, None]:
-        for _, records in read_fields(self._admin, self._kafka, {tp: self._ranges[tp]}):
-            self.read += len(records)
-            yield records
 
 
 @cache
@@ -336,32 +264,6 @@ class _Processing:
         )
 
 
-def check_wall_clock(application: Application, task: Task) -> None:
-    """Refuse processors that schedule by the wall clock, unless somebody has said what becomes of that.
-
-    Raises:
-        UnsupportedByHostError: If there is one.
-    """
-    if task.schedules_wall_clock and application.config.streams.bounded_wall_clock_punctuation == "refuse":
-        message = f"{application.id} schedules punctuations by the wall clock, which means nothing in a bounded run"
-        hint = (
-            "Use PunctuationType.STREAM_TIME; or say --wall-clock-punctuation=once (each is called at the end of a slice) or "
-            "never (bounded.wall.clock.punctuation in streams.toml)."
-        )
-        raise UnsupportedByHostError(message, hint=hint)
-
-
-def punctuate_wall_clock(application: Application, task: Task) -> None:
-    """Call what follows the wall clock at the end of a slice, if it is to be called.
-
-    Raises:
-        UnsupportedByHostError: If something was scheduled meanwhile, and nothing says what becomes of that.
-    """
-    check_wall_clock(application, task)
-    if application.config.streams.bounded_wall_clock_punctuation == "once":
-        task.punctuate_wall_clock_once()
-
-
 def _snapshot(application: Application, owned: OwnedTask) -> tuple[str | None, tuple[str, ...]]:
     """Publish what has been committed. That it fails is a warning: the changelogs have it all."""
     if not has_snapshots(application, owned.id):
@@ -398,17 +300,3 @@ def _is_done(work: TaskWork, owned: OwnedTask, admin: Admin) -> bool:
         message = f"Task {work.task_id} stands at offset {starts[tp]} of {tp}; the run is to process {work.ranges[tp]}"
         raise RangeError(message, hint=f"Without --from, a run goes on where the application stands. {AGAIN}")
     return False
-
-
-def application_of(job: Job, topology: Topology) -> Application:
-    """The application of a job, made of the topology built in this process.
-
-    Raises:
-        TopologyError: If that topology is not the driver's.
-    """
-    if topology.fingerprint() != job.fingerprint:
-        message = f"The topology of {job.config.name} here is not the driver's"
-        raise TopologyError(message, hint="Driver and executors must run the same release of the application.")
-    return Application(
-        job.config, job.version, topology, job.kafka, job.state_directory, job.published, job.dead_letters
-    )

@@ -12,14 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
-from pipeline.errors import (
-    BrokerError,
-    RangeError,
-    SnapshotError,
-    StateInUseError,
-    StreamsError,
-    TaskError,
-)
+from pipeline.errors import BrokerError, RangeError, SnapshotError, StateInUseError, StreamsError, TaskError
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.garbage import collect_rarely
 from pipeline.hosting.global_tables import open_global_state

@@ -16,7 +16,7 @@ def prepare_spark(context: typer.Context) -> None:
 
     Needed once per machine or image, and again after a new Java or another version of Spark. The archive is kept in --home.
     """
-    from pipeline.spark.java_classes import archive_classes, classes_archive
+    from pipeline.spark.engine.java_classes import archive_classes, classes_archive
     from pipeline.spark.session import spark_session
 
     settings = settings_of(context)

@@ -104,7 +104,7 @@ class Settings:
         self, master: str | None = None, defaults: Mapping[str, str] | None = None, packages: Sequence[str] = ()
     ) -> Any:
         """A Spark session as `[spark]` says, with further Java libraries; `master` comes before that, `defaults` after it."""
-        from pipeline.spark.java_classes import classes_archive
+        from pipeline.spark.engine.java_classes import classes_archive
         from pipeline.spark.session import spark_session
 
         settings = {**(defaults or {}), **self.project().spark}

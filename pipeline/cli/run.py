@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from pipeline.hosting.application import Application
-    from pipeline.spark.job import RunSummary
+    from pipeline.spark.bounded_runs.job import RunSummary
     from pipeline.spark.ranges import RunRange
 
 _SHOWN_ROWS = 5
@@ -55,8 +55,8 @@ def run(
     from pipeline.cli.run_report import followed_run, plan_table
     from pipeline.kafka.admin import Admin
     from pipeline.releases.build import build_topology
-    from pipeline.spark.job import plan_run
-    from pipeline.spark.job import run as run_job
+    from pipeline.spark.bounded_runs.job import plan_run
+    from pipeline.spark.bounded_runs.job import run as run_job
     from pipeline.spark.ranges import resolve, time_ms
 
     console = Console()
@@ -105,7 +105,7 @@ def _dry_run(application: Application, chosen: RunRange, spark: Any, max_records
     from rich.console import Console
 
     from pipeline.releases.build import build_topology
-    from pipeline.spark.dry_runs import dry_run
+    from pipeline.spark.dry_runs.outputs import dry_run
 
     console = Console()
     with console.status(f"Dry run of {application.id}"):

@@ -12,8 +12,8 @@ from rich.table import Table
 from pipeline.cli.figures import dropped_text
 from pipeline.cli.progress_bar import progress_bar
 from pipeline.records import counted
-from pipeline.spark.progress import followed
-from pipeline.spark.work import total
+from pipeline.spark.bounded_runs.progress import followed
+from pipeline.spark.tasks.work import total
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pipeline.hosting.application import Application
-    from pipeline.spark.job import RunPlan, RunSummary
+    from pipeline.spark.bounded_runs.job import RunPlan, RunSummary
+    from pipeline.spark.planning.runs import RunRecord
     from pipeline.spark.ranges import RunRange
-    from pipeline.spark.runs import RunRecord
-    from pipeline.spark.work import TaskResult
+    from pipeline.spark.tasks.work import TaskResult
 
 _LOOK_SECONDS = 0.5
 _SHOWN_SLICES = 10

@@ -25,7 +25,7 @@ def runs(
     from rich.console import Console
 
     from pipeline.cli.run_report import runs_table, utc
-    from pipeline.spark.runs import RunLog
+    from pipeline.spark.planning.runs import RunLog
 
     project = settings_of(context).project()
     found = RunLog(project.kafka).runs(project.app(app).name)[:limit]

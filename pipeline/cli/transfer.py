@@ -108,7 +108,7 @@ def _export_store(
     application: Application, store: str, at: str, spark: Any, target: str, kind: str, option: list[str] | None
 ) -> int:
     from pipeline.releases.build import build_topology
-    from pipeline.spark.stores import read_store, write_store
+    from pipeline.spark.store_frames.stores import read_store, write_store
 
     frame = read_store(application, store, spark, build_topology, at=at)
     return write_store(frame, target, kind, _pairs(option or []))

@@ -21,9 +21,9 @@ from pipeline.cluster.channel import Channel, InstanceReport, Stop
 from pipeline.cluster.instance import InstanceEnd, InstanceWork, host_instance
 from pipeline.errors import EngineError, ProcessingError, StreamsError
 from pipeline.hosting.logs import current_style
-from pipeline.spark.failures import cause_of, missing_module
-from pipeline.spark.text_rows import text_row
-from pipeline.spark.work import rebuilt_error
+from pipeline.spark.engine.executor_errors import rebuilt_error
+from pipeline.spark.engine.failures import cause_of, missing_module
+from pipeline.spark.engine.text_rows import text_row
 from pipeline.worker.states import summed
 from pipeline.worker.stream_thread.protocol import StreamJob
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pipeline.config import ProjectConfig
     from pipeline.hosting.application import Application
-    from pipeline.spark.job import RunSummary
+    from pipeline.spark.bounded_runs.job import RunSummary
 
 _BEGUN = frozenset({Step.PLANNED, Step.REPROCESSED, Step.GATED})
 

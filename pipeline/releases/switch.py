@@ -11,7 +11,7 @@ from pipeline.errors import TaskMigratedError, UnderWayError, VersionConflictErr
 from pipeline.hosting.application import prepare, with_topics
 from pipeline.hosting.fencing import fence_owners
 from pipeline.releases.tables import bring, create_staging
-from pipeline.spark.runs import RUNNING, RunLog
+from pipeline.spark.planning.runs import RUNNING, RunLog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

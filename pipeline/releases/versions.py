@@ -12,7 +12,7 @@ from pipeline.processor.handlers import may_keep_letters
 from pipeline.records import OffsetVector, TopicPartition
 from pipeline.releases.build import build_topology
 from pipeline.releases.tables import create_letters, create_staging
-from pipeline.spark.job import run
+from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.ranges import COMMITTED, EARLIEST, resolve
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pipeline.config import ProjectConfig
     from pipeline.kafka.admin import Admin
-    from pipeline.spark.job import RunSummary
+    from pipeline.spark.bounded_runs.job import RunSummary
 
 
 class Versions:

@@ -1,15 +1,15 @@
 """The bounded host: runs an application over ranges of offsets, as Spark tasks, and gives its outputs and stores as DataFrames.
 
-`ranges` says which offsets, `slices` cuts them, `unfinished` knows what is left of runs that were interrupted. `job` goes
-through slices and `levels` in the steps of `schedule`, and `attempts` hands tasks to Spark; `executor` runs one task and
-imports no pyspark. `dry_runs` commit nothing, `stores` are read as frames; `columns` says what bytes become in these.
+`ranges` says which offsets, `session` makes the Spark session, `columns` says what bytes become in frames. `bounded_runs`
+commit what they process, `dry_runs` give it as frames, and state stores are read as frames (`store_frames`). Below these,
+`planning` cuts a run into slices and steps, `tasks` is what a task is on an executor, and `engine` is Spark itself.
 
 May import hosting, the runtime, Kafka and what lies below; knows neither the worker nor the DSL.
 """
 
 from __future__ import annotations
 
-from pipeline.spark.dry_runs import dry_run
-from pipeline.spark.stores import read_store
+from pipeline.spark.dry_runs.outputs import dry_run
+from pipeline.spark.store_frames.stores import read_store
 
 __all__ = ["dry_run", "read_store"]

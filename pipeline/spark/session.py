@@ -11,8 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.spark.failures import spark_failures
-from pipeline.spark.java_classes import archive_options
+from pipeline.spark.engine.failures import spark_failures
+from pipeline.spark.engine.java_classes import archive_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.ranges import read_range
 from pipeline.records import OffsetRange
-from pipeline.spark.failures import on_executor
+from pipeline.spark.engine.failures import on_executor
 from pipeline.transfers.jdbc import TOMBSTONE
 
 if TYPE_CHECKING:

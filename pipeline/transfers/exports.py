@@ -19,9 +19,9 @@ from pipeline.hosting.control_topic import ControlTopic
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.ranges import check_ranges
 from pipeline.records import OffsetRange, TopicPartition
-from pipeline.spark.databases import has_jvm
-from pipeline.spark.failures import spark_failures
-from pipeline.spark.progress import watched
+from pipeline.spark.bounded_runs.progress import watched
+from pipeline.spark.engine.databases import has_jvm
+from pipeline.spark.engine.failures import spark_failures
 from pipeline.spark.ranges import RunRange
 from pipeline.transfers.export_rows import columns_of, first_malformed, records_of
 from pipeline.transfers.export_spec import ExportBatch, ExportSpec

@@ -11,10 +11,10 @@ from pipeline.hosting.clock import SystemClock
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
 from pipeline.records import TopicPartition
-from pipeline.spark.failures import on_executor
-from pipeline.spark.progress import watched
-from pipeline.spark.text_rows import text_row
-from pipeline.spark.work import another_attempt_may_help, describe_error, rebuilt_error
+from pipeline.spark.bounded_runs.progress import watched
+from pipeline.spark.engine.executor_errors import another_attempt_may_help, describe_error, rebuilt_error
+from pipeline.spark.engine.failures import on_executor
+from pipeline.spark.engine.text_rows import text_row
 from pipeline.transfers.import_progress import IMPORTS_TOPIC, Progress
 from pipeline.transfers.import_rows import records_of
 from pipeline.transfers.import_source import reading, rows_of

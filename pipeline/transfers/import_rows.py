@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from pipeline.errors import DeserializationError
 from pipeline.partitioning import partition_for
-from pipeline.spark.failures import on_executor
+from pipeline.spark.engine.failures import on_executor
 from pipeline.transfers.import_source import as_text
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from pipeline.errors import ConfigError
-from pipeline.spark.databases import with_driver
-from pipeline.spark.failures import spark_failures
+from pipeline.spark.engine.databases import with_driver
+from pipeline.spark.engine.failures import spark_failures
 from pipeline.transfers.files import escaped, has_files, listing
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.errors import ConfigError, RangeError
-from pipeline.spark.databases import connected, literal, url_of, with_driver
+from pipeline.spark.engine.databases import connected, literal, url_of, with_driver
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from pipeline.spark.databases import Database
+    from pipeline.spark.engine.databases import Database
 
 PROGRESS_TABLE = "millrace_exports"
 TOMBSTONE = "_tombstone"

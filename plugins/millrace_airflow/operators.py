@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from pipeline.releases.releaser import Releaser
-    from pipeline.spark.job import RunSummary
+    from pipeline.spark.bounded_runs.job import RunSummary
     from pipeline.spark.ranges import RunRange
 
 _RANGE_KEY = "range"
@@ -78,8 +78,8 @@ class BoundedRunOperator(BaseOperator):
         from pipeline.kafka.admin import Admin
         from pipeline.releases.build import build_topology
         from pipeline.releases.registry import live_version, require_no_switch
-        from pipeline.spark.job import run
-        from pipeline.spark.progress import followed
+        from pipeline.spark.bounded_runs.job import run
+        from pipeline.spark.bounded_runs.progress import followed
         from pipeline.spark.ranges import RunRange, resolve, time_ms
 
         project = project_of(self.config)
@@ -195,7 +195,7 @@ class ReleaseOperator(BaseOperator):
 
 def acting(action: Callable[[], str]) -> str:
     """Run an action; only what waiting may mend, and what was told to end, is left to Airflow's retries."""
-    from pipeline.spark.work import another_attempt_may_help
+    from pipeline.spark.engine.executor_errors import another_attempt_may_help
 
     try:
         return action()

@@ -22,7 +22,7 @@ def session_for(project: ProjectConfig, master: str | None, packages: Sequence[s
     Raises:
         EngineError: If it does not start.
     """
-    from pipeline.spark.java_classes import classes_archive
+    from pipeline.spark.engine.java_classes import classes_archive
     from pipeline.spark.session import spark_session
 
     return spark_session(master or None, project.spark, packages=packages, archive=classes_archive(os.environ))

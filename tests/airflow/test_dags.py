@@ -53,7 +53,7 @@ import os, signal, threading, time
 from pathlib import Path
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from millrace_airflow.operators import ReleaseOperator, acting
-from pipeline.spark.failures import spark_failures
+from pipeline.spark.engine.failures import spark_failures
 from pipeline.spark.session import spark_session
 
 working, began = Path({str(tmp_path / "working")!r}), time.monotonic()

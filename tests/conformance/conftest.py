@@ -12,7 +12,7 @@ from pyspark import cloudpickle
 from pipeline import StreamsBuilder
 from pipeline.config import AT_LEAST_ONCE, EXACTLY_ONCE_V2, AppConfig, StreamsConfig
 from pipeline.hosting.application import Application
-from pipeline.spark.job import run
+from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
 from pipeline.testing import TopologyTestDriver
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline.records import RawRecord
-    from pipeline.spark.work import Job
+    from pipeline.spark.tasks.work import Job
     from pipeline.topology.topology import Topology
 
 

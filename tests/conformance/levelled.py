@@ -15,8 +15,8 @@ from pipeline.runtime.layout import plan_layout
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
 from pipeline.runtime.task_spec import TaskSpec
-from pipeline.spark.executor import WriterTagging
-from pipeline.spark.spilling import WriterMerge
+from pipeline.spark.bounded_runs.executor import WriterTagging
+from pipeline.spark.tasks.spilling import WriterMerge
 from pipeline.state.memory import MemoryBackend
 from pipeline.testing.driver import MockClock
 from tests.changelogs import Batch

@@ -33,9 +33,9 @@ from pipeline import (
 )
 from pipeline.cli.main import INTERRUPTED
 from pipeline.errors import DeserializationError, RangeError, UnsupportedByHostError
-from pipeline.spark.job import run
+from pipeline.spark.bounded_runs.job import run
+from pipeline.spark.planning.runs import RunLog
 from pipeline.spark.ranges import resolve
-from pipeline.spark.runs import RunLog
 from pipeline.spark.session import spark_session
 from tests.conformance.conftest import on_executor
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from pipeline import Topology
     from pipeline.hosting.application import Application
-    from pipeline.spark.job import RunSummary
+    from pipeline.spark.bounded_runs.job import RunSummary
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

@@ -23,7 +23,7 @@ from pipeline import (
 )
 from pipeline.errors import UnsupportedByHostError
 from pipeline.spark import dry_run
-from pipeline.spark.job import run
+from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
 from tests.conformance.conftest import on_executor

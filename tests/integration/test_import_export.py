@@ -17,10 +17,10 @@ from py4j.protocol import Py4JJavaError
 from pipeline.errors import BrokerError, ConfigError, DeserializationError, EngineError, RangeError, TopicError
 from pipeline.partitioning import partition_for
 from pipeline.records import TopicPartition
-from pipeline.spark import databases
-from pipeline.spark.databases import literal, with_driver
-from pipeline.spark.failures import spark_failures
-from pipeline.spark.progress import watched
+from pipeline.spark.bounded_runs.progress import watched
+from pipeline.spark.engine import databases
+from pipeline.spark.engine.databases import literal, with_driver
+from pipeline.spark.engine.failures import spark_failures
 from pipeline.transfers import exports, jdbc
 from pipeline.transfers.exports import ExportSpec, ExportSummary, run_export
 from pipeline.transfers.imports import ImportSpec, run_import

@@ -17,7 +17,7 @@ import pytest
 
 from pipeline.errors import ConfigError, EngineError, RangeError
 from pipeline.hosting.control_topic import ControlTopic
-from pipeline.spark import databases
+from pipeline.spark.engine import databases
 from pipeline.transfers.exports import EXPORTS_TOPIC, ExportSpec, run_export
 from pipeline.transfers.imports import ImportSpec, run_import
 from pipeline.transfers.jdbc import JdbcTarget

@@ -10,7 +10,7 @@ import pytest
 from pipeline import STRING, AutoOffsetReset, Consumed, Produced, StreamsBuilder
 from pipeline.errors import ConfigError
 from pipeline.hosting.clock import SystemClock
-from pipeline.spark.job import run
+from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
 from pipeline.worker.worker import Worker

@@ -21,7 +21,7 @@ from pipeline.hosting.application import Application, prepare
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.snapshots import publish_snapshots
 from pipeline.records import TopicPartition
-from pipeline.spark.job import run
+from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
 from pipeline.worker.worker import Worker

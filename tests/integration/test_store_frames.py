@@ -24,7 +24,7 @@ from pipeline import (
 from pipeline.errors import InvalidStateStoreError, SnapshotError
 from pipeline.records import TopicPartition
 from pipeline.spark import read_store
-from pipeline.spark.job import run
+from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
 from pipeline.worker.worker import Worker

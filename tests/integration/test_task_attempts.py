@@ -19,9 +19,10 @@ from pipeline.hosting.application import prepare
 from pipeline.hosting.owned_task import OwnedTask
 from pipeline.kafka.embedded.broker import EmbeddedBroker
 from pipeline.records import OffsetRange, TaskId, TopicPartition
-from pipeline.spark.attempts import attempt
-from pipeline.spark.executor import run_task
-from pipeline.spark.work import TaskWork, job_of, rebuilt_error
+from pipeline.spark.bounded_runs.attempts import attempt
+from pipeline.spark.bounded_runs.executor import run_task
+from pipeline.spark.engine.executor_errors import rebuilt_error
+from pipeline.spark.tasks.work import TaskWork, job_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -82,9 +83,9 @@ class Waiting(logging.Handler):
 def waiting() -> Iterator[threading.Event]:
     """Set once somebody waits for brokers."""
     handler = Waiting()
-    logging.getLogger("pipeline.spark.patience").addHandler(handler)
+    logging.getLogger("pipeline.spark.tasks.patience").addHandler(handler)
     yield handler.begun
-    logging.getLogger("pipeline.spark.patience").removeHandler(handler)
+    logging.getLogger("pipeline.spark.tasks.patience").removeHandler(handler)
 
 
 def test_an_attempt_whose_brokers_go_away_waits_for_them_and_tells_what_it_has_done(

@@ -32,7 +32,7 @@ from pipeline.hosting.fencing import transactional_id
 from pipeline.kafka.embedded.broker import EmbeddedBroker
 from pipeline.kafka.producer import TransactionalProducer, group_metadata
 from pipeline.records import TaskId
-from pipeline.spark.job import run
+from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
 from pipeline.worker.worker import Worker

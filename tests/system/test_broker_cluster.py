@@ -22,7 +22,7 @@ from pipeline.hosting.owned_task import transactional_id
 from pipeline.kafka.embedded.broker import EmbeddedBroker
 from pipeline.kafka.membership import GroupMember
 from pipeline.records import TaskId, TopicPartition
-from pipeline.spark.job import run
+from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
 from tests.conformance.conftest import on_executor

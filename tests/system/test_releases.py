@@ -26,9 +26,9 @@ from pipeline.records import RawRecord
 from pipeline.releases.build import build_topology
 from pipeline.releases.registry import Registry, Release, Step, require_no_switch
 from pipeline.releases.releaser import Releaser
-from pipeline.spark.job import run
+from pipeline.spark.bounded_runs.job import run
+from pipeline.spark.planning.runs import RunLog
 from pipeline.spark.ranges import resolve
-from pipeline.spark.runs import RunLog
 from pipeline.spark.session import spark_session
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import pytest
 
 from pipeline.cli import main as cli
 from pipeline.errors import BrokerError, EngineError
-from pipeline.spark.failures import ExecutorError, translated
-from pipeline.spark.work import describe_error, rebuilt_error
+from pipeline.spark.engine.executor_errors import describe_error, rebuilt_error
+from pipeline.spark.engine.failures import ExecutorError, translated
 from pipeline.worker.local_state import locked
 
 

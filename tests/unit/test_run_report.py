@@ -8,9 +8,9 @@ from rich.console import Console
 
 from pipeline.cli.run_report import plan_table, runs_table
 from pipeline.records import TaskId
-from pipeline.spark.job import RunPlan
+from pipeline.spark.bounded_runs.job import RunPlan
+from pipeline.spark.planning.runs import RunRecord
 from pipeline.spark.ranges import RunRange
-from pipeline.spark.runs import RunRecord
 
 RANGE = ",".join(f"payments-{number}@100000..200000" for number in range(12))
 RUNS = [

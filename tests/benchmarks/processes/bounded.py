@@ -14,8 +14,8 @@ from pipeline.config import ProjectConfig
 from pipeline.hosting.application import load_application
 from pipeline.kafka.admin import Admin
 from pipeline.releases.build import build_topology
-from pipeline.spark.java_classes import classes_archive
-from pipeline.spark.job import run
+from pipeline.spark.bounded_runs.job import run
+from pipeline.spark.engine.java_classes import classes_archive
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
 

@@ -15,13 +15,13 @@ from pipeline.hosting.offset_reset import reset_policies
 from pipeline.hosting.snapshots import usable_snapshots
 from pipeline.records import OffsetRange, OffsetVector, ResetStrategy, TaskId, TopicPartition
 from pipeline.runtime.layout import plan_layout
-from pipeline.spark.dry_runs import refuse_cycles
-from pipeline.spark.dry_task import run_dry
-from pipeline.spark.handing_over import Course, run_last_level, run_level
+from pipeline.spark.dry_runs.dry_task import run_dry
+from pipeline.spark.dry_runs.handing_over import Course, run_last_level, run_level
+from pipeline.spark.dry_runs.outputs import refuse_cycles
+from pipeline.spark.planning.runs import DONE
+from pipeline.spark.planning.slices import MAX_RECORDS_PER_SLICE, cut
 from pipeline.spark.ranges import RunRange
-from pipeline.spark.runs import DONE
-from pipeline.spark.slices import MAX_RECORDS_PER_SLICE, cut
-from pipeline.spark.store_rows import batches_of
+from pipeline.spark.store_frames.store_rows import batches_of
 from pipeline.topology.grouping import upstream
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin
     from pipeline.runtime.layout import Layout
-    from pipeline.spark.dry_task import DryTask, Inbox
-    from pipeline.spark.runs import RunRecord
-    from pipeline.spark.work import Job
+    from pipeline.spark.dry_runs.dry_task import DryTask, Inbox
+    from pipeline.spark.planning.runs import RunRecord
+    from pipeline.spark.tasks.work import Job
     from pipeline.state.api import StoreBuilder
     from pipeline.topology.nodes import SubTopology
     from pipeline.topology.topology import Topology

@@ -13,23 +13,23 @@ from pipeline.hosting.fencing import fence_owners, settled_offsets
 from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetRange, TaskId, TopicPartition, counted
 from pipeline.runtime.layout import plan_layout
-from pipeline.spark.attempts import run_on_spark
-from pipeline.spark.levels import Levels
-from pipeline.spark.patience import outlast
+from pipeline.spark.bounded_runs.attempts import run_on_spark
+from pipeline.spark.bounded_runs.levels import Levels
+from pipeline.spark.planning.runs import RunLog, committed_at_end
+from pipeline.spark.planning.slices import MAX_RECORDS_PER_SLICE, slices_of
+from pipeline.spark.planning.unfinished import left_of_cut
 from pipeline.spark.ranges import RunRange, completed
-from pipeline.spark.runs import RunLog, committed_at_end
-from pipeline.spark.slices import MAX_RECORDS_PER_SLICE, slices_of
-from pipeline.spark.unfinished import left_of_cut
-from pipeline.spark.work import TaskResult, job_of, total
+from pipeline.spark.tasks.patience import outlast
+from pipeline.spark.tasks.work import TaskResult, job_of, total
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import CommittedOffset
-    from pipeline.spark.schedule import Slice
-    from pipeline.spark.unfinished import Begun
-    from pipeline.spark.work import Job
+    from pipeline.spark.planning.schedule import Slice
+    from pipeline.spark.planning.unfinished import Begun
+    from pipeline.spark.tasks.work import Job
     from pipeline.topology.topology import Topology
 
 log = logging.getLogger(__name__)

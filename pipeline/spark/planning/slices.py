@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from pipeline.hosting.fencing import settled_offsets
 from pipeline.kafka.ranges import offsets_at_time, read_range
 from pipeline.records import OffsetRange
+from pipeline.spark.planning.runs import RunLog
+from pipeline.spark.planning.unfinished import cut_as_begun, is_over, joined, left_of_begun
 from pipeline.spark.ranges import RunRange
-from pipeline.spark.runs import RunLog
-from pipeline.spark.unfinished import cut_as_begun, is_over, joined, left_of_begun
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin
     from pipeline.records import TopicPartition
-    from pipeline.spark.schedule import Slice
-    from pipeline.spark.unfinished import Begun
+    from pipeline.spark.planning.schedule import Slice
+    from pipeline.spark.planning.unfinished import Begun
 
 MAX_RECORDS_PER_SLICE = 2_000_000
 """Of all source partitions together; what a slice's tasks hold of their stores in memory is bounded by it."""

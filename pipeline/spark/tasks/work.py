@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import pipeline.errors
-from pipeline.errors import ProcessingError, StreamsError
+from pipeline.errors import TopologyError
+from pipeline.hosting.application import Application
 from pipeline.hosting.global_tables import global_partitions
 from pipeline.processor.metrics import added
 
@@ -17,9 +16,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline.config import AppConfig
-    from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin
     from pipeline.records import OffsetRange, TaskId, TopicPartition
+    from pipeline.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +60,20 @@ def job_of(application: Application, admin: Admin) -> Job:
         admin.partitions(application.topology.external_topics),
         admin.end_offsets(global_partitions(application, admin)),
         application.dead_letters,
+    )
+
+
+def application_of(job: Job, topology: Topology) -> Application:
+    """The application of a job, made of the topology built in this process.
+
+    Raises:
+        TopologyError: If that topology is not the driver's.
+    """
+    if topology.fingerprint() != job.fingerprint:
+        message = f"The topology of {job.config.name} here is not the driver's"
+        raise TopologyError(message, hint="Driver and executors must run the same release of the application.")
+    return Application(
+        job.config, job.version, topology, job.kafka, job.state_directory, job.published, job.dead_letters
     )
 
 
@@ -146,22 +159,3 @@ def total(name: str, results: Iterable[TaskResult]) -> TaskResult:
         warnings=tuple(dict.fromkeys(warning for part in parts for warning in part.warnings)),
         totals=added(*(part.totals for part in parts)),
     )
-
-
-def another_attempt_may_help(error: StreamsError) -> bool:
-    """Whether Spark should try the task again, rather than the run end."""
-    may_pass = isinstance(error, pipeline.errors.TaskError | pipeline.errors.StateInUseError)
-    return may_pass or bool(getattr(error, "retriable", False))
-
-
-def describe_error(error: StreamsError) -> str:
-    """An executor's error as text that `rebuilt_error` understands."""
-    return json.dumps([type(error).__name__, error.message, error.hint, bool(getattr(error, "retriable", False))])
-
-
-def rebuilt_error(text: str) -> StreamsError:
-    """An executor's error, in the driver."""
-    name, message, hint, may_help = json.loads(text)
-    kind = getattr(pipeline.errors, name, ProcessingError)
-    rebuilt: StreamsError = kind(message, hint=hint, retriable=True) if may_help else kind(message, hint=hint)
-    return rebuilt

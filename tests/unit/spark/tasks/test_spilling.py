@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.errors import StateError
 from pipeline.records import RawFields, RawRecord, TaskId, TopicPartition
-from pipeline.spark.spilling import WriterMerge, writer_tag
+from pipeline.spark.tasks.spilling import WriterMerge, writer_tag
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

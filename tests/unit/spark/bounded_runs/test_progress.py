@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from pipeline.spark.progress import watched
+from pipeline.spark.bounded_runs.progress import watched
 
 _SECONDS = 30.0
 

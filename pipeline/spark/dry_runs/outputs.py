@@ -17,9 +17,9 @@ from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetRange
 from pipeline.runtime.layout import plan_layout
 from pipeline.spark.columns import TIME, Column, columns_of, micros, spark_schema, with_variants
-from pipeline.spark.handing_over import HEADERS, Course, run_level
-from pipeline.spark.slices import MAX_RECORDS_PER_SLICE, cut, slices_of
-from pipeline.spark.work import job_of
+from pipeline.spark.dry_runs.handing_over import HEADERS, Course, run_level
+from pipeline.spark.planning.slices import MAX_RECORDS_PER_SLICE, cut, slices_of
+from pipeline.spark.tasks.work import job_of
 from pipeline.topology.grouping import is_cyclic
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pipeline.runtime.layout import Layout
     from pipeline.spark.columns import Columns
     from pipeline.spark.ranges import RunRange
-    from pipeline.spark.work import Job
+    from pipeline.spark.tasks.work import Job
     from pipeline.topology.nodes import SubTopology
     from pipeline.topology.topology import Topology
 

@@ -14,7 +14,7 @@ import msgspec
 from pipeline.errors import BrokerError
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.control_topic import ControlTopic
-from pipeline.spark.unfinished import Begun
+from pipeline.spark.planning.unfinished import Begun
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pipeline.kafka.admin import Admin
     from pipeline.runtime.layout import Layout
     from pipeline.spark.ranges import RunRange
-    from pipeline.spark.work import TaskResult
+    from pipeline.spark.tasks.work import TaskResult
 
 log = logging.getLogger(__name__)
 

@@ -26,8 +26,10 @@ from pipeline.records import TopicPartition
 from pipeline.runtime.layout import plan_layout
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
-from pipeline.spark.executor import Inputs, application_of, check_wall_clock, punctuate_wall_clock
-from pipeline.spark.spilling import WriterMerge
+from pipeline.spark.tasks.inputs import Inputs
+from pipeline.spark.tasks.spilling import WriterMerge
+from pipeline.spark.tasks.wall_clock import check_wall_clock, punctuate_wall_clock
+from pipeline.spark.tasks.work import application_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from pipeline.hosting.application import Application
     from pipeline.records import Headers, OffsetRange, RawFields, TaskId
     from pipeline.runtime.ports import Clock
-    from pipeline.spark.work import Job
+    from pipeline.spark.tasks.work import Job
     from pipeline.state.api import StateBackend
     from pipeline.topology.topology import Topology
 

@@ -15,17 +15,18 @@ import pyarrow as pa
 from pipeline.errors import StreamsError
 from pipeline.records import TaskId, TopicPartition
 from pipeline.runtime.layout import full_name
-from pipeline.spark.dry_task import DryTask, Handed, Inbox, run_dry
-from pipeline.spark.failures import on_executor, spark_failures
-from pipeline.spark.spilling import writer_tag
-from pipeline.spark.work import Job, another_attempt_may_help, describe_error, rebuilt_error
+from pipeline.spark.dry_runs.dry_task import DryTask, Handed, Inbox, run_dry
+from pipeline.spark.engine.executor_errors import another_attempt_may_help, describe_error, rebuilt_error
+from pipeline.spark.engine.failures import on_executor, spark_failures
+from pipeline.spark.tasks.spilling import writer_tag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pipeline.records import OffsetRange, RawFields
     from pipeline.runtime.layout import Layout
-    from pipeline.spark.dry_task import Outbox
+    from pipeline.spark.dry_runs.dry_task import Outbox
+    from pipeline.spark.tasks.work import Job
     from pipeline.topology.nodes import SubTopology
     from pipeline.topology.topology import Topology
 

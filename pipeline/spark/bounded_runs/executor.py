@@ -7,25 +7,13 @@ more. What it then finds committed tells whether the work is done already.
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from pipeline.errors import (
-    BrokerError,
-    RangeError,
-    SnapshotError,
-    StateInUseError,
-    StreamsError,
-    TaskError,
-    TopologyError,
-    UnsupportedByHostError,
-)
-from pipeline.hosting.application import Application
+from pipeline.errors import BrokerError, RangeError, SnapshotError, StateInUseError, StreamsError, TaskError
 from pipeline.hosting.clock import SystemClock
-from pipeline.hosting.garbage import collect_rarely, uncollected
+from pipeline.hosting.garbage import collect_rarely
 from pipeline.hosting.global_tables import open_global_state
 from pipeline.hosting.owned_task import OwnedTask
 from pipeline.hosting.purge import Purge
@@ -33,25 +21,23 @@ from pipeline.hosting.snapshots import has_snapshots
 from pipeline.hosting.task_state import after_predecessor
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.producer import LONGEST_TRANSACTION_MS
-from pipeline.kafka.ranges import read_fields
 from pipeline.processor.metrics import totals
 from pipeline.runtime.layout import plan_layout
-from pipeline.spark.patience import outlast
+from pipeline.spark.bounded_runs.writer_tagging import WriterTagging
 from pipeline.spark.ranges import AGAIN
-from pipeline.spark.spilling import WriterMerge, writer_tag
-from pipeline.spark.work import TaskResult
+from pipeline.spark.tasks.inputs import Inputs
+from pipeline.spark.tasks.patience import outlast
+from pipeline.spark.tasks.wall_clock import check_wall_clock, punctuate_wall_clock
+from pipeline.spark.tasks.work import TaskResult, application_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
-    from pipeline.records import Headers, OffsetRange, RawFields, TaskId, TopicPartition
+    from pipeline.hosting.application import Application
     from pipeline.runtime.layout import Layout
     from pipeline.runtime.ports import Collector
-    from pipeline.runtime.task import Task
-    from pipeline.spark.work import Job, TaskWork
+    from pipeline.spark.tasks.work import Job, TaskWork
     from pipeline.topology.topology import Topology
-
-    Send = Callable[[str, bytes | None, bytes | None, int, Headers, int | None], None]
 
 _PREDECESSOR_SECONDS = 60.0
 """How long an earlier attempt on the same machine may take to let go of the local state."""
@@ -59,110 +45,6 @@ _RETRY_SECONDS = 0.5
 _DONE_BEFORE = (
     "an attempt that died after its commit has processed a part of the range: what it has counted is in no figure"
 )
-
-
-class WriterTagging:
-    """A collector that tells readers of repartition topics which task a record comes from, and counts records by topic.
-
-    The tasks of a level run at different speeds, so their records lie in a repartition topic in an order that means nothing.
-    With the writer known, a reader merges them by event time, as if each had a partition of its own: the order, and with
-    it what is late, no longer depends on speeds.
-    """
-
-    def __init__(self, inner: Collector, task_id: TaskId, repartition_topics: frozenset[str]) -> None:
-        """Topics are full names."""
-        self.partitions = inner.partitions
-        self.sent: defaultdict[str, int] = defaultdict(int)  # a Counter takes as long for this as the rest of a call
-        self.send = _tagging(inner.send, writer_tag(task_id), repartition_topics, self.sent)
-        """Sends, tagged if the topic is the application's own. Arguments as of `Collector.send`."""
-
-
-def _tagging(send: Send, tag: Headers, topics: frozenset[str], sent: defaultdict[str, int]) -> Send:
-    """What is called for every record: a function, as looking up a method's attributes takes as long as what it does."""
-
-    def tagged(
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        timestamp: int,
-        headers: Headers,
-        partition: int | None,
-    ) -> None:
-        sent[topic] += 1
-        if topic in topics:
-            headers = headers + tag if headers else tag
-        send(topic, key, value, timestamp, headers, partition)
-
-    return tagged
-
-
-class Inputs:
-    """What a task reads of a slice, as much of it in memory as is needed; a context that ends with all files and connections.
-
-    Inputs from outside of the application are read while they are processed, each by a client of its own, as far ahead as
-    that fetches. Repartition topics are read before: their writers have to be merged.
-
-    Args:
-        application: What the task belongs to.
-        admin: Asks the brokers.
-        ranges: What is read.
-        repartitions: Full names of the application's repartition topics.
-    """
-
-    def __init__(
-        self,
-        application: Application,
-        admin: Admin,
-        ranges: Mapping[TopicPartition, OffsetRange],
-        repartitions: frozenset[str],
-    ) -> None:
-        """Nothing is read."""
-        self.read = 0
-        self._kafka = application.kafka
-        self._admin = admin
-        self._ranges = ranges
-        self._repartitions = repartitions
-        limit_bytes = application.config.streams.bounded_buffer_max_bytes
-        self._writers = WriterMerge(application.state_directory, limit_bytes)
-        self._open = ExitStack()
-
-    def __enter__(self) -> Self:
-        """The inputs; nothing has been read."""
-        self._open.enter_context(self._writers)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Release all."""
-        self._open.close()
-
-    def feed(self, task: Task, handed_over: Iterable[tuple[TopicPartition, list[RawFields]]] = ()) -> None:
-        """Let a task follow all its inputs; `read` counts the records from outside of the application as they are processed.
-
-        Args:
-            task: The task.
-            handed_over: Records of repartition topics that are not in Kafka (a dry run's), behind those that are.
-
-        Raises:
-            RangeError: If a range cannot be read completely.
-            StateError: If records cannot be spilled.
-            BrokerError: If the brokers do not answer.
-        """
-        asked = {tp: wanted for tp, wanted in self._ranges.items() if wanted.size}
-        own = {tp: wanted for tp, wanted in asked.items() if tp.topic in self._repartitions}
-        with uncollected():
-            for tp, records in read_fields(self._admin, self._kafka, own):
-                self._writers.add(tp, records)
-            for tp, records in handed_over:
-                self._writers.add(tp, records)
-        for tp, batches in self._writers.merged():
-            task.follow(tp, batches)
-        for tp in asked.keys() - own.keys():
-            task.follow(tp, self._open.enter_context(closing(self._batches(tp))))
-
-    def _batches(self, tp: TopicPartition) -> Generator[list[RawFields], None, None]:
-        for _, records in read_fields(self._admin, self._kafka, {tp: self._ranges[tp]}):
-            self.read += len(records)
-            yield records
 
 
 @cache
@@ -342,32 +224,6 @@ class _Processing:
         )
 
 
-def check_wall_clock(application: Application, task: Task) -> None:
-    """Refuse processors that schedule by the wall clock, unless somebody has said what becomes of that.
-
-    Raises:
-        UnsupportedByHostError: If there is one.
-    """
-    if task.schedules_wall_clock and application.config.streams.bounded_wall_clock_punctuation == "refuse":
-        message = f"{application.id} schedules punctuations by the wall clock, which means nothing in a bounded run"
-        hint = (
-            "Use PunctuationType.STREAM_TIME; or say --wall-clock-punctuation=once (each is called at the end of a slice) or "
-            "never (bounded.wall.clock.punctuation in streams.toml)."
-        )
-        raise UnsupportedByHostError(message, hint=hint)
-
-
-def punctuate_wall_clock(application: Application, task: Task) -> None:
-    """Call what follows the wall clock at the end of a slice, if it is to be called.
-
-    Raises:
-        UnsupportedByHostError: If something was scheduled meanwhile, and nothing says what becomes of that.
-    """
-    check_wall_clock(application, task)
-    if application.config.streams.bounded_wall_clock_punctuation == "once":
-        task.punctuate_wall_clock_once()
-
-
 def _snapshot(application: Application, owned: OwnedTask) -> tuple[str | None, tuple[str, ...]]:
     """Publish what has been committed. That it fails is a warning: the changelogs have it all."""
     if not has_snapshots(application, owned.id):
@@ -404,17 +260,3 @@ def _is_done(work: TaskWork, owned: OwnedTask, admin: Admin) -> bool:
         message = f"Task {work.task_id} stands at offset {starts[tp]} of {tp}; the run is to process {work.ranges[tp]}"
         raise RangeError(message, hint=f"Without --from, a run goes on where the application stands. {AGAIN}")
     return False
-
-
-def application_of(job: Job, topology: Topology) -> Application:
-    """The application of a job, made of the topology built in this process.
-
-    Raises:
-        TopologyError: If that topology is not the driver's.
-    """
-    if topology.fingerprint() != job.fingerprint:
-        message = f"The topology of {job.config.name} here is not the driver's"
-        raise TopologyError(message, hint="Driver and executors must run the same release of the application.")
-    return Application(
-        job.config, job.version, topology, job.kafka, job.state_directory, job.published, job.dead_letters
-    )

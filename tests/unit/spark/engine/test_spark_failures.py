@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.spark.failures import cause_of, missing_module
+from pipeline.spark.engine.failures import cause_of, missing_module
 
 TRACE = """
 An exception was thrown from the Python worker. Please see the stack trace below.

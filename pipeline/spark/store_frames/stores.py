@@ -17,21 +17,21 @@ from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetVector, TopicPartition
 from pipeline.runtime.layout import changelog_name, plan_layout
 from pipeline.spark.columns import spark_schema, with_variants
-from pipeline.spark.databases import with_driver
-from pipeline.spark.failures import on_executor, spark_failures
-from pipeline.spark.past_stores import rows_at
+from pipeline.spark.engine.databases import with_driver
+from pipeline.spark.engine.failures import on_executor, spark_failures
+from pipeline.spark.planning.runs import DONE, RunLog
 from pipeline.spark.ranges import RunRange
-from pipeline.spark.runs import DONE, RunLog
-from pipeline.spark.store_rows import READABLE, StoreWork, read_rows, store_columns
-from pipeline.spark.work import job_of
+from pipeline.spark.store_frames.past_stores import rows_at
+from pipeline.spark.store_frames.store_rows import READABLE, StoreWork, read_rows, store_columns
+from pipeline.spark.tasks.work import job_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pipeline.hosting.application import Application
     from pipeline.records import TaskId
-    from pipeline.spark.runs import RunRecord
-    from pipeline.spark.work import Job
+    from pipeline.spark.planning.runs import RunRecord
+    from pipeline.spark.tasks.work import Job
     from pipeline.state.api import StoreBuilder
     from pipeline.topology.topology import Topology
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
-from pipeline.spark.schedule import steps
+from pipeline.spark.planning.schedule import steps
 
 if TYPE_CHECKING:
     from pipeline import Topology

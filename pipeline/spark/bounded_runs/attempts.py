@@ -10,15 +10,16 @@ from zipimport import zipimporter
 
 from pipeline.errors import StreamsError
 from pipeline.kafka.admin import Admin
-from pipeline.spark.executor import run_task
-from pipeline.spark.failures import on_executor, spark_failures
-from pipeline.spark.text_rows import text_row
-from pipeline.spark.work import TaskResult, another_attempt_may_help, describe_error, rebuilt_error
+from pipeline.spark.bounded_runs.executor import run_task
+from pipeline.spark.engine.executor_errors import another_attempt_may_help, describe_error, rebuilt_error
+from pipeline.spark.engine.failures import on_executor, spark_failures
+from pipeline.spark.engine.text_rows import text_row
+from pipeline.spark.tasks.work import TaskResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from pipeline.spark.work import Job, TaskWork
+    from pipeline.spark.tasks.work import Job, TaskWork
     from pipeline.topology.topology import Topology
 
 _SCHEMA = "result string"

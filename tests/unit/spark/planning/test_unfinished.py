@@ -8,12 +8,12 @@ import pytest
 
 from pipeline.errors import BegunRangeError
 from pipeline.records import OffsetRange, TopicPartition
+from pipeline.spark.planning.slices import Slices
+from pipeline.spark.planning.unfinished import Begun, cut_as_begun, is_over, left_of_begun, left_of_cut
 from pipeline.spark.ranges import RunRange
-from pipeline.spark.slices import Slices
-from pipeline.spark.unfinished import Begun, cut_as_begun, is_over, left_of_begun, left_of_cut
 
 if TYPE_CHECKING:
-    from pipeline.spark.schedule import Slice
+    from pipeline.spark.planning.schedule import Slice
 
 A, B = TopicPartition("in", 0), TopicPartition("in", 1)
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from pipeline.records import OffsetRange, OffsetVector, TopicPartition
 from pipeline.runtime.layout import full_name
+from pipeline.spark.planning.schedule import steps
+from pipeline.spark.planning.unfinished import Begun
 from pipeline.spark.ranges import RunRange
-from pipeline.spark.schedule import steps
-from pipeline.spark.unfinished import Begun
-from pipeline.spark.work import TaskWork
+from pipeline.spark.tasks.work import TaskWork
 from pipeline.topology.grouping import is_cyclic
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pipeline.kafka.admin import Admin
     from pipeline.records import TaskId
     from pipeline.runtime.layout import Layout
-    from pipeline.spark.schedule import Slice, Step
-    from pipeline.spark.work import Job
+    from pipeline.spark.planning.schedule import Slice, Step
+    from pipeline.spark.tasks.work import Job
     from pipeline.topology.nodes import SubTopology
 
 

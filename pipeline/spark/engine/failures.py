@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pipeline.errors import ConfigError, EngineError, StreamsError
-from pipeline.spark.work import describe_error, rebuilt_error
+from pipeline.spark.engine.executor_errors import describe_error, rebuilt_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

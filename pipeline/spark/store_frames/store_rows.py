@@ -23,7 +23,7 @@ from pipeline.records import OffsetRange
 from pipeline.runtime.context import TaskContext
 from pipeline.serde.primitives import BYTES
 from pipeline.spark.columns import KEY, TIME, Column, array, columns_of, micros
-from pipeline.spark.executor import application_of
+from pipeline.spark.tasks.work import application_of
 from pipeline.state.api import StoreKind
 from pipeline.state.stores import open_store
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pipeline.hosting.application import Application
     from pipeline.records import Headers, RawRecord, TaskId, TopicPartition
     from pipeline.spark.columns import Columns
-    from pipeline.spark.work import Job
+    from pipeline.spark.tasks.work import Job
     from pipeline.state.api import StateBackend, StateStore, StoreBuilder
     from pipeline.topology.topology import Topology
 

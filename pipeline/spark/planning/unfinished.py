@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pipeline.records import TopicPartition
-    from pipeline.spark.schedule import Slice
+    from pipeline.spark.planning.schedule import Slice
 
 
 @dataclass(frozen=True, slots=True)

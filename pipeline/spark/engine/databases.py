@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pipeline.errors import StreamsError, UnsupportedByHostError
-from pipeline.spark.failures import spark_failures
+from pipeline.spark.engine.failures import spark_failures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -1,0 +1,6 @@
+"""State stores as DataFrames (`stores`): as they are now, or were at a point in the past (`past_stores`).
+
+`store_rows` reads one partition on an executor, and imports no pyspark.
+"""
+
+from __future__ import annotations

@@ -1,0 +1,87 @@
+"""What a task reads of a slice: inputs as they come, repartition topics with their writers merged. Imports no pyspark."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from typing import TYPE_CHECKING, Self
+
+from pipeline.hosting.garbage import uncollected
+from pipeline.kafka.ranges import read_fields
+from pipeline.spark.tasks.spilling import WriterMerge
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Mapping
+
+    from pipeline.hosting.application import Application
+    from pipeline.kafka.admin import Admin
+    from pipeline.records import OffsetRange, RawFields, TopicPartition
+    from pipeline.runtime.task import Task
+
+
+class Inputs:
+    """What a task reads of a slice, as much of it in memory as is needed; a context that ends with all files and connections.
+
+    Inputs from outside of the application are read while they are processed, each by a client of its own, as far ahead as
+    that fetches. Repartition topics are read before: their writers have to be merged.
+
+    Args:
+        application: What the task belongs to.
+        admin: Asks the brokers.
+        ranges: What is read.
+        repartitions: Full names of the application's repartition topics.
+    """
+
+    def __init__(
+        self,
+        application: Application,
+        admin: Admin,
+        ranges: Mapping[TopicPartition, OffsetRange],
+        repartitions: frozenset[str],
+    ) -> None:
+        """Nothing is read."""
+        self.read = 0
+        self._kafka = application.kafka
+        self._admin = admin
+        self._ranges = ranges
+        self._repartitions = repartitions
+        limit_bytes = application.config.streams.bounded_buffer_max_bytes
+        self._writers = WriterMerge(application.state_directory, limit_bytes)
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        """The inputs; nothing has been read."""
+        self._open.enter_context(self._writers)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Release all."""
+        self._open.close()
+
+    def feed(self, task: Task, handed_over: Iterable[tuple[TopicPartition, list[RawFields]]] = ()) -> None:
+        """Let a task follow all its inputs; `read` counts the records from outside of the application as they are processed.
+
+        Args:
+            task: The task.
+            handed_over: Records of repartition topics that are not in Kafka (a dry run's), behind those that are.
+
+        Raises:
+            RangeError: If a range cannot be read completely.
+            StateError: If records cannot be spilled.
+            BrokerError: If the brokers do not answer.
+        """
+        asked = {tp: wanted for tp, wanted in self._ranges.items() if wanted.size}
+        own = {tp: wanted for tp, wanted in asked.items() if tp.topic in self._repartitions}
+        with uncollected():
+            for tp, records in read_fields(self._admin, self._kafka, own):
+                self._writers.add(tp, records)
+            for tp, records in handed_over:
+                self._writers.add(tp, records)
+        for tp, batches in self._writers.merged():
+            task.follow(tp, batches)
+        for tp in asked.keys() - own.keys():
+            task.follow(tp, self._open.enter_context(closing(self._batches(tp))))
+
+    def _batches(self, tp: TopicPartition) -> Generator[list[RawFields], None, None]:
+        for _, records in read_fields(self._admin, self._kafka, {tp: self._ranges[tp]}):
+            self.read += len(records)
+            yield records

@@ -1,0 +1,37 @@
+"""What becomes of punctuations by the wall clock, which means nothing in a bounded run. Imports no pyspark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.errors import UnsupportedByHostError
+
+if TYPE_CHECKING:
+    from pipeline.hosting.application import Application
+    from pipeline.runtime.task import Task
+
+
+def check_wall_clock(application: Application, task: Task) -> None:
+    """Refuse processors that schedule by the wall clock, unless somebody has said what becomes of that.
+
+    Raises:
+        UnsupportedByHostError: If there is one.
+    """
+    if task.schedules_wall_clock and application.config.streams.bounded_wall_clock_punctuation == "refuse":
+        message = f"{application.id} schedules punctuations by the wall clock, which means nothing in a bounded run"
+        hint = (
+            "Use PunctuationType.STREAM_TIME; or say --wall-clock-punctuation=once (each is called at the end of a slice) or "
+            "never (bounded.wall.clock.punctuation in streams.toml)."
+        )
+        raise UnsupportedByHostError(message, hint=hint)
+
+
+def punctuate_wall_clock(application: Application, task: Task) -> None:
+    """Call what follows the wall clock at the end of a slice, if it is to be called.
+
+    Raises:
+        UnsupportedByHostError: If something was scheduled meanwhile, and nothing says what becomes of that.
+    """
+    check_wall_clock(application, task)
+    if application.config.streams.bounded_wall_clock_punctuation == "once":
+        task.punctuate_wall_clock_once()

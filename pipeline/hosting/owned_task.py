@@ -73,8 +73,8 @@ class OwnedTask:
         self.restored_records = 0
         self.warnings: tuple[str, ...] = ()
         """What is doubtful about its state."""
-        self.stuck_since: float | None = None
-        """When the first of the failures was that no commit has come after (monotonic seconds); its host says so."""
+        self.doubted_since: float | None = None
+        """When the first of the commits in doubt was, since one has succeeded (monotonic seconds); its host says so."""
         self._own_commits: list[dict[TopicPartition, int]] = []
         self._application = application
         self._admin = admin
@@ -154,7 +154,7 @@ class OwnedTask:
         self.committed = self._admin.committed(self._application.id, self.inputs)
         offsets = {tp: committed.offset for tp, committed in self.committed.items()}
         if offsets != self.committed_offsets:  # the commit that was in doubt has succeeded
-            self.stuck_since = None
+            self.doubted_since = None
         self._own_commits = [offsets]
         if state is None:
             self._backend = open_state(self._application, self.id, self._admin, self._clock)
@@ -240,7 +240,7 @@ class OwnedTask:
         """Bring the local state to what is durable now."""
         self.task.post_commit(self._changelog_ends)
         self._own_commits = self._own_commits[-1:]
-        self.stuck_since = None
+        self.doubted_since = None
 
     def check_owner(self) -> None:
         """Find out, before taking the task over once more, whether somebody else has gone on with it.

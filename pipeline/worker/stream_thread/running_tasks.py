@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from pipeline.errors import BrokerError, TaskMigratedError
+from pipeline.errors import BrokerError, TaskMigratedError, UnknownOutcomeError
 from pipeline.hosting.application import prepare, source_partitions, with_topics
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.global_tables import open_global_state
@@ -452,20 +452,25 @@ class RunningTasks:
     def _recover(self, owned: OwnedTask, error: StreamsError) -> None:
         """Take a task over anew, as often as brokers need to come back, within `task.timeout.ms`.
 
-        That is also how long it may start over without a commit in between, though brokers answer.
+        That is also how long its commits may be in doubt, one after the other, though brokers answer.
         """
         if isinstance(error, BrokerError) and not error.retriable:
             raise error
-        owned.stuck_since = owned.stuck_since or time.monotonic()
-        stuck_s = time.monotonic() - owned.stuck_since
-        if stuck_s > self._streams.task_timeout_ms / 1000:
-            message = f"Task {owned.id} has made no progress for {stuck_s:.0f} s: {error.message}"
-            raise type(error)(message, hint=error.hint or "task.timeout.ms says how long it starts over.") from error
+        if isinstance(error, UnknownOutcomeError):
+            self._check_progress(owned, error)
         log.warning("task %s starts over from its last commit: %s", owned.id, error, extra={"task": str(owned.id)})
         self._stop_running(owned)
         owned.close(abort=False)
         self._wait_for_brokers()
         self._arrivals.add(owned, again=True)
+
+    def _check_progress(self, owned: OwnedTask, error: UnknownOutcomeError) -> None:
+        """Let a task start over, or end with an error if it has done so in vain for too long."""
+        owned.doubted_since = owned.doubted_since or time.monotonic()
+        stuck_s = time.monotonic() - owned.doubted_since
+        if stuck_s > self._streams.task_timeout_ms / 1000:
+            message = f"Task {owned.id} has made no progress for {stuck_s:.0f} s: {error.message}"
+            raise UnknownOutcomeError(message, hint="task.timeout.ms says how long it starts over.") from error
 
     def _wait_for_brokers(self) -> None:
         self._brokers.wait(self._application.topology.source_topics, self._brokers.deadline())

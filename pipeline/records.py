@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from pipeline.errors import ConfigError, ProcessingError
@@ -43,18 +44,23 @@ def check_headers(headers: object) -> None:
 
 
 def _is_header(header: object) -> bool:
-    match header:
-        case (str(name), None | bytes()) if isinstance(header, tuple):  # the client takes no lists
-            return "\0" not in name and _is_unicode(name)
-    return False
-
-
-def _is_unicode(text: str) -> bool:
+    if not isinstance(header, tuple):  # the client takes no lists
+        return False
     try:
-        text.encode()
+        name, value = header
+    except ValueError:
+        return False
+    return isinstance(name, str) and (value is None or isinstance(value, bytes)) and _is_writable(name)
+
+
+@lru_cache(maxsize=1000)
+def _is_writable(name: str) -> bool:
+    """Whether a header's name arrives as it is: records with headers have a few names, over and over."""
+    try:
+        name.encode()
     except UnicodeEncodeError:
         return False
-    return True
+    return "\0" not in name
 
 
 class TopicPartition(NamedTuple):

@@ -31,8 +31,10 @@ def uncollected() -> Iterator[None]:
 
     They would be looked through over and over as more come, a third of the time of reading records that are to be sorted.
     """
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if was_enabled:
+            gc.enable()

@@ -244,8 +244,9 @@ class RecordQueues:
             now_ms: The clock.
         """
         heads = [queue.head() for queue in self._queues.values()]  # what cannot be decoded is no record
-        has_any = any(head is not None for head in heads)
-        return has_any if max_idle_ms < 0 else not self._is_waited_for(max_idle_ms, now_ms()) and has_any
+        if max_idle_ms >= 0 and self._is_waited_for(max_idle_ms, now_ms()):
+            return False
+        return any(head is not None for head in heads)
 
     def _is_waited_for(self, max_idle_ms: int, now_ms: int) -> bool:
         """Whether an input without records may still get some in time.

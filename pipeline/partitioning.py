@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import cache, lru_cache
+from itertools import repeat
 from struct import Struct
 from typing import Any, TypeAlias
 
@@ -64,7 +65,7 @@ def partitions_for(keys: Sequence[bytes], partitions: int) -> list[int]:
 
 
 def _one_by_one(keys: Sequence[bytes], partitions: int) -> list[int]:
-    return [partition_for(key, partitions) for key in keys]
+    return list(map(partition_for, keys, repeat(partitions)))
 
 
 def _of_one_length(keys: Sequence[bytes], partitions: int) -> list[int]:

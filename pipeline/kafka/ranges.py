@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from pipeline.kafka.admin import Admin
     from pipeline.records import RawFields, TopicPartition
 
-_BATCH = 10_000
+_BATCH = 1_000
+"""So many records, with the objects they come in, are still in the processor's cache when they are looked at."""
 _POLL_SECONDS = 1.0
 _SILENT_POLLS = 10
 """Polls without any record or end after which the brokers are asked whether they are there, and the records as well."""

@@ -1,4 +1,7 @@
-"""What Kafka Streams writes beside a committed offset: the partition's highest event time, and processors' own times."""
+"""What Kafka Streams writes beside a committed offset: the partition's highest event time, and processors' own times.
+
+What it does not know, how much of a pack (`runtime.packs`) has been processed, has its place among the processors' times.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
 _VERSION_1 = 1
 _VERSION_2 = 2
 _UNKNOWN = -1
+_TAKEN = "__millrace.taken"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +32,20 @@ class OffsetMetadata:
     Args:
         partition_time: Highest event time of the partition so far, ms; -1 if unknown.
         processor_metadata: Times that processors keep, by key.
+        taken: How many records of the pack at the offset have been processed.
     """
 
     partition_time: int
     processor_metadata: Mapping[str, int] = field(default_factory=dict)
+    taken: int = 0
 
     def encode(self) -> str:
         """Base64 of Kafka Streams' version 2 layout."""
         data = struct.pack(">bq", _VERSION_2, self.partition_time)
-        if self.processor_metadata:
-            data += struct.pack(">i", len(self.processor_metadata))
-            for key, value in self.processor_metadata.items():
+        kept = {**self.processor_metadata, _TAKEN: self.taken} if self.taken else self.processor_metadata
+        if kept:
+            data += struct.pack(">i", len(kept))
+            for key, value in kept.items():
                 name = key.encode()
                 data += struct.pack(">i", len(name)) + name + struct.pack(">q", value)
         return base64.b64encode(data).decode()
@@ -51,7 +58,8 @@ class OffsetMetadata:
             version, partition_time = struct.unpack_from(">bq", data)
             if version not in {_VERSION_1, _VERSION_2}:
                 return cls(_UNKNOWN)
-            return cls(partition_time, dict(_processor_metadata(data)))
+            kept = dict(_processor_metadata(data))
+            return cls(partition_time, kept, kept.pop(_TAKEN, 0))
         except (binascii.Error, struct.error, UnicodeDecodeError):
             return cls(_UNKNOWN)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush, heapreplace
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pipeline.errors import DeserializationError, RecordError
@@ -129,6 +130,11 @@ class RecordQueue:
         if self.waiting:
             return self.waiting[0][RAW_OFFSET]
         return max(self.next_offset, self._end)  # behind the last record there may be markers and gaps
+
+    def waiting_at(self, offset: int) -> int:
+        """How many of the next records have this offset: those of a pack share one."""
+        waiting = sum(1 for _ in takewhile(lambda raw: raw[RAW_OFFSET] == offset, self.waiting))
+        return waiting + (self._head is not None and self._head[_OFFSET] == offset)
 
     def has_waiting(self) -> bool:
         """Whether there are records behind the head; fetches if there are none at hand."""

@@ -26,6 +26,7 @@ from pipeline.runtime.context import TaskContext
 from pipeline.runtime.failures import Failures, fail_at, to_topic
 from pipeline.runtime.layout import full_name
 from pipeline.runtime.offset_metadata import OffsetMetadata
+from pipeline.runtime.packs import PackedInput
 from pipeline.runtime.processing import Processing
 from pipeline.runtime.queue import RecordQueue, RecordQueues
 from pipeline.state.api import PAUSED_AFTER, StoreKind
@@ -33,7 +34,7 @@ from pipeline.state.changelog import is_trimmed
 from pipeline.state.stores import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pipeline.processor.metrics import Measurement
     from pipeline.records import RawFields, TopicPartition
@@ -110,6 +111,7 @@ class Task:
             for topic in source.topics
         }
         self._queues = RecordQueues()
+        self._packs: dict[TopicPartition, PackedInput] = {}
         self._processing = Processing(spec, self._context, self._queues)
         for tp in spec.inputs:
             self._queues.register(self._new_queue(tp))
@@ -179,6 +181,8 @@ class Task:
                 queue.next_offset = offset
                 known = OffsetMetadata.decode(metadata)
                 queue.partition_time = known.partition_time
+                if queue.tp in self._packs:
+                    self._packs[queue.tp].begin(offset, known.taken)
                 self._take_over(known.processor_metadata)
                 self._context.stream_time = max(self._context.stream_time, queue.partition_time)
         self._context.enter(None, self._ports.clock.now_ms(), ())  # the time of what processors write while they start
@@ -191,15 +195,24 @@ class Task:
         for key, time_ms in times.items():
             known[key] = max(time_ms, known.get(key, time_ms))
 
-    def add_records(self, tp: TopicPartition, records: Iterable[RawFields]) -> None:
-        """Append records of an input, which follow those already added."""
-        self._queue(tp).add(records)
+    def add_records(self, tp: TopicPartition, records: Sequence[RawFields]) -> None:
+        """Append records of an input, which follow those already added.
+
+        Raises:
+            DeserializationError: If a bounded run has left something in a repartition topic that cannot be taken apart.
+        """
+        queue, packs = self._queue(tp), self._packs.get(tp)
+        queue.add(records if packs is None else packs.open(records))
+
+    def taken(self, tp: TopicPartition) -> int:
+        """How many records of the pack at the offset that an input begins with have been processed before."""
+        return self._packs[tp].begun if tp in self._packs else 0
 
     def follow(self, tp: TopicPartition, batches: Iterator[Iterable[RawFields]]) -> None:
         """Append records of an input that are fetched batch by batch, when `process_all` needs them.
 
         Args:
-            tp: One of the task's inputs.
+            tp: One of the task's inputs. Packs must have been taken apart.
             batches: The records that follow those already added.
         """
         self._queue(tp).follow(batches)
@@ -373,7 +386,8 @@ class Task:
             queue = self._queue(tp)
             offset = queue.committable_offset()
             if offset >= 0:
-                metadata = OffsetMetadata(queue.partition_time, self._context.processor_metadata)
+                taken = self._packs[tp].taken(offset, queue.waiting_at(offset)) if tp in self._packs else 0
+                metadata = OffsetMetadata(queue.partition_time, self._context.processor_metadata, taken)
                 yield tp, (offset, metadata.encode())
 
     def _queue(self, tp: TopicPartition) -> RecordQueue:
@@ -387,6 +401,8 @@ class Task:
         node = self._sources.get(tp.topic) or self._matching_source(tp.topic)
         sub = self.spec.sub_topology
         own = {full_name(sub, self.spec.application_id, topic) for topic in sub.repartition_topics}
+        if tp.topic in own:
+            self._packs[tp] = PackedInput(tp)
         extractor = None if tp.topic in own else self.spec.timestamp_extractor
         enter = self._nodes.entries[node.name]
         has_extractor = (node.timestamp_extractor or extractor) is not None

@@ -15,14 +15,14 @@ from pipeline.runtime.layout import plan_layout
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
 from pipeline.runtime.task_spec import TaskSpec
-from pipeline.spark.bounded_runs.executor import WriterTagging
+from pipeline.spark.bounded_runs.packing import Packing
 from pipeline.spark.tasks.spilling import WriterMerge
 from pipeline.state.memory import MemoryBackend
 from pipeline.testing.driver import MockClock
 from tests.changelogs import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pipeline.records import Headers, RawFields, TaskId
     from pipeline.runtime.task import TaskCommit
@@ -84,7 +84,7 @@ class LevelledHost:
         self.backends: dict[TaskId, MemoryBackend] = {}
         internal = {topic.name: topic.partitions for topic in self.layout.internal_topics}
         self.counts = {**dict.fromkeys(topology.source_topics, partitions), **internal}
-        self.repartitions = frozenset(topic.name for topic in self.layout.repartition_topics)
+        self.repartitions = {topic.name: topic.partitions for topic in self.layout.repartition_topics}
 
     def run(self, part: Slice) -> None:
         """Write the records, then process them all."""
@@ -98,7 +98,7 @@ class LevelledHost:
                 if part.loses_state:
                     self.backends.pop(task_id, None)
                 if part.crashes:
-                    task, _ = self._open(task_id)
+                    task, _, _ = self._open(task_id)
                     task.process(part.commit_every)
                     task.prepare_commit()
                     task.close()
@@ -109,24 +109,24 @@ class LevelledHost:
         return [record for tp in sorted(self.logs) if tp.topic == topic for record in self.logs[tp]]
 
     def _work(self, task_id: TaskId, commit_every: int) -> None:
-        task, transaction = self._open(task_id)
+        task, packing, transaction = self._open(task_id)
         ends = {tp: len(self.logs.get(tp, ())) for tp in self.layout.tasks[task_id]}
         while task.process(commit_every):
-            self._commit(task, transaction)
+            self._commit(task, packing, transaction)
         for tp, end in ends.items():
             task.advance(tp, end)
-        self._commit(task, transaction)
+        self._commit(task, packing, transaction)
         task.close()
 
-    def _open(self, task_id: TaskId) -> tuple[Task, Transaction]:
+    def _open(self, task_id: TaskId) -> tuple[Task, Packing, Transaction]:
         """A task that is restored, has taken over its offsets, and has everything to read that there is."""
         inputs = self.layout.tasks[task_id]
         sub = next(sub for sub in self.topology.sub_topologies() if sub.id == task_id.sub_topology)
         transaction = Transaction(self.counts)
         backend = self.backends.setdefault(task_id, MemoryBackend())
-        collector = WriterTagging(transaction, task_id, self.repartitions)
+        packing = Packing(transaction, task_id, self.repartitions)
         spec = TaskSpec(task_id, sub, "app", inputs, max_task_idle_ms=-1)
-        task = Task(spec, Ports(collector, backend, MockClock()))
+        task = Task(spec, Ports(packing, backend, MockClock()))
         for tp, start in task.restore_starts().items():
             end = self.committed.get(tp, (0, ""))[0] if tp in inputs else len(self.logs.get(tp, ()))
             task.restore(tp, Batch(self.logs.get(tp, [])[start:end]), end)
@@ -134,10 +134,11 @@ class LevelledHost:
         for tp in inputs:
             unread = self.logs.get(tp, [])[self.committed.get(tp, (0, ""))[0] :]
             task.add_records(tp, merged(tp, unread) if tp.topic in self.repartitions else unread)
-        return task, transaction
+        return task, packing, transaction
 
-    def _commit(self, task: Task, transaction: Transaction) -> None:
+    def _commit(self, task: Task, packing: Packing, transaction: Transaction) -> None:
         commit: TaskCommit = task.prepare_commit()
+        packing.flush()
         for tp, record in transaction.sent:
             self._append(tp, record)
         transaction.sent.clear()
@@ -149,7 +150,7 @@ class LevelledHost:
         log.append(record._replace(offset=len(log)))
 
 
-def merged(tp: TopicPartition, records: Iterable[RawRecord]) -> list[RawFields]:
+def merged(tp: TopicPartition, records: Sequence[RawRecord]) -> list[RawFields]:
     """The records of a repartition topic in the order in which a task of a bounded run processes them."""
     with WriterMerge(Path(), limit_bytes=1 << 40) as merge:
         merge.add(tp, records)

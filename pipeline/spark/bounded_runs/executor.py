@@ -23,7 +23,7 @@ from pipeline.kafka.admin import Admin
 from pipeline.kafka.producer import LONGEST_TRANSACTION_MS
 from pipeline.processor.metrics import totals
 from pipeline.runtime.layout import plan_layout
-from pipeline.spark.bounded_runs.writer_tagging import WriterTagging
+from pipeline.spark.bounded_runs.packing import PACK_BYTES, Packing
 from pipeline.spark.ranges import AGAIN
 from pipeline.spark.tasks.inputs import Inputs
 from pipeline.spark.tasks.patience import outlast
@@ -31,7 +31,7 @@ from pipeline.spark.tasks.wall_clock import check_wall_clock, punctuate_wall_clo
 from pipeline.spark.tasks.work import TaskResult, application_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from pipeline.hosting.application import Application
     from pipeline.runtime.layout import Layout
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 _PREDECESSOR_SECONDS = 60.0
 """How long an earlier attempt on the same machine may take to let go of the local state."""
 _RETRY_SECONDS = 0.5
+_MESSAGE_MAX_BYTES = 1_000_000
+"""The client library's default of `message.max.bytes`."""
 _DONE_BEFORE = (
     "an attempt that died after its commit has processed a part of the range: what it has counted is in no figure"
 )
@@ -78,13 +80,15 @@ def _take_on(work: TaskWork, application: Application, admin: Admin, sent: list[
     """Take the task over, and do its work unless it is done; `sent` has what was to be committed by those that came before."""
     clock = SystemClock()
     layout = plan_layout(application.topology, application.id, work.job.partitions)
-    repartitions = frozenset(topic.name for topic in layout.repartition_topics)
+    counts = {topic.name: topic.partitions for topic in layout.repartition_topics}
+    properties = {**application.kafka, **application.config.streams.producer}
+    largest = int(properties.get("message.max.bytes", _MESSAGE_MAX_BYTES))
     global_state = open_global_state(application, admin, clock, work.job.global_ends)
-    tagging: list[WriterTagging] = []
+    packing: list[Packing] = []
 
     def decorate(collector: Collector) -> Collector:
-        tagging[:] = [WriterTagging(collector, work.task_id, repartitions)]
-        return tagging[0]
+        packing[:] = [Packing(collector, work.task_id, counts, min(PACK_BYTES, largest // 2))]
+        return packing[0]
 
     owned = OwnedTask(
         application,
@@ -101,11 +105,11 @@ def _take_on(work: TaskWork, application: Application, admin: Admin, sent: list[
         after_predecessor(lambda: _open(owned), within_s=_PREDECESSOR_SECONDS, retry_s=_RETRY_SECONDS)
         restored = time.monotonic()
         check_wall_clock(application, owned.task)
-        processing = _Processing(work, application, owned, admin, layout, tagging[0].sent)
+        processing = _Processing(work, application, owned, admin, layout, packing[0])
         done = processing.run(sent)
         ended = time.monotonic()
         snapshot, warnings = _snapshot(application, owned)
-        warnings += _purge(owned, admin, repartitions)
+        warnings += _purge(owned, admin, frozenset(counts))
         return TaskResult(
             str(work.task_id),
             done.processed,
@@ -161,7 +165,7 @@ class _Processing:
         owned: The task.
         admin: Asks the brokers.
         layout: The application's topics.
-        written: Counts records by topic as they are written.
+        packing: Where the task sends its records.
     """
 
     def __init__(
@@ -171,7 +175,7 @@ class _Processing:
         owned: OwnedTask,
         admin: Admin,
         layout: Layout,
-        written: Mapping[str, int],
+        packing: Packing,
     ) -> None:
         """Nothing is processed."""
         self._work = work
@@ -180,7 +184,7 @@ class _Processing:
         self._admin = admin
         self._repartitions = frozenset(topic.name for topic in layout.repartition_topics)
         self._changelogs = frozenset(topic.name for topic in layout.changelog_topics)
-        self._written = written
+        self._packing = packing
 
     def run(self, sent: list[_Done]) -> _Done:
         """Process the ranges, unless that is done; then move event time, which may be done again: nothing is left to forward.
@@ -205,6 +209,7 @@ class _Processing:
         for tp, wanted in work.ranges.items():
             task.advance(tp, wanted.end)
         self._owned.prepare_commit()
+        self._packing.flush()
         if not (is_done and sent):
             sent.append(self._done(read, processed))
         self._owned.send_commit()
@@ -212,7 +217,7 @@ class _Processing:
         return sent[-1]
 
     def _done(self, read: int, processed: int) -> _Done:
-        written = {topic: count for topic, count in self._written.items() if topic not in self._changelogs}
+        written = {topic: count for topic, count in self._packing.sent.items() if topic not in self._changelogs}
         return _Done(
             read,
             processed,

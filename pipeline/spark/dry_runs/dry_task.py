@@ -71,10 +71,11 @@ class DryTask:
 
 
 class Handed(NamedTuple):
-    """A record that a task of the level above would have sent, with its writer's tag, and in which slice."""
+    """A record that a task of the level above would have sent, and in which slice."""
 
     slice: int
     tp: TopicPartition
+    writer: TaskId
     fields: RawFields
 
 
@@ -94,17 +95,17 @@ class Inbox:
         """Whether anything of a slice is left."""
         return self._next is not None and self._next.slice == number
 
-    def take(self, number: int) -> Iterator[tuple[TopicPartition, list[RawFields]]]:
-        """All of a slice, in batches of an input."""
+    def take(self, number: int) -> Iterator[tuple[TopicPartition, TaskId, list[RawFields]]]:
+        """All of a slice, in batches of an input and writer."""
         while self._next is not None and self._next.slice == number:
-            tp, batch = self._next.tp, [self._next.fields]
-            self._next = None
+            _, tp, writer, first = self._next
+            batch, self._next = [first], None
             for record in self._records:
-                if len(batch) == _BATCH or (record.slice, record.tp) != (number, tp):
+                if len(batch) == _BATCH or record[:3] != (number, tp, writer):
                     self._next = record
                     break
                 batch.append(record.fields)
-            yield tp, batch
+            yield tp, writer, batch
 
 
 class Outbox:

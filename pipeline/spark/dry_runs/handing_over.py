@@ -18,7 +18,6 @@ from pipeline.runtime.layout import full_name
 from pipeline.spark.dry_runs.dry_task import DryTask, Handed, Inbox, run_dry
 from pipeline.spark.engine.executor_errors import another_attempt_may_help, describe_error, rebuilt_error
 from pipeline.spark.engine.failures import on_executor, spark_failures
-from pipeline.spark.tasks.spilling import writer_tag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -194,9 +193,9 @@ def _reader(row: Row) -> tuple[int, int]:
 
 def _handed(row: Row) -> Handed:
     _, topic, partition, key, value, timestamp, headers, writer, number, position, _ = row
-    known = tuple((header["name"], header["value"]) for header in headers)
-    tagged = known + writer_tag(TaskId.parse(writer))
-    return Handed(number, TopicPartition(topic, partition), (key, value, timestamp, position, tagged))
+    own = tuple((header["name"], header["value"]) for header in headers)
+    fields = (key, value, timestamp, position, own)
+    return Handed(number, TopicPartition(topic, partition), TaskId.parse(writer), fields)
 
 
 def _outputs(part: DryTask, inbox: Inbox, build: Callable[[Job], Topology]) -> Iterator[Any]:

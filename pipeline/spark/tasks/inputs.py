@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin
-    from pipeline.records import OffsetRange, RawFields, TopicPartition
+    from pipeline.records import OffsetRange, RawFields, TaskId, TopicPartition
     from pipeline.runtime.task import Task
 
 
@@ -57,25 +57,28 @@ class Inputs:
         """Release all."""
         self._open.close()
 
-    def feed(self, task: Task, handed_over: Iterable[tuple[TopicPartition, list[RawFields]]] = ()) -> None:
+    def feed(self, task: Task, handed_over: Iterable[tuple[TopicPartition, TaskId, list[RawFields]]] = ()) -> None:
         """Let a task follow all its inputs; `read` counts the records from outside of the application as they are processed.
 
         Args:
             task: The task.
-            handed_over: Records of repartition topics that are not in Kafka (a dry run's), behind those that are.
+            handed_over: Records of repartition topics that are not in Kafka (a dry run's) with who would have written them,
+                behind those that are.
 
         Raises:
             RangeError: If a range cannot be read completely.
+            DeserializationError: If what a task of this run has packed is damaged.
             StateError: If records cannot be spilled.
             BrokerError: If the brokers do not answer.
         """
         asked = {tp: wanted for tp, wanted in self._ranges.items() if wanted.size}
         own = {tp: wanted for tp, wanted in asked.items() if tp.topic in self._repartitions}
         with uncollected():
+            taken = {tp: task.taken(tp) for tp in own}
             for tp, records in read_fields(self._admin, self._kafka, own):
-                self._writers.add(tp, records)
-            for tp, records in handed_over:
-                self._writers.add(tp, records)
+                self._writers.add(tp, records, taken=taken.pop(tp, 0))
+            for tp, writer, records in handed_over:
+                self._writers.add(tp, records, writer)
         for tp, batches in self._writers.merged():
             task.follow(tp, batches)
         for tp in asked.keys() - own.keys():

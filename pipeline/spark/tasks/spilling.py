@@ -2,7 +2,8 @@
 
 The runs of several writers lie mixed in a partition. They are taken apart while the partition is read, once, and merged by
 event time, as if each were a partition of its own. Within a run the order of the log stays: a record comes where the latest
-one before it of its writer does. What does not fit into memory waits in a file.
+one before it of its writer does. Until they are merged, records stay in packs, as a bounded run writes them; what does not fit
+into memory waits in a file.
 """
 
 from __future__ import annotations
@@ -10,101 +11,106 @@ from __future__ import annotations
 import os
 import tempfile
 from bisect import bisect_right
+from collections import deque
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import accumulate, groupby, repeat
 from operator import itemgetter
-from struct import Struct
-from typing import IO, TYPE_CHECKING, Final, Self, TypeAlias
+from typing import IO, TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
 
 import msgspec
 
 from pipeline.errors import StateError
-from pipeline.records import Headers, TaskId
+from pipeline.records import RAW_OFFSET
+from pipeline.runtime.packs import opened, packed, records_of, rest_of, writer_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from pipeline.records import RawFields, TopicPartition
+    from pipeline.records import RawFields, TaskId, TopicPartition
 
-WRITER_HEADER = "__millrace.writer"
-"""On records of repartition topics: which task wrote them. Stripped on reading."""
-_WRITER = Struct(">ii")
-
-RECORD_OVERHEAD_BYTES = 350
-"""What Python's objects of a record and its place take besides its bytes, roughly."""
-_BLOCK_BYTES = 16 * 1024, 4 * 1024 * 1024
-"""Smallest and largest parts of a run that are read back at once, as Python's objects; in the file they take less."""
+_BLOCK_OVERHEAD_BYTES = 250
+"""What Python's objects of a block take besides its bytes, roughly."""
+_FRAME_BYTES = 64 * 1024
+"""As many blocks as have so many bytes lie together in the file; a frame of each writer is in memory while they are merged."""
 
 Placed: TypeAlias = "tuple[int, int, int, RawFields]"
-"""A record behind its place: the latest event time (ms) of its writer so far, its writer, and its number in the partition."""
+"""A record behind its place: the latest event time (ms) of its writer so far, its writer, and its number among that one's."""
+_LATEST: Final = 0
 _RECORD: Final = 3
-_HEADERS = itemgetter(4)
+_VALUE: Final = 1
+_TIME = itemgetter(2)
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(
-    list[tuple[int, int, int, tuple[bytes | None, bytes | None, int, int, Headers]]]
-).decode
+_decode_singles = msgspec.msgpack.Decoder(tuple[list[int], bytes]).decode
 
 
-def writer_tag(writer: TaskId) -> Headers:
-    """The header that names a writer."""
-    return ((WRITER_HEADER, _WRITER.pack(*writer)),)
+class _Block(NamedTuple):
+    """Records of a writer that follow each other.
+
+    Args:
+        offset: Of the pack that they are; None if their offsets are within.
+        data: The pack; of records that came in none, their offsets and a pack of them.
+    """
+
+    offset: int | None
+    data: bytes
+
+    def records(self, tp: TopicPartition) -> list[RawFields]:
+        """With their offsets."""
+        if self.offset is not None:
+            return list(records_of(opened(self.data, tp, self.offset), repeat(self.offset)))
+        offsets, pack = _decode_singles(self.data)
+        return list(records_of(opened(pack, tp, offsets[0]), offsets))
 
 
 @dataclass(slots=True)
 class _Writer:
-    """What has been added of a writer, in order: blocks in the file, and then the records in memory.
+    """What has been added of a writer, in order: blocks in the file, and then those in memory.
 
     Args:
+        tp: Where its records are.
         number: Its place among the writers, the same in every run.
-        latest_ms: The latest event time (ms) of its records so far.
-        blocks: Where they are in the file, and their sizes.
-        kept: The records in memory.
+        frames: Positions and sizes of several blocks each in the file.
+        kept: The blocks in memory.
     """
 
+    tp: TopicPartition
     number: int
-    latest_ms: int = -1
-    blocks: list[tuple[int, int]] = field(default_factory=list)
-    kept: list[Placed] = field(default_factory=list)
+    frames: deque[tuple[int, int]] = field(default_factory=deque)
+    kept: deque[_Block] = field(default_factory=deque)
+
+    def take(self) -> Iterator[list[_Block]]:
+        """Its blocks in memory, so many at a time as make a frame; they are forgotten."""
+        while self.kept:
+            frame, size = [], 0
+            while self.kept and size < _FRAME_BYTES:
+                frame.append(self.kept.popleft())
+                size += len(frame[-1].data)
+            yield frame
+
+    def placed(self, file: IO[bytes] | None) -> Iterator[list[Placed]]:
+        """Its records with their places, block by block; each is forgotten once it is read."""
+        latest, count = -1, 0
+        for block in self._blocks(file):
+            records = block.records(self.tp)
+            latests = accumulate(map(_TIME, records), max, initial=latest)
+            next(latests)
+            numbers = range(count, count + len(records))
+            placed = list(zip(latests, repeat(self.number), numbers, records, strict=False))
+            latest, count = placed[-1][_LATEST], count + len(records)
+            yield placed
+
+    def _blocks(self, file: IO[bytes] | None) -> Iterator[_Block]:
+        while self.frames and file is not None:
+            position, size = self.frames.popleft()
+            yield from _decode_frame(os.pread(file.fileno(), size, position))
+        while self.kept:
+            yield self.kept.popleft()
 
 
-@dataclass(slots=True)
-class _Partition:
-    """The writers of a partition by their tags, the number of their records, and the bytes of those in memory."""
-
-    writers: dict[bytes | None, _Writer] = field(default_factory=dict)
-    count: int = 0
-    kept_bytes: int = 0
-
-    def add(self, records: Iterable[RawFields]) -> None:
-        """Append records, without the tag of their writer. A live worker's have none: they count as one writer's."""
-        count, size = self.count, self.kept_bytes
-        for headers, run in groupby(
-            records, _HEADERS
-        ):  # a writer's records come in batches, mostly with the same headers
-            writer, own = self._taken_apart(headers)
-            number, keep, latest_ms = writer.number, writer.kept.append, writer.latest_ms
-            own_size = RECORD_OVERHEAD_BYTES + sum(RECORD_OVERHEAD_BYTES + len(data or b"") for _, data in own)
-            for key, value, timestamp, offset, _ in run:
-                if timestamp > latest_ms:
-                    latest_ms = timestamp
-                keep((latest_ms, number, count, (key, value, timestamp, offset, own)))
-                count += 1
-                size += own_size + len(key or b"") + len(value or b"")
-            writer.latest_ms = latest_ms
-        self.count, self.kept_bytes = count, size
-
-    def _taken_apart(self, headers: Headers) -> tuple[_Writer, Headers]:
-        """A record's writer, and its own headers."""
-        tag, own = None, headers
-        if headers and headers[-1][0] == WRITER_HEADER:
-            tag, own = headers[-1][1], headers[:-1]
-        writer = self.writers.get(tag)
-        if writer is None:
-            writer = self.writers[tag] = _Writer(_number(tag))
-        return writer, own
+_decode_frame = msgspec.msgpack.Decoder(list[_Block]).decode
 
 
 class WriterMerge:
@@ -120,7 +126,8 @@ class WriterMerge:
         self.spilled_bytes = 0
         self._directory = directory
         self._limit_bytes = limit_bytes
-        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._kept_bytes = 0
+        self._partitions: dict[TopicPartition, dict[TaskId | None, _Writer]] = {}
         self._file: IO[bytes] | None = None
         self._open = ExitStack()
 
@@ -132,14 +139,28 @@ class WriterMerge:
         """Give the file up."""
         self._open.close()
 
-    def add(self, tp: TopicPartition, records: Iterable[RawFields]) -> None:
-        """Append records of a partition, in order of offsets.
+    def add(
+        self, tp: TopicPartition, records: Sequence[RawFields], writer: TaskId | None = None, *, taken: int = 0
+    ) -> None:
+        """Append records of a partition, in order of offsets; some of them may be packs.
+
+        Args:
+            tp: The partition.
+            records: What follows.
+            writer: Who wrote those that are in no pack. Live workers do not say who they are: they count as one.
+            taken: How many records of the first one, if it is a pack, have been processed before.
 
         Raises:
+            DeserializationError: If a pack is damaged.
             StateError: If the file cannot be written.
         """
-        self._partitions.setdefault(tp, _Partition()).add(records)
-        if sum(partition.kept_bytes for partition in self._partitions.values()) > self._limit_bytes:
+        for packer, run in groupby(records, _writer_of):
+            if packer is None:
+                self._keep(tp, writer, _singles(list(run)))
+            else:
+                for record in run:
+                    self._keep(tp, packer, _pack(record, tp, taken if record is records[0] else 0))
+        if self._kept_bytes > self._limit_bytes:
             try:
                 self._spill()
             except OSError as error:
@@ -147,34 +168,31 @@ class WriterMerge:
                 raise StateError(message, hint="Is the disk full, or the directory read-only?") from error
 
     def merged(self) -> Iterator[tuple[TopicPartition, Iterator[list[RawFields]]]]:
-        """Each partition with its records, batch by batch; to be asked when all have been added."""
-        for tp, partition in sorted(self._partitions.items()):
-            yield tp, _merged([self._blocks(writer) for writer in partition.writers.values()])
+        """Each partition with its records, batch by batch; to be asked when all have been added.
 
-    def _blocks(self, writer: _Writer) -> Iterator[list[Placed]]:
-        for position, size in writer.blocks:
-            yield _decode(os.pread(self._opened().fileno(), size, position))
-        if writer.kept:
-            kept, writer.kept = writer.kept, []
-            yield kept
+        The batches raise a `DeserializationError` where a pack is damaged.
+        """
+        for tp, writers in sorted(self._partitions.items()):
+            yield tp, _merged([writer.placed(self._file) for writer in writers.values()])
+
+    def _keep(self, tp: TopicPartition, writer: TaskId | None, block: _Block) -> None:
+        writers = self._partitions.setdefault(tp, {})
+        if writer not in writers:
+            writers[writer] = _Writer(tp, _number(writer))
+        writers[writer].kept.append(block)
+        self._kept_bytes += len(block.data) + _BLOCK_OVERHEAD_BYTES
 
     def _spill(self) -> None:
-        """Move everything to the file: of each writer some blocks, of a size that lets one of each be in memory."""
-        smallest, largest = _BLOCK_BYTES
-        writers = sum(len(partition.writers) for partition in self._partitions.values())
-        block_bytes = min(max(self._limit_bytes // (2 * writers), smallest), largest)
+        """Move everything to the file."""
         file = self._opened()
-        for partition in self._partitions.values():
-            kept = sum(len(writer.kept) for writer in partition.writers.values())
-            count = max(1, kept * block_bytes // max(1, partition.kept_bytes))
-            for writer in partition.writers.values():
-                for start in range(0, len(writer.kept), count):
-                    block = _encode(writer.kept[start : start + count])
-                    writer.blocks.append((self.spilled_bytes, len(block)))
-                    self.spilled_bytes += file.write(block)
-                writer.kept.clear()
-            partition.kept_bytes = 0
+        for writers in self._partitions.values():
+            for writer in writers.values():
+                for frame in writer.take():
+                    data = _encode(frame)
+                    writer.frames.append((self.spilled_bytes, len(data)))
+                    self.spilled_bytes += file.write(data)
         file.flush()
+        self._kept_bytes = 0
 
     def _opened(self) -> IO[bytes]:
         if self._file is None:
@@ -184,12 +202,25 @@ class WriterMerge:
         return self._file
 
 
-def _number(tag: bytes | None) -> int:
+def _writer_of(record: RawFields) -> TaskId | None:
+    return writer_of(record[4])
+
+
+def _pack(record: RawFields, tp: TopicPartition, taken: int) -> _Block:
+    data, offset = record[_VALUE] or b"", record[RAW_OFFSET]
+    if taken:
+        data = rest_of(opened(data, tp, offset), taken)
+    return _Block(offset, data)
+
+
+def _singles(records: Sequence[RawFields]) -> _Block:
+    keys, values, times, offsets, headers = zip(*records, strict=True)
+    return _Block(None, _encode((offsets, packed(keys, values, times, headers))))
+
+
+def _number(writer: TaskId | None) -> int:
     """A writer's place among those whose records have the same time; 0 is for records whose writer is not known."""
-    if not tag:
-        return 0
-    writer = TaskId(*_WRITER.unpack(tag))
-    return (writer.sub_topology << 32 | writer.partition) + 1
+    return 0 if writer is None else (writer.sub_topology << 32 | writer.partition) + 1
 
 
 def _merged(runs: list[Iterator[list[Placed]]]) -> Iterator[list[RawFields]]:

@@ -1,0 +1,151 @@
+"""Many records of a repartition topic in one: how a bounded run hands them from one level to the next.
+
+A record costs the client library microseconds to write and to read, and the broker a place in its log; a pack of hundreds costs
+as much. It has the task that wrote it in its header, and its records by columns. Whoever reads a repartition topic takes packs
+apart: the next level of the run, or the worker that goes on after a run that was interrupted. What a task has taken of a pack
+that is not at its end stands beside the offset that it commits (`OffsetMetadata.taken`).
+"""
+
+from __future__ import annotations
+
+from itertools import repeat
+from operator import itemgetter
+from struct import Struct
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+
+from pipeline.errors import DeserializationError
+from pipeline.records import RAW_OFFSET, Headers, TaskId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pipeline.records import RawFields, TopicPartition
+
+PACK_HEADER = "__millrace.pack"
+"""Last on records that are packs; its value is the writer."""
+_WRITER = Struct(">ii")
+_HEADERS = itemgetter(4)
+
+Columns: TypeAlias = tuple[list[bytes | None], list[bytes | None], list[int], list[Headers] | None]
+"""Keys, values, event times and headers of a pack's records; None if none of them has any headers."""
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Columns).decode
+
+
+def packed(
+    keys: Sequence[bytes | None], values: Sequence[bytes | None], times: Sequence[int], headers: Sequence[Headers]
+) -> bytes:
+    """The value of a pack of some records, at least one, by columns.
+
+    >>> unpacked(packed([b"a", b"b"], [b"1", None], [7, 5], [(), ()]))
+    ([b'a', b'b'], [b'1', None], [7, 5], None)
+    """
+    return _encode((keys, values, times, headers if any(headers) else None))
+
+
+def unpacked(value: bytes) -> Columns:
+    """The columns of a pack.
+
+    Raises:
+        msgspec.MsgspecError: If it is none.
+    """
+    columns: Columns = _decode(value)
+    return columns
+
+
+def pack_header(writer: TaskId) -> Headers:
+    """The headers of a pack."""
+    return ((PACK_HEADER, _WRITER.pack(*writer)),)
+
+
+def writer_of(headers: Headers) -> TaskId | None:
+    """Which task wrote a pack; None of records that are none."""
+    if not headers:
+        return None
+    name, writer = headers[-1]
+    if name != PACK_HEADER or writer is None or len(writer) != _WRITER.size:
+        return None
+    return TaskId(*_WRITER.unpack(writer))
+
+
+def opened(value: bytes, tp: TopicPartition, offset: int) -> Columns:
+    """The columns of a pack that lies somewhere.
+
+    Raises:
+        DeserializationError: If it is damaged.
+    """
+    try:
+        return unpacked(value)
+    except msgspec.MsgspecError as error:
+        message = f"The records that a run has packed cannot be read: {error}"
+        hint = "The topic is the application's own: did somebody else write to it?"
+        raise DeserializationError(message, topic=tp.topic, partition=tp.partition, offset=offset, hint=hint) from error
+
+
+def rest_of(columns: Columns, taken: int) -> bytes:
+    """A pack of the same records without the first ones."""
+    keys, values, times, headers = columns
+    return _encode((keys[taken:], values[taken:], times[taken:], headers and headers[taken:]))
+
+
+def records_of(columns: Columns, offsets: Iterable[int]) -> Iterator[RawFields]:
+    """The records of a pack, with the offsets they are to have: mostly that of the pack."""
+    keys, values, times, headers = columns
+    return zip(keys, values, times, offsets, headers or repeat(()), strict=False)  # what repeats has no end
+
+
+class PackedInput:
+    """Takes apart the packs of one input of a task, and knows how much of one has been processed.
+
+    Args:
+        tp: The input.
+    """
+
+    def __init__(self, tp: TopicPartition) -> None:
+        """No pack has been begun."""
+        self._tp = tp
+        self.begun = 0
+        """How many records of the pack that it begins with have been processed before."""
+        self._begun_at = -1
+        self._sizes: dict[int, int] = {}
+
+    def begin(self, offset: int, taken: int) -> None:
+        """Go on at an offset, behind so many records of the pack that is there."""
+        self._begun_at, self.begun = offset, taken
+
+    def open(self, records: Sequence[RawFields]) -> Sequence[RawFields]:
+        """The same records, and instead of packs what is in them.
+
+        Raises:
+            DeserializationError: If a pack is damaged.
+        """
+        if not any(map(_HEADERS, records)):
+            return records
+        found: list[RawFields] = []
+        for record in records:
+            if writer_of(_HEADERS(record)) is None:
+                found.append(record)
+            else:
+                found += self._open(record)
+        return found
+
+    def taken(self, offset: int, waiting: int) -> int:
+        """How many records of the pack at an offset have been processed.
+
+        Args:
+            offset: Of the next record to process.
+            waiting: How many records of that offset are still to be processed.
+        """
+        if offset not in self._sizes:
+            return self.begun if offset == self._begun_at else 0
+        self._sizes = {at: size for at, size in self._sizes.items() if at >= offset}
+        return self._sizes[offset] - waiting
+
+    def _open(self, record: RawFields) -> list[RawFields]:
+        offset = record[RAW_OFFSET]
+        members = list(records_of(opened(record[1] or b"", self._tp, offset), repeat(offset)))
+        self._sizes[offset] = len(members)
+        return members[self.begun :] if offset == self._begun_at else members

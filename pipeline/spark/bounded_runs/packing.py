@@ -1,0 +1,143 @@
+"""Packs what a task of a bounded run writes to repartition topics, hundreds of records in one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, cast
+
+from pipeline.partitioning import partitions_for
+from pipeline.runtime.packs import pack_header, packed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pipeline.records import Headers, TaskId
+    from pipeline.runtime.ports import Collector
+
+    Send = Callable[[str, bytes | None, bytes | None, int, Headers, int | None], None]
+    _Waiting = tuple[bytes | None, bytes | None, int, Headers, int | None]
+
+PACK_BYTES = 64 * 1024
+"""Packs are no larger, but those of one record."""
+_PER_PARTITION = 256
+"""How many records wait for each partition, on average, before they are packed."""
+_AT_MOST = 4_096
+"""How many wait in all, at most: they should still be in the processor's cache."""
+_LARGE = 8
+"""What takes this part of a pack, or more, does not wait."""
+_KEY, _TOLD = itemgetter(0), itemgetter(4)
+
+
+class Packing:
+    """A collector that packs records of the application's own topics, and counts all records by topic.
+
+    The tasks of a level run at different speeds, so their packs lie in a repartition topic in an order that means nothing. As
+    their writer is known, a reader merges them by event time, as if each writer had a partition of its own: the order, and with
+    it what is late, does not depend on speeds.
+
+    Args:
+        inner: Where packs go, and all other records.
+        task_id: Who writes.
+        repartition_topics: The application's own topics by full name, and their numbers of partitions.
+        pack_bytes: How large a pack may be.
+    """
+
+    def __init__(
+        self, inner: Collector, task_id: TaskId, repartition_topics: Mapping[str, int], pack_bytes: int = PACK_BYTES
+    ) -> None:
+        """Nothing waits."""
+        self.partitions = inner.partitions
+        self.sent: defaultdict[str, int] = defaultdict(int)  # a Counter takes as long for this as the rest of a call
+        self._inner_send = inner.send
+        self._counts = repartition_topics
+        self._headers = pack_header(task_id)
+        self._pack_bytes = pack_bytes
+        self._waiting: dict[str, list[_Waiting]] = {topic: [] for topic in repartition_topics}
+        self.send = self._sending(pack_bytes // _LARGE)
+        """Sends, or keeps until there is enough for a pack. Arguments as of `Collector.send`."""
+
+    def flush(self) -> None:
+        """Send what waits; before a commit."""
+        for topic, waiting in self._waiting.items():
+            self._pack(topic, waiting)
+
+    def _sending(self, large_bytes: int) -> Send:
+        """What is called for every record: a function, as looking up a method's attributes takes as long as what it does."""
+        sent, counts, inner_send = self.sent, self._counts, self._inner_send
+        pack, send_alone = self._pack, self._send_alone
+        enough = {topic: min(_PER_PARTITION * count, _AT_MOST) for topic, count in counts.items()}
+        packing_of = {topic: (waiting, enough[topic]) for topic, waiting in self._waiting.items()}.get
+
+        def send(
+            topic: str,
+            key: bytes | None,
+            value: bytes | None,
+            timestamp: int,
+            headers: Headers,
+            partition: int | None,
+        ) -> None:
+            packing = packing_of(topic)
+            if packing is None:
+                sent[topic] += 1
+                inner_send(topic, key, value, timestamp, headers, partition)
+                return
+            waiting, full = packing
+            record = key, value, timestamp, headers, partition
+            if headers or partition is not None or len(key or b"") + len(value or b"") > large_bytes:
+                size = len(key or b"") + len(value or b"") + sum(len(name) + len(data or b"") for name, data in headers)
+                if size > large_bytes or (partition is not None and partition >= counts[topic]):
+                    pack(topic, waiting)
+                    send_alone(topic, record)  # if it is refused, that is for this one
+                    return
+            waiting.append(record)
+            if len(waiting) >= full:
+                pack(topic, waiting)
+
+        return send
+
+    def _pack(self, topic: str, waiting: list[_Waiting]) -> None:
+        """Send records in packs, those of each partition in their order, and forget them."""
+        self.sent[topic] += len(waiting)
+        by_partition: list[list[_Waiting]] = [[] for _ in range(self._counts[topic])]
+        for record, place in zip(waiting, _places(waiting, self._counts[topic]), strict=True):
+            by_partition[place].append(record)
+        waiting.clear()
+        for partition, records in enumerate(by_partition):
+            if records:
+                self._send_packs(topic, partition, records)
+
+    def _send_alone(self, topic: str, record: _Waiting) -> None:
+        """Send a pack of one, at once: it may be refused, and a partition that there is not will be."""
+        (place,) = _places([record], self._counts[topic])
+        self._send_packs(topic, place, [record])
+        self.sent[topic] += 1
+
+    def _send_packs(self, topic: str, partition: int, records: Sequence[_Waiting]) -> None:
+        keys, values, times, headers, _ = zip(*records, strict=True)
+        pack = packed(_as_bytes(keys), _as_bytes(values), times, headers)
+        if len(pack) > self._pack_bytes and len(records) > 1:
+            half = len(records) // 2
+            self._send_packs(topic, partition, records[:half])
+            self._send_packs(topic, partition, records[half:])
+        else:
+            self._inner_send(topic, None, pack, max(times), self._headers, partition)
+
+
+def _places(waiting: Sequence[_Waiting], count: int) -> Sequence[int]:
+    """Where records go: what has no key, and is not told where, to one partition after the other."""
+    keys, told = _as_bytes(list(map(_KEY, waiting))), set(map(_TOLD, waiting))
+    if told == {None} and None not in keys:
+        return partitions_for(cast("Sequence[bytes]", keys), count)
+    chosen = partitions_for([key or b"" for key in keys], count)
+    return [
+        where if where is not None else place if key is not None else number % count
+        for number, ((*_, where), key, place) in enumerate(zip(waiting, keys, chosen, strict=True))
+    ]
+
+
+def _as_bytes(data: Sequence[Any]) -> Sequence[bytes | None]:
+    """What serdes have given, as the client library would take it: it encodes text."""
+    if str not in set(map(type, data)):
+        return data
+    return [each.encode() if isinstance(each, str) else each for each in data]

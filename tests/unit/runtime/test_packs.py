@@ -1,0 +1,123 @@
+"""A task that goes on with what a bounded run has packed: it may commit, and be taken over, in the middle of a pack."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline import STRING, Consumed, Produced, Repartitioned, StreamsBuilder
+from pipeline.errors import DeserializationError
+from pipeline.records import RawRecord, TaskId, TopicPartition
+from pipeline.runtime.offset_metadata import OffsetMetadata
+from pipeline.runtime.packs import pack_header, packed
+from pipeline.runtime.ports import Ports
+from pipeline.runtime.task import Task
+from pipeline.runtime.task_spec import TaskSpec
+from pipeline.state.memory import MemoryBackend
+from pipeline.testing.driver import MockClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pipeline.records import Headers
+
+OWN = TopicPartition("app-own-repartition", 0)
+ORDER = (("order", b"1"),)
+
+
+@dataclass
+class Outputs:
+    """A collector of keys and headers."""
+
+    keys: list[bytes | None] = field(default_factory=list)
+    headers: list[Headers] = field(default_factory=list)
+
+    def send(self, _topic: str, key: bytes | None, *record: Any) -> None:
+        self.keys.append(key)
+        self.headers.append(record[2])
+
+    def partitions(self, _topic: str) -> int:
+        return 1
+
+
+def log(counts: tuple[int, ...]) -> list[RawRecord]:
+    """A repartition topic: packs of so many records, and single ones (0)."""
+    records, number = [], 0
+    for offset, count in enumerate(counts):
+        keys = [b"%d" % n for n in range(number, number + max(count, 1))]
+        number += len(keys)
+        if count:
+            value = packed(keys, [b"v"] * count, [0] * count, [ORDER] * count)
+            records.append(RawRecord(None, value, 0, offset, pack_header(TaskId(0, 0))))
+        else:
+            records.append(RawRecord(keys[0], b"v", 0, offset, ORDER))
+    return records
+
+
+def owner(outputs: Outputs, committed: Mapping[TopicPartition, tuple[int, str]]) -> Task:
+    """The task below the repartition topic, from what is committed on."""
+    builder = StreamsBuilder()
+    stream = builder.stream("in", Consumed(STRING, STRING)).repartition(Repartitioned(STRING, STRING, "own"))
+    stream.to("out", Produced(STRING, STRING))
+    sub = builder.build().sub_topologies()[1]
+    task = Task(TaskSpec(TaskId(1, 0), sub, "app", (OWN,)), Ports(outputs, MemoryBackend(), MockClock()))
+    task.start(committed)
+    return task
+
+
+COUNTS = (3, 0, 1, 4, 0, 0, 2)
+
+
+def commits(records: list[RawRecord], every: int, batch: int) -> Iterator[tuple[Outputs, tuple[int, str]]]:
+    """What each owner has sent that processes so many records, commits and dies; and what it has committed."""
+    committed: dict[TopicPartition, tuple[int, str]] = {}
+    done = -1
+    while done:
+        outputs = Outputs()
+        task = owner(outputs, committed)
+        unread = records[committed.get(OWN, (0, ""))[0] :]
+        done = 0
+        while done < every and unread:
+            task.add_records(OWN, unread[:batch])
+            del unread[:batch]
+            done += task.process(every - done)
+        committed |= task.prepare_commit().offsets
+        yield outputs, committed[OWN]
+
+
+@pytest.mark.parametrize("batch", [1, 3, 100])
+@pytest.mark.parametrize("every", [1, 2, 3, 5, 8, 13])
+def test_each_record_comes_once_and_in_order_wherever_owners_commit_and_die(every: int, batch: int) -> None:
+    found = list(commits(log(COUNTS), every, batch))
+    assert [key for outputs, _ in found for key in outputs.keys] == [b"%d" % n for n in range(13)]
+    assert {header for outputs, _ in found for header in outputs.headers} == {ORDER}
+    assert found[-1][1] == (7, OffsetMetadata(0).encode())
+
+
+def test_what_is_committed_in_the_middle_of_a_pack_is_its_offset_and_how_much_of_it_is_done() -> None:
+    (_, first), (_, second), *_ = commits(log((3, 4)), every=2, batch=100)
+    assert first == (0, OffsetMetadata(0, taken=2).encode())
+    assert second == (1, OffsetMetadata(0, taken=1).encode())
+
+
+def test_a_commit_before_anything_was_read_forgets_nothing_of_the_pack() -> None:
+    committed = {OWN: (3, OffsetMetadata(7, {"other": 5}, taken=2).encode())}
+    task = owner(Outputs(), committed)
+    assert task.taken(OWN) == 2
+    assert task.prepare_commit().offsets == committed
+
+
+def test_how_much_of_a_pack_is_done_stands_among_the_times_that_processors_keep() -> None:
+    metadata = OffsetMetadata(100, {"other": 5}, taken=3)
+    assert OffsetMetadata.decode(metadata.encode()) == metadata
+    assert OffsetMetadata(100, {"other": 5, "__millrace.taken": 3}).encode() == metadata.encode()
+
+
+def test_a_pack_that_is_damaged_is_named() -> None:
+    task = owner(Outputs(), {})
+    with pytest.raises(
+        DeserializationError, match=r"packed cannot be read: .*app-own-repartition, partition 0, offset 4"
+    ):
+        task.add_records(OWN, [RawRecord(None, b"no pack", 0, 4, pack_header(TaskId(0, 0)))])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,8 @@ from pipeline.hosting.fencing import transactional_id
 from pipeline.kafka.embedded.broker import EmbeddedBroker
 from pipeline.kafka.producer import TransactionalProducer, group_metadata
 from pipeline.records import TaskId
+from pipeline.runtime.layout import plan_layout
+from pipeline.runtime.offset_metadata import OffsetMetadata
 from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
@@ -68,9 +71,17 @@ class Counting(FixedKeyProcessor[str, Any]):
 
 
 def sales(
-    name: str, out: str, on_record: Callable[[int], object] = lambda _n: None, grace: timedelta = MINUTE
+    name: str,
+    out: str,
+    on_record: Callable[[int], object] = lambda _n: None,
+    grace: timedelta = MINUTE,
+    on_sum: Callable[[], object] = lambda: None,
 ) -> Callable[..., Topology]:
     """Orders joined with prices by user's item, summed by item and minute: a table, a repartition, windows with grace."""
+
+    def add(_item: str, order: Any, total: int) -> int:
+        on_sum()
+        return total + int(order["n"])
 
     def build(builder: StreamsBuilder) -> Topology:
         orders = builder.stream(f"{name}.orders", Consumed(STRING, JSON)).process_values(Counting)
@@ -79,7 +90,7 @@ def sales(
         amounts = orders.left_join(limits, lambda order, limit: {**order, "n": min(order["n"], limit or 0)})
         by_item = amounts.group_by(lambda _k, order: order["item"], Grouped(STRING, JSON))
         sums = by_item.windowed_by(TimeWindows.of(MINUTE, grace=grace)).aggregate(
-            lambda: 0, lambda _k, order, total: total + order["n"], Materialized("sums", STRING, LONG)
+            lambda: 0, add, Materialized("sums", STRING, LONG)
         )
         sums.to_stream().to(out, Produced(windowed(STRING), LONG))
         return builder.build()
@@ -304,6 +315,48 @@ def test_the_result_is_the_ranges_alone_on_one_core_and_four_spilled_and_interru
     assert written["four"] == written["one"]
     assert written["again"] == written["one"]
     assert latest["from there"] == latest["one"]
+
+
+@pytest.mark.parametrize("last", ["worker", "run"])
+def test_a_worker_that_stops_within_what_an_interrupted_run_has_packed_leaves_the_rest_to_the_next(
+    broker: Any, unique: str, tmp_path: Path, last: str
+) -> None:
+    write_inputs(broker, unique)
+    broker.create(2, f"{unique}.out")
+    way = tmp_path / "way"
+    sums: list[None] = []
+
+    def on_sum() -> None:
+        sums.append(None)
+        if way.read_text() == "worker":
+            time.sleep(0.02)  # slow records make short turns, and a commit after each
+        if way.read_text() == "run" or (way.read_text() == "worker" and len(sums) == 60):
+            message = "interrupted"
+            raise ValueError(message)
+
+    build = sales(unique, f"{unique}.out", grace=timedelta(hours=1), on_sum=on_sum)
+    app, admin, spark = application(broker, unique, tmp_path, build), broker.admin(), spark_session()
+    way.write_text("run")
+    with pytest.raises(ProcessingError, match="interrupted"):
+        run(app, resolve(app, admin), spark, on_executor(build))
+    way.write_text("worker")
+    with pytest.raises(ProcessingError, match="interrupted"):
+        Worker(app).run(until_caught_up=True)
+    layout = plan_layout(app.topology, app.id, admin.partitions(app.topology.source_topics))
+    handed_over = [tp for tps in layout.tasks.values() for tp in tps if tp.topic == layout.repartition_topics[0].name]
+    taken = [OffsetMetadata.decode(found.metadata).taken for found in admin.committed(app.id, handed_over).values()]
+    assert any(0 < count < 60 for count in taken), "it has stopped within a pack"
+    way.write_text("the last")
+    if last == "run":
+        run(app, resolve(app, admin), spark, on_executor(build))
+    else:
+        Worker(app).run(until_caught_up=True)
+
+    broker.create(2, f"{unique}.expected")
+    build = sales(unique, f"{unique}.expected", grace=timedelta(hours=1))
+    reference = application(broker, f"{unique}-reference", tmp_path, build)
+    run(reference, resolve(reference, admin), spark, on_executor(build))
+    assert table(broker, f"{unique}.out") == table(broker, f"{unique}.expected")
 
 
 @pytest.mark.parametrize("unsettled", ["{unique}.orders", "{repartition}"])

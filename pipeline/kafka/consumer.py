@@ -16,7 +16,7 @@ from pipeline.errors import RangeError
 from pipeline.kafka.client import CLIENT, quiet
 from pipeline.kafka.ending import end_in_background
 from pipeline.kafka.errors import BUSY, UNREACHABLE, mapped_errors, streams_error
-from pipeline.records import RAW_OFFSET, TopicPartition
+from pipeline.records import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -190,7 +190,8 @@ class RecordConsumer:
             RangeError: If an assigned offset does not exist (any more).
             BrokerError: If the brokers refuse. That they cannot be reached is no error here: the library reconnects.
         """
-        return self._sorted(self._messages(max_records, timeout_s))
+        found, ends = self._read(max_records, timeout_s)
+        return Polled({tp: _fields(messages) for tp, messages in found.items()}, ends)
 
     def poll_batches(self, max_records: int, timeout_s: float) -> PolledBatches:
         """The same by columns, without records that have no key.
@@ -199,24 +200,10 @@ class RecordConsumer:
             RangeError: If an assigned offset does not exist (any more).
             BrokerError: If the brokers refuse.
         """
-        messages = self._messages(max_records, timeout_s)
-        ends: dict[TopicPartition, int] = {}
-        if any(map(Message.error, messages)):
-            for message in messages:
-                if (error := message.error()) is not None:
-                    self._note(TopicPartition(message.topic(), message.partition()), error, message.offset(), ends)
-            messages = [message for message in messages if message.error() is None]
-        found: dict[TopicPartition, list[Message]] = defaultdict(list)
-        start = 0
-        places = zip(map(Message.topic, messages), map(Message.partition, messages), strict=True)
-        for (topic, partition), run in groupby(places):
-            end = start + sum(1 for _ in run)
-            found[TopicPartition(topic, partition)] += messages[start:end]
-            start = end
-        last = {tp: part[-1].offset() + 1 for tp, part in found.items()}
-        self._assigned |= {tp: offset for tp, offset in last.items() if tp in self._assigned}
-        batches = {tp: MessageBatch(_with_keys(part)) for tp, part in found.items()}
-        return PolledBatches(batches, last | {tp: max(end, last.get(tp, 0)) for tp, end in ends.items()})
+        found, ends = self._read(max_records, timeout_s)
+        reached = {tp: messages[-1].offset() + 1 for tp, messages in found.items()}
+        reached |= {tp: max(end, reached.get(tp, 0)) for tp, end in ends.items()}
+        return PolledBatches({tp: MessageBatch(_with_keys(messages)) for tp, messages in found.items()}, reached)
 
     def has_lost_brokers(self) -> bool:
         """Whether the last connection to a broker was lost since this was asked last; they may be back already."""
@@ -230,39 +217,27 @@ class RecordConsumer:
             self._is_closed = True
             end_in_background(self._consumer.close, "consumer")
 
+    def _read(
+        self, max_records: int, timeout_s: float
+    ) -> tuple[dict[TopicPartition, list[Message]], dict[TopicPartition, int]]:
+        """What one poll gives: records by partition, and the ends of those that have been read to their end."""
+        messages = self._messages(max_records, timeout_s)
+        ends: dict[TopicPartition, int] = {}
+        if any(map(Message.error, messages)):
+            for message in messages:
+                if (error := message.error()) is not None:
+                    self._note(TopicPartition(message.topic(), message.partition()), error, message.offset(), ends)
+            messages = [message for message in messages if message.error() is None]
+        found = _by_partition(messages)
+        self._assigned |= {tp: part[-1].offset() + 1 for tp, part in found.items() if tp in self._assigned}
+        return found, ends
+
     def _messages(self, max_records: int, timeout_s: float) -> list[Message]:
         with mapped_errors("read records"):
             messages: list[Message] = self._consumer.consume(1, timeout_s) if timeout_s else []
             if messages or not timeout_s:
                 messages += self._consumer.consume(max_records - len(messages), 0)
         return messages
-
-    def _sorted(self, messages: Iterable[Message]) -> Polled:
-        records: dict[TopicPartition, list[RawFields]] = defaultdict(list)
-        ends: dict[TopicPartition, int] = {}
-        topic, partition, append = None, -1, list["RawFields"]().append
-        for message in messages:
-            error = message.error()
-            if error is not None:
-                self._note(TopicPartition(message.topic(), message.partition()), error, message.offset(), ends)
-                continue
-            if message.partition() != partition or message.topic() != topic:  # they come in runs of one partition
-                topic, partition = message.topic(), message.partition()
-                append = records[TopicPartition(topic, partition)].append
-            headers = message.headers()
-            append(
-                (
-                    message.key(),
-                    message.value(),
-                    message.timestamp()[1],
-                    message.offset(),
-                    tuple(headers) if headers else (),
-                )
-            )
-        for tp, part in records.items():
-            if tp in self._assigned:
-                self._assigned[tp] = part[-1][RAW_OFFSET] + 1
-        return Polled(records, ends)
 
     def _note(self, tp: TopicPartition, error: KafkaError, offset: int, ends: dict[TopicPartition, int]) -> None:
         """Handle what comes in the place of a record."""
@@ -279,6 +254,35 @@ class RecordConsumer:
             message = f"{tp} has offsets {low} to {high}; offset {asked} was asked for and is not there"
             raise RangeError(message, hint=_GONE)
         raise streams_error(error, f"read {tp}")
+
+
+def _by_partition(messages: list[Message]) -> dict[TopicPartition, list[Message]]:
+    """They come in runs of one partition, mostly in a single one."""
+    topics, partitions = set(map(Message.topic, messages)), set(map(Message.partition, messages))
+    if len(topics) == len(partitions) == 1:
+        return {TopicPartition(topics.pop(), partitions.pop()): messages}
+    found: dict[TopicPartition, list[Message]] = defaultdict(list)
+    start = 0
+    places = zip(map(Message.topic, messages), map(Message.partition, messages), strict=True)
+    for (topic, partition), run in groupby(places):
+        end = start + sum(1 for _ in run)
+        found[TopicPartition(topic, partition)] += messages[start:end]
+        start = end
+    return found
+
+
+def _fields(messages: list[Message]) -> list[RawFields]:
+    """Tuples of all that there is to records."""
+    return [
+        (
+            message.key(),
+            message.value(),
+            message.timestamp()[1],
+            message.offset(),
+            tuple(headers) if (headers := message.headers()) else (),
+        )
+        for message in messages
+    ]
 
 
 def _with_keys(messages: list[Message]) -> list[Message]:

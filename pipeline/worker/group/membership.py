@@ -12,7 +12,7 @@ import msgspec
 
 from pipeline.errors import BrokerError, ProcessingError, StreamsError, TaskMigratedError
 from pipeline.hosting.application import source_partitions, with_partitions
-from pipeline.worker.group.assignment import AssignmentConfig
+from pipeline.worker.group.instances import AssignmentConfig
 from pipeline.worker.group.leadership import give_orders
 from pipeline.worker.group.protocol import Introduction, Orders
 from pipeline.worker.local_state import instance_id

@@ -87,6 +87,7 @@ class Supervisor:
         self._regular_summary = RegularSummary(application.id, self._streams.log_summary_interval_ms)
         self._obsolete = ObsoleteState(application.directory, self._streams.state_cleanup_delay_ms, SystemClock())
         self._positions: Mapping[TaskId, int] = {}
+        self._stateful = _stateful(application)
 
     def stop(self) -> None:
         """Ask it to commit, hand over its tasks and leave the group. May be called from a signal handler."""
@@ -231,7 +232,7 @@ class Supervisor:
             return
         if self._is_current:
             self._processes.distribute(
-                task_ids(self._orders.active), task_ids(self._orders.standby), self._orders.topics
+                task_ids(self._orders.active), task_ids(self._orders.standby), self._orders.topics, self._stateful
             )
         self._speak_up(self._orders)
         self._show_state(self._orders)
@@ -270,6 +271,7 @@ class Supervisor:
             self._ends.set()
         if arrived.topics:
             self._application, self._layout = with_partitions(self._application, arrived.topics)
+            self._stateful = _stateful(self._application)
         self._orders = arrived
         self._is_current = True
 
@@ -339,6 +341,8 @@ class Supervisor:
             self._server,
             self._shuts_down,
             topics,
+            restoring=texts(self._processes.restoring()),
+            standby=self._orders.standby if self._orders else [],
         )
 
     def _tasks_of(self, topics: Mapping[str, int]) -> Mapping[TaskId, bool]:
@@ -347,7 +351,7 @@ class Supervisor:
         if topics:
             application, layout = with_partitions(application, topics)
         assert layout is not None, "nobody leads before the start"  # noqa: S101 - a mistake of ours
-        stateful = {sub.id for sub in application.topology.sub_topologies() if any(s.logging for s in sub.stores)}
+        stateful = _stateful(application)
         return {task: task.sub_topology in stateful for task in layout.tasks}
 
     def _move_to(self, state: WorkerState) -> None:
@@ -366,6 +370,11 @@ def _check_properties(application: Application) -> None:
         RecordConsumer(application.kafka, streams.consumer).close()
     if streams.producer:
         IdempotentProducer(application.kafka, streams.producer).close()
+
+
+def _stateful(application: Application) -> frozenset[int]:
+    """The sub-topologies whose tasks have state that is restored."""
+    return frozenset(sub.id for sub in application.topology.sub_topologies() if any(s.logging for s in sub.stores))
 
 
 def _look_for_brokers(kafka: Mapping[str, str], is_alone: threading.Event) -> None:

@@ -19,6 +19,7 @@ from pipeline.worker.instance.deaths import Deaths
 from pipeline.worker.instance.obsolete_state import ObsoleteState
 from pipeline.worker.instance.processes import StreamProcess, StreamProcesses
 from pipeline.worker.instance.regular_summary import RegularSummary
+from pipeline.worker.instance.warm_ups import WarmUps
 from pipeline.worker.local_state import instance_id, left_positions, locked
 from pipeline.worker.questions.queries import Reason, Refusal
 from pipeline.worker.states import TRANSITIONS, InstanceStatus, WorkerState, WorkerSummary, moved
@@ -77,7 +78,7 @@ class Supervisor:
         self._is_current = False
         self._membership: Membership
         self._introduced: frozenset[TaskId] = frozenset()
-        self._ready_warm_ups: frozenset[TaskId] = frozenset()
+        self._warm_ups = WarmUps(self._streams.acceptable_recovery_lag)
         self._ends = threading.Event()
         self._shuts_down = False
         self._is_paused = False
@@ -298,12 +299,8 @@ class Supervisor:
         """Ask for a rebalance when the leader should know: tasks were let go of, or a warm-up has caught up."""
         if self._introduced - self._processes.active():
             self._membership.rejoin()
-        lags = self._processes.lags()
-        acceptable = self._streams.acceptable_recovery_lag
-        ready = frozenset(task for task in task_ids(orders.warm_up) if lags.get(task, acceptable + 1) <= acceptable)
-        if ready - self._ready_warm_ups:
+        if self._warm_ups.are_news(task_ids(orders.warm_up), self._processes.lags(), time.monotonic()):
             self._membership.rejoin()
-        self._ready_warm_ups = ready
 
     def _show_state(self, orders: Orders) -> None:
         streams = self._processes.all

@@ -51,6 +51,19 @@ def test_instances_come_and_go_under_load(group: Group) -> None:
     group.check()
 
 
+def test_an_instance_that_is_stopped_commits_before_others_get_its_tasks(group: Group) -> None:
+    longest = {"build": "build_flushed_slowly", "commit_interval_ms": 3_600_000}
+    first = group.start(**longest)
+    group.start(**longest)
+    group.until(lambda: all(len(tasks_taken(group.log(number))) >= 2 for number in range(2)), "shared the tasks")
+    group.write(80)
+    group.until(lambda: group.log(0).count("seen") + group.log(1).count("seen") == group.written, "read all words")
+    seen = group.log(0).count("seen")
+    assert group.stop(first) == 0
+    assert "is given up" not in group.log(0)
+    assert len(group.counts()) == seen
+
+
 def test_a_standby_takes_over_without_restoring(group: Group) -> None:
     first = group.start(standbys=1, lag=0)
     group.write(30_000)

@@ -80,6 +80,7 @@ class Supervisor:
         self._introduced: frozenset[TaskId] = frozenset()
         self._warm_ups = WarmUps(self._streams.acceptable_recovery_lag)
         self._ends = threading.Event()
+        self._leaves = threading.Event()
         self._shuts_down = False
         self._is_paused = False
         self._deaths = Deaths(self._streams.uncaught_exception_handler)
@@ -196,7 +197,7 @@ class Supervisor:
             _check_properties(self._application)
             self._application = with_topics(self._application, admin)
             self._layout = prepare(self._application, admin)
-            self._membership = Membership(self._application, admin, self._ends, self._introduce, self._tasks_of)
+            self._membership = Membership(self._application, admin, self._leaves, self._introduce, self._tasks_of)
             try:
                 self._processes.start(self._wanted_threads)  # they load meanwhile
                 self._positions = left_positions(self._application)
@@ -206,7 +207,7 @@ class Supervisor:
                 self._move_to(WorkerState.PENDING_SHUTDOWN)
             finally:
                 self._stop_streams(self._processes.all)
-                self._ends.set()
+                self._leaves.set()  # not before: others would take over what is not committed yet
                 self._membership.join()
         except BaseException:
             self.state = WorkerState.ERROR

@@ -23,7 +23,9 @@ def test_instances_share_the_tasks_and_a_killed_one_is_replaced_by_the_others(gr
     group.write(20_000)
     group.until_done()
     second = group.start()
-    group.until(lambda: bool(tasks_taken(group.log(1))), "gave the second instance a task")
+    group.until(
+        lambda: {task[0] for task in tasks_taken(group.log(1))} == {"0", "1"}, "gave it tasks of both sub-topologies"
+    )
     group.write(20_000)
     group.until_done()
     first.kill()

@@ -7,7 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from pipeline.errors import StreamsError, TopologyError
+from pipeline.errors import ConfigError, StreamsError, TopologyError
 from pipeline.hosting.application import prepare, with_partitions, with_topics
 from pipeline.hosting.clock import SystemClock
 from pipeline.kafka.admin import Admin
@@ -358,12 +358,18 @@ class Supervisor:
 
 
 def _check_properties(application: Application) -> None:
-    """Have the client library refuse what it does not understand, before others give tasks up for this instance.
+    """Refuse what is not complete, or the client library does not understand, before others give tasks up for this instance.
 
     Raises:
-        ConfigError: If it does.
+        ConfigError: If there is anything of that kind.
     """
     streams = application.config.streams
+    for tag in streams.rack_aware_assignment_tags:
+        if not streams.client_tag.get(tag):
+            message = f"rack.aware.assignment.tags names {tag}, but there is no client.tag.{tag}"
+            raise ConfigError(
+                message, hint="Each instance says what it is called by it, or its copies would be anywhere."
+            )
     if streams.consumer:
         RecordConsumer(application.kafka, streams.consumer).close()
     if streams.producer:

@@ -122,6 +122,17 @@ def test_a_task_that_is_wanted_again_before_it_was_let_go_of_is_taken_over_once(
     assert case.tasks.figures.summary().restored == LOGGED
 
 
+def test_a_task_that_is_sent_away_is_let_go_of_even_if_nothing_is_processed(case: Case) -> None:
+    case.tasks.take(frozenset({RESTORED}), frozenset())
+    case.tasks.take(frozenset(), frozenset())
+    assert case.tasks.is_letting_go
+    deadline = time.monotonic() + 120
+    while case.tasks.is_letting_go:
+        assert time.monotonic() < deadline, "it is held on to"
+        case.tasks.rest()
+    assert case.tasks.figures.active == frozenset()
+
+
 def test_a_task_that_is_sent_away_may_be_followed_at_once(case: Case) -> None:
     case.tasks.take(frozenset({RESTORED}), frozenset())
     case.tasks.take(frozenset(), frozenset({RESTORED}))

@@ -215,6 +215,10 @@ class RunningTasks:
         self._snapshots.run_if_due(self._tasks, now_ms, self._commits.settle)
         self._purge.run_if_due(now_ms, self._tasks.values(), self._topics.repartition)
 
+    def rest(self) -> None:
+        """Process nothing for now: only tasks that were sent away are let go of, since others wait for them."""
+        self._arrivals.let_go()
+
     def commit_all(self) -> None:
         """Commit every task that has made progress, and wait for it."""
         self._commits.commit(self._tasks.values())

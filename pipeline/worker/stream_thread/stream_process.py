@@ -106,7 +106,9 @@ class _StreamThread:
                     self._obey(command)
                     waits = False
                 if not self._is_stopping:
-                    if not self._is_paused:
+                    if self._is_paused:
+                        self._tasks.rest()
+                    else:
                         self._tasks.run_once()
                     self._report()
             self._tasks.take(frozenset(), frozenset())

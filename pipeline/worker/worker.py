@@ -46,7 +46,7 @@ class Worker:
 
     def summary(self) -> WorkerSummary:
         """What it has done so far."""
-        return self._tasks.summary()
+        return self._tasks.figures.summary()
 
     def run(self, *, until_caught_up: bool = False) -> WorkerSummary:
         """Run until told to stop.
@@ -68,7 +68,7 @@ class Worker:
             while not self._stopping and not (until_caught_up and self._tasks.has_finished()):
                 self._tasks.run_once()
                 self._tasks.follow_topics()
-                if self.state is WorkerState.REBALANCING and not self._tasks.restoring:
+                if self.state is WorkerState.REBALANCING and not self._tasks.figures.restoring:
                     self._move_to(WorkerState.RUNNING)
             self._move_to(WorkerState.PENDING_SHUTDOWN)
             self._tasks.commit_all()

@@ -58,7 +58,7 @@ class Case:
             self.tasks.run_once()
 
     def is_restored(self) -> bool:
-        return RESTORED in self.tasks.active and RESTORED not in self.tasks.restoring
+        return RESTORED in self.tasks.figures.active and RESTORED not in self.tasks.figures.restoring
 
     def ask(self, word: bytes, task: TaskId) -> Page | Refusal:
         return self.tasks.answer(Question("counts", task, KeyQuery(word)))
@@ -74,15 +74,15 @@ def case(broker: Any, unique: str, tmp_path: Path) -> Iterator[Case]:
 def test_a_task_goes_on_while_another_one_is_restored(case: Case) -> None:
     case.tasks.take(frozenset({RUNNING}), frozenset())
     case.write(1)
-    case.until(lambda: case.tasks.summary().processed == 1)
+    case.until(lambda: case.tasks.figures.summary().processed == 1)
     case.write(50_000)
     case.tasks.take(frozenset({RUNNING, RESTORED}), frozenset())
     processed, answers = [], []
 
     def is_restored() -> bool:
-        missing = case.tasks.restoring.get(RESTORED)
+        missing = case.tasks.figures.restoring.get(RESTORED)
         if missing:
-            processed.append(case.tasks.summary())
+            processed.append(case.tasks.figures.summary())
             answers.append((missing, case.ask(b"w1", RESTORED)))
         return case.is_restored()
 
@@ -102,34 +102,45 @@ def test_a_restore_that_is_called_off_goes_on_where_it_was(case: Case) -> None:
     case.tasks.take(frozenset({RESTORED}), frozenset())
     case.until(lambda: bool(case.shown))
     case.tasks.take(frozenset(), frozenset())
-    assert case.tasks.active == frozenset()
-    done = case.tasks.summary().restored
+    assert case.tasks.figures.active == frozenset()
+    done = case.tasks.figures.summary().restored
     assert 0 < done < LOGGED
     case.tasks.take(frozenset({RESTORED}), frozenset())
     case.until(case.is_restored)
-    assert case.tasks.summary().restored == LOGGED
+    assert case.tasks.figures.summary().restored == LOGGED
     assert case.shown[-1] == (LOGGED - done, LOGGED - done)
 
 
 def test_a_task_that_is_wanted_again_before_it_was_let_go_of_is_taken_over_once(case: Case) -> None:
     case.tasks.take(frozenset({RESTORED}), frozenset())
     case.tasks.take(frozenset(), frozenset())
-    assert case.tasks.active == {RESTORED}
+    assert case.tasks.figures.active == {RESTORED}
     assert case.tasks.is_letting_go
     case.tasks.take(frozenset({RESTORED}), frozenset())
     assert not case.tasks.is_letting_go
     case.until(case.is_restored)
-    assert case.tasks.summary().restored == LOGGED
+    assert case.tasks.figures.summary().restored == LOGGED
+
+
+def test_a_task_that_is_sent_away_is_let_go_of_even_if_nothing_is_processed(case: Case) -> None:
+    case.tasks.take(frozenset({RESTORED}), frozenset())
+    case.tasks.take(frozenset(), frozenset())
+    assert case.tasks.is_letting_go
+    deadline = time.monotonic() + 120
+    while case.tasks.is_letting_go:
+        assert time.monotonic() < deadline, "it is held on to"
+        case.tasks.rest()
+    assert case.tasks.figures.active == frozenset()
 
 
 def test_a_task_that_is_sent_away_may_be_followed_at_once(case: Case) -> None:
     case.tasks.take(frozenset({RESTORED}), frozenset())
     case.tasks.take(frozenset(), frozenset({RESTORED}))
-    assert (case.tasks.active, case.tasks.standby) == (frozenset(), {RESTORED})
-    case.until(lambda: case.tasks.lags() == {RESTORED: 0})
+    assert (case.tasks.figures.active, case.tasks.figures.standby) == (frozenset(), {RESTORED})
+    case.until(lambda: case.tasks.figures.lags() == {RESTORED: 0})
     case.tasks.take(frozenset({RESTORED}), frozenset())
     case.until(case.is_restored)
-    assert case.tasks.summary().restored == 0
+    assert case.tasks.figures.summary().restored == 0
 
 
 def test_a_process_can_be_asked_for_its_figures_while_it_fills_its_global_tables(
@@ -142,7 +153,7 @@ def test_a_process_can_be_asked_for_its_figures_while_it_fills_its_global_tables
     broker.write(f"{unique}.names", [(b"k", b"v", 1)])
     application = broker.application(unique, builder.build(), tmp_path)
     figures: list[Any] = []
-    tasks = RunningTasks(application, on_restore=lambda *_: figures.append(tasks.figures()))
+    tasks = RunningTasks(application, on_restore=lambda *_: figures.append(tasks.figures.by_task()))
     tasks.start()
     tasks.close()
     assert figures == [{}]

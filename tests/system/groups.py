@@ -105,6 +105,12 @@ def build_slow(builder):
     counts.to_stream().to("{name}.out", Produced(STRING, LONG))
     return builder.build()
 
+def build_flushed_slowly(builder):
+    words = builder.stream("{name}.in", Consumed(STRING, STRING)).peek(lambda key, word: print("seen", flush=True))
+    counts = words.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
+    counts.to_stream().map_values(very_slowly).to("{name}.out", Produced(STRING, LONG))
+    return builder.build()
+
 def build_stuck(builder):
     words = builder.stream("{name}.in", Consumed(STRING, STRING))
     counts = words.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
@@ -113,6 +119,10 @@ def build_stuck(builder):
 
 def slowly(value):
     time.sleep(0.025)
+    return value
+
+def very_slowly(value):
+    time.sleep(0.3)
     return value
 
 def stick(value):

@@ -23,7 +23,9 @@ def test_instances_share_the_tasks_and_a_killed_one_is_replaced_by_the_others(gr
     group.write(20_000)
     group.until_done()
     second = group.start()
-    group.until(lambda: bool(tasks_taken(group.log(1))), "gave the second instance a task")
+    group.until(
+        lambda: {task[0] for task in tasks_taken(group.log(1))} == {"0", "1"}, "gave it tasks of both sub-topologies"
+    )
     group.write(20_000)
     group.until_done()
     first.kill()
@@ -49,6 +51,19 @@ def test_instances_come_and_go_under_load(group: Group) -> None:
     group.until_done()
     assert group.stop(group.instances[2]) == 0
     group.check()
+
+
+def test_an_instance_that_is_stopped_commits_before_others_get_its_tasks(group: Group) -> None:
+    longest = {"build": "build_flushed_slowly", "commit_interval_ms": 3_600_000}
+    first = group.start(**longest)
+    group.start(**longest)
+    group.until(lambda: all(len(tasks_taken(group.log(number))) >= 2 for number in range(2)), "shared the tasks")
+    group.write(80)
+    group.until(lambda: group.log(0).count("seen") + group.log(1).count("seen") == group.written, "read all words")
+    seen = group.log(0).count("seen")
+    assert group.stop(first) == 0
+    assert "is given up" not in group.log(0)
+    assert len(group.counts()) == seen
 
 
 def test_a_standby_takes_over_without_restoring(group: Group) -> None:

@@ -125,7 +125,7 @@ def test_a_task_with_which_somebody_else_went_on_is_given_up_when_its_owner_woul
     first = RunningTasks(app, gives_up=True)
     first.start()
     first.take(frozenset({TaskId(0, 0)}), frozenset())
-    while first.active:
+    while first.figures.active:
         first.run_once()
     first.close()
     assert len(broker.read(f"{unique}.out")) == 10

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pipeline.records import TaskId
-from pipeline.worker.group.assignment import AssignmentConfig, Instance, Plan, assign, withhold
+from pipeline.worker.group.assignment import assign, withhold
+from pipeline.worker.group.instances import AssignmentConfig, Instance, Plan
 from pipeline.worker.group.protocol import FORMAT, Introduction, Orders, task_ids, texts
 
 if TYPE_CHECKING:
@@ -114,7 +115,9 @@ def _instance(intro: Introduction, tasks: Mapping[TaskId, bool]) -> Instance:
         max(1, intro.capacity),
         intro.tags,
         task_ids(intro.active) & tasks.keys(),
-        {task: position for task, position in positions.items() if task in tasks},
+        {task: position for task, position in positions.items() if tasks.get(task)},
+        task_ids(intro.restoring) & tasks.keys(),
+        task_ids(intro.standby) & tasks.keys(),
     )
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from pipeline.errors import BrokerError, ProcessingError, StreamsError, TaskMigratedError
 from pipeline.hosting.application import source_partitions, with_partitions
-from pipeline.worker.group.assignment import AssignmentConfig
+from pipeline.worker.group.instances import AssignmentConfig
 from pipeline.worker.group.leadership import give_orders
 from pipeline.worker.group.protocol import Introduction, Orders
 from pipeline.worker.local_state import instance_id
@@ -37,7 +37,7 @@ class Membership:
     Args:
         application: Whose group.
         admin: Asks the brokers which topics there are.
-        ends: Set when the instance leaves.
+        leaves: Set when the instance is to leave.
         introduce: What the instance says of itself, with the topics that it has found; called in the thread.
         tasks_of: All tasks, and whether each has state, out of the topics that any member has found; called in the thread,
             if this instance leads.
@@ -47,7 +47,7 @@ class Membership:
         self,
         application: Application,
         admin: Admin,
-        ends: threading.Event,
+        leaves: threading.Event,
         introduce: Callable[[dict[str, int]], Introduction],
         tasks_of: Callable[[Mapping[str, int]], Mapping[TaskId, bool]],
     ) -> None:
@@ -55,7 +55,7 @@ class Membership:
         self._application = application
         self._streams = application.config.streams
         self._admin = admin
-        self._ends = ends
+        self._leaves = leaves
         self._introduce = introduce
         self._tasks_of = tasks_of
         self._rejoins = threading.Event()
@@ -110,13 +110,13 @@ class Membership:
             try:
                 return self._member()
             except BrokerError as error:
-                if not error.retriable or time.monotonic() > deadline or self._ends.is_set():
+                if not error.retriable or time.monotonic() > deadline or self._leaves.is_set():
                     raise
                 log.warning("%s", error)
-            self._ends.wait(_POLL_SECONDS)
+            self._leaves.wait(_POLL_SECONDS)
 
     def _attend(self, member: GroupMember) -> None:
-        while not self._ends.is_set():
+        while not self._leaves.is_set():
             self._look_for_topics()
             if self._rejoins.is_set():
                 self._rejoins.clear()

@@ -29,6 +29,8 @@ class Introduction(msgspec.Struct, frozen=True):
         shuts_down: Whether it asks the whole application to end.
         topics: Partitions of the topics to read that it has found.
         format: Of this message.
+        restoring: Those of the active tasks whose state is not complete yet.
+        standby: The tasks whose changelogs it follows.
     """
 
     instance: str
@@ -41,6 +43,8 @@ class Introduction(msgspec.Struct, frozen=True):
     shuts_down: bool = False
     topics: dict[str, int] = {}
     format: int = FORMAT
+    restoring: list[str] = []
+    standby: list[str] = []
 
 
 class Orders(msgspec.Struct, frozen=True):
@@ -49,7 +53,7 @@ class Orders(msgspec.Struct, frozen=True):
     Args:
         active: Tasks to process.
         standby: Tasks whose changelogs to follow.
-        warm_up: Those of the standbys that are to become active here.
+        warm_up: Those of the standbys that are waited for: the leader is to hear when they have caught up.
         servers: Where the active instance of each task answers queries.
         standby_servers: Where its standbys do.
         refusal: Why it cannot take part; then it has to end.

@@ -7,7 +7,7 @@ import multiprocessing
 import signal
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing import resource_tracker
@@ -15,14 +15,15 @@ from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
 from pipeline.hosting.logs import current_style
-from pipeline.worker.group.assignment import Instance, spread
+from pipeline.worker.group.instances import RUNNING
+from pipeline.worker.group.spreading import spread
 from pipeline.worker.questions.asking import Asking
 from pipeline.worker.states import WorkerSummary, summed
 from pipeline.worker.stream_thread.protocol import Alive, Command, Failed, Report, Stop, StreamJob, Take
 from pipeline.worker.stream_thread.stream_process import ENDING_SIGNALS, run_stream_process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
     from multiprocessing.connection import Connection
     from multiprocessing.context import SpawnProcess
 
@@ -178,7 +179,11 @@ class StreamProcesses:
         return {task: missing for stream in self.all for task, missing in stream.report.restoring.items()}
 
     def distribute(
-        self, active: frozenset[TaskId], standby: frozenset[TaskId], topics: Mapping[str, int] | None = None
+        self,
+        active: frozenset[TaskId],
+        standby: frozenset[TaskId],
+        topics: Mapping[str, int] | None = None,
+        stateful: Container[int] = (),
     ) -> None:
         """Tell each process what it is to do; a task moves only after whoever holds it has let go of it.
 
@@ -186,13 +191,17 @@ class StreamProcesses:
             active: Tasks to process.
             standby: Tasks whose changelogs to follow.
             topics: Partitions of the topics that tasks are made of.
+            stateful: The sub-topologies whose tasks have state.
         """
         if not self.all:
             return
-        runners = spread(self._holders(lambda stream: stream.report.active), sorted(active), Counter())
-        followers = spread(
-            self._holders(lambda stream: stream.report.standby), sorted(standby), Counter(runners.values())
-        )
+        capacity = {str(stream.number): 1 for stream in self.all}
+        running = self._lags(lambda stream: stream.report.active)
+        with_state = {task for task in active if task.sub_topology in stateful}
+        runners = spread(with_state, capacity, running, {})
+        runners |= spread(active - with_state, capacity, running, Counter(runners.values()))
+        following = self._lags(lambda stream: stream.report.standby)
+        followers = spread(standby, capacity, following, Counter(runners.values()))
         for stream in self.all:
             elsewhere = {task for other in self.all if other is not stream for task in other.held}
             stream.order(
@@ -261,9 +270,13 @@ class StreamProcesses:
             stream.lost = frozenset()
         return lost
 
-    def _holders(self, held: Callable[[StreamProcess], frozenset[TaskId]]) -> list[Instance]:
-        """The processes as `spread` sees instances: whoever has a task open in any way is the best place for it."""
-        return [Instance(str(stream.number), 1, {}, held(stream), dict.fromkeys(stream.held, 1)) for stream in self.all]
+    def _lags(self, runs: Callable[[StreamProcess], frozenset[TaskId]]) -> Mapping[TaskId, Mapping[str, int]]:
+        """What `spread` is to know of processes: whoever has a task open in any way is the second best place for it."""
+        lags: defaultdict[TaskId, dict[str, int]] = defaultdict(dict)
+        for stream in self.all:
+            for task in stream.held:
+                lags[task][str(stream.number)] = RUNNING if task in runs(stream) else 0
+        return lags
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from pipeline.errors import StreamsError, TopologyError
+from pipeline.errors import ConfigError, StreamsError, TopologyError
 from pipeline.hosting.application import prepare, with_partitions, with_topics
 from pipeline.hosting.clock import SystemClock
 from pipeline.kafka.admin import Admin
@@ -19,6 +19,7 @@ from pipeline.worker.instance.deaths import Deaths
 from pipeline.worker.instance.obsolete_state import ObsoleteState
 from pipeline.worker.instance.processes import StreamProcess, StreamProcesses
 from pipeline.worker.instance.regular_summary import RegularSummary
+from pipeline.worker.instance.warm_ups import WarmUps
 from pipeline.worker.local_state import instance_id, left_positions, locked
 from pipeline.worker.questions.queries import Reason, Refusal
 from pipeline.worker.states import TRANSITIONS, InstanceStatus, WorkerState, WorkerSummary, moved
@@ -77,8 +78,9 @@ class Supervisor:
         self._is_current = False
         self._membership: Membership
         self._introduced: frozenset[TaskId] = frozenset()
-        self._ready_warm_ups: frozenset[TaskId] = frozenset()
+        self._warm_ups = WarmUps(self._streams.acceptable_recovery_lag)
         self._ends = threading.Event()
+        self._leaves = threading.Event()
         self._shuts_down = False
         self._is_paused = False
         self._deaths = Deaths(self._streams.uncaught_exception_handler)
@@ -87,6 +89,7 @@ class Supervisor:
         self._regular_summary = RegularSummary(application.id, self._streams.log_summary_interval_ms)
         self._obsolete = ObsoleteState(application.directory, self._streams.state_cleanup_delay_ms, SystemClock())
         self._positions: Mapping[TaskId, int] = {}
+        self._stateful = _stateful(application)
 
     def stop(self) -> None:
         """Ask it to commit, hand over its tasks and leave the group. May be called from a signal handler."""
@@ -194,7 +197,7 @@ class Supervisor:
             _check_properties(self._application)
             self._application = with_topics(self._application, admin)
             self._layout = prepare(self._application, admin)
-            self._membership = Membership(self._application, admin, self._ends, self._introduce, self._tasks_of)
+            self._membership = Membership(self._application, admin, self._leaves, self._introduce, self._tasks_of)
             try:
                 self._processes.start(self._wanted_threads)  # they load meanwhile
                 self._positions = left_positions(self._application)
@@ -204,7 +207,7 @@ class Supervisor:
                 self._move_to(WorkerState.PENDING_SHUTDOWN)
             finally:
                 self._stop_streams(self._processes.all)
-                self._ends.set()
+                self._leaves.set()  # not before: others would take over what is not committed yet
                 self._membership.join()
         except BaseException:
             self.state = WorkerState.ERROR
@@ -231,7 +234,7 @@ class Supervisor:
             return
         if self._is_current:
             self._processes.distribute(
-                task_ids(self._orders.active), task_ids(self._orders.standby), self._orders.topics
+                task_ids(self._orders.active), task_ids(self._orders.standby), self._orders.topics, self._stateful
             )
         self._speak_up(self._orders)
         self._show_state(self._orders)
@@ -270,6 +273,7 @@ class Supervisor:
             self._ends.set()
         if arrived.topics:
             self._application, self._layout = with_partitions(self._application, arrived.topics)
+            self._stateful = _stateful(self._application)
         self._orders = arrived
         self._is_current = True
 
@@ -296,12 +300,8 @@ class Supervisor:
         """Ask for a rebalance when the leader should know: tasks were let go of, or a warm-up has caught up."""
         if self._introduced - self._processes.active():
             self._membership.rejoin()
-        lags = self._processes.lags()
-        acceptable = self._streams.acceptable_recovery_lag
-        ready = frozenset(task for task in task_ids(orders.warm_up) if lags.get(task, acceptable + 1) <= acceptable)
-        if ready - self._ready_warm_ups:
+        if self._warm_ups.are_news(task_ids(orders.warm_up), self._processes.lags(), time.monotonic()):
             self._membership.rejoin()
-        self._ready_warm_ups = ready
 
     def _show_state(self, orders: Orders) -> None:
         streams = self._processes.all
@@ -339,6 +339,8 @@ class Supervisor:
             self._server,
             self._shuts_down,
             topics,
+            restoring=texts(self._processes.restoring()),
+            standby=self._orders.standby if self._orders else [],
         )
 
     def _tasks_of(self, topics: Mapping[str, int]) -> Mapping[TaskId, bool]:
@@ -347,7 +349,7 @@ class Supervisor:
         if topics:
             application, layout = with_partitions(application, topics)
         assert layout is not None, "nobody leads before the start"  # noqa: S101 - a mistake of ours
-        stateful = {sub.id for sub in application.topology.sub_topologies() if any(s.logging for s in sub.stores)}
+        stateful = _stateful(application)
         return {task: task.sub_topology in stateful for task in layout.tasks}
 
     def _move_to(self, state: WorkerState) -> None:
@@ -356,16 +358,27 @@ class Supervisor:
 
 
 def _check_properties(application: Application) -> None:
-    """Have the client library refuse what it does not understand, before others give tasks up for this instance.
+    """Refuse what is not complete, or the client library does not understand, before others give tasks up for this instance.
 
     Raises:
-        ConfigError: If it does.
+        ConfigError: If there is anything of that kind.
     """
     streams = application.config.streams
+    for tag in streams.rack_aware_assignment_tags:
+        if not streams.client_tag.get(tag):
+            message = f"rack.aware.assignment.tags names {tag}, but there is no client.tag.{tag}"
+            raise ConfigError(
+                message, hint="Each instance says what it is called by it, or its copies would be anywhere."
+            )
     if streams.consumer:
         RecordConsumer(application.kafka, streams.consumer).close()
     if streams.producer:
         IdempotentProducer(application.kafka, streams.producer).close()
+
+
+def _stateful(application: Application) -> frozenset[int]:
+    """The sub-topologies whose tasks have state that is restored."""
+    return frozenset(sub.id for sub in application.topology.sub_topologies() if any(s.logging for s in sub.stores))
 
 
 def _look_for_brokers(kafka: Mapping[str, str], is_alone: threading.Event) -> None:

@@ -28,9 +28,12 @@ class AbsentBrokers:
         admin: Asks them.
         task_timeout_ms: How long to wait (`task.timeout.ms`).
         interruptions: What may happen meanwhile.
+        topics: What they are asked about while they are waited for; looked at anew each time.
     """
 
-    def __init__(self, admin: Admin, task_timeout_ms: int, interruptions: Interruptions) -> None:
+    def __init__(
+        self, admin: Admin, task_timeout_ms: int, interruptions: Interruptions, topics: Callable[[], Iterable[str]]
+    ) -> None:
         """They are taken to be there."""
         self.are_there = True
         """Whether they answered when they were asked last."""
@@ -39,26 +42,13 @@ class AbsentBrokers:
         self._admin = admin
         self._timeout_s = task_timeout_ms / 1000
         self._interruptions = interruptions
+        self._topics = topics
 
-    def deadline(self) -> float:
-        """Until when somebody who fails now may try again (monotonic seconds)."""
-        return time.monotonic() + self._timeout_s
-
-    def check(self, error: BrokerError, deadline: float) -> None:
-        """Make sure that it is worth while to try again.
-
-        Raises:
-            BrokerError: This one, if it does not pass, the deadline has, or nobody waits any longer.
-        """
-        if not error.retriable or time.monotonic() > deadline or self.gives_up:
-            raise error
-
-    def outlast(self, step: Callable[[], T], topics: Iterable[str], doing: str) -> T:
+    def outlast(self, step: Callable[[], T], doing: str) -> T:
         """Take a step, again and again while brokers are away.
 
         Args:
             step: Asks brokers; what it has begun when it fails does not matter to the next attempt.
-            topics: What they are asked about while they are waited for.
             doing: What the step is for, for the log.
 
         Raises:
@@ -69,30 +59,43 @@ class AbsentBrokers:
             try:
                 return step()
             except BrokerError as error:
-                deadline = deadline or self.deadline()
+                deadline = deadline or self._deadline()
                 self.are_there = False
-                self.check(error, deadline)
+                self._check(error, deadline)
                 log.warning("%s: %s", doing, error)
             self._pause()
-            self.wait(topics, deadline)
+            self.wait(deadline)
 
-    def wait(self, topics: Iterable[str], deadline: float) -> None:
-        """Wait until they tell of these topics. Nothing else is tried meanwhile: each try would run into its own time limit.
+    def wait(self, deadline: float | None = None) -> None:
+        """Wait until they tell of the topics. Nothing else is tried meanwhile: each try would run into its own time limit.
+
+        Args:
+            deadline: For how long (monotonic seconds); None for `task.timeout.ms` from now on.
 
         Raises:
             BrokerError: If they do not answer until the deadline, or nobody waits any longer.
         """
         self.are_there = False
+        deadline = deadline or self._deadline()
         while not self.are_there:
             try:
                 with self._interruptions.away():
-                    self._admin.partitions(topics)
+                    self._admin.partitions(self._topics())
             except BrokerError as error:
-                self.check(error, deadline)
+                self._check(error, deadline)
                 log.warning("waiting for brokers: %s", error)
                 self._pause()
             else:
                 self.are_there = True
+
+    def _deadline(self) -> float:
+        """Until when somebody who fails now may try again (monotonic seconds)."""
+        return time.monotonic() + self._timeout_s
+
+    def _check(self, error: BrokerError, deadline: float) -> None:
+        """Make sure that it is worth while to try again: the error passes, the deadline has not, and somebody waits."""
+        if not error.retriable or time.monotonic() > deadline or self.gives_up:
+            raise error
 
     def _pause(self) -> None:
         with self._interruptions.away():

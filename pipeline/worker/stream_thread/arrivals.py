@@ -151,7 +151,7 @@ class Arrivals:
         """Wait until these, which were sent away, are closed."""
         going = [self._leaving[task_id] for task_id in task_ids if task_id in self._leaving]
         wait(arrival.opening for arrival in going if arrival.opening is not None)
-        self._close_leaving()
+        self.let_go()
 
     def run_once(self, max_records: int, timeout_s: float, *, gives_up: bool = False) -> list[Arrived]:
         """Go on; gives the tasks whose state is complete, and those that cannot be taken over.
@@ -170,7 +170,7 @@ class Arrivals:
                 wait(opening, timeout_s, FIRST_COMPLETED)
             else:
                 time.sleep(timeout_s)
-        self._close_leaving()
+        self.let_go()
         failed = [
             arrived for arrival in list(self._coming.values()) if (arrived := self._go_on(arrival, gives_up=gives_up))
         ]
@@ -183,11 +183,17 @@ class Arrivals:
             return failed + self._fail_all(error, gives_up=gives_up)
         return failed + [self._welcome(task) for task in complete]
 
+    def let_go(self) -> None:
+        """Close those that were sent away and for which brokers have answered; `run_once` does this as well."""
+        for task_id, arrival in list(self._leaving.items()):
+            if arrival.opening is None or arrival.opening.done():
+                self._close(self._leaving.pop(task_id))
+
     def close(self) -> None:
         """Let go of all. Idempotent."""
         self.send_away(list(self._coming))
         self._openers.shutdown()
-        self._close_leaving()
+        self.let_go()
         self._restorer.close()
 
     def _go_on(self, arrival: _Arrival, *, gives_up: bool) -> Arrived | None:
@@ -259,8 +265,3 @@ class Arrivals:
             self._restorer.remove(arrival.task)
         arrival.task = arrival.missing = None
         arrival.owned.close(abort=False)  # it has sent nothing
-
-    def _close_leaving(self) -> None:
-        for task_id, arrival in list(self._leaving.items()):
-            if arrival.opening is None or arrival.opening.done():
-                self._close(self._leaving.pop(task_id))

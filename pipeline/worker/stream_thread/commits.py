@@ -6,17 +6,16 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import TaskMigratedError
 from pipeline.worker.stream_thread.arrivals import RECOVERABLE
-from pipeline.worker.stream_thread.commit_schedule import CommitSchedule
 from pipeline.worker.stream_thread.open_commits import OpenCommits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
-    from pipeline.config import StreamsConfig
     from pipeline.errors import StreamsError
     from pipeline.hosting.owned_task import OwnedTask
     from pipeline.records import TaskId
+    from pipeline.worker.stream_thread.commit_schedule import CommitSchedule
     from pipeline.worker.stream_thread.interruptions import Interruptions
 
 
@@ -25,7 +24,7 @@ class Commits:
 
     Args:
         tasks: Those that run; looked at anew each time.
-        streams: Settings.
+        schedule: Says when each commits.
         interruptions: What may happen between two steps, and while brokers are waited for.
         failed: Told a task whose commit has failed, and why; if it returns, the task runs no more, for now at least.
     """
@@ -33,12 +32,12 @@ class Commits:
     def __init__(
         self,
         tasks: Mapping[TaskId, OwnedTask],
-        streams: StreamsConfig,
+        schedule: CommitSchedule,
         interruptions: Interruptions,
         failed: Callable[[OwnedTask, StreamsError], None],
     ) -> None:
         """Nothing is under way."""
-        self.schedule = CommitSchedule(streams.commit_interval_ms, streams.statestore_cache_max_bytes)
+        self._schedule = schedule
         self.under_way = OpenCommits()
         self.done = 0
         """How many have succeeded."""
@@ -49,8 +48,8 @@ class Commits:
     def begin_due(self, now_ms: int) -> None:
         """Begin those for which it is time, a part of the tasks per turn: others process while these wait for brokers."""
         resting = [owned for owned in self._tasks.values() if owned.id not in self.under_way]
-        for owned in self.schedule.due(self._tasks.values(), resting, now_ms):
-            self.schedule.note(owned.id, now_ms)
+        for owned in self._schedule.due(self._tasks.values(), resting, now_ms):
+            self._schedule.note(owned.id, now_ms)
             self._begin(owned)
 
     def finish(self) -> None:
@@ -66,6 +65,16 @@ class Commits:
         for task_id in wanted & self._tasks.keys():
             self._begin(self._tasks[task_id])
         self._finish(wanted)
+
+    def settle(self, owned: OwnedTask) -> bool:
+        """Commit a task, and make sure that its state is what was committed; gives whether it is, and the task runs on."""
+
+        def settle() -> None:
+            with self._interruptions.away():
+                owned.settle()
+
+        self.commit([owned])
+        return owned.id in self._tasks and self.succeeds(owned, settle)
 
     def succeeds(self, owned: OwnedTask, step: Callable[[], None]) -> bool:
         """Take a step of a task's commit, or one that belongs to it. Failures that are the task's are told, and not raised."""

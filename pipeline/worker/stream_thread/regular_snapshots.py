@@ -10,7 +10,7 @@ from pipeline.errors import BrokerError, SnapshotError
 from pipeline.hosting.snapshots import has_snapshots, publish_checkpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pipeline.hosting.application import Application
     from pipeline.hosting.owned_task import OwnedTask
@@ -43,7 +43,19 @@ class RegularSnapshots:
         self._digests: dict[TaskId, Digests] = {}
         self._uploading: threading.Thread | None = None
 
-    def due(self, tasks: Mapping[TaskId, OwnedTask], now_ms: int) -> OwnedTask | None:
+    def run_if_due(self, tasks: Mapping[TaskId, OwnedTask], now_ms: int, settle: Callable[[OwnedTask], bool]) -> None:
+        """Publish the state of a task for which it is time, right after a commit.
+
+        Args:
+            tasks: Those that run.
+            now_ms: What time it is.
+            settle: Commits a task, and says whether its state is what was committed.
+        """
+        owned = self._due(tasks, now_ms)
+        if owned is not None and settle(owned):
+            self._publish(owned)
+
+    def _due(self, tasks: Mapping[TaskId, OwnedTask], now_ms: int) -> OwnedTask | None:
         """The task whose snapshot is to be taken now, if there is one and the last upload has come to an end."""
         if not self._interval_ms or not self._application.config.streams.snapshot_url:
             return None
@@ -58,7 +70,7 @@ class RegularSnapshots:
                 return tasks[task_id]
         return None
 
-    def publish(self, owned: OwnedTask) -> None:
+    def _publish(self, owned: OwnedTask) -> None:
         """Take a copy of a task's state as it was committed last, and upload it in the background."""
         self._published[owned.id] = _progress(owned)
         try:

@@ -21,7 +21,7 @@ from pipeline.hosting.garbage import collect_rarely
 from pipeline.hosting.logs import LogStyle, start_logging
 from pipeline.worker.questions.attendance import Attendance
 from pipeline.worker.questions.line import readiness
-from pipeline.worker.stream_thread.protocol import Alive, Command, Failed, Pause, Report, Stop, StreamJob, Take
+from pipeline.worker.stream_thread.protocol import Alive, Command, Failed, Pause, Stop, StreamJob, Take
 from pipeline.worker.stream_thread.running_tasks import RunningTasks
 
 if TYPE_CHECKING:
@@ -101,12 +101,14 @@ class _StreamThread:
         self._tasks.start(outlasts=True)  # the supervisor has reached them
         try:
             while not self._is_stopping:
-                waits = self._is_paused or not (self._tasks.active or self._tasks.standby)
+                waits = self._is_paused or not (self._tasks.figures.active or self._tasks.figures.standby)
                 while (command := self._next_command(self._poll_seconds if waits else 0)) is not None:
                     self._obey(command)
                     waits = False
                 if not self._is_stopping:
-                    if not self._is_paused:
+                    if self._is_paused:
+                        self._tasks.rest()
+                    else:
                         self._tasks.run_once()
                     self._report()
             self._tasks.take(frozenset(), frozenset())
@@ -172,27 +174,15 @@ class _StreamThread:
                 self._is_stopping = True
 
     def _report(self, *, always: bool = False) -> None:
-        holds = self._tasks.active, self._tasks.standby
-        restoring = self._tasks.restoring
-        seen = *holds, not restoring
+        figures = self._tasks.figures
+        seen = figures.active, figures.standby, not figures.restoring
         if not self._tasks.is_letting_go:
             self._obeyed = self._ordered
         now = time.monotonic()
         if not always and seen == self._reported and now < self._next_report:
             return
         self._reported, self._next_report, self._said_at = seen, now + REPORT_SECONDS, now
-        self._pipe.send(
-            Report(
-                *holds,
-                self._tasks.positions(),
-                self._tasks.lags(),
-                self._tasks.summary(),
-                self._obeyed,
-                restoring,
-                self._tasks.commit_seconds,
-                self._tasks.figures(),
-            )
-        )
+        self._pipe.send(figures.report(self._obeyed))
 
 
 def _end_with_supervisor() -> None:

@@ -4,40 +4,57 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pipeline.records import TaskId
-from pipeline.worker.group.assignment import AssignmentConfig, Instance, Plan, assign, withhold
+from pipeline.worker.group.assignment import assign, withhold
+from pipeline.worker.group.instances import AssignmentConfig, Instance, Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 TASKS = {TaskId(0, n): True for n in range(8)}
 END = 1_000_000
 
 
-def owning(name: str, *tasks: int, capacity: int = 1, **tags: str) -> Instance:
-    ids = frozenset(TaskId(0, n) for n in tasks)
-    return Instance(name, capacity, tags, ids, dict.fromkeys(ids, END))
+def owning(name: str, *tasks: int, capacity: int = 1, follows: tuple[int, ...] = (), **tags: str) -> Instance:
+    ids, standby = frozenset(TaskId(0, n) for n in tasks), frozenset(TaskId(0, n) for n in follows)
+    return Instance(name, capacity, tags, ids, dict.fromkeys(ids | standby, END), standby=standby)
 
 
 def actives(plans: dict[str, Plan]) -> dict[str, list[int]]:
     return {name: sorted(task.partition for task in plan.active) for name, plan in plans.items()}
 
 
+def obedient(instance: Instance, plan: Plan, tasks: dict[TaskId, bool]) -> Instance:
+    """An instance that has done as planned, and is caught up with all that it follows; what it had before lies there still."""
+    caught_up = {task: END for task in plan.active | plan.standby if tasks[task]}
+    positions = {**instance.positions, **caught_up}
+    return replace(instance, active=plan.active, standby=plan.standby, positions=positions, restoring=frozenset())
+
+
+def steps(
+    instances: list[Instance], config: AssignmentConfig, tasks: dict[TaskId, bool]
+) -> Iterator[tuple[list[Instance], dict[str, Plan]]]:
+    """What is assigned, again and again, to instances that do as planned, until it does not change any more."""
+    before: dict[str, Plan] = {}
+    for _ in range(100):
+        plans = withhold(assign(instances, tasks, config), instances)
+        instances = [obedient(instance, plans[instance.id], tasks) for instance in instances]
+        yield instances, plans
+        if plans == before:
+            return
+        before = plans
+    pytest.fail("the assignment does not settle")
+
+
 def settled(instances: list[Instance], config: AssignmentConfig, tasks: dict[TaskId, bool]) -> dict[str, Plan]:
     """What the assignment comes to once everybody did as planned, and warmed up, often enough."""
-    plans: dict[str, Plan] = {}
-    for _ in range(20):
-        plans = withhold(assign(instances, tasks, config), instances)
-        instances = [
-            replace(
-                instance,
-                active=plans[instance.id].active,
-                positions={task: END for task in plans[instance.id].active | plans[instance.id].standby if tasks[task]},
-            )
-            for instance in instances
-        ]
+    *_, (_, plans) = steps(instances, config, tasks)
     return plans
 
 
@@ -112,45 +129,139 @@ def test_standbys_are_elsewhere_and_in_other_racks_if_there_are_any() -> None:
     assert {len(plan.standby) for plan in plans.values()} == {2}
 
 
+def test_a_task_that_is_restored_goes_back_to_who_has_its_state() -> None:
+    task = TaskId(0, 0)
+    restoring = Instance("a", 1, active=frozenset({task}), positions={task: 400}, restoring=frozenset({task}))
+    back = Instance("b", 1, positions={task: END})
+    assert actives(assign([restoring, back], {task: True}, AssignmentConfig())) == {"a": [], "b": [0]}
+    nearly_done = replace(restoring, positions={task: END - 9_000})
+    assert actives(assign([nearly_done, back], {task: True}, AssignmentConfig())) == {"a": [0], "b": []}
+
+
+def test_a_standby_stays_until_the_one_in_its_place_has_caught_up() -> None:
+    config = AssignmentConfig(num_standby_replicas=1, max_warmup_replicas=8)
+    pair = [owning("a", 0, 1, 2, 3, follows=(4, 5, 6, 7)), owning("b", 4, 5, 6, 7, follows=(0, 1, 2, 3))]
+    plans = assign([*pair, Instance("c", 1)], TASKS, config)
+    assert len(plans["c"].standby) > 2
+    assert plans["c"].standby == plans["c"].warm_up
+    for task in TASKS:
+        ready = [instance.id for instance in pair if task in plans[instance.id].active | plans[instance.id].standby]
+        assert ready == ["a", "b"]
+
+
+def test_what_warms_up_goes_on_when_somebody_else_joins() -> None:
+    config = AssignmentConfig(max_warmup_replicas=1)
+    busy = owning("a", *range(8))
+    (warming,) = assign([busy, Instance("b", 1)], TASKS, config)["b"].warm_up
+    half_way = Instance("b", 1, positions={warming: END // 2}, standby=frozenset({warming}))
+    plans = assign([busy, half_way, Instance("c", 1)], TASKS, config)
+    assert plans["b"].warm_up == {warming}
+
+
+def test_standbys_are_even_when_an_instance_with_many_threads_joins() -> None:
+    config = AssignmentConfig(num_standby_replicas=1)
+    pair = [
+        owning("a", 0, 1, 2, 3, follows=(4, 5, 6, 7), capacity=4),
+        owning("b", 4, 5, 6, 7, follows=(0, 1, 2, 3), capacity=4),
+    ]
+    plans = settled([*pair, Instance("c", 4)], config, TASKS)
+    assert sorted(len(plan.active | plan.standby) for plan in plans.values()) == [5, 5, 6]
+
+
 def test_a_single_instance_has_no_standbys_of_its_own_tasks() -> None:
     plans = assign([owning("a", 0)], {TaskId(0, 0): True}, AssignmentConfig(num_standby_replicas=2))
     assert plans["a"] == Plan(frozenset({TaskId(0, 0)}))
 
 
-instances = st.lists(
-    st.builds(
-        Instance,
-        id=st.uuids().map(str),
-        capacity=st.integers(1, 3),
-        positions=st.dictionaries(st.sampled_from(sorted(TASKS)), st.integers(0, END), max_size=8),
-    ),
-    min_size=1,
-    max_size=5,
-    unique_by=lambda instance: instance.id,
+kinds = {TaskId(sub, partition): sub != 1 for sub in range(3) for partition in range(4)}
+stateful = sorted(task for task, has_state in kinds.items() if has_state)
+
+
+@st.composite
+def groups(draw: st.DrawFn) -> list[Instance]:
+    """Instances that say anything that they could say: each task is run by one of them at most."""
+    capacities = draw(st.lists(st.integers(1, 3), min_size=1, max_size=5))
+    runs = draw(st.dictionaries(st.sampled_from(sorted(kinds)), st.integers(0, len(capacities) - 1)))
+    some = st.sets(st.sampled_from(stateful))
+    return [
+        Instance(
+            f"instance-{n}",
+            capacity,
+            {"rack": draw(st.sampled_from("xy"))},
+            active := frozenset(task for task, owner in runs.items() if owner == n),
+            draw(st.dictionaries(st.sampled_from(stateful), st.integers(0, END))),
+            active & draw(some),
+            frozenset(draw(some)) - active,
+        )
+        for n, capacity in enumerate(capacities)
+    ]
+
+
+configs = st.builds(
+    AssignmentConfig,
+    num_standby_replicas=st.integers(0, 2),
+    max_warmup_replicas=st.integers(1, 4),
+    rack_aware_assignment_tags=st.sampled_from([(), ("rack",)]),
 )
 
 
-@given(instances, st.integers(0, 2), st.integers(1, 4), st.data())
-def test_whatever_the_start_each_task_runs_once_and_the_end_is_balanced_and_stable(
-    everyone: list[Instance], standbys: int, warm_ups: int, data: st.DataObject
+@given(groups(), configs)
+def test_whatever_the_start_each_task_runs_once_and_the_end_is_even(
+    everyone: list[Instance], config: AssignmentConfig
 ) -> None:
-    tasks = {task: data.draw(st.booleans()) for task in TASKS}
-    config = AssignmentConfig(standbys, warm_ups)
-    plans = assign(everyone, tasks, config)
-    assert Counter(task for plan in plans.values() for task in plan.active) == Counter(tasks.keys())
+    plans = assign(everyone, kinds, config)
+    assert Counter(task for plan in plans.values() for task in plan.active) == Counter(kinds.keys())
+    copies = Counter(task for plan in plans.values() for task in plan.standby)
+    assert sum(max(0, n - config.num_standby_replicas) for n in copies.values()) <= config.max_warmup_replicas
+    assert copies.keys() <= set(stateful)
     for plan in plans.values():
         assert not plan.active & plan.standby
         assert plan.warm_up <= plan.standby
-    assert sum(len(plan.warm_up) for plan in plans.values()) <= warm_ups
-    final = settled(everyone, config, tasks)
-    assert Counter(task for plan in final.values() for task in plan.active) == Counter(tasks.keys())
-    load = [len(final[instance.id].active) / instance.capacity for instance in everyone]
-    assert max(load) - min(load) <= 1
+
+    final = settled(everyone, config, kinds)
+    assert Counter(task for plan in final.values() for task in plan.active) == Counter(kinds.keys())
     assert not any(plan.warm_up for plan in final.values())
-    copies = min(standbys, len(everyone) - 1)
-    assert all(
-        sum(task in plan.standby for plan in final.values()) == copies for task, has_state in tasks.items() if has_state
-    )
+    copies = Counter(task for plan in final.values() for task in plan.standby)
+    assert all(copies[task] == min(config.num_standby_replicas, len(everyone) - 1) for task in stateful)
+    for some in (
+        kinds,
+        stateful,
+        kinds.keys() - set(stateful),
+        *({t for t in kinds if t[0] == sub} for sub in range(3)),
+    ):
+        load = [len(final[instance.id].active & set(some)) / instance.capacity for instance in everyone]
+        assert max(load) - min(load) <= 1
+
+
+@given(groups(), configs)
+def test_nothing_changes_as_long_as_nobody_joins_or_leaves(everyone: list[Instance], config: AssignmentConfig) -> None:
+    *_, (known, plans) = steps(everyone, config, kinds)
+    assert assign(known, kinds, config) == plans
+
+
+@given(groups(), configs)
+def test_who_joins_without_state_is_given_none_before_it_has_warmed_up(
+    everyone: list[Instance], config: AssignmentConfig
+) -> None:
+    *_, (known, plans) = steps(everyone, config, kinds)
+    joined = assign([*known, Instance("newcomer", 1)], kinds, config)
+    assert not joined["newcomer"].active.intersection(stateful)
+    for instance in everyone:
+        assert plans[instance.id].active.intersection(stateful) == joined[instance.id].active.intersection(stateful)
+
+
+@given(groups(), configs)
+def test_as_long_as_there_are_standbys_no_death_makes_anybody_restore(
+    everyone: list[Instance], config: AssignmentConfig
+) -> None:
+    assume(config.num_standby_replicas > 0 and len(everyone) > 1)
+    *_, (known, _) = steps(everyone, config, kinds)
+    after = assign(known[1:], kinds, config)
+    for instance in known[1:]:
+        ready = {
+            task for task, position in instance.positions.items() if position >= END - config.acceptable_recovery_lag
+        }
+        assert after[instance.id].active.intersection(stateful) <= ready
 
 
 @pytest.mark.parametrize("dead", range(3))

@@ -1,0 +1,109 @@
+"""What is known of the instances of an application, and what comes of it: a plan for each."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pipeline.records import TaskId
+
+RUNNING = -1
+"""What whoever runs a task lacks of its state (`Task.LATEST_OFFSET`): less than anybody else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """What an instance says of itself.
+
+    Args:
+        id: Names the instance; survives restarts, as long as its state directory does.
+        capacity: Number of its stream threads.
+        tags: Client tags, such as rack or zone.
+        active: The tasks it runs at this moment.
+        positions: Per task of which it has local state: the sum of the changelog offsets that are applied.
+        restoring: Those of the active tasks whose state is not complete yet.
+        standby: The tasks whose changelogs it follows.
+    """
+
+    id: str
+    capacity: int
+    tags: Mapping[str, str] = field(default_factory=dict)
+    active: frozenset[TaskId] = frozenset()
+    positions: Mapping[TaskId, int] = field(default_factory=dict)
+    restoring: frozenset[TaskId] = frozenset()
+    standby: frozenset[TaskId] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentConfig:
+    """Kafka Streams' settings of the same names.
+
+    Args:
+        num_standby_replicas: Copies of each state beside the active one.
+        max_warmup_replicas: How many tasks may warm up elsewhere at a time, beyond the standbys.
+        acceptable_recovery_lag: With at most so many changelog records missing, an instance counts as caught up.
+        rack_aware_assignment_tags: Tags in whose values the copies of a state should differ.
+    """
+
+    num_standby_replicas: int = 0
+    max_warmup_replicas: int = 2
+    acceptable_recovery_lag: int = 10_000
+    rack_aware_assignment_tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one instance is to run.
+
+    Args:
+        active: Tasks to process.
+        standby: Tasks whose changelogs to follow.
+        warm_up: Those of the standbys that are waited for: once they have caught up, tasks can go where they are meant to be.
+    """
+
+    active: frozenset[TaskId] = frozenset()
+    standby: frozenset[TaskId] = frozenset()
+    warm_up: frozenset[TaskId] = frozenset()
+
+
+class Lags:
+    """How many changelog records of each task each instance lacks: `RUNNING` for whoever runs it.
+
+    Whoever still restores a task runs it in this sense only if little is missing: else the task may be better off elsewhere.
+
+    Args:
+        instances: Everybody who is there.
+        acceptable: With how many records missing an instance counts as caught up.
+    """
+
+    def __init__(self, instances: Iterable[Instance], acceptable: int) -> None:
+        """Measured against the furthest position of each task."""
+        everyone = list(instances)
+        ends: dict[TaskId, int] = {}
+        for instance in everyone:
+            for task, position in instance.positions.items():
+                ends[task] = max(ends.get(task, 0), position)
+        self._acceptable = acceptable
+        self._ends = ends
+        self._known: defaultdict[TaskId, dict[str, int]] = defaultdict(dict)
+        for instance in everyone:
+            for task in instance.active.union(instance.positions):
+                lag = ends.get(task, 0) - instance.positions.get(task, 0)
+                runs = task in instance.active and (task not in instance.restoring or lag <= acceptable)
+                self._known[task][instance.id] = RUNNING if runs else lag
+
+    def __call__(self, task: TaskId, instance: str) -> int:
+        """What an instance lacks of a task."""
+        return self.known(task).get(instance, self._ends.get(task, 0))
+
+    def known(self, task: TaskId) -> Mapping[str, int]:
+        """What those lack who have anything of a task, by instance."""
+        return self._known.get(task, {})
+
+    def is_caught_up(self, task: TaskId, instance: str) -> bool:
+        """Whether an instance could run a task without a long restore."""
+        return self(task, instance) <= self._acceptable

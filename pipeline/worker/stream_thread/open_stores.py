@@ -1,0 +1,74 @@
+"""Which open store a question is about: that of a task that runs, of one that is followed, or a global one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.worker.questions.answers import OpenStore, StoreAnswers
+from pipeline.worker.questions.queries import Reason, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pipeline.hosting.owned_task import OwnedTask
+    from pipeline.records import TaskId
+    from pipeline.runtime.global_state import GlobalState
+    from pipeline.state.api import StoreBuilder
+    from pipeline.topology.topology import Topology
+    from pipeline.worker.questions.queries import Page, Question
+    from pipeline.worker.stream_thread.arrivals import Arrivals
+    from pipeline.worker.stream_thread.followed import Followed
+
+
+class OpenStores:
+    """The stores of one process.
+
+    Args:
+        topology: Says which stores there are.
+        tasks: Those that run; looked at anew each time.
+        arrivals: Those that are restored, and do not answer.
+        followed: Those that are followed.
+    """
+
+    def __init__(
+        self, topology: Topology, tasks: Mapping[TaskId, OwnedTask], arrivals: Arrivals, followed: Followed
+    ) -> None:
+        """None is open before the global tables are filled."""
+        self.tables: GlobalState | None = None
+        """Tables that every process holds."""
+        self._global_names = frozenset(declared.store.name for declared in topology.global_stores)
+        self._tasks = tasks
+        self._arrivals = arrivals
+        self._followed = followed
+        self._answers = StoreAnswers(_builders(topology), self._find)
+
+    def answer(self, question: Question) -> Page | Refusal:
+        """Look up what a store has at this moment: what is not committed yet included, since processing sees that as well.
+
+        To be called between two records only, or while brokers are waited for.
+        """
+        return self._answers.answer(question)
+
+    def _find(self, question: Question) -> OpenStore | Refusal:
+        if self.tables is None:  # asked while brokers are waited for
+            return Refusal(Reason.RESTORING, "The stream thread is starting")
+        task_id = question.task
+        if question.store in self._global_names:
+            return OpenStore(self.tables.stores[question.store], self.tables.positions())
+        if task_id is not None and task_id in self._tasks:
+            owned = self._tasks[task_id]
+            reached = {tp: owned.task.position(tp) for tp in owned.inputs}
+            return OpenStore(owned.task.store(question.store), {tp: n for tp, n in reached.items() if n >= 0})
+        restoring = self._arrivals.missing
+        if task_id is not None and task_id in restoring:
+            return Refusal(Reason.RESTORING, f"Task {task_id} is being restored", missing=restoring[task_id])
+        if task_id in self._followed.tasks and question.allows_standby:
+            store = self._followed.task(task_id).store(question.store)
+            return OpenStore(store, self._followed.applied(task_id), is_standby=True)
+        return Refusal(Reason.NOT_HERE, f"Task {task_id} does not run here")
+
+
+def _builders(topology: Topology) -> dict[str, StoreBuilder]:
+    """All stores by name, global ones included."""
+    own = {store.name: store for sub in topology.sub_topologies() for store in sub.stores}
+    return own | {declared.store.name: declared.store for declared in topology.global_stores}

@@ -97,10 +97,11 @@ class UpdateCache:
 
     def loaded(self, store_key: bytes, data: bytes | None) -> CacheEntry:
         """The entry of a key that is not known yet, of which the store has this."""
+        whole = None if data is None else self.codec.decode(data)
         entry = self.entries[store_key] = CacheEntry(store_key)
-        if data is not None:
-            entry.whole = self.codec.decode(data)
-            entry.value, entry.time = self.codec.parts(entry.whole)
+        if whole is not None:
+            entry.whole = whole
+            entry.value, entry.time = self.codec.parts(whole)
         return entry
 
     def get(self, store_key: bytes) -> Any:

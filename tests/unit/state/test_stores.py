@@ -64,6 +64,15 @@ def test_a_value_can_be_read_before_and_after_the_commit_and_after_a_restart(
     assert reopen().positions() == {CHANGELOG: 42}
 
 
+def test_a_value_that_cannot_be_read_is_not_taken_for_none_afterwards(reopen: Callable[[], Any], caching: bool) -> None:
+    backend = reopen()
+    backend.write({"store": {b"a": b"too short"}}, {})
+    store: Any = open_store(key_value(caching=caching), backend, Context())
+    for _ in range(2):
+        with pytest.raises(ValueError, match="bytes"):
+            store.get("a")
+
+
 def test_what_was_not_committed_is_gone_after_a_restart(reopen: Callable[[], Any], caching: bool) -> None:
     backend = reopen()
     store: Any = open_store(key_value(caching=caching), backend, Context())

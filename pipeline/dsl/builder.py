@@ -14,7 +14,7 @@ from pipeline.dsl.plan import Plan
 from pipeline.dsl.sources import StreamSources
 from pipeline.dsl.tables import stored_node, table_store
 from pipeline.errors import TopologyError
-from pipeline.operators.tables import GlobalTableSource, TableSource, store_getter
+from pipeline.operators.tables import GlobalTableSource, StoreGetter, TableSource
 from pipeline.topology.assembly import add_node
 from pipeline.topology.nodes import GlobalStore, ProcessorNode, SourceNode
 
@@ -141,7 +141,7 @@ class StreamsBuilder:
         store = table_store(self._plan, store_name, options, consumed.key_serde, consumed.value_serde)
         processor = ProcessorNode(name, (source_name,), lambda: GlobalTableSource(store_name))
         self._plan.add_step(lambda topology: topology.keep_globally(GlobalStore(source, processor, store)))
-        return GlobalKTable(store_name, lambda c: store_getter(c, store_name), self._plan)
+        return GlobalKTable(store_name, StoreGetter(store_name), self._plan)
 
     def add_state_store(self, store: StoreBuilder) -> StreamsBuilder:
         """Add a store for processors to use by name (`KStream.process`); gives the builder.

@@ -13,7 +13,7 @@ from pipeline.operators.table_aggregations import TableRepartitionMap
 from pipeline.operators.table_filters import TableFilter, TableMapValues, mapped_getter
 from pipeline.operators.table_joins import JoinSide, TableJoinMerge, TableTableJoin, joined_getter
 from pipeline.operators.table_transforms import TableTransformValues, transformed_getter
-from pipeline.operators.tables import store_getter
+from pipeline.operators.tables import StoreGetter
 from pipeline.processor.suppliers import check_supplier, connected_stores
 from pipeline.state.api import StoreBuilder, StoreKind
 from pipeline.windows import millis
@@ -92,7 +92,7 @@ def stored_node(name: str, store: str, *, is_materialized: bool = True, is_versi
     return TableNode(
         name,
         store,
-        lambda context: store_getter(context, store),
+        StoreGetter(store),
         is_materialized=is_materialized,
         is_versioned=is_versioned,
     )

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pipeline.operators.table_store import key_value_lookup
+from pipeline.operators.tables import StoreGetter
 from pipeline.processor.drops import DropReason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pipeline.operators.tables import ValueGetter
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Headers
+    from pipeline.state.cache import CachedLookup
 
 
 class StreamTableJoin:
@@ -53,6 +56,10 @@ class StreamTableJoin:
         found = self.lookup(table_key)
         if found is not None:
             self._context.forward(key, self.joiner(key, value, found.value), timestamp, headers)
+
+    def cached_lookup(self, stores: Mapping[str, Any]) -> CachedLookup | None:
+        """How it looks up records' own keys in the cache of its table's store, in parts; None if it has to be called."""
+        return _cached_lookup(self._open_table, stores) if self.key_of is None else None
 
     def close(self) -> None:
         """Nothing to release."""
@@ -98,5 +105,15 @@ class StreamTableLeftJoin:
         joined = self.joiner(key, value, None if found is None else found.value)
         self._context.forward(key, joined, timestamp, headers)
 
+    def cached_lookup(self, stores: Mapping[str, Any]) -> CachedLookup | None:
+        """How it looks up records' own keys in the cache of its table's store, in parts; None if it has to be called."""
+        return _cached_lookup(self._open_table, stores) if self.key_of is None else None
+
     def close(self) -> None:
         """Nothing to release."""
+
+
+def _cached_lookup(
+    open_table: Callable[[OperatorContext], ValueGetter], stores: Mapping[str, Any]
+) -> CachedLookup | None:
+    return key_value_lookup(stores.get(open_table.store)) if isinstance(open_table, StoreGetter) else None

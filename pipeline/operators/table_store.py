@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Headers, VersionedRecord
-    from pipeline.state.cache import CachedFold
+    from pipeline.state.cache import CachedFold, CachedLookup
     from pipeline.state.codec import Fold, Folded
 
 
@@ -26,6 +26,11 @@ _made = tuple.__new__
 def key_value_fold(store: Any, fold: Fold) -> CachedFold | None:
     """An aggregation into a store in parts; None if the store is another one, or has no cache."""
     return store.cached_fold(fold) if isinstance(store, KeyValueStateStore) else None
+
+
+def key_value_lookup(store: Any) -> CachedLookup | None:
+    """Look-ups in a store in parts; None if the store is another one, or has no cache."""
+    return store.cached_lookup() if isinstance(store, KeyValueStateStore) else None
 
 
 class TableStore:

@@ -29,10 +29,16 @@ class ValueGetter(Protocol):
         ...
 
 
-def store_getter(context: OperatorContext, store: str) -> ValueGetter:
-    """Read a table from the store that materialises it."""
-    getter: ValueGetter = context.get_state_store(store).get
-    return getter
+@dataclass(frozen=True, slots=True)
+class StoreGetter:
+    """Reads a table from the store that materialises it."""
+
+    store: str
+
+    def __call__(self, context: OperatorContext) -> ValueGetter:
+        """Open it."""
+        getter: ValueGetter = context.get_state_store(self.store).get
+        return getter
 
 
 def window_store_getter(context: OperatorContext, store: str) -> ValueGetter:

@@ -36,6 +36,7 @@ from pipeline.partitioning import partition_for, partitions_for
 from pipeline.records import Change
 from pipeline.runtime.context import NO_RECORD
 from pipeline.runtime.fused_folds import FOLDING, Origin, fold_lines, is_counting
+from pipeline.state.cache import UNREAD
 from pipeline.topology.nodes import SinkNode
 
 if TYPE_CHECKING:
@@ -145,6 +146,25 @@ else:
     found = {name}_operator.lookup(table_key)
     if found is not None:
         {joined} = {call}
+{below}"""
+_CACHED_JOIN = """\
+if {value} is None or {key} is None:
+    {name}({key}, {value}, timestamp, headers)
+else:
+    found = {name}_known(raw_key, unread)
+    if found is unread:
+        found = {name}_find(raw_key, {key})
+    if found is not None:
+        {joined} = {call}
+{below}"""
+_CACHED_LEFT_JOIN = """\
+if {value} is None:
+    {name}({key}, {value}, timestamp, headers)
+else:
+    found = None if {key} is None else {name}_known(raw_key, unread)
+    if found is unread:
+        found = {name}_find(raw_key, {key})
+    {joined} = {call}
 {below}"""
 _LEFT_JOIN = """\
 if {value} is None:
@@ -358,11 +378,21 @@ class Fusion:
     def _join(
         self, join: StreamTableJoin | StreamTableLeftJoin, node: Node, name: str, key: str, value: str, depth: int
     ) -> list[str]:
-        """A look-up in a table, which is open by the time of the first record."""
+        """A look-up in a table, which is open by the time of the first record.
+
+        By a record's own key, values that a cache has read are found by the bytes that the key was read from.
+        """
         self._named(f"{name}_operator", join)
         is_left, joined = isinstance(join, StreamTableLeftJoin), f"v_{name}"
         table_key = key if join.key_of is None else f"{self._named(f'{name}_key_of', join.key_of)}({key}, {value})"
-        other = "None if found is None else found.value" if is_left else "found.value"
+        lookup = join.cached_lookup(self.stores) if self._is_loop and key == "key" else None
+        if lookup is not None:
+            self._names |= {f"{name}_known": lookup.values.get, f"{name}_find": lookup.find, "unread": UNREAD}
+            form, other = _CACHED_LEFT_JOIN if is_left else _CACHED_JOIN, "found"
+        elif is_left:
+            form, other = _LEFT_JOIN, "None if found is None else found.value"
+        else:
+            form, other = _JOIN, "found.value"
         if isinstance(join.joiner, OfValues):
             call = f"{self._named(f'f_{name}', join.joiner.joiner)}({value}, {other})"
         else:
@@ -371,8 +401,7 @@ class Fusion:
             table_key = f"None if {value} is None else {table_key}"
         below = "\n".join(self._below(node.name, key, joined, depth + 1))
         names = {"name": name, "key": key, "value": value, "table_key": table_key, "joined": joined, "call": call}
-        form, levels = (_LEFT_JOIN, 1) if is_left else (_JOIN, 2)
-        return form.format(**names, below=indent(below, " " * 4 * levels)).splitlines()
+        return form.format(**names, below=indent(below, " " * 4 * (1 if is_left else 2))).splitlines()
 
     def _branches(self, branch: Branch, name: str, key: str, value: str, depth: int) -> list[str]:
         nodes = {node.name: node for node in self.sub.nodes}

@@ -23,6 +23,9 @@ three tables. Measured over 200,000 small ones, by tracemalloc and resident memo
 CLEAN_CACHE_BYTES = 10 * 1024 * 1024
 """Above this, decoded values that a commit has left clean are forgotten: some 18,000 small ones."""
 
+UNREAD: Any = object()
+"""Stands for a value that was not read yet."""
+
 FLUSHED_TOGETHER = 128
 """So many updates are written to the store, then forwarded: few enough for somebody who waits to look after them."""
 
@@ -64,6 +67,8 @@ def stored_time(entry: CacheEntry) -> int:
 class UpdateCache:
     """Decoded values by store key; the dirty ones in the order in which they became dirty.
 
+    Values that are only read may have no entry, but lie in a dict of whoever reads them (`new_reads`).
+
     Args:
         codec: How values become bytes.
         stored: What the store holds without this cache, as bytes.
@@ -81,6 +86,7 @@ class UpdateCache:
     entries: dict[bytes, CacheEntry] = field(default_factory=dict)
     _flushing: dict[bytes, CacheEntry] = field(default_factory=dict)
     _indexes: list[dict[Any, Any]] = field(default_factory=list)
+    _reads: list[dict[bytes, Any]] = field(default_factory=list)
     _listener: FlushListener | None = None
     _send_old_values: bool = False
     _entry_bytes: int = ENTRY_OVERHEAD_BYTES
@@ -95,12 +101,21 @@ class UpdateCache:
         self._indexes.append({})
         return self._indexes[-1]
 
+    def new_reads(self) -> dict[bytes, Any]:
+        """An empty dict for somebody who keeps values that were read, by store key, without an entry for each.
+
+        Only for keys that have none: a value is dropped there when its key gets one, and all are when entries are forgotten.
+        """
+        self._reads.append({})
+        return self._reads[-1]
+
     def loaded(self, store_key: bytes, data: bytes | None) -> CacheEntry:
         """The entry of a key that is not known yet, of which the store has this."""
-        entry = self.entries[store_key] = CacheEntry(store_key)
-        if data is not None:
-            entry.whole = self.codec.decode(data)
-            entry.value, entry.time = self.codec.parts(entry.whole)
+        whole = None if data is None else self.codec.decode(data)
+        entry = self._new_entry(store_key)
+        if whole is not None:
+            entry.whole = whole
+            entry.value, entry.time = self.codec.parts(whole)
         return entry
 
     def get(self, store_key: bytes) -> Any:
@@ -118,7 +133,7 @@ class UpdateCache:
         """
         entry = self.entries.get(store_key)
         if entry is None:
-            entry = self.entries[store_key] = CacheEntry(store_key)
+            entry = self._new_entry(store_key)
         entry.key, entry.whole = key, value
         entry.value, entry.time = (None, 0) if value is None else self.codec.parts(value)
         entry.timestamp, entry.headers, entry.place = context.timestamp, context.headers, context.record_metadata
@@ -182,20 +197,39 @@ class UpdateCache:
 
     def drop_clean(self, limit_bytes: int = CLEAN_CACHE_BYTES) -> None:
         """Forget decoded values that are not dirty, if all together take more than `limit_bytes`."""
-        if len(self.entries) * self._entry_bytes > limit_bytes:
+        if (len(self.entries) + sum(map(len, self._reads))) * self._entry_bytes > limit_bytes:
             self.entries = self._flushing | self.dirty
-            for index in self._indexes:
-                index.clear()
+            for kept in (*self._indexes, *self._reads):
+                kept.clear()
 
     def forget(self, store_key: bytes) -> None:
         """Forget one of them, unless it is dirty."""
         if store_key not in self.dirty and store_key not in self._flushing:
             self.entries.pop(store_key, None)
 
+    def _new_entry(self, store_key: bytes) -> CacheEntry:
+        entry = self.entries[store_key] = CacheEntry(store_key)
+        for reads in self._reads:
+            reads.pop(store_key, None)
+        return entry
+
     def _whole(self, entry: CacheEntry) -> Any:
         if entry.whole is None and entry.value is not None:
             entry.whole = self.codec.whole(entry.value, entry.time)
         return entry.whole
+
+
+@dataclass(frozen=True, slots=True)
+class CachedLookup:
+    """Look-ups of values in a cached store of timestamped ones, in parts: without a call for each.
+
+    Args:
+        values: Values that were read, or None where there is none, by the bytes that their keys came as.
+        find: `(bytes, key) -> value` for those that are not there.
+    """
+
+    values: dict[bytes, Any]
+    find: Callable[[bytes, Any], Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,10 @@ class TimestampedCodec:
         """Both back."""
         return _made(ValueAndTimestamp, (self.decode_value(data[8:]), _TIME.unpack_from(data)[0]))
 
+    def value_of(self, data: bytes) -> Any:
+        """The value back, without its time."""
+        return self.decode_value(data[8:])
+
     def parts(self, value: ValueAndTimestamp[Any]) -> tuple[Any, int]:
         """It consists of them."""
         return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pipeline.state.api import idle
-from pipeline.state.cache import CLEAN_CACHE_BYTES, CachedFold, UpdateCache
+from pipeline.state.cache import CLEAN_CACHE_BYTES, CachedFold, CachedLookup, UpdateCache
 from pipeline.state.codec import TimestampedCodec, codec_of
 from pipeline.state.pending import merged_scan, prefix_end, written_bytes
 from pipeline.state.recency import Recency
@@ -138,6 +138,26 @@ class KeyValueStateStore:
             return entry
 
         return CachedFold(fold, key_bytes, index, find, cache.mark)
+
+    def cached_lookup(self) -> CachedLookup | None:
+        """Look-ups of values in parts; None without a cache, or where values have no time or so many keys are kept."""
+        cache, codec, key_bytes = self._cache, self._codec, self._key_bytes
+        if cache is None or self._recency is not None or not isinstance(codec, TimestampedCodec):
+            return None
+        values, stored, value_of = cache.new_reads(), self._stored, codec.value_of
+
+        def find(key_as_bytes: bytes, key: Any) -> Any:
+            store_key = key_bytes(key)
+            entry = cache.entries.get(store_key)
+            if entry is not None:
+                return entry.value
+            if store_key != key_as_bytes:  # an update could not tell where its value is kept
+                return cache.loaded(store_key, stored(store_key)).value
+            data = stored(store_key)
+            value = values[store_key] = None if data is None else value_of(data)
+            return value
+
+        return CachedLookup(values, find)
 
     def writing_fold(self, fold: Fold, *, tells_old: bool) -> Callable[[Any, Any, int], Folded] | None:
         """A function of key, value and timestamp (ms) that aggregates a record into its key's value: gives what to forward.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -452,3 +453,89 @@ def test_a_loop_and_the_readers_of_its_store_see_the_same_values_after_clean_one
         counts.forget_reads(0)
         windows.forget_reads(0)
         assert (counts.get("a").value, windows.fetch("a", 0).value) == (number, number)
+
+
+class Joining:
+    """A task that joins, of several inputs, which gives what it sends to its output."""
+
+    def __init__(self, builder: StreamsBuilder, *topics: str) -> None:
+        sub, *_ = builder.build().sub_topologies()
+        self._sent, self._at = Sent(), 0
+        inputs = tuple(TopicPartition(topic, 0) for topic in topics)
+        self._task = started(TaskSpec(TaskId(0, 0), sub, "app", inputs), self._sent, MemoryBackend())
+
+    def take(self, topic: str, key: bytes, value: bytes) -> None:
+        """Process a record twice in a loop: the first of several inputs is not taken by one, and therefore another."""
+        self._at += 3
+        keys = (b"first", key, key)
+        records = [RawRecord(each, value, self._at, self._at + n) for n, each in enumerate(keys)]
+        self._task.add_records(TopicPartition(topic, 0), records)
+        assert self._task.process_all() == 3
+
+    def forget(self) -> None:
+        """Commit, and forget what was read."""
+        self._task.prepare_commit()
+        self._task.post_commit({})
+        for store in self._task.stores().values():
+            store.forget_reads(0)
+
+    def joined(self) -> list[bytes]:
+        """The values that were sent since the last call, each once."""
+        values = [value for topic, key, value, *_ in self._sent.records if topic == "out" and key != b"first"]
+        self._sent.records.clear()
+        return [value for value, _ in groupby(values)]
+
+
+def test_a_row_is_looked_up_by_the_key_that_the_serdes_read_not_by_the_bytes_of_the_input() -> None:
+    builder = StreamsBuilder()
+    rows = builder.table("rows", Consumed(STRING, STRING), Materialized("table"))
+    for topic, serde in (("exact", STRING), ("lower", LOWER), ("swapped", SWAPPED)):
+        stream = builder.stream(topic, Consumed(serde, STRING))
+        stream.join(rows, lambda value, row: f"{value} {row}").to("out", STRINGS)
+    task = Joining(builder, "rows", "exact", "lower", "swapped")
+    for state in (b"old", b"new"):
+        for key in (b"a", b"b"):
+            task.take("rows", key, state + b" " + key)
+        if state == b"old":
+            task.forget()
+        for key in (b"a", b"A", b"b"):
+            for topic in ("exact", "lower", "swapped"):
+                task.take(topic, key, topic.encode())
+        found = [
+            b"exact %s a",
+            b"lower %s a",
+            b"swapped %s b",
+            b"lower %s a",
+            b"exact %s b",
+            b"lower %s b",
+            b"swapped %s a",
+        ]
+        assert task.joined() == [text % state for text in found]
+
+
+@pytest.mark.parametrize("is_aggregated", [True, False], ids=["aggregated", "as read"])
+def test_a_join_sees_each_update_of_a_row_that_it_has_read_before(*, is_aggregated: bool) -> None:
+    builder = StreamsBuilder()
+    consumed = Consumed(STRING, STRING)
+    if is_aggregated:
+        table = builder.stream("rows", consumed).group_by_key(Grouped(STRING, STRING)).reduce(lambda _old, new: new)
+    else:
+        table = builder.table("rows", consumed, Materialized("table"))
+    stream = builder.stream("in", consumed)
+    stream.join(table, lambda _value, row: f"inner {row}").to("out", STRINGS)
+    left = builder.stream("other", consumed)
+    left.left_join(table, lambda _value, row: f"left {row}").to("out", STRINGS)
+    task = Joining(builder, "rows", "in", "other")
+    for before, row in ((None, b"1"), (b"1", b"2"), (b"2", b"3")):
+        for _ in range(2):
+            task.take("in", b"a", b"x")
+            task.take("other", b"a", b"x")
+            assert task.joined() == ([b"left None"] if before is None else [b"inner " + before, b"left " + before])
+            task.forget()
+        task.take("in", b"a", b"x")
+        task.take("other", b"a", b"x")
+        task.joined()
+        task.take("rows", b"a", row)
+        task.take("in", b"a", b"x")
+        task.take("other", b"a", b"x")
+        assert task.joined() == [b"inner " + row, b"left " + row]

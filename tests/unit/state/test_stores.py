@@ -64,6 +64,34 @@ def test_a_value_can_be_read_before_and_after_the_commit_and_after_a_restart(
     assert reopen().positions() == {CHANGELOG: 42}
 
 
+def test_a_value_that_cannot_be_read_is_not_taken_for_none_afterwards(reopen: Callable[[], Any], caching: bool) -> None:
+    backend = reopen()
+    backend.write({"store": {b"a": b"too short"}}, {})
+    store: Any = open_store(key_value(caching=caching), backend, Context())
+    for _ in range(2):
+        with pytest.raises(ValueError, match="bytes"):
+            store.get("a")
+
+
+def test_what_was_looked_up_is_forgotten_with_all_else_that_was_read(reopen: Callable[[], Any]) -> None:
+    backend = reopen()
+    store: Any = open_store(key_value(caching=True), backend, Context())
+    lookup = store.cached_lookup()
+    store.put("a", vt(1))
+    commit(store, backend)
+    assert lookup.find(b"a", "a") == 1
+    for value in (2, 3):
+        written = (5).to_bytes(8, "big") + LONG.serialize(value)
+        backend.write({"store": {b"a": written}}, {})  # as restoring does, past the cache
+        store.forget_reads(0)
+        assert not lookup.values
+        assert (lookup.find(b"a", "a"), lookup.find(b"b", "b"), lookup.values) == (
+            value,
+            None,
+            {b"a": value, b"b": None},
+        )
+
+
 def test_what_was_not_committed_is_gone_after_a_restart(reopen: Callable[[], Any], caching: bool) -> None:
     backend = reopen()
     store: Any = open_store(key_value(caching=caching), backend, Context())

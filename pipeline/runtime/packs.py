@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from pipeline.errors import DeserializationError
-from pipeline.records import RAW_OFFSET, Headers, TaskId
+from pipeline.records import RAW_HEADERS, RAW_OFFSET, RAW_VALUE, Headers, TaskId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PACK_HEADER = "__millrace.pack"
 """Last on records that are packs; its value is the writer."""
 _WRITER = Struct(">ii")
-_HEADERS = itemgetter(4)
+_HEADERS = itemgetter(RAW_HEADERS)
 
 Columns: TypeAlias = tuple[list[bytes | None], list[bytes | None], list[int], list[Headers] | None]
 """Keys, values, event times and headers of a pack's records; None if none of them has any headers."""
@@ -146,6 +146,6 @@ class PackedInput:
 
     def _open(self, record: RawFields) -> list[RawFields]:
         offset = record[RAW_OFFSET]
-        members = list(records_of(opened(record[1] or b"", self._tp, offset), repeat(offset)))
+        members = list(records_of(opened(record[RAW_VALUE] or b"", self._tp, offset), repeat(offset)))
         self._sizes[offset] = len(members)
         return members[self.begun :] if offset == self._begun_at else members

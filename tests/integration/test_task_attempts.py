@@ -1,4 +1,4 @@
-"""What a task of a bounded run does about brokers that go away, and about answers that are lost; without Spark."""
+"""What a task of a bounded run does about brokers that go away, answers that are lost, and wrong settings; without Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
-from pipeline.errors import BrokerError, UnknownOutcomeError
+from pipeline.errors import BrokerError, ConfigError, UnknownOutcomeError
 from pipeline.hosting.application import prepare
 from pipeline.hosting.owned_task import OwnedTask
 from pipeline.kafka.embedded.broker import EmbeddedBroker
@@ -37,12 +37,12 @@ RECORDS = 1000
 class Case:
     """Words to count, and the one task that does."""
 
-    def __init__(self, broker: Any, name: str, state: Path, task_timeout_ms: int = 300_000) -> None:
+    def __init__(self, broker: Any, name: str, state: Path, **streams: Any) -> None:
         self.broker, self.name = broker, name
         self.seen: Callable[[int], object] = lambda _number: None
         broker.create(1, f"{name}.in", f"{name}.out")
         broker.write(f"{name}.in", [(b"k", b"%d" % n, n + 1) for n in range(RECORDS)])
-        app = broker.application(name, self.build(), state, task_timeout_ms=task_timeout_ms)
+        app = broker.application(name, self.build(), state, **streams)
         prepare(app, broker.admin())
         ranges = {TopicPartition(f"{name}.in", 0): OffsetRange(0, RECORDS)}
         self.work = TaskWork(job_of(app, broker.admin()), TaskId(0, 0), ranges)
@@ -144,3 +144,11 @@ def test_an_attempt_whose_work_another_process_has_done_says_that_it_cannot_tell
     done = run_task(case.work, case.build)
     assert (done.read, done.commits, case.counts()) == (0, 0, [RECORDS])
     assert "what it has counted is in no figure" in done.warnings[0]
+
+
+def test_a_property_of_producers_that_is_wrong_is_refused_as_by_the_client(
+    broker: Any, unique: str, tmp_path: Path
+) -> None:
+    case = Case(broker, unique, tmp_path, producer={"message.max.bytes": "many"})
+    with pytest.raises(ConfigError, match=r"message\.max\.bytes"):
+        run_task(case.work, case.build)

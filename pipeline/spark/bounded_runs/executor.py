@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 _PREDECESSOR_SECONDS = 60.0
 """How long an earlier attempt on the same machine may take to let go of the local state."""
 _RETRY_SECONDS = 0.5
-_MESSAGE_MAX_BYTES = 1_000_000
-"""The client library's default of `message.max.bytes`."""
 _DONE_BEFORE = (
     "an attempt that died after its commit has processed a part of the range: what it has counted is in no figure"
 )
@@ -81,13 +79,11 @@ def _take_on(work: TaskWork, application: Application, admin: Admin, sent: list[
     clock = SystemClock()
     layout = plan_layout(application.topology, application.id, work.job.partitions)
     counts = {topic.name: topic.partitions for topic in layout.repartition_topics}
-    properties = {**application.kafka, **application.config.streams.producer}
-    largest = int(properties.get("message.max.bytes", _MESSAGE_MAX_BYTES))
     global_state = open_global_state(application, admin, clock, work.job.global_ends)
     packing: list[Packing] = []
 
     def decorate(collector: Collector) -> Collector:
-        packing[:] = [Packing(collector, work.task_id, counts, min(PACK_BYTES, largest // 2))]
+        packing[:] = [Packing(collector, work.task_id, counts, _pack_bytes(application))]
         return packing[0]
 
     owned = OwnedTask(
@@ -127,6 +123,12 @@ def _take_on(work: TaskWork, application: Application, admin: Admin, sent: list[
         )
     finally:
         owned.close()
+
+
+def _pack_bytes(application: Application) -> int:
+    """How large a pack may be, which has to be a message of the client's. What is no number, that refuses."""
+    largest = {**application.kafka, **application.config.streams.producer}.get("message.max.bytes", "")
+    return min(PACK_BYTES, int(largest) // 2) if largest.isdecimal() else PACK_BYTES
 
 
 def _open(owned: OwnedTask) -> None:

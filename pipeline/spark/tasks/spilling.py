@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
 import msgspec
 
 from pipeline.errors import StateError
-from pipeline.records import RAW_OFFSET
+from pipeline.records import RAW_HEADERS, RAW_OFFSET, RAW_TIMESTAMP, RAW_VALUE
 from pipeline.runtime.packs import opened, packed, records_of, rest_of, writer_of
 
 if TYPE_CHECKING:
@@ -39,8 +39,7 @@ Placed: TypeAlias = "tuple[int, int, int, RawFields]"
 """A record behind its place: the latest event time (ms) of its writer so far, its writer, and its number among that one's."""
 _LATEST: Final = 0
 _RECORD: Final = 3
-_VALUE: Final = 1
-_TIME = itemgetter(2)
+_TIME = itemgetter(RAW_TIMESTAMP)
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_singles = msgspec.msgpack.Decoder(tuple[list[int], bytes]).decode
@@ -203,11 +202,11 @@ class WriterMerge:
 
 
 def _writer_of(record: RawFields) -> TaskId | None:
-    return writer_of(record[4])
+    return writer_of(record[RAW_HEADERS])
 
 
 def _pack(record: RawFields, tp: TopicPartition, taken: int) -> _Block:
-    data, offset = record[_VALUE] or b"", record[RAW_OFFSET]
+    data, offset = record[RAW_VALUE] or b"", record[RAW_OFFSET]
     if taken:
         data = rest_of(opened(data, tp, offset), taken)
     return _Block(offset, data)

@@ -75,7 +75,7 @@ def test_an_update_that_a_cache_held_back_is_kept_as_the_record_it_came_from(hos
         processing_exception_handler="continue",
         errors_dead_letter_queue_topic_name=host.topic("letters"),
     )
-    assert [(r.key, r.value, r.timestamp) for r in found["letters"]] == [(b"a", b"second", 3)]
+    assert [(r.key, r.value, r.timestamp) for r in found["letters"]] == [(b"a", b"second", 3)], found
     assert headers_of(found["letters"][0])["offset"] == "2"
 
 

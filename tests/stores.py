@@ -21,6 +21,7 @@ class Context:
     timestamp: int = 7
     headers: Headers = ()
     record_metadata: RecordMetadata | None = None
+    kept_bytes: int = 10 * 1024 * 1024
 
 
 def commit(store: Any, backend: Any, position: int = 0) -> list[ChangelogRecord]:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from pipeline.records import Headers, RawRecord
     from pipeline.runtime.ports import Clock
 
+KEPT_BYTES = 10 * 1024 * 1024
+"""So much of decoded values does each store keep at least: some 18,000 small ones."""
+
 NO_RECORD = (None, -1, -1)
 """Topic, partition and offset where nothing was read."""
 
@@ -54,6 +57,7 @@ class TaskContext:
     headers: Headers = ()
     stream_time: int = -1
     commit_requested: bool = False
+    kept_bytes: int = KEPT_BYTES
     dropped: Counter[str] = field(default_factory=Counter)
     has_skipped: bool = False
     source: RawRecord | None = None

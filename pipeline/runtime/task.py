@@ -29,7 +29,7 @@ from pipeline.runtime.offset_metadata import OffsetMetadata
 from pipeline.runtime.packs import PackedInput
 from pipeline.runtime.processing import Processing
 from pipeline.runtime.queue import RecordQueue, RecordQueues
-from pipeline.state.api import PAUSED_AFTER, StoreKind
+from pipeline.state.api import PAUSED_AFTER, KeepsReads, StoreKind
 from pipeline.state.changelog import is_trimmed
 from pipeline.state.stores import open_store
 
@@ -93,6 +93,7 @@ class Task:
             builder.name: open_store(builder, ports.backend, self._context, ports.pause)
             for builder in spec.sub_topology.stores
         }
+        self._keeping_reads = [store for store in self._stores.values() if isinstance(store, KeepsReads)]
         self._may_be_torn = all(_may_be_torn(builder) for builder in spec.sub_topology.stores)
         self._changelogs, self._source_changelogs = spec.own_changelogs, spec.source_changelogs
         self._nodes = compile_nodes(
@@ -127,6 +128,10 @@ class Task:
     def stores(self) -> Mapping[str, Any]:
         """The task's stores by name, for reading."""
         return self._stores
+
+    def let_keep(self, kept_bytes: int) -> None:
+        """Each store may keep so much of decoded values for the next read, bytes."""
+        self._context.kept_bytes = kept_bytes
 
     def store(self, name: str) -> Any:
         """One of the task's stores.
@@ -255,6 +260,8 @@ class Task:
         """
         done = self._processing.process(limit)
         self._has_progress |= done > 0
+        for store in self._keeping_reads:  # a commit may be long in coming
+            store.forget_reads()
         return done
 
     def process_all(self) -> int:

@@ -266,6 +266,11 @@ class UpdateContext(Protocol):
         ...
 
     @property
+    def kept_bytes(self) -> int:
+        """So much of decoded values, beside those that are held back, may a store keep for the next read, bytes."""
+        ...
+
+    @property
     def timestamp(self) -> int:
         """Event time of the record being processed, ms; timestamps the changelog of stores without their own."""
         ...
@@ -323,6 +328,19 @@ class StateStore(Protocol):
 
     def restore(self, batch: ChangelogBatch) -> Puts:
         """Changelog records as the backend wants them; also recovers the store's highest time."""
+        ...
+
+
+@runtime_checkable
+class KeepsReads(Protocol):
+    """A store that keeps decoded values for the next read."""
+
+    def forget_reads(self, limit_bytes: int | None = None) -> None:
+        """Forget those that are not held back, if they take more.
+
+        Args:
+            limit_bytes: Their estimated size, bytes; if left out, `UpdateContext.kept_bytes`.
+        """
         ...
 
 

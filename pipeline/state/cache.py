@@ -20,9 +20,6 @@ ENTRY_OVERHEAD_BYTES = 550
 """What an entry costs beside its serialized key and value: the objects around them, those of key and value, and its places in
 three tables. Measured over 200,000 small ones, by tracemalloc and resident memory: 420 to 600."""
 
-CLEAN_CACHE_BYTES = 10 * 1024 * 1024
-"""Above this, decoded values that a commit has left clean are forgotten: some 18,000 small ones."""
-
 UNREAD: Any = object()
 """Stands for a value that was not read yet."""
 
@@ -195,12 +192,19 @@ class UpdateCache:
         """Estimated size of the dirty entries, from the size of the last one flushed."""
         return len(self.dirty) * self._entry_bytes
 
-    def drop_clean(self, limit_bytes: int = CLEAN_CACHE_BYTES) -> None:
-        """Forget decoded values that are not dirty, if all together take more than `limit_bytes`."""
-        if (len(self.entries) + sum(map(len, self._reads))) * self._entry_bytes > limit_bytes:
-            self.entries = self._flushing | self.dirty
-            for kept in (*self._indexes, *self._reads):
-                kept.clear()
+    def drop_clean(self, limit_bytes: int) -> None:
+        """Forget decoded values that are not dirty, if these take more than so much: those known longest, to half of it."""
+        clean = len(self.entries) - len(self.dirty) + sum(map(len, self._reads))
+        if clean * self._entry_bytes <= limit_bytes:
+            return
+        share = limit_bytes // self._entry_bytes // 2 // (1 + len(self._reads))
+        newest = islice(self.entries.items(), max(0, len(self.entries) - share), None)
+        self.entries = dict(newest) | self._flushing | self.dirty
+        for index in self._indexes:
+            index.clear()
+        for reads in self._reads:
+            for store_key in list(islice(reads, max(0, len(reads) - share))):
+                del reads[store_key]
 
     def forget(self, store_key: bytes) -> None:
         """Forget one of them, unless it is dirty."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pipeline.state.api import idle
-from pipeline.state.cache import CLEAN_CACHE_BYTES, CachedFold, CachedLookup, UpdateCache
+from pipeline.state.cache import CachedFold, CachedLookup, UpdateCache
 from pipeline.state.codec import TimestampedCodec, codec_of
 from pipeline.state.pending import merged_scan, prefix_end, written_bytes
 from pipeline.state.recency import Recency
@@ -208,13 +208,12 @@ class KeyValueStateStore:
         self._pending, self._times = {}, {}
         if self._recency is not None:
             self._recency.committed()
-        if self._cache is not None:
-            self._cache.drop_clean()
+        self.forget_reads()
 
-    def forget_reads(self, limit_bytes: int = CLEAN_CACHE_BYTES) -> None:
-        """Forget decoded values that are not dirty, if they take more: reads from outside are not followed by a commit."""
+    def forget_reads(self, limit_bytes: int | None = None) -> None:
+        """Forget decoded values that are not held back, if they take more, bytes; if left out, than may be kept."""
         if self._cache is not None:
-            self._cache.drop_clean(limit_bytes)
+            self._cache.drop_clean(self._context.kept_bytes if limit_bytes is None else limit_bytes)
 
     def restore(self, batch: ChangelogBatch) -> Puts:
         """Changelog records as the backend wants them."""

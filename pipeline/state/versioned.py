@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.records import VersionedRecord
 from pipeline.state.api import PUT_RETURN_CODE_NOT_PUT, PUT_RETURN_CODE_VALID_TO_UNDEFINED, ChangelogRecord
+from pipeline.state.cache import ENTRY_OVERHEAD_BYTES
 from pipeline.state.pending import WRITE_OVERHEAD_BYTES, prefix_end, written_bytes
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class VersionedStateStore:
     Answers of `put` and `get` are those of `RocksDBVersionedStore`, without its segments: the history ends at the millisecond.
     """
 
-    def __init__(self, builder: StoreBuilder, backend: StateBackend, _context: UpdateContext) -> None:
+    def __init__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> None:
         """Open the store as the backend holds it."""
         self.name = builder.name
         self.expired_puts = 0
@@ -57,6 +58,7 @@ class VersionedStateStore:
         self._key_bytes = builder.key_serde.serialize
         self._key_of = builder.key_serde.deserialize
         self._encode, self._decode = builder.value_serde.serialize, builder.value_serde.deserialize
+        self._context = context
         self._rows = backend.table(builder.name)
         self._ends_name = f"{builder.name}.ends"
         self._ends = backend.table(self._ends_name)
@@ -139,9 +141,10 @@ class VersionedStateStore:
             self._trim(raw, self._history(raw))
             self._pending_ends[end_key] = None
 
-    def forget_reads(self, limit_bytes: int = 0) -> None:  # noqa: ARG002 - as other stores have it
-        """Forget the versions that were read, unless some were written since: restoring goes past them."""
-        if not self._log:
+    def forget_reads(self, limit_bytes: int | None = None) -> None:
+        """Forget the versions that were read, unless some were written since, if they take more, bytes; as other stores do."""
+        limit_bytes = self._context.kept_bytes if limit_bytes is None else limit_bytes
+        if not self._log and len(self._histories) * ENTRY_OVERHEAD_BYTES > limit_bytes:
             self._histories.clear()
 
     def restore(self, batch: ChangelogBatch) -> Puts:

@@ -6,7 +6,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from pipeline.state.api import idle
-from pipeline.state.cache import CLEAN_CACHE_BYTES, CachedFold, UpdateCache
+from pipeline.state.cache import CachedFold, UpdateCache
 from pipeline.state.codec import TimestampedCodec, codec_of
 from pipeline.state.kept_times import KeptTimes
 from pipeline.state.pending import ChangedKeys, written_bytes
@@ -221,13 +221,12 @@ class WindowStateStore:
         self._pending, self._times = {}, {}
         self._changed.clear()
         self._segments.drop_before(self._kept.find_first())
-        if self._cache is not None:
-            self._cache.drop_clean()
+        self.forget_reads()
 
-    def forget_reads(self, limit_bytes: int = CLEAN_CACHE_BYTES) -> None:
-        """Forget decoded values that are not dirty, if they take more: reads from outside are not followed by a commit."""
+    def forget_reads(self, limit_bytes: int | None = None) -> None:
+        """Forget decoded values that are not held back, if they take more, bytes; if left out, than may be kept."""
         if self._cache is not None:
-            self._cache.drop_clean(limit_bytes)
+            self._cache.drop_clean(self._context.kept_bytes if limit_bytes is None else limit_bytes)
 
     def restore(self, batch: ChangelogBatch) -> Puts:
         """Changelog records as the backend wants them; the first commit drops what has expired."""

@@ -12,6 +12,7 @@ from pipeline.hosting.owned_task import OwnedTask
 from pipeline.hosting.purge import Purge
 from pipeline.hosting.restoring import WHOLE_SLICE, silently
 from pipeline.kafka.admin import Admin
+from pipeline.runtime.context import KEPT_BYTES
 from pipeline.worker.stream_thread.absent_brokers import AbsentBrokers
 from pipeline.worker.stream_thread.arrivals import RECOVERABLE, Arrivals
 from pipeline.worker.stream_thread.commit_schedule import CommitSchedule
@@ -276,10 +277,11 @@ class RunningTasks:
 
     def _process(self) -> int:
         """A turn of each task whose commit is not under way; gives how many records it were."""
-        processed = 0
+        processed, kept_bytes = 0, self._kept_bytes
         for owned in list(self._tasks.values()):
             if owned.id in self._commits.under_way:
                 continue
+            owned.task.let_keep(kept_bytes)
             try:
                 done = self._turns.take(owned.task)
                 owned.task.punctuate_wall_clock()
@@ -288,6 +290,12 @@ class RunningTasks:
             except (*RECOVERABLE, TaskMigratedError) as error:
                 self._departures.fail(owned, error)
         return processed
+
+    @property
+    def _kept_bytes(self) -> int:
+        """Each store's part of `statestore.cache.max.bytes`, or what stores keep at least."""
+        stores = sum(len(owned.task.stores()) for owned in self._tasks.values())
+        return max(KEPT_BYTES, self._streams.statestore_cache_max_bytes // max(1, stores))
 
     def _release(self, leaving: AbstractSet[TaskId]) -> None:
         self._commits.commit(owned for task_id, owned in self._tasks.items() if task_id in leaving)

@@ -117,6 +117,10 @@ class OwnedTask:
         """What its processors' sensors have measured; nothing while the task is not open."""
         return self._task.measured() if self._task is not None else ()
 
+    def sent(self) -> dict[str, int]:
+        """How many records it has sent by topic; nothing while the task is not open."""
+        return self._records.sent() if self._records is not None else {}
+
     def position(self) -> int:
         """Changelog offsets that are applied to the local state, summed up."""
         return sum(self._backend.positions().values()) if self._backend is not None else 0

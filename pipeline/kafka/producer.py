@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pipeline.kafka.admin import Admin
     from pipeline.records import Headers, TopicPartition
 
+    Send = Callable[[str, bytes | None, bytes | None, int, Headers, int | None], None]
+
 _SETTINGS = {
     **CLIENT,
     "partitioner": "murmur2_random",  # as Java's producers: equal keys go to equal partitions whoever writes
@@ -72,42 +74,61 @@ class _Client:
     ) -> None:
         self._begin = begin
         self._explain = explain
-        self._begun: set[str] = set()
+        self._counts: dict[str, int] = {}
+        self._earlier: dict[str, int] = {}
         self._known: set[str] = set()
         with mapped_errors("create a producer"):
             self.producer = Producer({**_SETTINGS, **properties}, logger=quiet)
 
-    def send(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        timestamp: int,
-        headers: Headers,
-        partition: int | None,
-    ) -> None:
-        """What `send` of both producers does, without a call in between."""
-        has_begun = topic in self._begun
-        if not has_begun:
-            self._begin()
-            if partition is not None:
-                self._ask_for(topic)  # one that there is not is refused below then, and not unnamed at the commit
-        where = _ANY_PARTITION if partition is None else partition
-        named = list(headers) if headers else None
-        while True:
-            try:  # by name it takes twice as long
-                self.producer.produce(topic, value, key, where, None, None, timestamp or _EARLIEST_TIME_MS, named)
-                break
-            except BufferError:
-                self.producer.poll(0.1)
-            except KafkaException as error:
-                raise self._failure(error.args[0], topic, partition) from error
-        if not has_begun:
-            self._ask_for(topic)
+    def sending(self) -> Send:
+        """What `send` of both producers is: a function, as it takes as long to look up a method's attributes as to count."""
+        counts = self._counts
+
+        def send(
+            topic: str,
+            key: bytes | None,
+            value: bytes | None,
+            timestamp: int,
+            headers: Headers,
+            partition: int | None,
+        ) -> None:
+            if topic not in counts:
+                self._begin_with(topic, partition)
+            where = _ANY_PARTITION if partition is None else partition
+            named = list(headers) if headers else None
+            while True:
+                try:  # by name it takes twice as long
+                    self.producer.produce(topic, value, key, where, None, None, timestamp or _EARLIEST_TIME_MS, named)
+                    break
+                except BufferError:
+                    self.producer.poll(0.1)
+                except KafkaException as error:
+                    raise self._failure(error.args[0], topic, partition) from error
+            try:
+                counts[topic] += 1
+            except KeyError:
+                self._ask_for(topic)
+                counts[topic] = 1
+
+        return send
 
     def end(self) -> None:
         """What has begun has ended."""
-        self._begun.clear()
+        self._earlier = self.sent()
+        self._counts.clear()
+
+    def sent(self) -> dict[str, int]:
+        """How many records were sent by topic, before what has begun and since."""
+        sent = dict(self._earlier)
+        for topic, count in self._counts.items():
+            sent[topic] = sent.get(topic, 0) + count
+        return sent
+
+    def _begin_with(self, topic: str, partition: int | None) -> None:
+        """Begin. A partition that is named, and that there is not, is to be refused at once and not unnamed at the commit."""
+        self._begin()
+        if partition is not None:
+            self._ask_for(topic)
 
     def _failure(self, error: KafkaError, topic: str, partition: int | None) -> StreamsError:
         if error.code() == KafkaError._UNKNOWN_PARTITION:  # noqa: SLF001 - how the library names its own codes
@@ -123,7 +144,6 @@ class _Client:
             with suppress(KafkaException):
                 self.producer.list_topics(topic, _METADATA_SECONDS)
             self._known.add(topic)
-        self._begun.add(topic)
 
     def close(self) -> None:
         """Write nothing more, and release connections in the background. Idempotent.
@@ -170,7 +190,7 @@ class TransactionalProducer:
         self._timeout_ms = transaction_timeout_ms
         self._began = 0.0
         self._client = _Client({**kafka, **(overrides or {}), **forced}, self._begin, self._refusal)
-        self.send = self._client.send
+        self.send = self._client.sending()
         """Sends a record within the current transaction, which begins with its first record. Arguments as of `Collector.send`.
 
         Raises:
@@ -178,6 +198,10 @@ class TransactionalProducer:
             UnknownOutcomeError: If this producer cannot be used any more for another reason.
             BrokerError: If this record, or one before it, was refused: abort.
         """
+
+    def sent(self) -> dict[str, int]:
+        """How many records were sent by topic, in all transactions."""
+        return self._client.sent()
 
     def init(self) -> None:
         """Take the task over: aborts the transaction an earlier owner left open, and fences that owner for good.
@@ -327,8 +351,12 @@ class IdempotentProducer:
         own = {"delivery.report.only.error": True, "on_delivery": delivered}
         begin, explain = lambda: None, lambda error, topic: streams_error(error, f"write to {topic}")
         self._client = _Client({**kafka, **(overrides or {}), **own}, begin, explain)
-        self.send = self._client.send
+        self.send = self._client.sending()
         """Sends a record; `flush` tells whether it arrived. Arguments as of `Collector.send`."""
+
+    def sent(self) -> dict[str, int]:
+        """How many records were sent by topic."""
+        return self._client.sent()
 
     def flush(self) -> None:
         """Wait until everything sent has arrived.

@@ -7,7 +7,7 @@ more. What it then finds committed tells whether the work is done already.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from pipeline.hosting.task_state import after_predecessor
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.producer import LONGEST_TRANSACTION_MS
 from pipeline.processor.metrics import totals
-from pipeline.runtime.layout import plan_layout
+from pipeline.runtime.layout import full_name, plan_layout
 from pipeline.spark.bounded_runs.packing import PACK_BYTES, Packing
 from pipeline.spark.ranges import AGAIN
 from pipeline.spark.tasks.inputs import Inputs
@@ -31,7 +31,7 @@ from pipeline.spark.tasks.wall_clock import check_wall_clock, punctuate_wall_clo
 from pipeline.spark.tasks.work import TaskResult, application_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from pipeline.hosting.application import Application
     from pipeline.runtime.layout import Layout
@@ -78,12 +78,14 @@ def _take_on(work: TaskWork, application: Application, admin: Admin, sent: list[
     """Take the task over, and do its work unless it is done; `sent` has what was to be committed by those that came before."""
     clock = SystemClock()
     layout = plan_layout(application.topology, application.id, work.job.partitions)
-    counts = {topic.name: topic.partitions for topic in layout.repartition_topics}
+    written = _handed_over(work, application, layout)
     global_state = open_global_state(application, admin, clock, work.job.global_ends)
     packing: list[Packing] = []
 
     def decorate(collector: Collector) -> Collector:
-        packing[:] = [Packing(collector, work.task_id, counts, _pack_bytes(application))]
+        if not written:
+            return collector
+        packing[:] = [Packing(collector, work.task_id, written, _pack_bytes(application))]
         return packing[0]
 
     owned = OwnedTask(
@@ -101,28 +103,44 @@ def _take_on(work: TaskWork, application: Application, admin: Admin, sent: list[
         after_predecessor(lambda: _open(owned), within_s=_PREDECESSOR_SECONDS, retry_s=_RETRY_SECONDS)
         restored = time.monotonic()
         check_wall_clock(application, owned.task)
-        processing = _Processing(work, application, owned, admin, layout, packing[0])
-        done = processing.run(sent)
+        done = _Processing(work, application, owned, admin, layout, packing).run(sent)
         ended = time.monotonic()
         snapshot, warnings = _snapshot(application, owned)
-        warnings += _purge(owned, admin, frozenset(counts))
-        return TaskResult(
-            str(work.task_id),
-            done.processed,
-            owned.restored_records,
-            done.dropped,
-            read=done.read,
-            written=done.written,
-            published=done.published,
-            commits=done.commits,
+        warnings += _purge(owned, admin, frozenset(topic.name for topic in layout.repartition_topics))
+        return replace(
+            _result(owned, done),
             restore_ms=round((restored - began) * 1000),
             compute_ms=round((ended - restored) * 1000),
             snapshot=snapshot,
-            warnings=(*(f"Task {owned.id}: {warning}" for warning in (*owned.warnings, *done.warnings)), *warnings),
-            totals=done.totals,
+            warnings=(*_warnings(owned, done), *warnings),
         )
     finally:
         owned.close()
+
+
+def _result(owned: OwnedTask, done: _Done) -> TaskResult:
+    return TaskResult(
+        str(owned.id),
+        done.processed,
+        owned.restored_records,
+        done.dropped,
+        read=done.read,
+        written=done.written,
+        published=done.published,
+        commits=done.commits,
+        totals=done.totals,
+    )
+
+
+def _warnings(owned: OwnedTask, done: _Done) -> Iterator[str]:
+    return (f"Task {owned.id}: {warning}" for warning in (*owned.warnings, *done.warnings))
+
+
+def _handed_over(work: TaskWork, application: Application, layout: Layout) -> dict[str, int]:
+    """The repartition topics that a task writes to, and their numbers of partitions."""
+    sub = next(sub for sub in application.topology.sub_topologies() if sub.id == work.task_id.sub_topology)
+    names = {full_name(sub, application.id, topic) for topic in sub.repartition_topics.intersection(sub.sink_topics)}
+    return {topic.name: topic.partitions for topic in layout.repartition_topics if topic.name in names}
 
 
 def _pack_bytes(application: Application) -> int:
@@ -167,7 +185,7 @@ class _Processing:
         owned: The task.
         admin: Asks the brokers.
         layout: The application's topics.
-        packing: Where the task sends its records.
+        packing: What packs the records that it hands over, if it does.
     """
 
     def __init__(
@@ -177,7 +195,7 @@ class _Processing:
         owned: OwnedTask,
         admin: Admin,
         layout: Layout,
-        packing: Packing,
+        packing: Sequence[Packing],
     ) -> None:
         """Nothing is processed."""
         self._work = work
@@ -211,7 +229,8 @@ class _Processing:
         for tp, wanted in work.ranges.items():
             task.advance(tp, wanted.end)
         self._owned.prepare_commit()
-        self._packing.flush()
+        for packing in self._packing:
+            packing.flush()
         if not (is_done and sent):
             sent.append(self._done(read, processed))
         self._owned.send_commit()
@@ -219,7 +238,10 @@ class _Processing:
         return sent[-1]
 
     def _done(self, read: int, processed: int) -> _Done:
-        written = {topic: count for topic, count in self._packing.sent.items() if topic not in self._changelogs}
+        sent = self._owned.sent()
+        for packing in self._packing:
+            sent |= packing.sent
+        written = {topic: count for topic, count in sent.items() if topic not in self._changelogs}
         return _Done(
             read,
             processed,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, cast
 
@@ -30,7 +29,7 @@ _KEY, _TOLD = itemgetter(0), itemgetter(4)
 
 
 class Packing:
-    """A collector that packs records of the application's own topics, and counts all records by topic.
+    """A collector that packs records of the application's own topics, and counts these.
 
     The tasks of a level run at different speeds, so their packs lie in a repartition topic in an order that means nothing. As
     their writer is known, a reader merges them by event time, as if each writer had a partition of its own: the order, and with
@@ -39,7 +38,8 @@ class Packing:
     Args:
         inner: Where packs go, and all other records.
         task_id: Who writes.
-        repartition_topics: The application's own topics by full name, and their numbers of partitions.
+        repartition_topics: Those of the application's own topics that the task writes to, by full name, and their numbers of
+            partitions.
         pack_bytes: How large a pack may be.
     """
 
@@ -48,7 +48,7 @@ class Packing:
     ) -> None:
         """Nothing waits."""
         self.partitions = inner.partitions
-        self.sent: defaultdict[str, int] = defaultdict(int)  # a Counter takes as long for this as the rest of a call
+        self.sent = dict.fromkeys(repartition_topics, 0)
         self._inner_send = inner.send
         self._counts = repartition_topics
         self._headers = pack_header(task_id)
@@ -64,7 +64,7 @@ class Packing:
 
     def _sending(self, large_bytes: int) -> Send:
         """What is called for every record: a function, as looking up a method's attributes takes as long as what it does."""
-        sent, counts, inner_send = self.sent, self._counts, self._inner_send
+        counts, inner_send = self._counts, self._inner_send
         pack, send_alone = self._pack, self._send_alone
         enough = {topic: min(_PER_PARTITION * count, _AT_MOST) for topic, count in counts.items()}
         packing_of = {topic: (waiting, enough[topic]) for topic, waiting in self._waiting.items()}.get
@@ -79,7 +79,6 @@ class Packing:
         ) -> None:
             packing = packing_of(topic)
             if packing is None:
-                sent[topic] += 1
                 inner_send(topic, key, value, timestamp, headers, partition)
                 return
             waiting, full = packing

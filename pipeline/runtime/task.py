@@ -22,7 +22,7 @@ from pipeline.errors import InvalidStateStoreError, StreamsError
 from pipeline.processor.drops import DropReason
 from pipeline.processor.operator import FollowsStreamTime
 from pipeline.runtime.compile import compile_nodes
-from pipeline.runtime.context import TaskContext
+from pipeline.runtime.context import Sources, TaskContext
 from pipeline.runtime.failures import Failures, fail_at, to_topic
 from pipeline.runtime.layout import full_name
 from pipeline.runtime.offset_metadata import OffsetMetadata
@@ -88,7 +88,7 @@ class Task:
         send_letter = send if spec.dead_letters is None else to_topic(send, spec.dead_letters)
         self._failures = Failures(spec.handlers, self._context, spec.id, send_letter)
         if self._failures.needs_sources:
-            self._context.sources = {}
+            self._context.sources = Sources()
         self._stores: dict[str, StateStore] = {
             builder.name: open_store(builder, ports.backend, self._context, ports.pause)
             for builder in spec.sub_topology.stores

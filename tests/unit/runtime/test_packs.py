@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import STRING, Consumed, Produced, Repartitioned, StreamsBuilder
+from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, Repartitioned, StreamsBuilder
+from pipeline.config import StreamsConfig
 from pipeline.errors import DeserializationError
+from pipeline.processor.handlers import error_handlers
 from pipeline.records import RawRecord, TaskId, TopicPartition
 from pipeline.runtime.offset_metadata import OffsetMetadata
 from pipeline.runtime.packs import pack_header, packed
@@ -29,14 +31,16 @@ ORDER = (("order", b"1"),)
 
 @dataclass
 class Outputs:
-    """A collector of keys and headers."""
+    """A collector of keys and headers, and of all that was sent: topic, key, value."""
 
     keys: list[bytes | None] = field(default_factory=list)
     headers: list[Headers] = field(default_factory=list)
+    sent: list[tuple[str, bytes | None, bytes | None]] = field(default_factory=list)
 
-    def send(self, _topic: str, key: bytes | None, *record: Any) -> None:
+    def send(self, topic: str, key: bytes | None, *record: Any) -> None:
         self.keys.append(key)
         self.headers.append(record[2])
+        self.sent.append((topic, key, record[0]))
 
     def partitions(self, _topic: str) -> int:
         return 1
@@ -121,3 +125,29 @@ def test_a_pack_that_is_damaged_is_named() -> None:
         DeserializationError, match=r"packed cannot be read: .*app-own-repartition, partition 0, offset 4"
     ):
         task.add_records(OWN, [RawRecord(None, b"no pack", 0, 4, pack_header(TaskId(0, 0)))])
+
+
+def counting(outputs: Outputs) -> Task:
+    """Counts what an own topic has, in a cache; counts of two cannot be processed."""
+    builder = StreamsBuilder()
+    words = builder.stream("in", Consumed(STRING, STRING)).repartition(Repartitioned(STRING, STRING, "own"))
+    counts = words.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
+    counts.to_stream().map_values(lambda n: 6 // (n - 2)).to("out", Produced(STRING, LONG))
+    config = StreamsConfig(processing_exception_handler="continue", errors_dead_letter_queue_topic_name="letters")
+    handlers, sub = error_handlers(config), builder.build().sub_topologies()[1]
+    task = Task(TaskSpec(TaskId(1, 0), sub, "app", (OWN,), handlers), Ports(outputs, MemoryBackend(), MockClock()))
+    task.start({})
+    return task
+
+
+@pytest.mark.parametrize("is_pack", [False, True])
+def test_an_update_that_a_cache_held_back_is_kept_as_the_record_it_came_from(is_pack: bool) -> None:
+    keys, values = [b"a", b"a", b"b"], [b"first", b"second", b"only"]
+    pack = RawRecord(None, packed(keys, values, [0] * 3, [()] * 3), 0, 0, pack_header(TaskId(0, 0)))
+    singles = [RawRecord(key, value, 0, n, ()) for n, (key, value) in enumerate(zip(keys, values, strict=True))]
+    outputs = Outputs()
+    task = counting(outputs)
+    task.add_records(OWN, [pack] if is_pack else singles)
+    task.process(3)
+    task.prepare_commit()
+    assert [sent[1:3] for sent in outputs.sent if sent[0] == "letters"] == [(b"a", b"second")]

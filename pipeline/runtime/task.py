@@ -195,14 +195,16 @@ class Task:
         for key, time_ms in times.items():
             known[key] = max(time_ms, known.get(key, time_ms))
 
-    def add_records(self, tp: TopicPartition, records: Sequence[RawFields]) -> None:
-        """Append records of an input, which follow those already added.
+    def add_records(self, tp: TopicPartition, records: Sequence[RawFields]) -> int:
+        """Append records of an input, which follow those already added; gives how many it were, those in packs included.
 
         Raises:
             DeserializationError: If a bounded run has left something in a repartition topic that cannot be taken apart.
         """
         queue, packs = self._queue(tp), self._packs.get(tp)
-        queue.add(records if packs is None else packs.open(records))
+        opened = records if packs is None else packs.open(records)
+        queue.add(opened)
+        return len(opened)
 
     def taken(self, tp: TopicPartition) -> int:
         """How many records of the pack at the offset that an input begins with have been processed before."""

@@ -54,6 +54,7 @@ class Packing:
         self._headers = pack_header(task_id)
         self._pack_bytes = pack_bytes
         self._waiting: dict[str, list[_Waiting]] = {topic: [] for topic in repartition_topics}
+        self._placed = dict.fromkeys(repartition_topics, 0)
         self.send = self._sending(pack_bytes // _LARGE)
         """Sends, or keeps until there is enough for a pack. Arguments as of `Collector.send`."""
 
@@ -100,7 +101,7 @@ class Packing:
         """Send records in packs, those of each partition in their order, and forget them."""
         self.sent[topic] += len(waiting)
         by_partition: list[list[_Waiting]] = [[] for _ in range(self._counts[topic])]
-        for record, place in zip(waiting, _places(waiting, self._counts[topic]), strict=True):
+        for record, place in zip(waiting, self._places(topic, waiting), strict=True):
             by_partition[place].append(record)
         waiting.clear()
         for partition, records in enumerate(by_partition):
@@ -109,9 +110,22 @@ class Packing:
 
     def _send_alone(self, topic: str, record: _Waiting) -> None:
         """Send a pack of one, at once: it may be refused, and a partition that there is not will be."""
-        (place,) = _places([record], self._counts[topic])
+        (place,) = self._places(topic, [record])
         self._send_packs(topic, place, [record])
         self.sent[topic] += 1
+
+    def _places(self, topic: str, records: Sequence[_Waiting]) -> Sequence[int]:
+        """Where records go: what has no key, and is not told where, to one partition after the other."""
+        count, first = self._counts[topic], self._placed[topic]
+        self._placed[topic] += len(records)
+        keys, told = _as_bytes(list(map(_KEY, records))), set(map(_TOLD, records))
+        if told == {None} and None not in keys:
+            return partitions_for(cast("Sequence[bytes]", keys), count)
+        chosen = partitions_for([key or b"" for key in keys], count)
+        return [
+            where if where is not None else place if key is not None else number % count
+            for number, ((*_, where), key, place) in enumerate(zip(records, keys, chosen, strict=True), first)
+        ]
 
     def _send_packs(self, topic: str, partition: int, records: Sequence[_Waiting]) -> None:
         keys, values, times, headers, _ = zip(*records, strict=True)
@@ -122,18 +136,6 @@ class Packing:
             self._send_packs(topic, partition, records[half:])
         else:
             self._inner_send(topic, None, pack, max(times), self._headers, partition)
-
-
-def _places(waiting: Sequence[_Waiting], count: int) -> Sequence[int]:
-    """Where records go: what has no key, and is not told where, to one partition after the other."""
-    keys, told = _as_bytes(list(map(_KEY, waiting))), set(map(_TOLD, waiting))
-    if told == {None} and None not in keys:
-        return partitions_for(cast("Sequence[bytes]", keys), count)
-    chosen = partitions_for([key or b"" for key in keys], count)
-    return [
-        where if where is not None else place if key is not None else number % count
-        for number, ((*_, where), key, place) in enumerate(zip(waiting, keys, chosen, strict=True))
-    ]
 
 
 def _as_bytes(data: Sequence[Any]) -> Sequence[bytes | None]:

@@ -94,11 +94,12 @@ def test_records_of_other_topics_go_on_as_they_are() -> None:
     assert collector.sent == {OTHER: 1}
 
 
-def test_records_without_a_key_go_to_all_partitions_alike() -> None:
+@pytest.mark.parametrize("value_bytes", [5, 20_000])
+def test_records_without_a_key_go_to_all_partitions_alike(value_bytes: int) -> None:
     topics = Topics({OWN: 4})
     collector = packing(topics)
     for n in range(4_000):
-        collector.send(OWN, None, b"value", n, (), None)
+        collector.send(OWN, None, b"v" * value_bytes, n, (), None)
     collector.flush()
     assert [len(topics.read(number)) for number in range(4)] == [1_000] * 4
 

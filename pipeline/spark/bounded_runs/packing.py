@@ -84,9 +84,14 @@ class Packing:
                 inner_send(topic, key, value, timestamp, headers, partition)
                 return
             waiting, full = packing
+            if type(key) is bytes and type(value) is bytes:
+                size = len(key) + len(value)
+            else:
+                key, value = _as_bytes(key), _as_bytes(value)
+                size = len(key or b"") + len(value or b"")
             record = key, value, timestamp, headers, partition
-            if headers or partition is not None or len(key or b"") + len(value or b"") > large_bytes:
-                size = len(key or b"") + len(value or b"") + sum(len(name) + len(data or b"") for name, data in headers)
+            if headers or partition is not None or size > large_bytes:
+                size += sum(len(name) + len(data or b"") for name, data in headers)
                 if size > large_bytes or (partition is not None and partition >= counts[topic]):
                     pack(topic, waiting)
                     send_alone(topic, record)  # if it is refused, that is for this one
@@ -118,7 +123,7 @@ class Packing:
         """Where records go: what has no key, and is not told where, to one partition after the other."""
         count, first = self._counts[topic], self._placed[topic]
         self._placed[topic] += len(records)
-        keys, told = _as_bytes(list(map(_KEY, records))), set(map(_TOLD, records))
+        keys, told = list(map(_KEY, records)), set(map(_TOLD, records))
         if told == {None} and None not in keys:
             return partitions_for(cast("Sequence[bytes]", keys), count)
         chosen = partitions_for([key or b"" for key in keys], count)
@@ -129,7 +134,7 @@ class Packing:
 
     def _send_packs(self, topic: str, partition: int, records: Sequence[_Waiting]) -> None:
         keys, values, times, headers, _ = zip(*records, strict=True)
-        pack = packed(_as_bytes(keys), _as_bytes(values), times, headers)
+        pack = packed(keys, values, times, headers)
         if len(pack) > self._pack_bytes and len(records) > 1:
             half = len(records) // 2
             self._send_packs(topic, partition, records[:half])
@@ -138,8 +143,14 @@ class Packing:
             self._inner_send(topic, None, pack, max(times), self._headers, partition)
 
 
-def _as_bytes(data: Sequence[Any]) -> Sequence[bytes | None]:
-    """What serdes have given, as the client library would take it: it encodes text."""
-    if str not in set(map(type, data)):
-        return data
-    return [each.encode() if isinstance(each, str) else each for each in data]
+def _as_bytes(given: Any) -> bytes | None:
+    """What a serde has given, as the client library would take it: it encodes text.
+
+    What is neither text nor bytes is refused here, for the record it is of: in a pack it would be committed with all others.
+
+    Raises:
+        TypeError: If it is neither.
+    """
+    if isinstance(given, str):
+        return given.encode()
+    return None if given is None else bytes(memoryview(given))

@@ -75,7 +75,8 @@ class OwnedTask:
         """What is doubtful about its state."""
         self.doubted_since: float | None = None
         """When the first of the commits in doubt was, since one has succeeded (monotonic seconds); its host says so."""
-        self._own_commits: list[dict[TopicPartition, int]] = []
+        self._own_commits: list[dict[TopicPartition, tuple[int, str]]] = []
+        """What was committed last, with the metadata: within a pack only that differs. Behind it a commit that is under way."""
         self._application = application
         self._admin = admin
         self._clock = clock
@@ -106,7 +107,7 @@ class OwnedTask:
     @property
     def committed_offsets(self) -> Mapping[TopicPartition, int]:
         """Per input the offset that was committed last."""
-        return self._own_commits[0] if self._own_commits else {}
+        return _offsets(self._own_commits[0]) if self._own_commits else {}
 
     @property
     def dropped(self) -> Counter[str]:
@@ -156,10 +157,9 @@ class OwnedTask:
         kafka, overrides = self._application.kafka, self._application.config.streams.producer
         self._records = owner if self._is_exactly_once else IdempotentProducer(kafka, overrides)
         self.committed = self._admin.committed(self._application.id, self.inputs)
-        offsets = {tp: committed.offset for tp, committed in self.committed.items()}
-        if offsets != self.committed_offsets:  # the commit that was in doubt has succeeded
+        if [self.committed] != self._own_commits[:1]:  # the commit that was in doubt has succeeded
             self.doubted_since = None
-        self._own_commits = [offsets]
+        self._own_commits = [dict(self.committed)]
         if state is None:
             self._backend = open_state(self._application, self.id, self._admin, self._clock)
         self.find_missing()
@@ -182,7 +182,7 @@ class OwnedTask:
             BrokerError: If the brokers do not answer.
         """
         spec = self._application.task_spec(self.id, self.inputs)
-        self._missing = find_missing(self._admin, self._opened, spec, self._own_commits[-1])
+        self._missing = find_missing(self._admin, self._opened, spec, _offsets(self._own_commits[-1]))
         committed = self.committed.values()
         self.warnings = tuple(lost_windows(self._admin, self._missing, spec, committed, self._clock.now_ms()))
         for warning in self.warnings:
@@ -221,8 +221,7 @@ class OwnedTask:
     def prepare_commit(self) -> None:
         """Flush the stores, which may process records, and send their changelog records."""
         self._commit = self.task.prepare_commit()
-        offsets = {tp: offset for tp, (offset, _metadata) in self._commit.offsets.items()}
-        self._own_commits = [self._own_commits[0], self._own_commits[0] | offsets]
+        self._own_commits = [self._own_commits[0], self._own_commits[0] | dict(self._commit.offsets)]
 
     def send_commit(self) -> None:
         """Make what was prepared durable in Kafka. Waits for brokers, and may do so in a thread of its own.
@@ -258,8 +257,7 @@ class OwnedTask:
         """
         if not self._own_commits:  # it was never taken over
             return
-        committed = self._admin.committed(self._application.id, self.inputs)
-        if {tp: found.offset for tp, found in committed.items()} not in self._own_commits:
+        if self._admin.committed(self._application.id, self.inputs) not in self._own_commits:
             message = f"Task {self.id} of {self._application.id}: another owner has committed meanwhile"
             raise TaskMigratedError(message)
 
@@ -292,7 +290,7 @@ class OwnedTask:
         Raises:
             SnapshotError: If it cannot be copied.
         """
-        return take_checkpoint(self._application, self.id, self._clock, self._opened, self._own_commits[-1])
+        return take_checkpoint(self._application, self.id, self._clock, self._opened, _offsets(self._own_commits[-1]))
 
     def applied(self) -> Mapping[TopicPartition, int]:
         """Per changelog the next offset that is not in the local state."""
@@ -361,3 +359,8 @@ class OwnedTask:
         if self._application.published:
             collector = PublishedCollector(collector, self._application.published)
         return Task(spec, Ports(collector, self._opened, self._clock, self._global_stores, self._pause))
+
+
+def _offsets(committed: Mapping[TopicPartition, tuple[int, str]]) -> dict[TopicPartition, int]:
+    """What was committed, without the metadata."""
+    return {tp: offset for tp, (offset, _metadata) in committed.items()}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pipeline.operators.tables import ValueGetter
     from pipeline.processor.operator import OperatorContext
-    from pipeline.records import Headers
+    from pipeline.records import Headers, RecordMetadata
     from pipeline.serde.api import Serde
     from pipeline.state.api import KeyValueStore
 
@@ -102,6 +102,7 @@ class BufferedStreamTableJoin:
         self._keys, self._values = serdes
         self._grace_ms = grace_ms
         self._waiting: list[bytes] = []
+        self._places: dict[bytes, RecordMetadata | None] = {}
         self._observed = -1
         self._sequence = 0
         self._store: KeyValueStore[bytes, bytes]
@@ -127,7 +128,9 @@ class BufferedStreamTableJoin:
         self._observed = max(self._observed, timestamp)
         self._sequence += 1
         store_key = buffer_key(timestamp, self._keys.serialize(key), self._sequence)
-        metadata = self._context.record_metadata
+        metadata = self._places[store_key] = (
+            self._context.record_metadata
+        )  # finds the input record, which one read back may not
         record = BufferedRecord(timestamp, headers, metadata, self._values.serialize(value))
         self._store.put(store_key, encode_buffered(record))
         heappush(self._waiting, store_key)
@@ -141,13 +144,13 @@ class BufferedStreamTableJoin:
             self._emit(heappop(self._waiting))
 
     def _emit(self, store_key: bytes) -> None:
-        data = self._store.delete(store_key)
+        data, place = self._store.delete(store_key), self._places.pop(store_key, None)
         if data is None:
             return
         record, key = decode_buffered(data), self._keys.deserialize(buffered_key_of(store_key))
         result, matches = self._join.joined(key, self._values.deserialize(record.value), record.timestamp)
         if matches:
-            self._context.forward_as(record.metadata, key, result, record.timestamp, record.headers)
+            self._context.forward_as(place or record.metadata, key, result, record.timestamp, record.headers)
 
     def close(self) -> None:
         """The task closes the store."""

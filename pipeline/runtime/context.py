@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pipeline.processor.metrics import Measurement, StreamsMetrics, metric_config
 from pipeline.records import RecordMetadata, TaskId
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pipeline.processor.drops import DropReason
     from pipeline.records import Headers, RawRecord
     from pipeline.runtime.ports import Clock
+    from pipeline.state.api import Place
 
 KEPT_BYTES = 10 * 1024 * 1024
 """So much of decoded values does each store keep at least: some 18,000 small ones."""
@@ -41,6 +42,36 @@ class Environment:
     directory: Path = Path()
 
 
+class Sources:
+    """Input records as they were read, by their places, until the next commit.
+
+    Records of a pack share one place: the first of them is found by it, the others by the very object that was made for each.
+    """
+
+    def __init__(self) -> None:
+        """None is known."""
+        self._by_place: dict[RecordMetadata, RawRecord | None] = {}
+        self._of_packs: dict[int, tuple[RecordMetadata, RawRecord | None]] = {}
+
+    def keep(self, metadata: RecordMetadata, source: RawRecord | None) -> None:
+        """Remember where a record came from."""
+        if self._by_place.setdefault(metadata, source) is not source:
+            self._of_packs[id(metadata)] = metadata, source  # as long as it is here, no other object has its id
+
+    def of(self, metadata: Place | None) -> RawRecord | None:
+        """What came from a place; None if that is not known."""
+        if metadata is None:
+            return None
+        if id(metadata) in self._of_packs:
+            return self._of_packs[id(metadata)][1]
+        return self._by_place.get(cast("RecordMetadata", metadata))
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._by_place.clear()
+        self._of_packs.clear()
+
+
 @dataclass(slots=True)
 class TaskContext:
     """What changes with every record of a task. Stores read it, queues write it.
@@ -61,7 +92,7 @@ class TaskContext:
     dropped: Counter[str] = field(default_factory=Counter)
     has_skipped: bool = False
     source: RawRecord | None = None
-    sources: dict[RecordMetadata, RawRecord | None] | None = None
+    sources: Sources | None = None
     processor_metadata: dict[str, int] = field(default_factory=dict)
     stream_punctuations: Punctuations = field(default_factory=Punctuations)
     wall_clock_punctuations: Punctuations = field(default_factory=Punctuations)
@@ -87,7 +118,7 @@ class TaskContext:
             return None
         metadata = tuple.__new__(RecordMetadata, (self.topic, self.partition, self.offset))  # half the time of a call
         if self.sources is not None:
-            self.sources[metadata] = self.source
+            self.sources.keep(metadata, self.source)
         return metadata
 
     @property
@@ -95,12 +126,12 @@ class TaskContext:
         """Whether `sources` is kept."""
         return self.sources is not None
 
-    def enter(self, metadata: RecordMetadata | None, timestamp: int, headers: Headers) -> None:
+    def enter(self, metadata: Place | None, timestamp: int, headers: Headers) -> None:
         """Make another record the current one, or none: a punctuation, or an update that a cache held back."""
         self.topic, self.partition, self.offset = metadata or NO_RECORD
         self.timestamp = timestamp
         self.headers = headers
-        self.source = self.sources.get(metadata) if self.sources is not None and metadata is not None else None
+        self.source = None if self.sources is None else self.sources.of(metadata)
 
     def drop(self, reason: DropReason) -> None:
         """Count a record that is not processed further."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from pipeline.errors import InvalidStateStoreError, TopologyError
 from pipeline.processor.api import PunctuationType
 from pipeline.records import Change
-from pipeline.runtime.context import GLOBAL_TASK, NO_RECORD
+from pipeline.runtime.context import GLOBAL_TASK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -74,11 +74,10 @@ class NodeContext:
     ) -> None:
         """Forward as if another record were the current one; then the current one is current again."""
         task = self.task
-        before = task.topic, task.partition, task.offset, task.timestamp, task.headers
-        task.topic, task.partition, task.offset = metadata or NO_RECORD
-        task.timestamp, task.headers = timestamp, headers
+        before = task.topic, task.partition, task.offset, task.timestamp, task.headers, task.source
+        task.enter(metadata, timestamp, headers)
         self.forward(key, value, timestamp, headers)  # if it fails, so does the task: there is nothing to put back
-        task.topic, task.partition, task.offset, task.timestamp, task.headers = before
+        task.topic, task.partition, task.offset, task.timestamp, task.headers, task.source = before
 
     def forward_flushed(self, updates: Sequence[CachedUpdate], key_of: Callable[[Any], Any]) -> None:
         """Forward what a cache held back; then the current record is current again."""

@@ -22,7 +22,7 @@ from pipeline.errors import InvalidStateStoreError, StreamsError
 from pipeline.processor.drops import DropReason
 from pipeline.processor.operator import FollowsStreamTime
 from pipeline.runtime.compile import compile_nodes
-from pipeline.runtime.context import TaskContext
+from pipeline.runtime.context import Sources, TaskContext
 from pipeline.runtime.failures import Failures, fail_at, to_topic
 from pipeline.runtime.layout import full_name
 from pipeline.runtime.offset_metadata import OffsetMetadata
@@ -88,7 +88,7 @@ class Task:
         send_letter = send if spec.dead_letters is None else to_topic(send, spec.dead_letters)
         self._failures = Failures(spec.handlers, self._context, spec.id, send_letter)
         if self._failures.needs_sources:
-            self._context.sources = {}
+            self._context.sources = Sources()
         self._stores: dict[str, StateStore] = {
             builder.name: open_store(builder, ports.backend, self._context, ports.pause)
             for builder in spec.sub_topology.stores
@@ -200,14 +200,16 @@ class Task:
         for key, time_ms in times.items():
             known[key] = max(time_ms, known.get(key, time_ms))
 
-    def add_records(self, tp: TopicPartition, records: Sequence[RawFields]) -> None:
-        """Append records of an input, which follow those already added.
+    def add_records(self, tp: TopicPartition, records: Sequence[RawFields]) -> int:
+        """Append records of an input, which follow those already added; gives how many it were, those in packs included.
 
         Raises:
             DeserializationError: If a bounded run has left something in a repartition topic that cannot be taken apart.
         """
         queue, packs = self._queue(tp), self._packs.get(tp)
-        queue.add(records if packs is None else packs.open(records))
+        opened = records if packs is None else packs.open(records)
+        queue.add(opened)
+        return len(opened)
 
     def taken(self, tp: TopicPartition) -> int:
         """How many records of the pack at the offset that an input begins with have been processed before."""

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 from zipimport import zipimporter
 
-from pipeline.errors import StreamsError
+from pipeline.errors import EngineError, StreamsError
 from pipeline.kafka.admin import Admin
 from pipeline.spark.bounded_runs.executor import run_task
 from pipeline.spark.engine.executor_errors import another_attempt_may_help, describe_error, rebuilt_error
@@ -31,6 +31,7 @@ def run_on_spark(spark: Any, works: Sequence[TaskWork], build: Callable[[Job], T
 
     Raises:
         StreamsError: What ended a task for good.
+        EngineError: If Spark gave up, or has lost what a task did.
     """
     if not works:
         return []
@@ -49,7 +50,20 @@ def run_on_spark(spark: Any, works: Sequence[TaskWork], build: Callable[[Job], T
     for result in results:
         if result.error is not None:
             raise rebuilt_error(result.error)
+    _check_all_answered(works, results)
     return results
+
+
+def _check_all_answered(works: Sequence[TaskWork], results: Sequence[TaskResult]) -> None:
+    """Refuse to go on without what a task did: the run would be done, and its records would not.
+
+    Raises:
+        EngineError: If Spark gave no result of one, and no error either.
+    """
+    missing = sorted({str(work.task_id) for work in works} - {result.task_id for result in results})
+    if missing:
+        message = f"Spark says that it is done, and gave no result of tasks {', '.join(missing)}"
+        raise EngineError(message, hint="Run it again: what is done is not done again.")
 
 
 def _forget_archives() -> None:

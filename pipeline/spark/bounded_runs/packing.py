@@ -54,6 +54,7 @@ class Packing:
         self._headers = pack_header(task_id)
         self._pack_bytes = pack_bytes
         self._waiting: dict[str, list[_Waiting]] = {topic: [] for topic in repartition_topics}
+        self._placed = dict.fromkeys(repartition_topics, 0)
         self.send = self._sending(pack_bytes // _LARGE)
         """Sends, or keeps until there is enough for a pack. Arguments as of `Collector.send`."""
 
@@ -82,9 +83,14 @@ class Packing:
                 inner_send(topic, key, value, timestamp, headers, partition)
                 return
             waiting, full = packing
+            if type(key) is bytes and type(value) is bytes:
+                size = len(key) + len(value)
+            else:
+                key, value = _as_bytes(key), _as_bytes(value)
+                size = len(key or b"") + len(value or b"")
             record = key, value, timestamp, headers, partition
-            if headers or partition is not None or len(key or b"") + len(value or b"") > large_bytes:
-                size = len(key or b"") + len(value or b"") + sum(len(name) + len(data or b"") for name, data in headers)
+            if headers or partition is not None or size > large_bytes:
+                size += sum(len(name) + len(data or b"") for name, data in headers)
                 if size > large_bytes or (partition is not None and partition >= counts[topic]):
                     pack(topic, waiting)
                     send_alone(topic, record)  # if it is refused, that is for this one
@@ -99,7 +105,7 @@ class Packing:
         """Send records in packs, those of each partition in their order, and forget them."""
         self.sent[topic] += len(waiting)
         by_partition: list[list[_Waiting]] = [[] for _ in range(self._counts[topic])]
-        for record, place in zip(waiting, _places(waiting, self._counts[topic]), strict=True):
+        for record, place in zip(waiting, self._places(topic, waiting), strict=True):
             by_partition[place].append(record)
         waiting.clear()
         for partition, records in enumerate(by_partition):
@@ -108,13 +114,26 @@ class Packing:
 
     def _send_alone(self, topic: str, record: _Waiting) -> None:
         """Send a pack of one, at once: it may be refused, and a partition that there is not will be."""
-        (place,) = _places([record], self._counts[topic])
+        (place,) = self._places(topic, [record])
         self._send_packs(topic, place, [record])
         self.sent[topic] += 1
 
+    def _places(self, topic: str, records: Sequence[_Waiting]) -> Sequence[int]:
+        """Where records go: what has no key, and is not told where, to one partition after the other."""
+        count, first = self._counts[topic], self._placed[topic]
+        self._placed[topic] += len(records)
+        keys, told = list(map(_KEY, records)), set(map(_TOLD, records))
+        if told == {None} and None not in keys:
+            return partitions_for(cast("Sequence[bytes]", keys), count)
+        chosen = partitions_for([key or b"" for key in keys], count)
+        return [
+            where if where is not None else place if key is not None else number % count
+            for number, ((*_, where), key, place) in enumerate(zip(records, keys, chosen, strict=True), first)
+        ]
+
     def _send_packs(self, topic: str, partition: int, records: Sequence[_Waiting]) -> None:
         keys, values, times, headers, _ = zip(*records, strict=True)
-        pack = packed(_as_bytes(keys), _as_bytes(values), times, headers)
+        pack = packed(keys, values, times, headers)
         if len(pack) > self._pack_bytes and len(records) > 1:
             half = len(records) // 2
             self._send_packs(topic, partition, records[:half])
@@ -123,20 +142,14 @@ class Packing:
             self._inner_send(topic, None, pack, max(times), self._headers, partition)
 
 
-def _places(waiting: Sequence[_Waiting], count: int) -> Sequence[int]:
-    """Where records go: what has no key, and is not told where, to one partition after the other."""
-    keys, told = _as_bytes(list(map(_KEY, waiting))), set(map(_TOLD, waiting))
-    if told == {None} and None not in keys:
-        return partitions_for(cast("Sequence[bytes]", keys), count)
-    chosen = partitions_for([key or b"" for key in keys], count)
-    return [
-        where if where is not None else place if key is not None else number % count
-        for number, ((*_, where), key, place) in enumerate(zip(waiting, keys, chosen, strict=True))
-    ]
+def _as_bytes(given: Any) -> bytes | None:
+    """What a serde has given, as the client library would take it: it encodes text.
 
+    What is neither text nor bytes is refused here, for the record it is of: in a pack it would be committed with all others.
 
-def _as_bytes(data: Sequence[Any]) -> Sequence[bytes | None]:
-    """What serdes have given, as the client library would take it: it encodes text."""
-    if str not in set(map(type, data)):
-        return data
-    return [each.encode() if isinstance(each, str) else each for each in data]
+    Raises:
+        TypeError: If it is neither.
+    """
+    if isinstance(given, str):
+        return given.encode()
+    return None if given is None else bytes(memoryview(given))

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pipeline.runtime.global_state import GlobalState
     from pipeline.worker.stream_thread.interruptions import Interruptions
 
+_FIRST_POLL = 16
+"""So many are asked for first: what a bounded run has left may be packs of a thousand records each."""
 _RECORDS_PER_POLL = 500
 """The client makes records with the interpreter's lock held, so long that nobody is answered meanwhile."""
 ENOUGH = 10_000
@@ -38,6 +40,7 @@ class Fetching:
         """Nothing is fetched."""
         self._consumer = RecordConsumer(kafka, streams.consumer)
         self._interruptions = interruptions
+        self._per_poll = _FIRST_POLL
         self._limit = max(streams.buffered_records_per_partition, _PAUSED_ABOVE)
         self._owner_of: dict[TopicPartition, OwnedTask] = {}
         self._global: GlobalState | None = None
@@ -70,12 +73,14 @@ class Fetching:
         """Hand out what there is, up to what may wait, in parts."""
         fetched = 0
         while fetched < ENOUGH:
+            asked = self._per_poll
             with self._interruptions.away():
-                polled = self._consumer.poll(_RECORDS_PER_POLL, timeout_s)
-            self._hand_out(polled)
-            records = sum(map(len, polled.records.values()))
+                polled = self._consumer.poll(asked, timeout_s)
+            found, records = sum(map(len, polled.records.values())), self._hand_out(polled)
+            if records:
+                self._per_poll = max(2, min(_RECORDS_PER_POLL * found // records, 2 * asked))
             fetched, timeout_s = fetched + records, 0
-            if records + len(polled.ends) < _RECORDS_PER_POLL:
+            if found + len(polled.ends) < asked:
                 return
 
     def balance(self) -> None:
@@ -104,14 +109,18 @@ class Fetching:
         """End the consumer."""
         self._consumer.close()
 
-    def _hand_out(self, polled: Polled) -> None:
+    def _hand_out(self, polled: Polled) -> int:
+        """Give everybody what is theirs; gives how many records it is, those in packs included."""
+        count = 0
         for tp, records in polled.records.items():
             self._ends_seen.discard(tp)
             if tp in self._owner_of:
-                self._owner_of[tp].task.add_records(tp, records)
+                count += self._owner_of[tp].task.add_records(tp, records)
             elif self._global is not None and tp.topic in self._global.topics:
                 self._global.apply(tp, records, records[-1][RAW_OFFSET] + 1)
+                count += len(records)
         for tp, end in polled.ends.items():
             self._ends_seen.add(tp)
             if tp in self._owner_of:
                 self._owner_of[tp].task.reached_end(tp, end)
+        return count

@@ -6,12 +6,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from pipeline import STRING, Consumed, Produced, Repartitioned, StreamsBuilder
+from pipeline import JSON, LONG, STRING, Consumed, Grouped, Materialized, Produced, Repartitioned, StreamsBuilder
+from pipeline.config import StreamsConfig
 from pipeline.errors import DeserializationError
+from pipeline.processor.handlers import error_handlers
 from pipeline.records import RawRecord, TaskId, TopicPartition
 from pipeline.runtime.offset_metadata import OffsetMetadata
-from pipeline.runtime.packs import pack_header, packed
+from pipeline.runtime.packs import PackedInput, pack_header, packed
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
 from pipeline.runtime.task_spec import TaskSpec
@@ -29,14 +33,17 @@ ORDER = (("order", b"1"),)
 
 @dataclass
 class Outputs:
-    """A collector of keys and headers."""
+    """A collector of keys and headers, and of all that was sent: topic, key, value."""
 
     keys: list[bytes | None] = field(default_factory=list)
     headers: list[Headers] = field(default_factory=list)
+    sent: list[tuple[str, bytes | None, bytes | None]] = field(default_factory=list)
+    committed: int = 0
 
-    def send(self, _topic: str, key: bytes | None, *record: Any) -> None:
+    def send(self, topic: str, key: bytes | None, *record: Any) -> None:
         self.keys.append(key)
         self.headers.append(record[2])
+        self.sent.append((topic, key, record[0]))
 
     def partitions(self, _topic: str) -> int:
         return 1
@@ -121,3 +128,117 @@ def test_a_pack_that_is_damaged_is_named() -> None:
         DeserializationError, match=r"packed cannot be read: .*app-own-repartition, partition 0, offset 4"
     ):
         task.add_records(OWN, [RawRecord(None, b"no pack", 0, 4, pack_header(TaskId(0, 0)))])
+
+
+OTHER = TopicPartition("other", 0)
+
+
+def merging(outputs: Outputs, committed: Mapping[TopicPartition, tuple[int, str]]) -> Task:
+    """A task with an input besides that in which packs are; it keeps what it cannot read, and goes on."""
+    builder = StreamsBuilder()
+    own = builder.stream("in", Consumed(STRING, STRING)).repartition(Repartitioned(STRING, JSON, "own"))
+    own.merge(builder.stream("other", Consumed(STRING, JSON))).to("out", Produced(STRING, JSON))
+    config = StreamsConfig(deserialization_exception_handler="continue", errors_dead_letter_queue_topic_name="letters")
+    sub = next(sub for sub in builder.build().sub_topologies() if "other" in sub.source_topics)
+    spec = TaskSpec(TaskId(sub.id, 0), sub, "app", (OWN, OTHER), error_handlers(config), max_task_idle_ms=-1)
+    task = Task(spec, Ports(outputs, MemoryBackend(), MockClock()))
+    task.start(committed)
+    return task
+
+
+@st.composite
+def two_logs(draw: st.DrawFn) -> dict[TopicPartition, list[RawRecord]]:
+    """Packs and single records in one input, single ones in the other; times come as they like, and some values are broken."""
+    logs: dict[TopicPartition, list[RawRecord]] = {OWN: [], OTHER: []}
+    number = 0
+    for tp, counts in ((OWN, st.integers(0, 4)), (OTHER, st.just(0))):
+        offset = 0
+        for count in draw(st.lists(counts, max_size=6)):
+            offset += draw(st.integers(0, 2))  # between two records may lie ends of transactions
+            keys = [b"%d" % n for n in range(number, number + max(count, 1))]
+            number += len(keys)
+            values = [draw(st.sampled_from([b"1", b"1", None, b"{"])) for _ in keys]
+            times = [draw(st.integers(0, 5)) for _ in keys]
+            if count:
+                value = packed(keys, values, times, [()] * count)
+                logs[tp].append(RawRecord(None, value, max(times), offset, pack_header(TaskId(0, 0))))
+            else:
+                logs[tp].append(RawRecord(keys[0], values[0], times[0], offset, ()))
+            offset += 1
+    return logs
+
+
+def members(log: list[RawRecord]) -> list[bytes | None]:
+    """The keys of what is in a log."""
+    return [key for key, *_ in PackedInput(OWN).open(log)]
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_each_record_of_several_inputs_comes_once_and_in_order_wherever_owners_commit_and_die(
+    data: st.DataObject,
+) -> None:
+    logs = data.draw(two_logs())
+    found: list[bytes | None] = []
+    committed: dict[TopicPartition, tuple[int, str]] = {}
+    for _ in range(data.draw(st.integers(0, 6))):
+        found += life(logs, committed, data)
+    found += life(logs, committed, None)
+    for log in logs.values():
+        keys = members(log)
+        assert [key for key in found if key in keys] == keys
+    assert len(found) == sum(len(members(log)) for log in logs.values())
+
+
+def life(
+    logs: Mapping[TopicPartition, list[RawRecord]],
+    committed: dict[TopicPartition, tuple[int, str]],
+    data: st.DataObject | None,
+) -> list[bytes | None]:
+    """The keys of what an owner sends and commits, in the order of its inputs' records; all there is, if it need not choose."""
+    outputs = Outputs()
+    task = merging(outputs, committed)
+    unread = {
+        tp: [record for record in log if record.offset >= committed.get(tp, (0, ""))[0]] for tp, log in logs.items()
+    }
+    for _ in range(100 if data is None else data.draw(st.integers(0, 8))):
+        for tp, records in unread.items():
+            batch = len(records) if data is None else data.draw(st.integers(0, 2))
+            task.add_records(tp, records[:batch])
+            del records[:batch]
+            if not records:
+                task.reached_end(tp, logs[tp][-1].offset + 2 if logs[tp] else 0)
+        task.process(100 if data is None else data.draw(st.integers(1, 5)))
+        if data is not None and data.draw(st.booleans()):
+            committed |= task.prepare_commit().offsets
+            task.post_commit({})
+            outputs.committed = len(outputs.keys)
+    if data is None:
+        return outputs.keys
+    return outputs.keys[: outputs.committed]
+
+
+def counting(outputs: Outputs) -> Task:
+    """Counts what an own topic has, in a cache; counts of two cannot be processed."""
+    builder = StreamsBuilder()
+    words = builder.stream("in", Consumed(STRING, STRING)).repartition(Repartitioned(STRING, STRING, "own"))
+    counts = words.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
+    counts.to_stream().map_values(lambda n: 6 // (n - 2)).to("out", Produced(STRING, LONG))
+    config = StreamsConfig(processing_exception_handler="continue", errors_dead_letter_queue_topic_name="letters")
+    handlers, sub = error_handlers(config), builder.build().sub_topologies()[1]
+    task = Task(TaskSpec(TaskId(1, 0), sub, "app", (OWN,), handlers), Ports(outputs, MemoryBackend(), MockClock()))
+    task.start({})
+    return task
+
+
+@pytest.mark.parametrize("is_pack", [False, True])
+def test_an_update_that_a_cache_held_back_is_kept_as_the_record_it_came_from(is_pack: bool) -> None:
+    keys, values = [b"a", b"a", b"b"], [b"first", b"second", b"only"]
+    pack = RawRecord(None, packed(keys, values, [0] * 3, [()] * 3), 0, 0, pack_header(TaskId(0, 0)))
+    singles = [RawRecord(key, value, 0, n, ()) for n, (key, value) in enumerate(zip(keys, values, strict=True))]
+    outputs = Outputs()
+    task = counting(outputs)
+    task.add_records(OWN, [pack] if is_pack else singles)
+    task.process(3)
+    task.prepare_commit()
+    assert [sent[1:3] for sent in outputs.sent if sent[0] == "letters"] == [(b"a", b"second")]

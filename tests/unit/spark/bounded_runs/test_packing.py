@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -94,11 +94,12 @@ def test_records_of_other_topics_go_on_as_they_are() -> None:
     assert collector.sent == {OWN: 0}
 
 
-def test_records_without_a_key_go_to_all_partitions_alike() -> None:
+@pytest.mark.parametrize("value_bytes", [5, 20_000])
+def test_records_without_a_key_go_to_all_partitions_alike(value_bytes: int) -> None:
     topics = Topics({OWN: 4})
     collector = packing(topics)
     for n in range(4_000):
-        collector.send(OWN, None, b"value", n, (), None)
+        collector.send(OWN, None, b"v" * value_bytes, n, (), None)
     collector.flush()
     assert [len(topics.read(number)) for number in range(4)] == [1_000] * 4
 
@@ -142,6 +143,19 @@ def test_text_that_a_serde_gave_is_encoded_as_the_client_would() -> None:
     collector.send(OWN, "ä", "ö", 1, (), None)  # type: ignore[arg-type]  # a serde that is not what it says
     collector.flush()
     assert list(topics.read(0)) == [("ä".encode(), "ö".encode(), 1, 0, ())]
+
+
+@pytest.mark.parametrize("wrong", [{}, {"a": 1}, [1], 0, 7, False, "\ud800"])
+def test_what_is_neither_bytes_nor_text_is_refused_when_it_is_sent_and_no_other_with_it(wrong: Any) -> None:
+    topics = Topics({OWN: 1})
+    collector = packing(topics)
+    collector.send(OWN, b"before", b"value", 1, (), None)
+    for key, value in ((b"key", wrong), (wrong, b"value")):
+        with pytest.raises((TypeError, UnicodeEncodeError)):
+            collector.send(OWN, key, value, 2, (), None)
+    collector.send(OWN, b"after", bytearray(b"value"), 3, (), None)  # type: ignore[arg-type]  # its serde says bytes
+    collector.flush()
+    assert [(key, value) for key, value, *_ in topics.read(0)] == [(b"before", b"value"), (b"after", b"value")]
 
 
 def test_a_pack_has_the_latest_time_of_its_records() -> None:

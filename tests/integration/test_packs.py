@@ -1,0 +1,95 @@
+"""Owners of a task below a repartition topic in which a bounded run has left packs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline import STRING, Consumed, Produced, Repartitioned, StreamsBuilder
+from pipeline.errors import TaskMigratedError
+from pipeline.hosting.application import prepare
+from pipeline.hosting.clock import SystemClock
+from pipeline.hosting.owned_task import OwnedTask
+from pipeline.kafka.producer import IdempotentProducer
+from pipeline.records import RawRecord, TaskId, TopicPartition
+from pipeline.runtime.packs import pack_header, packed
+from pipeline.worker.stream_thread.fetching import ENOUGH, Fetching
+from pipeline.worker.stream_thread.interruptions import Undisturbed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pipeline.hosting.application import Application
+
+pytestmark = pytest.mark.broker
+
+BELOW = TaskId(1, 0)
+
+
+@pytest.fixture
+def application(broker: Any, unique: str, tmp_path: Path) -> Application:
+    builder = StreamsBuilder()
+    stream = builder.stream(f"{unique}.in", Consumed(STRING, STRING))
+    own = stream.repartition(Repartitioned(STRING, STRING, "own"))
+    own.to(f"{unique}.out", Produced(STRING, STRING))
+    broker.create(1, f"{unique}.in", f"{unique}.out")
+    return broker.application(unique, builder.build(), tmp_path)
+
+
+@pytest.fixture
+def own_by(application: Application, broker: Any, tmp_path: Path) -> Iterator[Callable[[str], OwnedTask]]:
+    """Makes owners of the task below the repartition topic, each with a directory of its own."""
+    admin = broker.admin()
+    layout, opened = prepare(application, admin), []
+
+    def own_by(name: str) -> OwnedTask:
+        opened.append(OwnedTask(application.in_directory(tmp_path / name), layout, BELOW, admin, SystemClock(), {}))
+        return opened[-1]
+
+    yield own_by
+    for owned in opened:
+        owned.close()
+
+
+def leave(broker: Any, tp: TopicPartition, packs: int, records: int) -> list[RawRecord]:
+    """What a run has left: so many packs of so many records; gives them as a reader has them."""
+    producer = IdempotentProducer(broker.kafka)
+    pack, header = packed([b"k"] * records, [b"v"] * records, [1] * records, [()] * records), pack_header(TaskId(0, 0))
+    for _ in range(packs):
+        producer.send(tp.topic, None, pack, 1, header, tp.partition)
+    producer.flush()
+    producer.close()
+    return [RawRecord(None, pack, 1, offset, header) for offset in range(packs)]
+
+
+def test_an_owner_that_was_away_finds_that_another_one_has_gone_on_within_the_same_pack(
+    broker: Any, own_by: Callable[[str], OwnedTask]
+) -> None:
+    first, second = own_by("first"), own_by("second")
+    (own,) = first.inputs
+    records = leave(broker, own, packs=1, records=5)
+    for owned in (first, second):
+        owned.open()
+        owned.task.add_records(own, records)
+        owned.task.process(2)
+        owned.commit()
+    with pytest.raises(TaskMigratedError, match="another owner has committed meanwhile"):
+        first.check_owner()
+    second.check_owner()
+
+
+def test_a_worker_fetches_no_more_of_what_is_packed_than_of_what_is_not(
+    broker: Any, application: Application, own_by: Callable[[str], OwnedTask]
+) -> None:
+    owned = own_by("worker")
+    (own,) = owned.inputs
+    leave(broker, own, packs=300, records=1_000)
+    owned.open()
+    fetching = Fetching(broker.kafka, application.config.streams, Undisturbed())
+    fetching.begin(owned)
+    while not owned.task.buffered(own):
+        fetching.fetch(1.0)
+    assert owned.task.buffered(own) <= 2 * ENOUGH
+    fetching.close()

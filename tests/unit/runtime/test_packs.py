@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline import JSON, LONG, STRING, Consumed, Grouped, Materialized, Produced, Repartitioned, StreamsBuilder
+from pipeline import (
+    JSON,
+    LONG,
+    STRING,
+    Consumed,
+    Grouped,
+    Joined,
+    Materialized,
+    Produced,
+    Repartitioned,
+    StreamsBuilder,
+)
 from pipeline.config import StreamsConfig
 from pipeline.errors import DeserializationError
 from pipeline.processor.handlers import error_handlers
@@ -23,8 +35,9 @@ from pipeline.state.memory import MemoryBackend
 from pipeline.testing.driver import MockClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
+    from pipeline import KStream
     from pipeline.records import Headers
 
 OWN = TopicPartition("app-own-repartition", 0)
@@ -218,27 +231,39 @@ def life(
     return outputs.keys[: outputs.committed]
 
 
-def counting(outputs: Outputs) -> Task:
-    """Counts what an own topic has, in a cache; counts of two cannot be processed."""
-    builder = StreamsBuilder()
-    words = builder.stream("in", Consumed(STRING, STRING)).repartition(Repartitioned(STRING, STRING, "own"))
+def counting(words: KStream[str, str], _builder: StreamsBuilder) -> KStream[str, int]:
+    """Keeps counts in a cache until the commit; one of two cannot be processed."""
     counts = words.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
-    counts.to_stream().map_values(lambda n: 6 // (n - 2)).to("out", Produced(STRING, LONG))
-    config = StreamsConfig(processing_exception_handler="continue", errors_dead_letter_queue_topic_name="letters")
-    handlers, sub = error_handlers(config), builder.build().sub_topologies()[1]
-    task = Task(TaskSpec(TaskId(1, 0), sub, "app", (OWN,), handlers), Ports(outputs, MemoryBackend(), MockClock()))
-    task.start({})
-    return task
+    return counts.to_stream().map_values(lambda n: 6 // (n - 2))
+
+
+def waiting(words: KStream[str, str], builder: StreamsBuilder) -> KStream[str, int]:
+    """Keeps records until updates of a table have come; a second one cannot be processed."""
+    versions: Materialized[str, str] = Materialized("versions", history_retention=timedelta(seconds=1))
+    table = builder.table("other", Consumed(STRING, STRING), versions)
+    wait: Joined[str, str, str] = Joined(STRING, STRING, "wait", timedelta(milliseconds=10))
+    return words.left_join(table, lambda word, _: word, joined=wait).map_values({"first": 1, "only": 2}.__getitem__)
 
 
 @pytest.mark.parametrize("is_pack", [False, True])
-def test_an_update_that_a_cache_held_back_is_kept_as_the_record_it_came_from(is_pack: bool) -> None:
-    keys, values = [b"a", b"a", b"b"], [b"first", b"second", b"only"]
-    pack = RawRecord(None, packed(keys, values, [0] * 3, [()] * 3), 0, 0, pack_header(TaskId(0, 0)))
-    singles = [RawRecord(key, value, 0, n, ()) for n, (key, value) in enumerate(zip(keys, values, strict=True))]
+@pytest.mark.parametrize("holding", [counting, waiting])
+def test_what_was_held_back_is_kept_as_the_record_it_came_from_if_it_cannot_be_processed(
+    holding: Callable[[KStream[str, str], StreamsBuilder], KStream[str, int]], is_pack: bool
+) -> None:
+    builder = StreamsBuilder()
+    words = builder.stream("in", Consumed(STRING, STRING)).repartition(Repartitioned(STRING, STRING, "own"))
+    holding(words, builder).to("out", Produced(STRING, LONG))
+    config = StreamsConfig(processing_exception_handler="continue", errors_dead_letter_queue_topic_name="letters")
+    sub = next(sub for sub in builder.build().sub_topologies() if "out" in sub.sink_topics)
     outputs = Outputs()
-    task = counting(outputs)
+    spec = TaskSpec(TaskId(sub.id, 0), sub, "app", (OWN,), error_handlers(config))
+    task = Task(spec, Ports(outputs, MemoryBackend(), MockClock()))
+    task.start({})
+
+    keys, values, times = [b"a", b"a", b"b", b"c"], [b"first", b"second", b"only", b"only"], [0, 0, 0, 100]
+    pack = RawRecord(None, packed(keys, values, times, [()] * 4), 0, 0, pack_header(TaskId(0, 0)))
+    singles = [RawRecord(*fields, ()) for fields in zip(keys, values, times, range(4), strict=True)]
     task.add_records(OWN, [pack] if is_pack else singles)
-    task.process(3)
+    task.process(4)
     task.prepare_commit()
-    assert [sent[1:3] for sent in outputs.sent if sent[0] == "letters"] == [(b"a", b"second")]
+    assert [sent[1:] for sent in outputs.sent if sent[0] == "letters"] == [(b"a", b"second")]

@@ -175,7 +175,7 @@ class GroupMember:
     def rejoin(self) -> None:
         """Say anew what there is to say, which starts a rebalance with one of the next `poll`s.
 
-        May be called from any thread. The library forgets what it is asked for during a join, so it is asked until it has listened.
+        May be called from any thread. The library forgets what it is asked during a join: it is asked until it has listened.
         """
         self._rejoins.set()
 

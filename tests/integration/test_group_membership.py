@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 
 
 @dataclass

@@ -153,7 +153,9 @@ class GroupMember:
     def is_fenced(self) -> bool:
         """Whether another process has joined with the same `group_instance_id`: then this one is out for good."""
         coordinator = self._consumer._coordinator  # noqa: SLF001 - the library tells nobody
-        return not coordinator._heartbeat_enabled and "stable" in str(coordinator.state).lower()  # noqa: SLF001
+        with coordinator._lock:  # noqa: SLF001
+            is_silent = not coordinator._heartbeat_enabled and "stable" in str(coordinator.state).lower()  # noqa: SLF001
+            return is_silent and not coordinator.rejoin_needed  # else it is about to join again
 
     def poll(self, timeout_s: float) -> None:
         """Take part in the group for a while.

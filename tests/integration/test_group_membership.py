@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from kafka.coordinator.base import BaseCoordinator
 
 from pipeline.kafka.membership import GroupMember
 
@@ -98,3 +99,60 @@ def test_what_changes_while_a_member_waits_for_the_others_is_said_as_well(join: 
     first.says_anew(b"changed-again")
     second.attends.set()
     until(lambda: first.known == second.known == {b"changed-again", b"two"})
+
+
+def static(broker: Any, group: str, member: Member) -> None:
+    """Join as the only static member of a group."""
+    member.place = GroupMember(
+        broker.kafka,
+        group,
+        [],
+        client_id="test",
+        describe=member.describe,
+        assign=everything_to_everybody,
+        follow=member.told.append,
+        heartbeat_interval_ms=300,
+        group_instance_id="first",
+    )
+
+    def takes_part() -> bool:
+        member.place.poll(0.5)
+        return bool(member.told)
+
+    until(takes_part)
+
+
+def test_a_static_member_hears_that_it_was_replaced(broker: Any, unique: str) -> None:
+    member, other = Member(b"one"), Member(b"other")
+    static(broker, unique, member)
+    assert not member.place.is_fenced
+    static(broker, unique, other)
+
+    def is_fenced() -> bool:
+        member.place.poll(0.5)
+        return member.place.is_fenced
+
+    until(is_fenced)
+    assert not other.place.is_fenced
+    member.place.close()
+    other.place.close()
+
+
+def test_a_member_that_has_not_come_to_join_again_yet_is_not_taken_for_one_that_was_replaced(
+    broker: Any, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = Member(b"one")
+    static(broker, unique, member)
+    join = BaseCoordinator._do_join_and_sync_async
+
+    async def late(coordinator: Any) -> Any:
+        await coordinator._manager._net.sleep(2)
+        return await join(coordinator)
+
+    monkeypatch.setattr(BaseCoordinator, "_do_join_and_sync_async", late)
+    asked = member.asked
+    member.place.rejoin()
+    member.place.poll(0.5)
+    assert member.asked == asked, "it has not joined again"
+    assert not member.place.is_fenced
+    member.place.close()

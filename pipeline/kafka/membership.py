@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -120,13 +121,19 @@ class GroupMember:
     ) -> None:
         """Joins with the first `poll`."""
         self._group_id = group_id
+        self._rejoins = threading.Event()
+
+        def say() -> bytes:
+            self._rejoins.clear()
+            return describe()
+
         try:
             self._consumer = KafkaConsumer(
                 **_connection(kafka),
                 client_id=client_id,
                 group_id=group_id,
                 group_instance_id=group_instance_id,
-                partition_assignment_strategy=[_PlanAssignor(describe, assign, follow)],
+                partition_assignment_strategy=[_PlanAssignor(say, assign, follow)],
                 session_timeout_ms=session_timeout_ms,
                 heartbeat_interval_ms=heartbeat_interval_ms,
                 max_poll_interval_ms=max_poll_interval_ms,
@@ -146,7 +153,9 @@ class GroupMember:
     def is_fenced(self) -> bool:
         """Whether another process has joined with the same `group_instance_id`: then this one is out for good."""
         coordinator = self._consumer._coordinator  # noqa: SLF001 - the library tells nobody
-        return not coordinator._heartbeat_enabled and "stable" in str(coordinator.state).lower()  # noqa: SLF001
+        with coordinator._lock:  # noqa: SLF001
+            is_silent = not coordinator._heartbeat_enabled and "stable" in str(coordinator.state).lower()  # noqa: SLF001
+            return is_silent and not coordinator.rejoin_needed  # else it is about to join again
 
     def poll(self, timeout_s: float) -> None:
         """Take part in the group for a while.
@@ -157,6 +166,8 @@ class GroupMember:
         Raises:
             BrokerError: If the brokers refuse. That they cannot be reached is no error here: the library reconnects.
         """
+        if self._rejoins.is_set():
+            self._consumer._coordinator.request_rejoin()  # noqa: SLF001 - the library has no public way
         try:
             self._consumer.poll(timeout_ms=int(timeout_s * 1000))
         except KafkaError as error:
@@ -164,8 +175,11 @@ class GroupMember:
             raise BrokerError(message, retriable=bool(getattr(error, "retriable", False))) from error
 
     def rejoin(self) -> None:
-        """Say anew what there is to say, which starts a rebalance with the next `poll`."""
-        self._consumer._coordinator.request_rejoin()  # noqa: SLF001 - the library has no public way
+        """Say anew what there is to say, which starts a rebalance with one of the next `poll`s.
+
+        May be called from any thread. The library forgets what it is asked during a join: it is asked until it has listened.
+        """
+        self._rejoins.set()
 
     def close(self) -> None:
         """Leave the group; a static member stays in it until its session times out."""

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -115,6 +115,35 @@ def test_an_instance_of_another_topology_is_refused(group: Group) -> None:
     assert "another topology" in group.log(1)
     assert "Traceback" not in group.log(1)
     assert group.instances[0].poll() is None
+
+
+def test_a_static_member_that_was_restarted_reads_topics_that_came_meanwhile(group: Group) -> None:
+    first = group.start(build="build_copied", session_timeout_ms=60_000, settings=static("one"))
+    group.write(100)
+    group.until(lambda: len(group.broker.read(f"{group.name}.out")) == 100, "copied")
+    assert group.stop(first) == 0
+    group.broker.create(1, f"{group.name}.in-more")
+    group.start("--state-dir", str(group.directory / "state-0"), build="build_copied", settings=static("one"))
+    group.broker.write(f"{group.name}.in-more", [(b"k", b"v", 1)])
+    group.until(lambda: len(group.broker.read(f"{group.name}.out")) == 101, "copied what came in the new topic")
+
+
+def test_a_static_member_that_comes_back_with_another_topology_is_refused(group: Group) -> None:
+    built: dict[str, Any] = {"build": "build_trimmed", "session_timeout_ms": 60_000}
+    members = [group.start(**built, settings=static(name)) for name in ("one", "two")]
+    shared = f"all {PARTITIONS // 2} tasks of this instance run"
+    group.until(lambda: all(shared in group.log(number) for number in range(2)), "shared the tasks")
+    assert group.stop(members[1]) == 0
+    other = group.start("--state-dir", str(group.directory / "state-1"), build="build_copied", settings=static("two"))
+    assert other.wait(60) == 1
+    assert "another topology" in group.log(2)
+    assert not tasks_taken(group.log(2))
+    group.start("--state-dir", str(group.directory / "state-1"), **built, settings=static("two"))
+    group.until(lambda: shared in group.log(3), "took the one back that has the right topology again")
+
+
+def static(name: str) -> str:
+    return f'"consumer.group.instance.id" = "{name}"'
 
 
 def test_a_second_instance_in_the_same_state_directory_is_refused(group: Group) -> None:

@@ -41,7 +41,7 @@ def give_orders(
     plans = _plans(admitted.values(), tasks, config)
     servers = {intro.instance: intro.server for intro in admitted.values() if intro.server}
     shuts_down = any(intro.shuts_down for intro in admitted.values())
-    orders = {member: Orders(refusal=why) for member, why in refusals.items()}
+    orders = {member: Orders(refusal=why, process=_process(members[member])) for member, why in refusals.items()}
     for member, intro in admitted.items():
         plan = plans[intro.instance]
         orders[member] = Orders(
@@ -52,6 +52,8 @@ def give_orders(
             _standby_servers(plans, servers),
             shuts_down=shuts_down,
             topics=topics,
+            process=intro.process,
+            fingerprint=intro.fingerprint,
         )
     return {member: _encode(order) for member, order in orders.items()}
 
@@ -63,6 +65,10 @@ def _introduced(data: bytes) -> Introduction | None:
     except msgspec.MsgspecError:
         return None
     return intro if intro.format == FORMAT else None
+
+
+def _process(intro: Introduction | None) -> str:
+    return intro.process if intro is not None else ""
 
 
 def _found(introductions: Iterable[Introduction]) -> dict[str, int]:

@@ -31,6 +31,7 @@ class Introduction(msgspec.Struct, frozen=True):
         format: Of this message.
         restoring: Those of the active tasks whose state is not complete yet.
         standby: The tasks whose changelogs it follows.
+        process: Names the process that says so; after a restart it is another one.
     """
 
     instance: str
@@ -45,6 +46,7 @@ class Introduction(msgspec.Struct, frozen=True):
     format: int = FORMAT
     restoring: list[str] = []
     standby: list[str] = []
+    process: str = ""
 
 
 class Orders(msgspec.Struct, frozen=True):
@@ -60,6 +62,9 @@ class Orders(msgspec.Struct, frozen=True):
         shuts_down: Whether the whole application is to end.
         topics: Partitions of the topics that these tasks are made of: the same for everybody.
         format: Of this message.
+        process: For which process they are. A static member that was restarted is told what its predecessor was, and the leader
+            does not hear of it; empty from leaders that do not say so.
+        fingerprint: Of the topology whose tasks these are.
     """
 
     active: list[str] = []
@@ -71,6 +76,8 @@ class Orders(msgspec.Struct, frozen=True):
     shuts_down: bool = False
     topics: dict[str, int] = {}
     format: int = FORMAT
+    process: str = ""
+    fingerprint: str = ""
 
 
 def task_ids(texts: Iterable[str]) -> frozenset[TaskId]:

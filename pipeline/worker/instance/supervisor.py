@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import uuid
 from typing import TYPE_CHECKING
 
 from pipeline.errors import ConfigError, StreamsError, TopologyError
@@ -71,11 +72,13 @@ class Supervisor:
         self._server = server
         self._on_state = on_state
         self._id = instance_id(application)
+        self._process_name = uuid.uuid4().hex
         self._processes = StreamProcesses(_job(application), build)
         self._wanted_threads = self._streams.num_stream_threads
         self._orders: Orders | None = None
         self._layout: Layout | None = None
         self._is_current = False
+        self._is_heard_of = True
         self._membership: Membership
         self._introduced: frozenset[TaskId] = frozenset()
         self._warm_ups = WarmUps(self._streams.acceptable_recovery_lag)
@@ -265,6 +268,10 @@ class Supervisor:
     def _follow(self, arrived: Orders | StreamsError) -> None:
         if isinstance(arrived, StreamsError):
             raise arrived
+        self._is_heard_of = arrived.process in ("", self._process_name)
+        if not self._is_heard_of and self._is_obsolete(arrived):
+            self._membership.rejoin()
+            return
         if arrived.refusal is not None:
             raise TopologyError(
                 arrived.refusal, hint="Stop the other instances, or start this version under its own name."
@@ -276,6 +283,14 @@ class Supervisor:
             self._stateful = _stateful(self._application)
         self._orders = arrived
         self._is_current = True
+
+    def _is_obsolete(self, orders: Orders) -> bool:
+        """Whether what this process's predecessor was told, a static member, is not for this one."""
+        return (
+            orders.refusal is not None
+            or orders.shuts_down
+            or orders.fingerprint != self._application.topology.fingerprint()
+        )
 
     def _bury(self, stream: StreamProcess) -> None:
         """A process has ended: go on without it, or end with its error."""
@@ -297,7 +312,10 @@ class Supervisor:
                 return
 
     def _speak_up(self, orders: Orders) -> None:
-        """Ask for a rebalance when the leader should know: tasks were let go of, or a warm-up has caught up."""
+        """Ask for a rebalance when the leader should know: of this process, of tasks that were let go of, or of a warm-up."""
+        if not self._is_heard_of:
+            self._is_heard_of = True
+            self._membership.rejoin()
         if self._introduced - self._processes.active():
             self._membership.rejoin()
         if self._warm_ups.are_news(task_ids(orders.warm_up), self._processes.lags(), time.monotonic()):
@@ -341,6 +359,7 @@ class Supervisor:
             topics,
             restoring=texts(self._processes.restoring()),
             standby=self._orders.standby if self._orders else [],
+            process=self._process_name,
         )
 
     def _tasks_of(self, topics: Mapping[str, int]) -> Mapping[TaskId, bool]:

@@ -42,6 +42,8 @@ class CommitSchedule:
     def due(self, running: Collection[OwnedTask], resting: Collection[OwnedTask], now_ms: int) -> list[OwnedTask]:
         """The tasks whose commit is to begin: of those for which it is time only a part, since there is a next turn.
 
+        Those that have nothing to commit are no part of that: nobody waits for them, but their intervals begin anew.
+
         Args:
             running: All tasks.
             resting: Those whose commit is not under way.
@@ -50,6 +52,8 @@ class CommitSchedule:
         if sum(owned.task.held_back_bytes() for owned in running) > self._cache_max_bytes:
             return list(resting)
         latest = now_ms - self._interval_ms
-        late = sorted((self._begun_at_ms[owned.id], owned.id) for owned in resting)
-        chosen = {task_id for at, task_id in late[: -(-len(running) // _PARTS)] if at <= latest}
+        late = [owned for owned in resting if self._begun_at_ms[owned.id] <= latest]
+        busy = sorted((self._begun_at_ms[owned.id], owned.id) for owned in late if owned.task.needs_commit)
+        chosen = {task_id for _, task_id in busy[: -(-len(running) // _PARTS)]}
+        chosen |= {owned.id for owned in late if not owned.task.needs_commit}
         return [owned for owned in resting if owned.id in chosen or owned.task.commit_requested]

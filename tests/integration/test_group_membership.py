@@ -1,0 +1,158 @@
+"""What members of a group hear of each other, against a real broker."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kafka.coordinator.base import BaseCoordinator
+
+from pipeline.kafka.membership import GroupMember
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+pytestmark = pytest.mark.broker
+
+DEADLINE_S = 120.0
+
+
+@dataclass
+class Member:
+    """A member that takes part in a thread of its own: what it says of itself, and what it was told."""
+
+    says: bytes
+    told: list[bytes] = field(default_factory=list)
+    asked: int = 0
+    attends: threading.Event = field(default_factory=threading.Event)
+    ends: threading.Event = field(default_factory=threading.Event)
+
+    def take_part(self, broker: Any, group: str) -> None:
+        self.place = GroupMember(
+            broker.kafka,
+            group,
+            [],
+            client_id="test",
+            describe=self.describe,
+            assign=everything_to_everybody,
+            follow=self.told.append,
+            heartbeat_interval_ms=300,
+        )
+        while not self.ends.is_set():
+            if self.attends.wait(0.1):
+                self.place.poll(0.5)
+        self.place.close()
+
+    def describe(self) -> bytes:
+        self.asked += 1
+        return self.says
+
+    def says_anew(self, said: bytes) -> None:
+        self.says = said
+        self.place.rejoin()
+
+    @property
+    def known(self) -> set[bytes]:
+        return set(self.told[-1].split()) if self.told else set()
+
+
+def everything_to_everybody(said: Mapping[str, bytes]) -> dict[str, bytes]:
+    return dict.fromkeys(said, b" ".join(said.values()))
+
+
+@pytest.fixture
+def join(broker: Any, unique: str) -> Iterator[Callable[[bytes], Member]]:
+    members: list[tuple[Member, threading.Thread]] = []
+
+    def joined(says: bytes) -> Member:
+        member = Member(says)
+        member.attends.set()
+        thread = threading.Thread(target=member.take_part, args=(broker, unique))
+        thread.start()
+        members.append((member, thread))
+        return member
+
+    yield joined
+    for member, _ in members:
+        member.ends.set()
+    for _, thread in members:
+        thread.join()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_what_changes_while_a_member_waits_for_the_others_is_said_as_well(join: Callable[[bytes], Member]) -> None:
+    first, second = join(b"one"), join(b"two")
+    until(lambda: first.known == second.known == {b"one", b"two"})
+    second.attends.clear()
+    asked = first.asked
+    first.says_anew(b"changed")
+    until(lambda: first.asked > asked)  # it has said so, and waits for the second
+    first.says_anew(b"changed-again")
+    second.attends.set()
+    until(lambda: first.known == second.known == {b"changed-again", b"two"})
+
+
+def static(broker: Any, group: str, member: Member) -> None:
+    """Join as the only static member of a group."""
+    member.place = GroupMember(
+        broker.kafka,
+        group,
+        [],
+        client_id="test",
+        describe=member.describe,
+        assign=everything_to_everybody,
+        follow=member.told.append,
+        heartbeat_interval_ms=300,
+        group_instance_id="first",
+    )
+
+    def takes_part() -> bool:
+        member.place.poll(0.5)
+        return bool(member.told)
+
+    until(takes_part)
+
+
+def test_a_static_member_hears_that_it_was_replaced(broker: Any, unique: str) -> None:
+    member, other = Member(b"one"), Member(b"other")
+    static(broker, unique, member)
+    assert not member.place.is_fenced
+    static(broker, unique, other)
+
+    def is_fenced() -> bool:
+        member.place.poll(0.5)
+        return member.place.is_fenced
+
+    until(is_fenced)
+    assert not other.place.is_fenced
+    member.place.close()
+    other.place.close()
+
+
+def test_a_member_that_has_not_come_to_join_again_yet_is_not_taken_for_one_that_was_replaced(
+    broker: Any, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = Member(b"one")
+    static(broker, unique, member)
+    join = BaseCoordinator._do_join_and_sync_async
+
+    async def late(coordinator: Any) -> Any:
+        await coordinator._manager._net.sleep(2)
+        return await join(coordinator)
+
+    monkeypatch.setattr(BaseCoordinator, "_do_join_and_sync_async", late)
+    asked = member.asked
+    member.place.rejoin()
+    member.place.poll(0.5)
+    assert member.asked == asked, "it has not joined again"
+    assert not member.place.is_fenced
+    member.place.close()

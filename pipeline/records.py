@@ -181,7 +181,7 @@ class RecordMetadata(NamedTuple):
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Record(Generic[K, V]):
     """What a `Processor` receives and forwards (`org.apache.kafka.streams.processor.api.Record`).
 

@@ -21,7 +21,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Branched(Generic[K, V]):
     """What a branch is called, and what happens with it at once (`org.apache.kafka.streams.kstream.Branched`).
 

@@ -38,7 +38,7 @@ def validate_name(name: str | None) -> None:
         raise TopologyError(message)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Consumed(Generic[K, V]):
     """How a topic is read (`org.apache.kafka.streams.kstream.Consumed`).
 
@@ -71,7 +71,7 @@ class Consumed(Generic[K, V]):
         validate_name(self.name)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Produced(Generic[K, V]):
     """How a topic is written (`org.apache.kafka.streams.kstream.Produced`).
 
@@ -96,7 +96,7 @@ class Produced(Generic[K, V]):
         validate_name(self.name)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Grouped(Generic[K, V]):
     """How records are grouped (`org.apache.kafka.streams.kstream.Grouped`).
 
@@ -118,7 +118,7 @@ class Grouped(Generic[K, V]):
         validate_name(self.name)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Materialized(Generic[K, V]):
     """How a table is stored (`org.apache.kafka.streams.kstream.Materialized`).
 
@@ -193,7 +193,7 @@ class Materialized(Generic[K, V]):
         return self.history_retention is not None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Joined(Generic[K, V, VO]):
     """How a stream is joined with a table (`org.apache.kafka.streams.kstream.Joined`).
 
@@ -218,7 +218,7 @@ class Joined(Generic[K, V, VO]):
         validate_name(self.name)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TableJoined(Generic[K, KO]):
     """How a table is joined with another by a foreign key (`org.apache.kafka.streams.kstream.TableJoined`).
 
@@ -241,7 +241,7 @@ class TableJoined(Generic[K, KO]):
         validate_name(self.name)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StreamJoined(Generic[K, V, VO]):
     """How two streams are joined (`org.apache.kafka.streams.kstream.StreamJoined`).
 
@@ -282,7 +282,7 @@ class StreamJoined(Generic[K, V, VO]):
             raise TopologyError(message)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Repartitioned(Generic[K, V]):
     """How a stream goes through a topic of the application's own (`org.apache.kafka.streams.kstream.Repartitioned`).
 
@@ -311,7 +311,7 @@ class Repartitioned(Generic[K, V]):
             raise TopologyError(message)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Printed(Generic[K, V]):
     """How a stream is printed: a line `[label]: text` per record (`org.apache.kafka.streams.kstream.Printed`).
 

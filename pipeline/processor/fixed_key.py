@@ -18,7 +18,7 @@ KIn = TypeVar("KIn")
 VIn = TypeVar("VIn")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FixedKeyRecord(Generic[K, V]):
     """A record whose key stays as it is (`org.apache.kafka.streams.processor.api.FixedKeyRecord`).
 

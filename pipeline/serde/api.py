@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Serde(Generic[T]):
     """Bytes to values and back (`org.apache.kafka.common.serialization.Serde`).
 

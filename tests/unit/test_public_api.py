@@ -43,3 +43,26 @@ def test_no_method_is_missing_without_a_word(cls: str) -> None:
     missing = {method for method in methods if not is_there(cls, method)}
     silent = {method for method in missing if not re.search(rf"\b{method}\b", PAGE)}
     assert {method for method in silent if not WITH_HEADERS.search(method)} == set()
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        (pipeline.Consumed[str, str], (pipeline.STRING, pipeline.STRING)),
+        (pipeline.Produced[str, str], (pipeline.STRING, pipeline.STRING)),
+        (pipeline.Grouped[str, str], (pipeline.STRING, pipeline.STRING)),
+        (pipeline.Materialized[str, str], ("store",)),
+        (pipeline.Joined[str, str, str], (pipeline.STRING,)),
+        (pipeline.StreamJoined[str, str, str], (pipeline.STRING,)),
+        (pipeline.TableJoined[str, str], ()),
+        (pipeline.Repartitioned[str, str], (pipeline.STRING,)),
+        (pipeline.Printed[str, str], ()),
+        (pipeline.Branched[str, str], ("name",)),
+        (pipeline.Serde[str], ("text", str.encode, bytes.decode)),
+        (pipeline.Record[str, str], ("key", "value", 1)),
+        (pipeline.FixedKeyRecord[str, str], ("key", "value", 1)),
+        (pipeline.ValueAndTimestamp[str], ("value", 1)),
+    ],
+)
+def test_what_users_make_may_have_its_types_written_out_as_in_java(option: Any, value: tuple[Any, ...]) -> None:
+    assert option(*value) == option.__origin__(*value)

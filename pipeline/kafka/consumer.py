@@ -142,6 +142,7 @@ class RecordConsumer:
         with mapped_errors("create a consumer"):
             self._consumer = Consumer({**_SETTINGS, **kafka, **(overrides or {}), **own}, logger=quiet)
         self._assigned: dict[TopicPartition, int] = {}
+        self._ever_assigned: set[TopicPartition] = set()
         self._paused: dict[TopicPartition, int] = {}
         self._known: set[str] = set()
         self._is_closed = False
@@ -153,6 +154,7 @@ class RecordConsumer:
         That nobody answers is no failure: it asks again by itself.
         """
         self._assigned.update(starts)
+        self._ever_assigned.update(starts)
         partitions = [ClientTopicPartition(tp.topic, tp.partition, offset) for tp, offset in starts.items()]
         with mapped_errors("assign partitions"):
             self._consumer.incremental_assign(partitions)
@@ -228,9 +230,14 @@ class RecordConsumer:
                 if (error := message.error()) is not None:
                     self._note(TopicPartition(message.topic(), message.partition()), error, message.offset(), ends)
             messages = [message for message in messages if message.error() is None]
-        found = _by_partition(messages)
+        found = self._by_partition(messages)
         self._assigned |= {tp: part[-1].offset() + 1 for tp, part in found.items() if tp in self._assigned}
         return found, ends
+
+    def _by_partition(self, messages: list[Message]) -> dict[TopicPartition, list[Message]]:
+        if len(self._ever_assigned) == 1:  # then nobody has to look where each comes from
+            return dict.fromkeys(self._ever_assigned, messages) if messages else {}
+        return _by_partition(messages)
 
     def _messages(self, max_records: int, timeout_s: float) -> list[Message]:
         with mapped_errors("read records"):

@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, Ty
 from pipeline.errors import ConfigError, ProcessingError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 Headers = tuple[tuple[str, bytes | None], ...]
 """Record headers in order; a name may occur more than once. Immutable, so forwarding shares them safely."""
+
+Send: TypeAlias = "Callable[[str, bytes | None, bytes | None, int, Headers, int | None], None]"
+"""Sends a record: topic, key, value, timestamp (ms), headers, and the partition or None. `Collector.send` as a value."""
 
 
 def check_headers(headers: object) -> None:

@@ -266,7 +266,5 @@ def _used_topics(application: Application, layout: Layout, admin: Admin) -> set[
     for sub in application.topology.sub_topologies():
         if sub.id in worked:
             used |= {changelog_name(application.id, store.name) for store in sub.stores if store.logging}
-            used |= {
-                internal_name(application.id, name) for name in sub.repartition_topics.intersection(sub.sink_topics)
-            }
+            used |= {internal_name(application.id, name) for name in sub.written_repartition_topics}
     return used

@@ -19,7 +19,7 @@ from pipeline.kafka.errors import BUSY, UNREACHABLE, mapped_errors, streams_erro
 from pipeline.records import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from pipeline.records import Headers, RawFields
 
@@ -230,14 +230,9 @@ class RecordConsumer:
                 if (error := message.error()) is not None:
                     self._note(TopicPartition(message.topic(), message.partition()), error, message.offset(), ends)
             messages = [message for message in messages if message.error() is None]
-        found = self._by_partition(messages)
+        found = _by_partition(messages, self._ever_assigned)
         self._assigned |= {tp: part[-1].offset() + 1 for tp, part in found.items() if tp in self._assigned}
         return found, ends
-
-    def _by_partition(self, messages: list[Message]) -> dict[TopicPartition, list[Message]]:
-        if len(self._ever_assigned) == 1:  # then nobody has to look where each comes from
-            return dict.fromkeys(self._ever_assigned, messages) if messages else {}
-        return _by_partition(messages)
 
     def _messages(self, max_records: int, timeout_s: float) -> list[Message]:
         with mapped_errors("read records"):
@@ -263,8 +258,10 @@ class RecordConsumer:
         raise streams_error(error, f"read {tp}")
 
 
-def _by_partition(messages: list[Message]) -> dict[TopicPartition, list[Message]]:
-    """They come in runs of one partition, mostly in a single one."""
+def _by_partition(messages: list[Message], possible: Collection[TopicPartition]) -> dict[TopicPartition, list[Message]]:
+    """They come in runs of one partition, mostly in a single one. If only one is possible, nobody has to look."""
+    if len(possible) == 1:
+        return dict.fromkeys(possible, messages) if messages else {}
     topics, partitions = set(map(Message.topic, messages)), set(map(Message.partition, messages))
     if len(topics) == len(partitions) == 1:
         return {TopicPartition(topics.pop(), partitions.pop()): messages}

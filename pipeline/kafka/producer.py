@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
     from pipeline.errors import StreamsError
     from pipeline.kafka.admin import Admin
-    from pipeline.records import Headers, TopicPartition
-
-    Send = Callable[[str, bytes | None, bytes | None, int, Headers, int | None], None]
+    from pipeline.records import Headers, Send, TopicPartition
 
 _SETTINGS = {
     **CLIENT,

@@ -128,9 +128,8 @@ class BufferedStreamTableJoin:
         self._observed = max(self._observed, timestamp)
         self._sequence += 1
         store_key = buffer_key(timestamp, self._keys.serialize(key), self._sequence)
-        metadata = self._places[store_key] = (
-            self._context.record_metadata
-        )  # finds the input record, which one read back may not
+        metadata = self._context.record_metadata
+        self._places[store_key] = metadata  # it finds the input record; one that is read back may not
         record = BufferedRecord(timestamp, headers, metadata, self._values.serialize(value))
         self._store.put(store_key, encode_buffered(record))
         heappush(self._waiting, store_key)

@@ -23,11 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pipeline.processor.handlers import ErrorHandlers, Handler, ProducerRecord, SerializationExceptionOrigin
-    from pipeline.records import Headers, RawRecord, TaskId, TopicPartition
+    from pipeline.records import Headers, RawRecord, Send, TaskId, TopicPartition
     from pipeline.runtime.context import TaskContext
 
     Forward = Callable[[Any, Any, int, Headers], None]
-    Send = Callable[[str, bytes | None, bytes | None, int, Headers, int | None], None]
 
 log = logging.getLogger(__name__)
 

@@ -95,7 +95,7 @@ def levels(subs: Collection[SubTopology]) -> tuple[tuple[SubTopology, ...], ...]
 
 def is_cyclic(level: tuple[SubTopology, ...]) -> bool:
     """Whether sub-topologies of a level write to each other: then it is complete only when nothing is left to read."""
-    return any(_written(sub).intersection(other.source_topics) for sub in level for other in level)
+    return any(sub.written_repartition_topics.intersection(other.source_topics) for sub in level for other in level)
 
 
 def upstream(subs: Collection[SubTopology], sub: SubTopology) -> tuple[SubTopology, ...]:
@@ -106,13 +106,12 @@ def upstream(subs: Collection[SubTopology], sub: SubTopology) -> tuple[SubTopolo
 
 def _ancestors(subs: Collection[SubTopology]) -> dict[int, set[int]]:
     """Per sub-topology all that write, directly or through others, to what it reads; itself only if in a cycle."""
-    above = {sub.id: {other.id for other in subs if _written(other).intersection(sub.source_topics)} for sub in subs}
+    above = {
+        sub.id: {other.id for other in subs if other.written_repartition_topics.intersection(sub.source_topics)}
+        for sub in subs
+    }
     for middle, further in above.items():
         for writers in above.values():
             if middle in writers:
                 writers.update(further)
     return above
-
-
-def _written(sub: SubTopology) -> frozenset[str]:
-    return sub.repartition_topics.intersection(sub.sink_topics)

@@ -138,3 +138,8 @@ class SubTopology:
         """The topics it writes and that are known beforehand, sorted."""
         sinks = (node for node in self.nodes if isinstance(node, SinkNode))
         return tuple(sorted({sink.topic for sink in sinks if isinstance(sink.topic, str)}))
+
+    @property
+    def written_repartition_topics(self) -> frozenset[str]:
+        """The topics of the application's own that it writes; others, or itself, read them."""
+        return self.repartition_topics.intersection(self.sink_topics)

@@ -30,7 +30,7 @@ class Member:
     attends: threading.Event = field(default_factory=threading.Event)
     ends: threading.Event = field(default_factory=threading.Event)
 
-    def take_part(self, broker: Any, group: str) -> None:
+    def take_place(self, broker: Any, group: str, instance: str | None = None) -> None:
         self.place = GroupMember(
             broker.kafka,
             group,
@@ -40,7 +40,11 @@ class Member:
             assign=everything_to_everybody,
             follow=self.told.append,
             heartbeat_interval_ms=300,
+            group_instance_id=instance,
         )
+
+    def take_part(self, broker: Any, group: str) -> None:
+        self.take_place(broker, group)
         while not self.ends.is_set():
             if self.attends.wait(0.1):
                 self.place.poll(0.5)
@@ -103,17 +107,7 @@ def test_what_changes_while_a_member_waits_for_the_others_is_said_as_well(join: 
 
 def static(broker: Any, group: str, member: Member) -> None:
     """Join as the only static member of a group."""
-    member.place = GroupMember(
-        broker.kafka,
-        group,
-        [],
-        client_id="test",
-        describe=member.describe,
-        assign=everything_to_everybody,
-        follow=member.told.append,
-        heartbeat_interval_ms=300,
-        group_instance_id="first",
-    )
+    member.take_place(broker, group, "first")
 
     def takes_part() -> bool:
         member.place.poll(0.5)

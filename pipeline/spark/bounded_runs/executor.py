@@ -139,7 +139,7 @@ def _warnings(owned: OwnedTask, done: _Done) -> Iterator[str]:
 def _handed_over(work: TaskWork, application: Application, layout: Layout) -> dict[str, int]:
     """The repartition topics that a task writes to, and their numbers of partitions."""
     sub = next(sub for sub in application.topology.sub_topologies() if sub.id == work.task_id.sub_topology)
-    names = {full_name(sub, application.id, topic) for topic in sub.repartition_topics.intersection(sub.sink_topics)}
+    names = {full_name(sub, application.id, topic) for topic in sub.written_repartition_topics}
     return {topic.name: topic.partitions for topic in layout.repartition_topics if topic.name in names}
 
 

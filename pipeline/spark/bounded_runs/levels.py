@@ -125,7 +125,7 @@ class Levels:
         names = {
             full_name(sub, self._application_id, topic)
             for sub in self._levels[level]
-            for topic in sub.repartition_topics.intersection(sub.sink_topics)
+            for topic in sub.written_repartition_topics
         }
         return [
             TopicPartition(topic.name, number)

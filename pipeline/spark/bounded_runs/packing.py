@@ -9,12 +9,11 @@ from pipeline.partitioning import partitions_for
 from pipeline.runtime.packs import pack_header, packed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from pipeline.records import Headers, TaskId
+    from pipeline.records import Headers, Send, TaskId
     from pipeline.runtime.ports import Collector
 
-    Send = Callable[[str, bytes | None, bytes | None, int, Headers, int | None], None]
     _Waiting = tuple[bytes | None, bytes | None, int, Headers, int | None]
 
 PACK_BYTES = 64 * 1024

@@ -37,7 +37,5 @@ def steps(levels: Sequence[tuple[SubTopology, ...]], slices: int) -> list[Step]:
 
 
 def _may_overlap(levels: Sequence[tuple[SubTopology, ...]]) -> bool:
-    written = [
-        {topic for sub in level for topic in sub.repartition_topics.intersection(sub.sink_topics)} for level in levels
-    ]
+    written = [{topic for sub in level for topic in sub.written_repartition_topics} for level in levels]
     return sum(map(len, written)) == len(set().union(*written)) and not any(is_cyclic(level) for level in levels)

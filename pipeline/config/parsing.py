@@ -104,6 +104,8 @@ _NOT_THE_USERS = {
     "consumer.group.id": "The group is named after the application: <name>-<version>.",
     "consumer.isolation.level": "Consumers read what is committed.",
     "producer.enable.idempotence": "Producers are always idempotent.",
+    "producer.max.in.flight": "It is 1: with more, records are lost when leaders of partitions change.",
+    "producer.max.in.flight.requests.per.connection": "It is 1: with more, records are lost when leaders of partitions change.",
     "producer.partitioner": "Keys go to partitions as Java's producers send them, or as Produced(partitioner=...) says.",
     "producer.transaction.timeout.ms": "It is 60 s for workers, and 15 minutes for slices of bounded runs.",
     "producer.transactional.id": "Transactional ids are named after the application and its tasks.",

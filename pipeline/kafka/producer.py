@@ -29,6 +29,9 @@ _SETTINGS = {
     "partitioner": "murmur2_random",  # as Java's producers: equal keys go to equal partitions whoever writes
     "linger.ms": 20,
     "enable.idempotence": True,
+    # With more, the library takes a batch that was refused for written as soon as the next one was: brokers accept that as the
+    # first of its producer, if they have learned in between that they lead the partition.
+    "max.in.flight.requests.per.connection": 1,
     "queue.buffering.max.messages": 1_000_000,
     "queue.buffering.max.kbytes": 262_144,
     "compression.type": "lz4",

@@ -20,6 +20,7 @@ from pipeline.kafka.producer import IdempotentProducer, TransactionalProducer, g
 from pipeline.kafka.ranges import offsets_at_time, read_range
 from pipeline.partitioning import partition_for
 from pipeline.records import OffsetRange, RawRecord, TopicPartition
+from tests.integration.late_leader import late_leader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -206,6 +207,25 @@ def test_keys_without_a_partition_go_where_kafkas_hash_says(broker: Any, unique:
     batches = read_range(admin, broker.kafka, {tp: OffsetRange(0, end) for tp, end in ends.items()})
     found = {(r.key, tp.partition) for tp, records in batches for r in records}
     assert found == {(key, partition_for(key, 5)) for key in keys}
+
+
+@pytest.mark.parametrize("is_transactional", [False, True], ids=["plain", "transactional"])
+def test_a_batch_that_a_broker_refuses_before_it_knows_that_it_leads_is_written_before_the_next(
+    broker: Any, unique: str, *, is_transactional: bool
+) -> None:
+    tp = new_topic(broker, unique)
+    with late_leader(int(broker.bootstrap_servers.rpartition(":")[2])) as leader:
+        producer: Any = IdempotentProducer(leader.kafka)
+        if is_transactional:
+            producer = TransactionalProducer(leader.kafka, unique)
+            producer.init()
+        send(producer, tp, "first")
+        assert leader.has_first.wait(60)
+        send(producer, tp, "second")
+        producer.flush()
+        if is_transactional:
+            producer.commit({}, unique)
+    assert [r.value for r in broker.read(unique)] == [b"first", b"second"]
 
 
 def test_without_transactions_a_refused_record_is_reported_by_the_flush(broker: Any, unique: str) -> None:

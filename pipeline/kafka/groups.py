@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
@@ -87,6 +86,7 @@ class Groups:
             self._patiently(lambda _attempt, within_s: self._commit(group, partitions, within_s), doing)
 
     def _asking(self, group: str, ask: Callable[[Question], Any]) -> Callable[[int, float], Any]:
+        """One attempt to ask a group's coordinator something."""
         from pipeline.kafka.coordinators import Question  # noqa: PLC0415 - loads for long, and few ask
 
         def attempt(number: int, within_s: float) -> Any:
@@ -96,14 +96,12 @@ class Groups:
         return attempt
 
     def _commit(self, group: str, partitions: list[ClientTopicPartition], within_s: float) -> None:
-        """Commit as somebody outside of the group.
-
-        Not while the library waits for the answer: it would wait for brokers that are gone, too.
-        """
+        """Commit as somebody outside of the group, no longer than that: the library itself would wait for dead brokers."""
+        deadline = time.monotonic() + within_s
         self._requests.client.list_topics(partitions[0].topic, timeout=within_s)  # says why if nobody answers
         answers: list[tuple[KafkaError | None, list[Any]]] = []
         answered = {"on_commit": lambda error, tps: answers.append((error, tps))}
-        consumer, deadline = self._requests.consumer(group, properties=_OUTSIDE | answered), time.monotonic() + within_s
+        consumer = self._requests.consumer(group, properties=_OUTSIDE | answered)
         try:
             consumer.commit(offsets=partitions, asynchronous=True)
             while not answers and time.monotonic() < deadline:
@@ -127,8 +125,8 @@ class Groups:
         Raises:
             BrokerError: What went wrong last.
         """
-        deadline = time.monotonic() + REQUEST_SECONDS
-        for attempt in count():
+        deadline, attempt = time.monotonic() + REQUEST_SECONDS, 0
+        while True:
             try:
                 with self._requests.asking(doing):
                     return ask(attempt, max(_PAUSE_SECONDS, deadline - time.monotonic()))
@@ -136,4 +134,4 @@ class Groups:
                 if not error.retriable or time.monotonic() + _PAUSE_SECONDS > deadline:
                     raise
             time.sleep(_PAUSE_SECONDS)
-        raise AssertionError
+            attempt += 1

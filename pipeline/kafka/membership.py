@@ -1,6 +1,6 @@
 """Membership in a consumer group whose members are given plans instead of partitions.
 
-librdkafka has no assignor of one's own, so this one thing is kafka-python's: join, heartbeat, leave. It never reads a record.
+librdkafka has no assignor of one's own, so this is kafka-python's: join, heartbeat, leave. It never reads a record.
 """
 
 from __future__ import annotations

@@ -172,7 +172,8 @@ def test_groups_are_described_set_and_deleted_though_the_broker_has_died_that_co
     broker, tp = broker_tools(cluster), TopicPartition(unique, 0)
     broker.create(1, unique)
     admin = broker.admin()
-    admin.alter_offsets(unique, {tp: 1})
+    for offset in (0, 1):  # with the second one the coordinator's followers hear that all of them have the first
+        admin.alter_offsets(unique, {tp: offset})
     cluster.coordinator("__consumer_offsets", unique).kill()
     with ThreadPoolExecutor(3) as threads:
         described = threads.submit(broker.admin().group, unique)

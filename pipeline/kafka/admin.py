@@ -10,7 +10,6 @@ from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
     Consumer,
-    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     TopicCollection,
@@ -21,6 +20,7 @@ from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
 from pipeline.errors import OpenTransactionError, TopicError
 from pipeline.kafka.ending import end_in_background
 from pipeline.kafka.errors import MISSING_TOPIC, UNREACHABLE
+from pipeline.kafka.groups import Groups, GroupState
 from pipeline.kafka.leaders import Leaders
 from pipeline.kafka.requests import REQUEST_SECONDS, Requests
 from pipeline.records import TopicPartition, counted
@@ -50,13 +50,6 @@ class CommittedOffset(NamedTuple):
 
     offset: int
     metadata: str
-
-
-class GroupState(NamedTuple):
-    """What brokers know of a group: its state in Kafka's words, and each member's `client-id@host`."""
-
-    state: str
-    members: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +84,7 @@ class Admin:
         self._requests = Requests(kafka)
         self._client = self._requests.client
         self._leaders = Leaders(self._requests)
+        self._groups = Groups(self._requests)
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
         """Number of partitions of those of the topics that exist."""
@@ -285,43 +279,15 @@ class Admin:
 
     def group(self, group: str) -> GroupState:
         """A group as the brokers know it; one that does not exist is dead, and has no members."""
-        doing, found = f"describe group {group}", list[Any]()
-
-        def is_answered() -> bool:
-            with self._requests.asking(doing):
-                asked = self._client.describe_consumer_groups([group], request_timeout=REQUEST_SECONDS)
-                try:
-                    found.append(asked[group].result(REQUEST_SECONDS + 5))
-                except KafkaException as error:
-                    if error.args[0].code() in _NOT_YET:  # the first group of all, whose topic is just being created
-                        return False
-                    if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
-                        raise
-            return True
-
-        self._requests.until(is_answered, doing)
-        if not found:
-            return GroupState("dead", ())
-        members = sorted(f"{member.client_id}@{member.host.lstrip('/')}" for member in found[0].members)
-        return GroupState(found[0].state.name.lower(), tuple(members))
+        return self._groups.state(group)
 
     def alter_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Set a group's committed offsets; the group must have no members."""
-        partitions = [ClientTopicPartition(tp.topic, tp.partition, offset) for tp, offset in offsets.items()]
-        request = [ConsumerGroupTopicPartitions(group, partitions)]
-        doing = f"set offsets of {group}"
-        with self._requests.asking(doing):
-            futures = self._client.alter_consumer_group_offsets(request, request_timeout=REQUEST_SECONDS)
-        answer = self._requests.result(futures[group], doing)
-        for tp in answer.topic_partitions:
-            if tp.error is not None:
-                raise self._requests.error(tp.error, doing)
+        self._groups.alter_offsets(group, offsets)
 
     def delete_group(self, group: str) -> None:
-        """Delete a group and its committed offsets. Idempotent."""
-        futures = self._client.delete_consumer_groups([group], request_timeout=REQUEST_SECONDS)
-        ignore = {KafkaError.GROUP_ID_NOT_FOUND}
-        self._requests.result(futures[group], f"delete group {group}", ignore=ignore)
+        """Delete a group and its committed offsets; the group must have no members. Idempotent."""
+        self._groups.delete(group)
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
         """Delete the records before the given offsets."""

@@ -123,6 +123,8 @@ def _hint(code: int) -> str | None:
         return "Check security.protocol, sasl.mechanism and the credentials in the [kafka] section."
     if code in _DENIED:
         return "Grant the user of the [kafka] section access to it."
+    if code == KafkaError.NON_EMPTY_GROUP:
+        return "Stop all its members first: workers and runs of the application."
     if code == KafkaError.MSG_SIZE_TOO_LARGE:
         return (
             "Raise the topic's max.message.bytes, or set producer.message.max.bytes to the same: what the client itself refuses"

@@ -1,12 +1,11 @@
 """Membership in a consumer group whose members are given plans instead of partitions.
 
-librdkafka has no assignor of one's own, so this one thing is kafka-python's: join, heartbeat, leave. It never reads a record.
+librdkafka has no assignor of one's own, so this is kafka-python's: join, heartbeat, leave. It never reads a record.
 """
 
 from __future__ import annotations
 
 import itertools
-import logging
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from kafka.errors import KafkaConfigurationError, KafkaError
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from pipeline.errors import BrokerError, ConfigError
+from pipeline.kafka.kafka_python import connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -26,22 +26,6 @@ _LOOKUP_SECONDS = 0.1
 """Between two questions who a group's coordinator is."""
 _SOME_TOPIC = "__consumer_offsets"
 """Subscribed to where there is no other: without any, a consumer does not join. Nobody reads it."""
-_NAMES = {
-    "bootstrap.servers": "bootstrap_servers",
-    "security.protocol": "security_protocol",
-    "sasl.mechanism": "sasl_mechanism",
-    "sasl.mechanisms": "sasl_mechanism",
-    "sasl.username": "sasl_plain_username",
-    "sasl.password": "sasl_plain_password",
-    "ssl.ca.location": "ssl_cafile",
-    "ssl.certificate.location": "ssl_certfile",
-    "ssl.key.location": "ssl_keyfile",
-    "ssl.key.password": "ssl_password",
-    "ssl.endpoint.identification.algorithm": "ssl_check_hostname",
-}
-"""librdkafka's properties that matter for a connection, by their names in kafka-python."""
-
-logging.getLogger("kafka").setLevel(logging.CRITICAL)  # tracebacks of lost connections, which it opens again by itself
 
 
 class _PlanAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-python asks for its own class
@@ -129,7 +113,7 @@ class GroupMember:
 
         try:
             self._consumer = KafkaConsumer(
-                **_connection(kafka),
+                **connection(kafka),
                 client_id=client_id,
                 group_id=group_id,
                 group_instance_id=group_instance_id,
@@ -138,7 +122,6 @@ class GroupMember:
                 heartbeat_interval_ms=heartbeat_interval_ms,
                 max_poll_interval_ms=max_poll_interval_ms,
                 enable_auto_commit=False,
-                reconnect_backoff_max_ms=1_000,  # the default of 30 s outlasts sessions
             )
         except (KafkaConfigurationError, TypeError, AssertionError, ValueError) as error:
             message = f"Cannot join group {group_id}: {error}"
@@ -202,13 +185,3 @@ def _pace_lookups(coordinator: Any) -> None:
         return await ask()
 
     coordinator._send_group_coordinator_request = ask_in_time  # noqa: SLF001
-
-
-def _connection(kafka: Mapping[str, str]) -> dict[str, Any]:
-    """The connection's properties in kafka-python's words."""
-    found: dict[str, Any] = {_NAMES[name]: value for name, value in kafka.items() if name in _NAMES}
-    if "ssl_check_hostname" in found:
-        found["ssl_check_hostname"] = found["ssl_check_hostname"] != "none"
-    if "security_protocol" in found:
-        found["security_protocol"] = found["security_protocol"].upper()
-    return found

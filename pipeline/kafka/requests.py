@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
     from pipeline.errors import StreamsError
 
+CLIENT_ID = "millrace-admin"
+"""What brokers call those who ask."""
 REQUEST_SECONDS = 15.0
 """How long one request may take before the brokers count as unreachable."""
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.002, 0.05
@@ -32,6 +35,7 @@ class Requests:
         kafka: Client properties; security properties pass through.
 
     Attributes:
+        kafka: The client properties.
         client: The library's own. It must outlive its requests: a future of a collected one never ends.
 
     Raises:
@@ -40,7 +44,7 @@ class Requests:
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
         """Nothing is asked before the first call."""
-        self._kafka = kafka
+        self.kafka = kafka
         self._servers = kafka.get("bootstrap.servers", "")
         refusals: list[KafkaError] = []
         self._refusals = refusals  # not a method as callback: a client in a cycle lives until the collector comes round
@@ -49,19 +53,26 @@ class Requests:
             if error.code() in REFUSED_LOGIN:
                 refusals[:] = [error]
 
-        own = {"client.id": "millrace-admin", "error_cb": connection_failed}
+        own = {"client.id": CLIENT_ID, "error_cb": connection_failed}
         with mapped_errors("use the client properties"):
             self.client = AdminClient({**CLIENT, **kafka, **own}, logger=quiet)
 
-    def consumer(self, group: str, isolation: str = "read_committed") -> Consumer:
-        """A consumer that asks for a group's offsets, and never joins it; whoever takes it ends it.
+    def consumer(
+        self, group: str, isolation: str = "read_committed", properties: Mapping[str, Any] = MappingProxyType({})
+    ) -> Consumer:
+        """A consumer that asks for a group's offsets, or sets them, and never joins it; whoever takes it ends it.
 
-        The admin client is not asked: it crashes the process if the coordinator has just moved or started (librdkafka
-        issue 5040).
+        The admin client is asked nothing that a group's coordinator answers: it crashes the process if that has just started,
+        moved or died (librdkafka issue 5040, pull request 5397).
+
+        Args:
+            group: The group.
+            isolation: Whether it sees what is not committed.
+            properties: Of this one alone.
         """
         own = {"group.id": group, "enable.auto.commit": False, "isolation.level": isolation}
         with mapped_errors("create a consumer"):
-            return Consumer({**CLIENT, **self._kafka, **own}, logger=quiet)
+            return Consumer({**CLIENT, **self.kafka, **own, **properties}, logger=quiet)
 
     def result(self, future: Future[Any], doing: str, *, ignore: Collection[int] = ()) -> Any:
         """A request's answer.

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pipeline.errors import EmbeddedBrokerError
-from pipeline.kafka.admin import Admin, GroupState, TopicSpec
+from pipeline.kafka import groups as groups_module
+from pipeline.kafka.admin import Admin, TopicSpec
 from pipeline.kafka.embedded.broker import KAFKA_VERSION, EmbeddedBroker
+from pipeline.kafka.groups import GroupState
 from pipeline.kafka.producer import IdempotentProducer
 from pipeline.records import TopicPartition
 
@@ -77,17 +79,36 @@ def test_a_broker_killed_in_mid_write_keeps_its_data(running: EmbeddedBroker) ->
     assert Admin(kafka).end_offsets([TopicPartition("kept", 0)]) == {TopicPartition("kept", 0): 1000}
 
 
-def test_a_broker_that_has_just_started_is_asked_for_offsets_of_groups_it_has_never_heard_of(
+def test_a_broker_that_has_just_started_is_asked_about_groups_it_has_never_heard_of(
     running: EmbeddedBroker,
 ) -> None:
     running.reset()
     kafka = {"bootstrap.servers": running.start().bootstrap_servers}
-    assert Admin(kafka).group("nobody") == GroupState("dead", ())
+    with ThreadPoolExecutor(6) as threads:  # librdkafka's own way of asking kills the process, here and below
+        states = list(threads.map(lambda n: Admin(kafka).group(f"nobody-{n}"), range(12)))
+    assert states == [GroupState("dead", ())] * 12
     tp = TopicPartition("fresh", 0)
     Admin(kafka).create_topics([TopicSpec("fresh", 1)])
-    with ThreadPoolExecutor(4) as threads:  # the library's own way of asking kills the process now and then
+    with ThreadPoolExecutor(4) as threads:
         answers = list(threads.map(lambda n: Admin(kafka).committed(f"group-{n}", [tp]), range(12)))
     assert answers == [{}] * 12
+
+
+def test_who_asks_about_a_group_while_its_broker_dies_is_answered_when_it_is_back(
+    running: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups_module, "REQUEST_SECONDS", 120.0)
+    kafka, tp = {"bootstrap.servers": running.start().bootstrap_servers}, TopicPartition("noted", 0)
+    Admin(kafka).create_topics([TopicSpec("noted", 1)])
+    Admin(kafka).alter_offsets("known", {tp: 1})
+    running.kill()
+    with ThreadPoolExecutor(6) as threads:
+        states = [threads.submit(Admin(kafka).group, "known") for _ in range(4)]
+        altered = threads.submit(Admin(kafka).alter_offsets, "known", {tp: 2})
+        running.start()
+        assert [state.result() for state in states] == [GroupState("empty", ())] * 4
+        altered.result()
+    assert Admin(kafka).committed("known", [tp])[tp].offset == 2
 
 
 def test_a_broker_that_runs_elsewhere_is_not_started_again(

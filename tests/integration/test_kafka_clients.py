@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
 from pipeline.errors import BrokerError, ConfigError, RangeError, TaskMigratedError, TopicError
 from pipeline.kafka import admin as admin_module
+from pipeline.kafka import groups as groups_module
 from pipeline.kafka import leaders as leaders_module
 from pipeline.kafka import requests as requests_module
 from pipeline.kafka.admin import Admin, CommittedOffset, TopicSpec
 from pipeline.kafka.consumer import RecordConsumer
+from pipeline.kafka.groups import GroupState
 from pipeline.kafka.producer import IdempotentProducer, TransactionalProducer, group_metadata
 from pipeline.kafka.ranges import offsets_at_time, read_range
 from pipeline.partitioning import partition_for
@@ -451,6 +455,43 @@ def test_a_groups_offsets_are_set_and_deleted(broker: Any, unique: str) -> None:
     admin.delete_group(unique)
     admin.delete_group(unique)
     assert admin.committed(unique, [tp]) == {}
+    admin.alter_offsets(unique, {tp: 7})
+    admin.alter_offsets(unique, {})
+    assert admin.committed(unique, [tp])[tp].offset == 7
+    with pytest.raises(TopicError, match="set offsets"):
+        admin.alter_offsets(unique, {TopicPartition(unique, 7): 1})
+
+
+def test_a_group_is_as_its_members_make_it(broker: Any, unique: str) -> None:
+    new_topic(broker, unique)
+    admin = broker.admin()
+    assert admin.group(unique) == GroupState("dead", ())
+    member = Consumer({**broker.kafka, "group.id": unique, "client.id": "somebody"})
+    member.subscribe([unique])
+    while not member.assignment():
+        member.poll(0.1)
+    assert admin.group(unique) == GroupState("stable", ("somebody@127.0.0.1",))
+    member.close()
+    assert admin.group(unique).members == ()
+
+
+def test_a_group_with_members_is_neither_set_nor_deleted(broker: Any, unique: str) -> None:
+    tp = new_topic(broker, unique)
+    admin = broker.admin()
+    member = Consumer({**broker.kafka, "group.id": unique})
+    member.subscribe([unique])
+    while not member.assignment():
+        member.poll(0.1)
+    for call in (lambda: admin.alter_offsets(unique, {tp: 5}), lambda: admin.delete_group(unique)):
+        with pytest.raises(
+            BrokerError, match=f"{unique} at {broker.bootstrap_servers}: .*group is not empty"
+        ) as refused:
+            call()
+        assert not refused.value.retriable
+    member.close()
+    assert admin.committed(unique, [tp]) == {}
+    admin.alter_offsets(unique, {tp: 5})
+    assert admin.committed(unique, [tp])[tp].offset == 5
 
 
 # Brokers that are not there
@@ -466,6 +507,7 @@ def unreachable_calls() -> Iterable[Any]:
     yield lambda: admin.end_offsets([tp])
     yield lambda: admin.offsets_for_time([tp], 0)
     yield lambda: admin.committed("g", [tp])
+    yield lambda: admin.group("g")
     yield lambda: admin.alter_offsets("g", {tp: 1})
     yield lambda: admin.delete_group("g")
     yield lambda: admin.delete_records({tp: 1})
@@ -473,7 +515,7 @@ def unreachable_calls() -> Iterable[Any]:
 
 
 def test_brokers_that_cannot_be_reached_are_named_by_every_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (admin_module, leaders_module, requests_module):
+    for module in (admin_module, groups_module, leaders_module, requests_module):
         monkeypatch.setattr(module, "REQUEST_SECONDS", 2.0)
     calls = list(unreachable_calls())
     with ThreadPoolExecutor(len(calls)) as threads:
@@ -482,6 +524,25 @@ def test_brokers_that_cannot_be_reached_are_named_by_every_request(monkeypatch: 
             assert isinstance(error, BrokerError), repr(error)
             assert error.retriable
             assert "127.0.0.1:1" in error.message
+
+
+@pytest.mark.parametrize("protocol", ["plaintext", "ssl"])
+def test_who_listens_and_never_answers_is_given_up_when_asked_about_groups(
+    protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups_module, "REQUEST_SECONDS", 2.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = f"127.0.0.1:{silent.getsockname()[1]}"
+        admin = Admin({"bootstrap.servers": server, "security.protocol": protocol})
+        calls = [
+            lambda: admin.group("g"),
+            lambda: admin.delete_group("g"),
+            lambda: admin.alter_offsets("g", {TopicPartition("t", 0): 1}),
+        ]
+        for call in calls:
+            with pytest.raises(BrokerError, match=server) as error:
+                call()
+            assert error.value.retriable
 
 
 def test_a_property_that_does_not_exist_is_refused_before_anything_is_asked() -> None:

@@ -19,6 +19,7 @@ from pipeline.config import AppConfig
 from pipeline.errors import BrokerError
 from pipeline.hosting.application import Application
 from pipeline.hosting.owned_task import transactional_id
+from pipeline.kafka import groups
 from pipeline.kafka.embedded.broker import EmbeddedBroker
 from pipeline.kafka.membership import GroupMember
 from pipeline.records import TaskId, TopicPartition
@@ -162,6 +163,28 @@ def test_records_are_deleted_while_the_broker_is_away_that_led_their_partition(
         return admin.beginning_offsets([tp])[tp] == 5
 
     until(deleted, "deleted records though the broker is away")
+
+
+def test_groups_are_described_set_and_deleted_though_the_broker_has_died_that_coordinated_them(
+    cluster: Cluster, broker_tools: Callable[[Any], Any], unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "REQUEST_SECONDS", 120.0)  # however long it takes the others to notice
+    broker, tp = broker_tools(cluster), TopicPartition(unique, 0)
+    broker.create(1, unique)
+    admin = broker.admin()
+    for offset in (0, 1):  # with the second one the coordinator's followers hear that all of them have the first
+        admin.alter_offsets(unique, {tp: offset})
+    cluster.coordinator("__consumer_offsets", unique).kill()
+    with ThreadPoolExecutor(3) as threads:
+        described = threads.submit(broker.admin().group, unique)
+        altered = threads.submit(admin.alter_offsets, unique, {tp: 2})
+        nothing = threads.submit(broker.admin().group, f"{unique}-unknown")
+        assert described.result() == groups.GroupState("empty", ())
+        assert nothing.result() == groups.GroupState("dead", ())
+        altered.result()
+    assert admin.committed(unique, [tp])[tp].offset == 2
+    admin.delete_group(unique)
+    assert admin.group(unique) == groups.GroupState("dead", ())
 
 
 def test_a_member_asks_calmly_who_coordinates_its_group_while_brokers_name_one_that_has_died(

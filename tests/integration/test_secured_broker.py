@@ -1,0 +1,111 @@
+"""Both client libraries at a broker that wants TLS and a password."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipeline.errors import BrokerError
+from pipeline.kafka.admin import Admin, TopicSpec
+from pipeline.kafka.embedded import broker as embedded
+from pipeline.kafka.embedded.artifacts import find_java
+from pipeline.kafka.groups import GroupState
+from pipeline.kafka.membership import GroupMember
+from pipeline.records import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = pytest.mark.broker
+
+HOME = Path("~/.cache/millrace").expanduser()
+POLLS = 120
+TP = TopicPartition("t", 0)
+SECURITY = """
+ssl.keystore.type=PKCS12
+ssl.keystore.location={directory}/keys.p12
+ssl.keystore.password=secret
+sasl.enabled.mechanisms=PLAIN
+listener.name.sasl_ssl.plain.sasl.jaas.config=\
+org.apache.kafka.common.security.plain.PlainLoginModule required user_anna="known";
+"""
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory, new_port: Callable[[], int]) -> Iterator[dict[str, str]]:
+    """Client properties of who is let in."""
+    directory, port = tmp_path_factory.mktemp("secured"), new_port()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(embedded, "_PROPERTIES", secured(embedded._PROPERTIES, directory, port))
+        broker = embedded.EmbeddedBroker(directory / "broker", HOME, new_port())
+        make_keys(directory)
+        broker.start()
+    yield {
+        "bootstrap.servers": f"localhost:{port}",
+        "security.protocol": "sasl_ssl",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "anna",
+        "sasl.password": "known",
+        "ssl.ca.location": str(directory / "broker.pem"),
+    }
+    broker.stop()
+
+
+def secured(properties: str, directory: Path, port: int) -> str:
+    """A broker's settings, with a listener besides that lets Anna in."""
+    listener = f"SASL_SSL://127.0.0.1:{port},PLAINTEXT"
+    properties = properties.replace("listeners=PLAINTEXT", f"listeners={listener}")
+    properties = properties.replace("PLAINTEXT:PLAINTEXT", "PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL")
+    return properties + SECURITY.format(directory=directory)
+
+
+def make_keys(directory: Path) -> None:
+    """The broker's key, and its certificate for whoever wants to know it again."""
+    keytool = [Path(find_java()).resolve().with_name("keytool"), "-storepass", "secret", "-alias", "broker"]
+    keytool += ["-keystore", directory / "keys.p12"]
+    names = ["-dname", "CN=localhost", "-ext", "san=dns:localhost,ip:127.0.0.1", "-ext", "bc=ca:true"]
+    subprocess.run([*keytool, "-genkeypair", "-keyalg", "RSA", "-storetype", "PKCS12", *names], check=True)
+    subprocess.run([*keytool, "-exportcert", "-rfc", "-file", directory / "broker.pem"], check=True)
+
+
+def test_groups_are_described_set_and_deleted_with_tls_and_a_password(kafka: dict[str, str]) -> None:
+    admin = Admin(kafka)
+    assert admin.group("g") == GroupState("dead", ())
+    admin.create_topics([TopicSpec("t", 1)])
+    admin.alter_offsets("g", {TP: 5})
+    assert admin.group("g") == GroupState("empty", ())
+    assert admin.committed("g", [TP])[TP].offset == 5
+    admin.delete_group("g")
+    assert admin.group("g") == GroupState("dead", ())
+
+
+def test_a_member_joins_with_tls_and_a_password(kafka: dict[str, str]) -> None:
+    plans: list[bytes] = []
+    member = GroupMember(
+        kafka,
+        "joined",
+        [],
+        client_id="anna",
+        describe=lambda: b"",
+        assign=lambda said: dict.fromkeys(said, b"plan"),
+        follow=plans.append,
+    )
+    for _ in range(POLLS):
+        member.poll(0.5)
+        if plans:
+            break
+    assert plans
+    assert Admin(kafka).group("joined").members == ("anna@127.0.0.1",)
+    member.close()
+
+
+def test_a_wrong_password_is_said_to_be_one(kafka: dict[str, str]) -> None:
+    admin = Admin({**kafka, "sasl.password": "forgotten"})
+    for call in (lambda: admin.group("g"), lambda: admin.delete_group("g")):
+        with pytest.raises(BrokerError, match=f"{kafka['bootstrap.servers']}: .*[Aa]uthentication failed") as refused:
+            call()
+        assert not refused.value.retriable
+        assert "credentials" in str(refused.value)

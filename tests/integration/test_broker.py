@@ -80,8 +80,9 @@ def test_a_broker_killed_in_mid_write_keeps_its_data(running: EmbeddedBroker) ->
 
 
 def test_a_broker_that_has_just_started_is_asked_about_groups_it_has_never_heard_of(
-    running: EmbeddedBroker,
+    running: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(groups_module, "REQUEST_SECONDS", 120.0)  # however slow the machine is
     running.reset()
     kafka = {"bootstrap.servers": running.start().bootstrap_servers}
     with ThreadPoolExecutor(6) as threads:  # librdkafka's own way of asking kills the process, here and below

@@ -53,7 +53,8 @@ class Requests:
             if error.code() in REFUSED_LOGIN:
                 refusals[:] = [error]
 
-        own = {"client.id": CLIENT_ID, "error_cb": connection_failed}
+        # To the library an admin client is a producer, which has brokers make the topics it asks about if they do such things.
+        own = {"client.id": CLIENT_ID, "allow.auto.create.topics": False, "error_cb": connection_failed}
         with mapped_errors("use the client properties"):
             self.client = AdminClient({**CLIENT, **kafka, **own}, logger=quiet)
 

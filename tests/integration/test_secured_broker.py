@@ -1,4 +1,4 @@
-"""Both client libraries at a broker that wants TLS and a password."""
+"""Both client libraries at a broker that wants TLS and a password, and makes the topics it is asked for, as most do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.errors import BrokerError
+from pipeline.errors import BrokerError, TopicError
 from pipeline.kafka.admin import Admin, TopicSpec
 from pipeline.kafka.embedded import broker as embedded
 from pipeline.kafka.embedded.artifacts import find_java
@@ -56,6 +56,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory, new_port: Callable[[], int])
 
 def secured(properties: str, directory: Path, port: int) -> str:
     """A broker's settings, with a listener besides that lets Anna in."""
+    properties = properties.replace("auto.create.topics.enable=false", "auto.create.topics.enable=true")
     listener = f"SASL_SSL://127.0.0.1:{port},PLAINTEXT"
     properties = properties.replace("listeners=PLAINTEXT", f"listeners={listener}")
     properties = properties.replace("PLAINTEXT:PLAINTEXT", "PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL")
@@ -80,6 +81,22 @@ def test_groups_are_described_set_and_deleted_with_tls_and_a_password(kafka: dic
     assert admin.committed("g", [TP])[TP].offset == 5
     admin.delete_group("g")
     assert admin.group("g") == GroupState("dead", ())
+
+
+def test_no_topic_is_made_by_asking_about_it(kafka: dict[str, str]) -> None:
+    admin, missing = Admin(kafka), TopicPartition("missing", 0)
+    assert admin.partitions(["missing"]) == admin.topic_ids(["missing"]) == admin.committed("nobody", [missing]) == {}
+    for call in (
+        lambda: admin.require(["missing"], "are read"),
+        lambda: admin.end_offsets([missing]),
+        lambda: admin.alter_offsets("nobody", {missing: 1}),
+        lambda: admin.delete_records({missing: 1}),
+        lambda: admin.topic_config("missing"),
+    ):
+        with pytest.raises((TopicError, BrokerError)):
+            call()
+    admin.delete_topics(["missing"])
+    assert "missing" not in admin.list_topics()
 
 
 def test_a_member_joins_with_tls_and_a_password(kafka: dict[str, str]) -> None:

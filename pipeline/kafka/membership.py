@@ -129,7 +129,10 @@ class GroupMember:
         except KafkaError as error:
             message = f"Cannot join group {group_id} at {kafka.get('bootstrap.servers')}: {error}"
             raise BrokerError(message, retriable=True, hint="Check that the brokers run.") from error
-        _pace_lookups(self._consumer._coordinator)  # noqa: SLF001 - the library has no public way
+        coordinator = self._consumer._coordinator  # noqa: SLF001 - the library has no public way
+        _pace_lookups(coordinator)
+        # An input that is deleted must be missed, not made anew. The library forgets its own setting of this name.
+        coordinator._manager.cluster.config["allow_auto_create_topics"] = False  # noqa: SLF001
         self._consumer.subscribe(topics=sorted(topics) or [_SOME_TOPIC])
 
     @property

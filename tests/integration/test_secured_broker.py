@@ -104,7 +104,7 @@ def test_a_member_joins_with_tls_and_a_password(kafka: dict[str, str]) -> None:
     member = GroupMember(
         kafka,
         "joined",
-        [],
+        ["gone"],
         client_id="anna",
         describe=lambda: b"",
         assign=lambda said: dict.fromkeys(said, b"plan"),
@@ -116,6 +116,7 @@ def test_a_member_joins_with_tls_and_a_password(kafka: dict[str, str]) -> None:
             break
     assert plans
     assert Admin(kafka).group("joined").members == ("anna@127.0.0.1",)
+    assert "gone" not in Admin(kafka).list_topics()
     member.close()
 
 

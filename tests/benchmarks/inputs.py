@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import models
 import msgspec
 
 from pipeline import STRING, Window, Windowed, windowed
@@ -17,7 +18,9 @@ from pipeline.records import TopicPartition
 from pipeline.serde.primitives import LONG
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+
+    from models import PageView
 
     from pipeline.kafka.admin import Admin
 
@@ -25,6 +28,9 @@ PARTITIONS = 4
 PAGES = 500
 COUNTRIES = 20
 MINUTE_MS = 60_000
+
+MODELLED = ("session-count", "stream-join", "foreign-key-join", "suppress")
+"""Topologies whose outputs `models` computes."""
 
 Output = list[tuple[bytes | None, bytes | None]]
 """Keys and values, sorted: of a table the last value of every key, else every record."""
@@ -50,6 +56,7 @@ class Input:
     pages: Counter[str] = field(default_factory=Counter)
     slow: Output = field(default_factory=list)
     joined: Output = field(default_factory=list)
+    modelled: dict[str, models.Rows] = field(default_factory=dict)
 
     @property
     def views(self) -> str:
@@ -62,7 +69,11 @@ class Input:
         return f"users-{self.name}"
 
     def expected(self, topology: str) -> Output:
-        """What a topology gives."""
+        """What a topology gives; rows of `models` are computed when they are first asked for."""
+        if topology in MODELLED:
+            if topology not in self.modelled:
+                self.modelled[topology] = self._model(topology)
+            return self.modelled[topology]
         if not is_table(topology):
             records = self.slow if topology == "stateless" else self.joined
             records.sort()  # in place: the next time it is fast
@@ -72,6 +83,16 @@ class Input:
         table = self.pages if topology == "repartition-count" else self.sums
         return sorted((key.encode(), LONG.serialize(value)) for key, value in table.items())
 
+    def _model(self, topology: str) -> models.Rows:
+        views = page_views(self, 0, self.records)
+        if topology == "session-count":
+            return models.sessions(views)
+        if topology == "stream-join":
+            return models.failed_near_successful(views)
+        if topology == "suppress":
+            return models.closed_windows(views, PARTITIONS)
+        return models.last_pages(views, {_user(n): _country(n) for n in range(self.keys)})
+
 
 def window_key(user: str, start_ms: int) -> bytes:
     """The key of a window of a minute, as Kafka Streams writes it."""
@@ -80,7 +101,7 @@ def window_key(user: str, start_ms: int) -> bytes:
 
 def is_table(topology: str) -> bool:
     """Whether a topology's output is a table: only the last value of each key counts."""
-    return topology not in ("stateless", "join")
+    return topology not in ("stateless", "join", "stream-join")
 
 
 def generate(admin: Admin, kafka: Mapping[str, str], records: int, keys: int, name: str) -> Input:
@@ -100,21 +121,27 @@ def generate(admin: Admin, kafka: Mapping[str, str], records: int, keys: int, na
 
 def extend(made: Input, producer: IdempotentProducer, records: int) -> None:
     """Write so many more page views."""
-    random_of, encode = random.Random(7 + made.records), msgspec.json.encode
-    for n in range(made.records, made.records + records):
-        number = n if n < made.keys else random_of.randrange(made.keys)
-        page, millis = f"/products/{random_of.randrange(PAGES)}", random_of.randrange(60_000)
-        user, timestamp, ok = _user(number), made.start_ms + n, random_of.random() < 0.9
+    encode = msgspec.json.encode
+    for n, user, timestamp, page, millis, ok in page_views(made, made.records, records):
         view = {"id": n, "user": user, "page": page, "millis": millis, "ok": ok}
         producer.send(made.views, user.encode(), encode(view), timestamp, (), None)
         made.windows[user, timestamp // MINUTE_MS * MINUTE_MS] += 1
         made.sums[user] += millis
         made.pages[page] += 1
-        made.joined.append((user.encode(), encode({"page": page, "country": _country(number)})))
+        made.joined.append((user.encode(), encode({"page": page, "country": _country(_number(user))})))
         if ok:
             made.slow.append((user.encode(), encode({"page": page, "seconds": millis // 1000, "user": user})))
     producer.flush()
     made.records += records
+
+
+def page_views(made: Input, first: int, records: int) -> Iterator[PageView]:
+    """The page views from number `first` on, as they were or will be written; `first` begins a call of `extend`."""
+    random_of = random.Random(7 + first)
+    for n in range(first, first + records):
+        number = n if n < made.keys else random_of.randrange(made.keys)
+        page, millis = f"/products/{random_of.randrange(PAGES)}", random_of.randrange(60_000)
+        yield n, _user(number), made.start_ms + n, page, millis, random_of.random() < 0.9
 
 
 def partitions(topic: str) -> list[TopicPartition]:
@@ -124,6 +151,10 @@ def partitions(topic: str) -> list[TopicPartition]:
 
 def _user(n: int) -> str:
     return f"user-{n:06}"
+
+
+def _number(user: str) -> int:
+    return int(user.removeprefix("user-"))
 
 
 def _country(n: int) -> str:

@@ -38,6 +38,16 @@ _PAUSE_SECONDS = 0.02
 _SETTLED_SECONDS = 10.0
 
 
+INTERNAL: Mapping[str, tuple[str, ...]] = {
+    "repartition-count": ("by-page-repartition",),
+    "foreign-key-join": (
+        "by-number-subscription-registration-topic",
+        "by-number-subscription-response-topic",
+    ),
+}
+"""Internal topics that a topology's records go through, by their names without the application's."""
+
+
 @dataclass(frozen=True)
 class Laboratory:
     """A running broker, and the inputs that have been written to it.
@@ -90,7 +100,8 @@ class Laboratory:
         self.clean(run)
 
     def progress(self, run: Run) -> Progress:
-        internal = partitions(f"{run.group}-by-page-repartition") if run.row.topology == "repartition-count" else []
+        topics = INTERNAL.get(run.row.topology, ())
+        internal = [tp for topic in topics for tp in partitions(f"{run.group}-{topic}")]
         source = partitions(run.source.views)
         return Progress(self.admin, self.kafka, run.group, source, internal, run.source.records)
 

@@ -52,7 +52,7 @@ class Progress:
         kafka: Client properties.
         group: Whose offsets.
         source: The topic's partitions.
-        internal: Those of the repartition topic that all records of the source go through; empty if there is none.
+        internal: Those of the internal topics that all records of the source go through; empty if there is none.
         total: Records in the source.
     """
 
@@ -89,7 +89,7 @@ class Progress:
             return read
         if read == self.total and self._is_drained():
             return self.total
-        return min((read + self._sum(self._internal)) // 2, self.total - 1)
+        return min((read + min(self._sum(self._internal), self.total)) // 2, self.total - 1)
 
     def covers(self, ends: Mapping[TopicPartition, int]) -> bool:
         """Whether everything before these offsets of the source is done."""

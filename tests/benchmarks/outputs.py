@@ -34,7 +34,7 @@ def check(admin: Admin, kafka: Mapping[str, str], row: Row, side: str, topic: st
         if not row.cache and side != BARE and len(found) != source.records:
             message = f"{topic} has {len(found)} updates, not {source.records}"
             raise RuntimeError(message)
-        found = list(dict(found).items())
+        found = [(key, value) for key, value in dict(found).items() if value is not None]
     if sorted(found) != source.expected(row.topology):
         message = f"{topic} has something else than expected"
         raise RuntimeError(message)

@@ -49,6 +49,10 @@ _COUNT = "JSON to objects, count per key and minute, to a topic"
 _SUM = "JSON to objects, sum per key in a table, to a topic"
 _JOIN = "JSON to objects, join each with its user's row of a table, objects to JSON, to a topic"
 _REPARTITION = "JSON to objects, by page through a repartition topic, count per page, to a topic"
+_SESSIONS = "JSON to objects, count per session of a user (gap of a second), to a topic"
+_PAIRS = "JSON to objects, failed views joined with successful ones of their user within a second, objects to JSON, to a topic"
+_FOREIGN = "JSON to objects, last view of each user joined by a foreign key with a row of another table, to a topic"
+_CLOSED = "JSON to objects, count per key and minute, suppressed until the minute is over, to a topic"
 _STATELESS = "JSON to objects, filter (90 % stay), map, objects to JSON, to a topic"
 _UNCACHED = "without a cache: every update is forwarded, and goes to the changelog and the output"
 _KILLED = "One of two instances of table-sum is killed"
@@ -78,6 +82,15 @@ GROUPS: dict[str, tuple[Row, ...]] = {
     "joins": (
         Row("stream-table join", "stream", "join", f"{_JOIN}."),
         Row("repartition and count", "stream", "repartition-count", f"{_REPARTITION}."),
+    ),
+    "sessions": (
+        Row("session-count", "stream", "session-count", f"{_SESSIONS}."),
+        Row("session-count, many keys", "stream", "session-count", f"{_SESSIONS}; a million keys.", keys=MANY),
+    ),
+    "stateful": (
+        Row("stream-stream join", "stream", "stream-join", f"{_PAIRS}."),
+        Row("foreign-key join", "stream", "foreign-key-join", f"{_FOREIGN}."),
+        Row("suppress", "stream", "suppress", f"{_CLOSED}."),
     ),
     "many-keys": (
         Row("table-sum, many keys", "stream", "table-sum", f"{_SUM}; a million keys.", keys=MANY),

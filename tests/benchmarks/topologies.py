@@ -8,11 +8,29 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pipeline import JSON, LONG, STRING, Consumed, Grouped, Materialized, Produced, TimeWindows, windowed
+from pipeline import (
+    JSON,
+    LONG,
+    STRING,
+    BufferConfig,
+    Consumed,
+    Grouped,
+    JoinWindows,
+    Materialized,
+    Produced,
+    SessionWindows,
+    StreamJoined,
+    Suppressed,
+    TableJoined,
+    TimeWindows,
+    session_windowed,
+    windowed,
+)
 
 if TYPE_CHECKING:
     from pipeline import KStream, StreamsBuilder, Topology
 
+SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
 DAY = timedelta(days=1)
 
@@ -36,10 +54,17 @@ class Slow(msgspec.Struct):
 
 
 class Visit(msgspec.Struct):
-    """What the join makes of one."""
+    """What the joins with users make of one."""
 
     page: str
     country: str
+
+
+class Pair(msgspec.Struct):
+    """A successful view and a failed one, of one user within a second."""
+
+    page: str
+    failed: str
 
 
 def stateless(builder: StreamsBuilder) -> Topology:
@@ -82,6 +107,56 @@ def repartition_count(builder: StreamsBuilder) -> Topology:
         .count(Materialized("counts"))
     )
     counts.to_stream().to(os.environ["BENCH_OUTPUT"], Produced(STRING, LONG))
+    return builder.build()
+
+
+def session_count(builder: StreamsBuilder) -> Topology:
+    counts = (
+        _views(builder)
+        .group_by_key(Grouped(STRING, JSON(View)))
+        .windowed_by(SessionWindows.of_inactivity_gap_with_no_grace(SECOND))
+        .count(Materialized("sessions"))
+    )
+    counts.to_stream().to(os.environ["BENCH_OUTPUT"], Produced(session_windowed(STRING), LONG))
+    return builder.build()
+
+
+def stream_join(builder: StreamsBuilder) -> Topology:
+    views = _views(builder)
+    failed = views.filter(lambda _user, view: not view.ok)
+    pairs = views.filter(lambda _user, view: view.ok).join(
+        failed,
+        lambda view, other: Pair(view.page, other.page),
+        windows=JoinWindows.of_time_difference_with_no_grace(SECOND),
+        joined=StreamJoined(STRING, JSON(View), JSON(View)),
+    )
+    pairs.to(os.environ["BENCH_OUTPUT"], Produced(STRING, JSON(Pair)))
+    return builder.build()
+
+
+def foreign_key_join(builder: StreamsBuilder) -> Topology:
+    views = builder.table(os.environ["BENCH_INPUT"], Consumed(STRING, JSON(View)))
+    users = builder.table(os.environ["BENCH_TABLE"], Consumed(STRING, STRING))
+    visits = views.join(
+        users,
+        lambda view, country: Visit(view.page, country),
+        Materialized("visits", STRING, JSON(Visit)),
+        foreign_key_extractor=lambda view: f"user-{view.millis % 1000:06}",
+        table_joined=TableJoined(name="by-number"),
+    )
+    visits.to_stream().to(os.environ["BENCH_OUTPUT"], Produced(STRING, JSON(Visit)))
+    return builder.build()
+
+
+def suppress(builder: StreamsBuilder) -> Topology:
+    counts = (
+        _views(builder)
+        .group_by_key(Grouped(STRING, JSON(View)))
+        .windowed_by(TimeWindows.of_size_with_no_grace(MINUTE))
+        .count(Materialized("counts"))
+        .suppress(Suppressed.until_window_closes(BufferConfig.unbounded()))
+    )
+    counts.to_stream().to(os.environ["BENCH_OUTPUT"], Produced(windowed(STRING, MINUTE), LONG))
     return builder.build()
 
 

@@ -22,10 +22,15 @@ import org.apache.kafka.streams.TopologyConfig;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.Joined;
+import org.apache.kafka.streams.kstream.JoinWindows;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.SessionWindows;
+import org.apache.kafka.streams.kstream.StreamJoined;
+import org.apache.kafka.streams.kstream.Suppressed;
+import org.apache.kafka.streams.kstream.TableJoined;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.WindowedSerdes;
 import org.apache.kafka.streams.state.KeyValueStore;
@@ -49,6 +54,9 @@ public final class Bench {
 
     @JsonPropertyOrder({"page", "country"})
     public record Visit(String page, String country) {}
+
+    @JsonPropertyOrder({"page", "failed"})
+    public record Pair(String page, String failed) {}
 
     public static void main(final String[] args) throws Exception {
         if (args.length != 2) {
@@ -76,6 +84,10 @@ public final class Bench {
 
     private static void build(final String topology, final StreamsBuilder builder) {
         final String output = System.getenv("BENCH_OUTPUT");
+        if (topology.equals("foreign-key-join")) {
+            foreignKeyJoin(builder, output);
+            return;
+        }
         final KStream<String, View> views =
             builder.stream(System.getenv("BENCH_INPUT"), Consumed.with(Serdes.String(), json(View.class)));
         switch (topology) {
@@ -93,6 +105,9 @@ public final class Bench {
                     .to(output, Produced.with(Serdes.String(), json(Visit.class)));
             }
             case "repartition-count" -> repartitionCount(views, output);
+            case "session-count" -> sessionCount(views, output);
+            case "stream-join" -> streamJoin(views, output);
+            case "suppress" -> suppress(views, output);
             default -> throw new IllegalArgumentException(topology);
         }
     }
@@ -133,6 +148,46 @@ public final class Bench {
             .count(Materialized.as("counts"))
             .toStream()
             .to(output, Produced.with(Serdes.String(), Serdes.Long()));
+    }
+
+    private static void sessionCount(final KStream<String, View> views, final String output) {
+        views.groupByKey(Grouped.with(Serdes.String(), json(View.class)))
+            .windowedBy(SessionWindows.ofInactivityGapWithNoGrace(Duration.ofSeconds(1)))
+            .count(Materialized.as("sessions"))
+            .toStream()
+            .to(output, Produced.with(WindowedSerdes.sessionWindowedSerdeFrom(String.class), Serdes.Long()));
+    }
+
+    private static void streamJoin(final KStream<String, View> views, final String output) {
+        views.filter((user, view) -> view.ok)
+            .join(views.filter((user, view) -> !view.ok), (view, failed) -> new Pair(view.page, failed.page),
+                JoinWindows.ofTimeDifferenceWithNoGrace(Duration.ofSeconds(1)),
+                StreamJoined.with(Serdes.String(), json(View.class), json(View.class)))
+            .to(output, Produced.with(Serdes.String(), json(Pair.class)));
+    }
+
+    private static void foreignKeyJoin(final StreamsBuilder builder, final String output) {
+        final KTable<String, View> views =
+            builder.table(System.getenv("BENCH_INPUT"), Consumed.with(Serdes.String(), json(View.class)));
+        final KTable<String, String> users =
+            builder.table(System.getenv("BENCH_TABLE"), Consumed.with(Serdes.String(), Serdes.String()));
+        views.join(users, view -> String.format("user-%06d", view.millis % 1000),
+                (view, country) -> new Visit(view.page, country), TableJoined.as("by-number"),
+                Materialized.<String, Visit, KeyValueStore<Bytes, byte[]>>as("visits")
+                    .withKeySerde(Serdes.String())
+                    .withValueSerde(json(Visit.class)))
+            .toStream()
+            .to(output, Produced.with(Serdes.String(), json(Visit.class)));
+    }
+
+    private static void suppress(final KStream<String, View> views, final String output) {
+        final Duration minute = Duration.ofMinutes(1);
+        views.groupByKey(Grouped.with(Serdes.String(), json(View.class)))
+            .windowedBy(TimeWindows.ofSizeWithNoGrace(minute))
+            .count(Materialized.as("counts"))
+            .suppress(Suppressed.untilWindowCloses(Suppressed.BufferConfig.unbounded()))
+            .toStream()
+            .to(output, Produced.with(WindowedSerdes.timeWindowedSerdeFrom(String.class, minute.toMillis()), Serdes.Long()));
     }
 
     /** Tell the harness that something has happened, as events.py does. */

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 import shutil
 import uuid
 from dataclasses import asdict, dataclass, field, replace
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from pipeline.errors import ConfigError, SnapshotError
+from pipeline.records import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +30,9 @@ FORMAT_VERSION = 2
 """Of manifests and the places of files. Another version is passed over."""
 
 _MANIFESTS, _FILES, _SUFFIX = "manifests", "files", ".json"
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_NAME = re.compile(r"(?!\.{1,2}\Z)[^/\\\0]+")
+"""Of a file within a directory: neither the directory itself nor the one above, and without separators."""
 
 Digests: TypeAlias = dict[tuple[int, int, int], str]
 """SHA-256 sums of files that do not change any more, by inode, time of the last change (ns) and size (bytes)."""
@@ -46,6 +51,19 @@ class StateFile:
     name: str
     sha256: str
     size: int
+
+    def check(self) -> None:
+        """Make sure that both names stay within the directories they are joined to.
+
+        Raises:
+            ValueError: If one does not.
+        """
+        if not _DIGEST.fullmatch(self.sha256):
+            message = f"{self.sha256!r} is no SHA-256 sum"
+            raise ValueError(message)
+        if not _NAME.fullmatch(self.name):
+            message = f"{self.name!r} is no name of a file"
+            raise ValueError(message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +100,21 @@ class Manifest:
 
     @classmethod
     def decode(cls, data: bytes) -> Manifest:
-        """Read `encode`'s form.
+        """Read `encode`'s form. Whoever can write to the file store can write manifests: nothing in one is taken on trust.
 
         Raises:
-            SnapshotError: If it is not one.
+            SnapshotError: If it is not one, or names files outside of the store.
         """
         try:
-            return msgspec.json.decode(data, type=cls)
-        except msgspec.DecodeError as error:
+            found = msgspec.json.decode(data, type=cls)
+            for file in found.files:
+                file.check()
+            for changelog in found.changelogs:
+                TopicPartition.parse(changelog)
+        except (ValueError, RecursionError) as error:  # msgspec's own are among them
             message = f"not a snapshot's manifest: {error}"
             raise SnapshotError(message) from error
+        return found
 
     @property
     def size_bytes(self) -> int:
@@ -212,9 +235,6 @@ class SnapshotStore:
 
     def _download(self, file: StateFile, directory: Path) -> None:
         target = directory / file.name
-        if target.parent != directory:
-            message = f"Snapshot {self._url} names a file outside of its directory: {file.name}"
-            raise SnapshotError(message)
         self._files.get_file(self._place(_FILES, file.sha256), str(target))
         if _described(target) != file:
             message = f"File {file.name} of snapshot {self._url} is damaged: its checksum is another"

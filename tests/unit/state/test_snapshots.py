@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from pipeline.errors import SnapshotError
@@ -92,6 +93,49 @@ def test_a_manifest_that_cannot_be_read_is_passed_over(tmp_path: Path, caplog: p
     (tmp_path / "store" / "manifests" / "999999999999999-x.json").write_bytes(b'{"format": 1, "app')
     assert list(store.manifests()) == [good]
     assert "999999999999999-x.json is passed over" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        {"sha256": "../../victim"},
+        {"sha256": "../victim"},
+        {"sha256": "A" * 64},
+        {"sha256": "0" * 64 + "\n"},
+        {"name": ".."},
+        {"name": "."},
+        {"name": ""},
+        {"name": "../a"},
+        {"name": "/etc/a"},
+        {"name": "a\\b"},
+        {"name": "a\0"},
+    ],
+)
+def test_a_manifest_that_names_a_file_elsewhere_is_passed_over(tmp_path: Path, file: dict[str, str]) -> None:
+    manifest = msgspec.json.decode(draft(1).encode())
+    manifest["files"] = [{"name": "a", "sha256": "0" * 64, "size": 1} | file]
+    with pytest.raises(SnapshotError, match="not a snapshot's manifest"):
+        Manifest.decode(msgspec.json.encode(manifest))
+    directory(tmp_path, "store/manifests", {"1.json": msgspec.json.encode(manifest)})
+    assert list(SnapshotStore(str(tmp_path / "store"), keep=1).manifests()) == []
+
+
+def test_old_manifests_that_name_files_elsewhere_delete_nothing_there(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("of somebody else")
+    manifest = msgspec.json.decode(draft(1).encode())
+    manifest["files"] = [{"name": "a", "sha256": "../../victim", "size": 1}]
+    directory(tmp_path, "store/manifests", {"000000000000001-x.json": msgspec.json.encode(manifest)})
+    store = SnapshotStore(str(tmp_path / "store"), keep=1)
+    published = store.publish(directory(tmp_path, "state", {"a": b"1"}), draft(2))
+    assert victim.read_text() == "of somebody else"
+    assert [found.name for found in store.manifests()] == [published.name]
+
+
+def test_a_manifest_of_changelogs_that_cannot_be_is_passed_over() -> None:
+    manifest = msgspec.json.decode(draft(1).encode()) | {"changelogs": {"no partition": 5}}
+    with pytest.raises(SnapshotError, match="no partition"):
+        Manifest.decode(msgspec.json.encode(manifest))
 
 
 def test_a_store_that_cannot_be_written_says_so(tmp_path: Path) -> None:

@@ -48,7 +48,13 @@ def main() -> None:
         try:
             servers = broker.start().bootstrap_servers
             laboratory = Laboratory(
-                broker, Admin({"bootstrap.servers": servers}), servers, directory, options.home, options.records
+                broker,
+                Admin({"bootstrap.servers": servers}),
+                servers,
+                directory,
+                options.home,
+                options.records,
+                options.soak_minutes * 60,
             )
             for group, row in chosen:
                 for guarantee in [name for name in row.guarantees if name in options.guarantees]:
@@ -80,6 +86,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rows", nargs="+", metavar="ROW", help="only these of the groups' rows, by their names")
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--soak-minutes", type=float, default=60.0)
     parser.add_argument(
         "--guarantees", nargs="+", choices=(EXACTLY_ONCE, AT_LEAST_ONCE), default=[EXACTLY_ONCE, AT_LEAST_ONCE]
     )

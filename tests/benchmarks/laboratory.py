@@ -36,6 +36,8 @@ _QUERY_SECONDS, _QUERIES = 2.0, 5_000
 """Queries are asked for so long, or so many."""
 _PAUSE_SECONDS = 0.02
 _SETTLED_SECONDS = 10.0
+_UNTIL_KILLED_SECONDS = 12.0
+"""A killed instance is replaced at once, and the next kill comes so much later."""
 
 
 INTERNAL: Mapping[str, tuple[str, ...]] = {
@@ -56,6 +58,7 @@ class Laboratory:
         broker: It, to be killed.
         libraries: Where downloads are kept.
         directory: For everything that is gone afterwards.
+        soak_seconds: How long an instance is watched while another one is killed again and again.
     """
 
     broker: EmbeddedBroker
@@ -64,6 +67,7 @@ class Laboratory:
     directory: Path
     libraries: Path
     records: int
+    soak_seconds: float
     inputs: dict[int, Input] = field(default_factory=dict)
 
     @property
@@ -193,6 +197,38 @@ def _until_shared(laboratory: Laboratory, run: Run) -> None:
         time.sleep(_PAUSE_SECONDS)
 
 
+def soak(laboratory: Laboratory, run: Run) -> Figures:
+    """Compare what an instance holds early and late, while the other one of its group is killed again and again."""
+    second = replace(run, directory=run.directory / "second")
+    held: list[tuple[float, int, int]] = []
+    kills, end = 0, time.monotonic() + laboratory.soak_seconds
+    with laboratory.running(run) as (side, progress):
+        wait(side, progress)
+        with feeding(run.source, laboratory.kafka) as until_grown:
+            while time.monotonic() < end:
+                with Side(second) as other:
+                    time.sleep(_UNTIL_KILLED_SECONDS)
+                    until_grown()
+                    other.check()
+                    other.kill()
+                kills += 1
+                side.check()
+                held.append((side.memory_bytes() / 2**20, side.handles(), side.threads()))
+        progress.total = run.source.records
+        wait(side, progress)
+    tenth = max(1, len(held) // 10)
+    early, late = (
+        [statistics.median(figures) for figures in zip(*part, strict=True)]
+        for part in (held[tenth : 2 * tenth], held[-tenth:])
+    )
+    named = {
+        f"{name} {when}": figure
+        for when, figures in (("early", early), ("late", late))
+        for name, figure in zip(("memory", "handles", "threads"), figures, strict=True)
+    }
+    return {"minutes": laboratory.soak_seconds / 60, "kills": kills, "records": run.source.records, **named}
+
+
 def memory(laboratory: Laboratory, run: Run) -> Figures:
     """How much more memory a million keys need than a thousand."""
     few, many = (
@@ -239,6 +275,7 @@ MEASURE: Mapping[str, Callable[[Laboratory, Run], Figures]] = {
     "restore": restore,
     "queries": queries,
     "recovery": recovery,
+    "soak": soak,
     "memory": memory,
     "bounded": bounded,
 }

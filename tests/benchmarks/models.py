@@ -20,8 +20,25 @@ FOREIGN_KEYS = 1_000
 PageView = tuple[int, str, int, str, int, bool]
 """Number, user, event time in ms, page, duration in ms, whether it succeeded."""
 
-Rows = list[tuple[bytes, bytes]]
+Rows = list[tuple[bytes | None, bytes | None]]
 """Keys and values, sorted."""
+
+
+def successful(views: Iterable[PageView]) -> Rows:
+    """Keep the views that succeeded, with whole seconds."""
+    return sorted(
+        (user.encode(), msgspec.json.encode({"page": page, "seconds": millis // 1000, "user": user}))
+        for _, user, _, page, millis, ok in views
+        if ok
+    )
+
+
+def with_countries(views: Iterable[PageView], countries: Mapping[str, str]) -> Rows:
+    """Join each view with its user's country."""
+    return sorted(
+        (user.encode(), msgspec.json.encode({"page": page, "country": countries[user]}))
+        for _, user, _, page, _, _ in views
+    )
 
 
 def sessions(views: Iterable[PageView]) -> Rows:

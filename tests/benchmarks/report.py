@@ -100,6 +100,21 @@ KINDS: Mapping[str, Kind] = {
             Column("ratio", "seconds", is_ratio=True),
         ),
     ),
+    "soak": Kind(
+        f"{RECORDS_PER_SECOND:,} records/s come in; at its end the counts are compared with a model. The figures are\n"
+        "those of the instance that lives: MiB, open file handles and threads of its supervisor and its stream thread.\n"
+        "Early is the second tenth of the time, late the last one; each figure is the median of its tenth.",
+        (
+            Column("minutes", "minutes"),
+            Column("kills", "kills"),
+            Column("records", "records"),
+            *(
+                Column(f"{name}, {when}", f"{name} {when}")
+                for name in ("memory", "handles", "threads")
+                for when in ("early", "late")
+            ),
+        ),
+    ),
     "memory": Kind(
         "Resident memory in MiB of the process and its children at the end of the input (pages that several share\n"
         "count once), with a thousand keys and with a million (at most one per record); the difference per\n"

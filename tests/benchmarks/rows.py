@@ -143,6 +143,17 @@ GROUPS: dict[str, tuple[Row, ...]] = {
             fault="broker",
         ),
     ),
+    "soak": (
+        Row(
+            "an hour of kills",
+            "soak",
+            "repartition-count",
+            "One of two instances is killed and started again, all the time; the figures are those of the other one.",
+            (MILLRACE,),
+            fault="instance",
+            guarantees=(EXACTLY_ONCE,),
+        ),
+    ),
     "memory": (
         Row("memory, RocksDB", "memory", "table-sum", "table-sum, stores in RocksDB."),
         Row("memory, in memory", "memory", "table-sum", "table-sum, stores in memory.", in_memory=True),

@@ -244,6 +244,14 @@ class Side:
         """Resident memory of the process and its children; pages that some of them share count once (`Pss`)."""
         return sum(map(_resident_bytes, _family(self._process.pid)))
 
+    def handles(self) -> int:
+        """Open file handles of the process and its children."""
+        return sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in _family(self._process.pid))
+
+    def threads(self) -> int:
+        """Threads of the process and its children."""
+        return sum(len(list(Path(f"/proc/{pid}/task").iterdir())) for pid in _family(self._process.pid))
+
 
 def compile_java(libraries: Path) -> None:
     """Compile java/*.java, with the libraries it needs; the compiler is in no figure."""

@@ -51,7 +51,7 @@ def add_node(topology: Topology, node: Node) -> None:
                 reset=node.reset,
             )
         case ProcessorNode():
-            topology.add_processor(node.name, node.supplier, *node.parents, functions=node.functions)
+            topology.keep_processor(node)
         case SinkNode():
             topology.add_sink(
                 node.name,

@@ -144,13 +144,22 @@ class Topology:
         Raises:
             TopologyError: If the name is taken, or a parent is missing or a sink; if the supplier gives an instance twice.
         """
-        self._check_new_name(name)
-        self._check_parents(name, parents)
         if functions is None:
             check_supplier(supplier)
-        self._parts.add(ProcessorNode(name, parents, supplier, (supplier,) if functions is None else functions))
+        self.keep_processor(ProcessorNode(name, parents, supplier, (supplier,) if functions is None else functions))
         for store in connected_stores(supplier):
             self.add_state_store(store, name)
+        return self
+
+    def keep_processor(self, node: ProcessorNode) -> Topology:
+        """Add a processor as it is described, without the stores that its supplier brings.
+
+        Raises:
+            TopologyError: If the name is taken, or a parent is missing or a sink.
+        """
+        self._check_new_name(node.name)
+        self._check_parents(node.name, node.parents)
+        self._parts.add(node)
         return self
 
     def add_sink(
@@ -176,16 +185,15 @@ class Topology:
         return self
 
     def add_state_store(self, builder: StoreBuilder, *processors: str) -> Topology:
-        """Add a store and connect it to processors.
+        """Add a store and connect it to processors. To share it, add one builder twice, or connect the others by its name.
 
         Raises:
-            TopologyError: If another store has the name, or a processor is missing.
+            TopologyError: If another builder's store has the name, even one that is alike, or a processor is missing.
         """
         known = self._parts.stores.get(builder.name, builder)
-        if builder.name in self._parts.global_stores or (known is not builder and known != builder):
-            message = f"A different state store {builder.name} has been added already"
-            raise TopologyError(message)
-        self._parts.stores[builder.name] = known
+        if known is not builder or builder.name in self._parts.global_stores:
+            raise self._taken(builder.name, processors)
+        self._parts.stores[builder.name] = builder
         self._parts.users.setdefault(builder.name, set())
         for processor in processors:
             self.connect_processor_and_state_stores(processor, builder.name)
@@ -262,8 +270,7 @@ class Topology:
         for topic in global_store.source.topics:
             self._check_topic(topic)
         if global_store.store.name in self._parts.users or global_store.store.name in self._parts.global_stores:
-            message = f"A state store {global_store.store.name} has been added already"
-            raise TopologyError(message)
+            raise self._taken(global_store.store.name, (global_store.processor.name,))
         if global_store.store.logging:
             message = f"Global store {global_store.store.name} must not log: its topic is its changelog"
             raise TopologyError(message)
@@ -414,6 +421,17 @@ class Topology:
         if taken:
             message = f"Processor {name} is already added."
             raise TopologyError(message)
+
+    def _taken(self, store: str, processors: tuple[str, ...]) -> TopologyError:
+        """The error of a second store of one name (`InternalTopologyBuilder.addStateStore`)."""
+        if store in self._parts.global_stores:
+            owner = f"global, filled by {self._parts.global_stores[store].processor.name}"
+        else:
+            owner = f"used by {', '.join(sorted(self._parts.users.get(store, ()))) or 'no processor so far'}"
+        users = f", for {', '.join(processors)}" if processors else ""
+        message = f"A different state store {store} has been added already ({owner}): another{users} needs another name"
+        hint = "Stores are not shared by their names alone: processors share one that was added once, or one builder."
+        return TopologyError(message, hint=hint)
 
     def _check_topic(self, topic: str) -> None:
         if not is_legal_topic(topic):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,9 +13,12 @@ from pipeline import (
     STRING,
     AutoOffsetReset,
     Consumed,
+    JoinWindows,
+    Materialized,
     Processor,
     Record,
     Stores,
+    StreamJoined,
     StreamsBuilder,
     Topology,
     TopologyError,
@@ -98,6 +102,10 @@ REFUSED: dict[str, tuple[Callable[[Topology], Any], str]] = {
         lambda t: t.add_state_store(Stores.key_value_store("store", STRING, LONG)),
         "A different state store store has been added",
     ),
+    "a store that another builder describes alike": (
+        lambda t: t.connect_processor_and_state_stores("processor", "store").add_state_store(store(), "processor"),
+        r"store has been added already \(used by processor\): another, for processor",
+    ),
     "a connection with no store": (
         lambda t: t.connect_processor_and_state_stores("processor"),
         "at least one state store",
@@ -155,12 +163,77 @@ def test_a_global_store_needs_a_processor_of_its_own_on_each_instance() -> None:
         builder.build()
 
 
-def test_the_same_store_may_be_added_again_for_another_processor() -> None:
-    topology = chain().add_state_store(store(), "processor")
-    process(topology, "other", "source").add_state_store(store(), "other")
+def test_one_builder_may_be_added_again_for_another_processor() -> None:
+    shared = store("shared")
+    topology = chain().add_state_store(shared, "processor")
+    process(topology, "other", "source").add_state_store(shared, "other")
     (sub,) = topology.sub_topologies()
-    assert [found.name for found in sub.stores] == ["store"]
-    assert topology.parts().users == {"store": {"processor", "other"}}
+    assert [found.name for found in sub.stores] == ["shared"]
+    assert topology.parts().users == {"store": set(), "shared": {"processor", "other"}}
+
+
+TEXTS: Consumed[str, str] = Consumed(STRING, STRING)
+
+
+class BringsItsOwn(Ignore):
+    @staticmethod
+    def stores() -> tuple[StoreBuilder, ...]:
+        return (store("same"),)
+
+
+def _two_joins(builder: StreamsBuilder) -> None:
+    orders, bills = builder.stream("orders", TEXTS), builder.stream("bills", TEXTS)
+    for _ in range(2):
+        options = StreamJoined(STRING, STRING, STRING, store_name="same")
+        orders.join(bills, str.__add__, JoinWindows.of(timedelta(seconds=1)), joined=options)
+
+
+def _two_suppliers(builder: StreamsBuilder) -> None:
+    supplied = Stores.in_memory_key_value_store("same")
+    for topic in ("a", "b"):
+        builder.table(topic, TEXTS, Materialized(supplier=supplied))
+
+
+def _two_filters(builder: StreamsBuilder) -> None:
+    table, options = builder.table("a", TEXTS), Materialized("same", STRING, STRING)
+    for _ in range(2):
+        table.filter(lambda _k, _v: True, materialized=options)
+
+
+ONE_NAME_FOR_TWO: dict[str, Callable[[StreamsBuilder], Any]] = {
+    "two counts": lambda b: [b.stream(topic, TEXTS).group_by_key().count(Materialized("same")) for topic in ("a", "b")],
+    "two joins of streams": _two_joins,
+    "two filters of a table": _two_filters,
+    "two streams as tables": lambda b: [b.stream(topic, TEXTS).to_table(Materialized("same")) for topic in ("a", "b")],
+    "two tables with one supplier": _two_suppliers,
+    "two stores for processors": lambda b: [b.add_state_store(store("same")) for _ in range(2)],
+    "a store for processors and a table": lambda b: b.add_state_store(store("same")).table(
+        "a", TEXTS, Materialized("same")
+    ),
+    "two processors that bring stores of their own": lambda b: [
+        b.stream(topic, TEXTS).process(BringsItsOwn) for topic in ("a", "b")
+    ],
+    "a table and a global table": lambda b: [
+        b.table("a", TEXTS, Materialized("same")),
+        b.global_table("b", TEXTS, Materialized("same")),
+    ],
+}
+
+
+@pytest.mark.parametrize("wrong", ONE_NAME_FOR_TWO)
+def test_operators_do_not_share_a_store_by_its_name(wrong: str) -> None:
+    builder = StreamsBuilder()
+    ONE_NAME_FOR_TWO[wrong](builder)
+    with pytest.raises(TopologyError, match=r"A different state store same.* has been added already"):
+        builder.build()
+
+
+@pytest.mark.parametrize("optimization", ["none", "all"])
+def test_a_processor_may_make_the_store_it_brings_at_each_question(optimization: str) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", TEXTS).process(BringsItsOwn)
+    (sub,) = builder.build(optimization=optimization).sub_topologies()
+    assert [found.name for found in sub.stores] == ["same"]
 
 
 def test_a_store_that_nobody_uses_is_in_no_task() -> None:

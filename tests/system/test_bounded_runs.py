@@ -381,6 +381,30 @@ def test_a_run_goes_on_although_a_dead_one_has_left_a_transaction_open(
     assert table(broker, f"{unique}.out") == table(broker, f"{unique}.expected")
 
 
+def test_a_run_over_an_input_that_grows_ends_where_it_was_to_end(broker: Any, unique: str, tmp_path: Path) -> None:
+    app, build = summing(broker, unique, tmp_path)
+    admin, spark = broker.admin(), spark_session()
+    chosen = resolve(app, admin)
+    written = 3000
+
+    def grow() -> None:
+        nonlocal written
+        orders = [{"n": n, "item": f"i{n % ITEMS}"} for n in range(written, written + 20)]
+        records = [(f"u{o['n'] % USERS}".encode(), JSON.serialize(o), 1 + 200 * int(o["n"])) for o in orders]
+        broker.write(f"{unique}.orders", records)
+        broker.write(f"{unique}.limits", [(b"u%d" % (written % USERS), LONG.serialize(7), 1 + 200 * written)])
+        written += 20
+
+    with Repeating(grow, 0.05):
+        first = run(app, chosen, spark, on_executor(build), max_records_per_slice=500)
+    assert written > 3000
+    assert first.totals == {READ: 3000}
+    run_reference(broker, unique, tmp_path, chosen)
+    assert table(broker, f"{unique}.out") == table(broker, f"{unique}.expected")
+    rest = run(app, resolve(app, admin), spark, on_executor(build))
+    assert rest.totals == {READ: written - 3000}
+
+
 def test_a_run_goes_on_when_its_broker_dies_and_comes_back_and_so_do_the_clients_that_its_tasks_share(
     unique: str, tmp_path: Path, new_port: Callable[[], int], broker_tools: Callable[[Any], Any]
 ) -> None:

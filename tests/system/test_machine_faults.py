@@ -48,6 +48,26 @@ def test_with_a_full_disk_or_a_read_only_one_an_instance_ends_and_goes_on_where_
     group.check()
 
 
+def test_a_directory_that_turns_read_only_under_an_instance_loses_nothing(group: Group) -> None:
+    first = group.start(within=OBEDIENT if os.geteuid() == 0 else (), settings='"statestore.cache.max.bytes" = 0')
+    group.write(2300)
+    group.until_done()
+    state = group.directory / "state-0"
+    directories = [state, *(path for path in state.rglob("*") if path.is_dir())]
+    for path in directories:
+        path.chmod(path.stat().st_mode & ~0o222)
+    group.write(2300)
+    group.until_done()
+    assert group.stop(first) == 0
+    assert "Traceback" not in group.log(0)
+    for path in directories:
+        path.chmod(path.stat().st_mode | 0o200)
+    group.start("--state-dir", str(state))
+    group.write(2300)
+    group.until_done()
+    group.check()
+
+
 def ended_with_words(group: Group, instance: subprocess.Popen[str]) -> str:
     """Which words an instance ended with: an error and what to do about it, and no traceback."""
     assert instance.wait(60) == 1

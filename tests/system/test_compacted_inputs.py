@@ -1,0 +1,81 @@
+"""Inputs whose records brokers have compacted away: offsets are missing at the start, in between, and before the end."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline import STRING, Consumed, Materialized, Produced, StreamsBuilder
+from pipeline.spark.bounded_runs.job import run
+from pipeline.spark.ranges import resolve
+from pipeline.spark.session import spark_session
+from pipeline.worker.worker import Worker
+from tests.conformance.conftest import on_executor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pipeline import Topology
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+USERS = 20
+ROUNDS = 40
+DEADLINE_S = 180.0
+COMPACTED_SOON = {
+    "cleanup.policy": "compact",
+    "segment.ms": "1",
+    "min.cleanable.dirty.ratio": "0.0001",
+    "delete.retention.ms": "0",
+}
+
+
+def joined(name: str, out: str) -> Callable[[StreamsBuilder], Topology]:
+    """Visits joined with the users' last names."""
+
+    def build(builder: StreamsBuilder) -> Topology:
+        names = builder.table(f"{name}.names", Consumed(STRING, STRING), Materialized("names"))
+        visits = builder.stream(f"{name}.visits", Consumed(STRING, STRING))
+        visits.left_join(names, lambda visit, known: f"{visit} {known}").to(out, Produced(STRING, STRING))
+        return builder.build()
+
+    return build
+
+
+def write_until_compacted(broker: Any, name: str) -> None:
+    """Rename every user again and again, delete every fifth, and wait until most of that is gone."""
+    topic, written = f"{name}.names", 0
+    for n in range(ROUNDS):
+        users = range(n % 3, USERS)
+        records = [(b"u%d" % u, None if u % 5 == 0 and n > 3 else b"name-%d" % n, 1 + n) for u in users]
+        broker.write(topic, records)
+        written += len(records)
+    end, clock = time.monotonic() + DEADLINE_S, ROUNDS + 1
+    while len(found := broker.read(topic)) > written // 2:
+        assert time.monotonic() < end, f"{len(found)} of {written} records are left"
+        broker.write(topic, [(b"u1", b"name-%d" % clock, clock)])  # closes the segment before it
+        written, clock = written + 1, clock + 1
+        time.sleep(0.5)
+    assert any(after.offset > before.offset + 1 for before, after in pairwise(found)), "nothing is missing in between"
+
+
+def test_a_worker_and_a_run_read_compacted_inputs_alike_to_their_ends(broker: Any, unique: str, tmp_path: Path) -> None:
+    broker.create(2, f"{unique}.visits", f"{unique}.live", f"{unique}.bounded")
+    broker.create(2, f"{unique}.names", config=COMPACTED_SOON)
+    write_until_compacted(broker, unique)
+    names = {record.key: record.value for record in broker.read(f"{unique}.names")}
+    broker.write(f"{unique}.visits", [(b"u%d" % u, b"visit", 10_000) for u in range(USERS)])
+
+    live, bounded = joined(unique, f"{unique}.live"), joined(unique, f"{unique}.bounded")
+    worker = Worker(broker.application(f"{unique}-live", live(StreamsBuilder()), tmp_path / "live"))
+    worker.run(until_caught_up=True)
+    app = broker.application(f"{unique}-bounded", bounded(StreamsBuilder()), tmp_path / "bounded")
+    run(app, resolve(app, broker.admin()), spark_session(), on_executor(bounded), max_records_per_slice=15)
+
+    expected = {b"u%d" % u: f"visit {(names.get(b'u%d' % u) or b'None').decode()}".encode() for u in range(USERS)}
+    for way in ("live", "bounded"):
+        assert {r.key: r.value for r in broker.read(f"{unique}.{way}")} == expected, way

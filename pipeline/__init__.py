@@ -22,6 +22,8 @@ Topologies:
 
 from __future__ import annotations
 
+import typing
+
 from pipeline.dsl.branching import Branched, BranchedKStream
 from pipeline.dsl.builder import StreamsBuilder
 from pipeline.dsl.cogroup import CogroupedKStream, SessionWindowedCogroupedKStream, TimeWindowedCogroupedKStream
@@ -207,3 +209,17 @@ __all__ = [
     "session_windowed",
     "windowed",
 ]
+
+__version__: str
+"""The version of Millrace that is installed, as in `pyproject.toml`."""
+
+if not typing.TYPE_CHECKING:  # type checkers would take any name for one that is there
+
+    def __getattr__(name: str) -> str:
+        """The version is looked up when it is asked for: that takes longer than to import all else here."""
+        if name == "__version__":
+            from importlib.metadata import version  # noqa: PLC0415 - as above
+
+            return version("millrace")
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)

@@ -13,7 +13,9 @@ from pipeline.records import counted
 app = typer.Typer(help="The embedded broker: real Apache Kafka on this machine, for development.", no_args_is_help=True)
 
 NOT_RUNNING = 3
-Port = Annotated[int, typer.Option(help="Port on the loopback interface; the next one is taken as well.")]
+Port = Annotated[
+    int, typer.Option(min=1, max=65_534, help="Port on the loopback interface; the next one is taken as well.")
+]
 DEFAULT_PORT = 19092
 
 

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+import pipeline
 from pipeline.cli import (
     broker,
     demo,
@@ -58,6 +59,13 @@ FAILED = 1
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
+def _show_version(is_wanted: bool) -> None:  # noqa: FBT001 - a callback
+    """Print the version, and end."""
+    if is_wanted:
+        typer.echo(f"millrace {pipeline.__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def settings(
     context: typer.Context,
@@ -70,6 +78,9 @@ def settings(
     *,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens.")] = False,
     log_json: Annotated[bool, typer.Option("--log-json", help="Log JSON, one object per line.")] = False,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version, and end.")
+    ] = False,
 ) -> None:
     """Read the options that come before the command."""
     if context.invoked_subcommand != "worker":  # which ends in its own way

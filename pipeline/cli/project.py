@@ -48,17 +48,31 @@ class Settings:
         """The project's configuration."""
         return ProjectConfig.load(self.config, self.environ)
 
-    def application(self, name: str, version: str | None = None) -> Application:
+    def reached(self) -> ProjectConfig:
+        """The project's configuration, once its brokers have answered.
+
+        Raises:
+            BrokerError: If they do not, with what is wrong.
+        """
+        project = self.project()
+        _reach(project)
+        return project
+
+    def application(self, name: str, version: str | None = None, *, asks: bool = True) -> Application:
         """One version of an application, with its topology built.
 
         Args:
             name: The application.
             version: Which version; None for the live one, which the brokers know.
+            asks: Whether brokers will be asked about it in any case: then they have to answer.
         """
         from pipeline import StreamsBuilder
         from pipeline.hosting.application import load_application
 
         project = self.project()
+        project.app(name)
+        if asks or version is None:
+            _reach(project)
         chosen = version or self._live_version(project, name)
         return load_application(project, name, StreamsBuilder, version=chosen)
 
@@ -75,6 +89,8 @@ class Settings:
         """
         project = self.project()
         config = project.app(name)
+        if version is None:
+            _reach(project)
         chosen = version or self._live_version(project, name)
         config.topology_of(chosen)
         return config.application_id(chosen), (state_dir or project.state_directory(config)).resolve()
@@ -116,6 +132,13 @@ class Settings:
 
         java_home = self.environ.get("JAVA_HOME")
         return EmbeddedBroker(self.home / "broker", self.home, port, java_home=Path(java_home) if java_home else None)
+
+
+def _reach(project: ProjectConfig) -> None:
+    """Make sure that the brokers answer before anything is asked of them; say that they are waited for."""
+    from pipeline.kafka.reaching import require_answer
+
+    require_answer(project.kafka, lambda servers: typer.echo(f"Waiting for brokers at {servers}", err=True))
 
 
 def settings_of(context: typer.Context) -> Settings:

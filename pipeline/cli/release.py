@@ -83,7 +83,7 @@ def _releaser(context: typer.Context, name: str) -> Releaser:
     from pipeline.releases.releaser import Releaser
 
     settings = settings_of(context)
-    return Releaser(settings.project(), name, settings.spark)
+    return Releaser(settings.reached(), name, settings.spark)
 
 
 def _show(release: Release) -> None:

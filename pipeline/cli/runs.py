@@ -27,7 +27,7 @@ def runs(
     from pipeline.cli.run_report import runs_table, utc
     from pipeline.spark.planning.runs import RunLog
 
-    project = settings_of(context).project()
+    project = settings_of(context).reached()
     found = RunLog(project.kafka).runs(project.app(app).name)[:limit]
     if as_json:
         for run in found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import sysconfig
 import traceback
 from pathlib import Path
@@ -15,6 +16,7 @@ _LIBRARY = Path(__file__).resolve().parents[1]
 _APPS = _LIBRARY / "apps"
 _PYTHON = Path(sysconfig.get_path("stdlib"))
 _INSTALLED = {"site-packages", "dist-packages"}
+_RENAME = "Give your own module another name."
 
 
 def load_attribute(reference: str) -> Any:
@@ -26,16 +28,20 @@ def load_attribute(reference: str) -> Any:
     module_name, colon, attribute = reference.partition(":")
     if not (module_name and colon and attribute):
         message = f"{reference!r} is not module:attribute"
-        raise ConfigError(message)
+        raise ConfigError(message, hint="For example my_module:build.")
+    _refuse_main(reference, module_name, attribute)
+    _refuse_shadow()
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
         message = f"Module {module_name!r} cannot be imported: {error}"
+        if module_name.partition(".")[0] == _LIBRARY.name and isinstance(error, ModuleNotFoundError):
+            raise ConfigError(message, hint=f"`{_LIBRARY.name}` is Millrace's own package. {_RENAME}") from error
         hint = "Is it installed, or in the directory millrace was started in? Executors of a cluster need it, too: [spark]."
         raise ConfigError(message, hint=hint) from error
     except StreamsError:
         raise
-    except Exception as error:  # whatever a user's module does when it is imported
+    except (Exception, SystemExit) as error:  # whatever a user's module does when it is imported
         message = f"Module {module_name!r} cannot be imported: {_described(error)}"
         raise ConfigError(message, hint=_place(error)) from error
     if not hasattr(module, attribute):
@@ -52,21 +58,47 @@ def call_attribute(reference: str, *arguments: object) -> Any:
         StreamsError: Which it raised itself, such as a `TopologyError`; with that line, if it has no hint.
     """
     function = load_attribute(reference)
+    kind = type(function).__name__
+    if not callable(function):
+        message = f"{reference} is of type {kind}, not a function"
+        raise ConfigError(message)
     try:
         return function(*arguments)
     except StreamsError as error:
         error.hint = error.hint or _place(error)
         raise
-    except Exception as error:  # whatever a user's function does
+    except (Exception, SystemExit) as error:  # whatever a user's function does
         message = f"{reference} raised {_described(error)}"
-        raise ConfigError(message, hint=_place(error)) from error
+        raise ConfigError(
+            message, hint=_place(error) or f"It is of type {kind}. Does it name the right function?"
+        ) from error
 
 
-def _described(error: Exception) -> str:
+def _refuse_main(reference: str, module_name: str, attribute: str) -> None:
+    """Refuse functions of a script or a notebook: processes that run tasks have another `__main__`."""
+    if module_name == "__main__":
+        message = f"{reference} is in the script or notebook itself, which other processes cannot import"
+        raise ConfigError(
+            message, hint=f"Write it into a file of its own, my_module.py, and name my_module:{attribute}."
+        )
+
+
+def _refuse_shadow() -> None:
+    """Refuse a module of the user's that other processes would import in the place of this library."""
+    for entry in map(Path, sys.path):
+        if (entry / _LIBRARY.name).resolve() == _LIBRARY:
+            return
+        found = [entry / f"{_LIBRARY.name}.py", entry / _LIBRARY.name / "__init__.py"]
+        for file in filter(Path.is_file, found):
+            message = f"{file} hides Millrace, whose package is called `{_LIBRARY.name}`"
+            raise ConfigError(message, hint=_RENAME)
+
+
+def _described(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _place(error: Exception) -> str | None:
+def _place(error: BaseException) -> str | None:
     """The innermost line of the user's code that led to an error; None if there is none."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"Look at {error.filename}, line {error.lineno}."

@@ -255,8 +255,11 @@ def _text(path: Path | str, where: str, value: Any) -> str:
 
 def _number(path: Path | str, where: str, key: str, value: Any) -> int:
     check_type(path, where, value, int)
+    if isinstance(value, bool):  # to Python it is an int
+        message = f"{path}: {where} is {value!r}, not an int"
+        raise ConfigError(message)
     lowest = _LOWEST.get(key, 1)
-    if isinstance(value, bool) or value < lowest:
+    if value < lowest:
         message = f"{path}: {where} is {value!r}, and must be at least {lowest}"
         raise ConfigError(message)
     return int(value)

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
+_LONGEST_ID = 200
+"""Topics' names have 249 characters at most; those of an application's own begin with its id."""
+_PROTOCOLS = frozenset({"", "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
+_HIGHEST_PORT = 65_535
+_SCHEDULE = re.compile(r"@[a-z]+|\S+( +\S+){4,5}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,7 @@ class ProjectConfig:
             ConfigError: If the file cannot be read, or anything in it is unknown or impossible.
         """
         try:
-            content = tomllib.loads(path.read_text())
+            content = tomllib.loads(path.read_text("utf-8-sig"))  # editors on Windows begin files with a mark
         except FileNotFoundError as error:
             message = f"There is no {path}"
             raise ConfigError(message, hint="Name another file with --config or MILLRACE_CONFIG.") from error
@@ -86,12 +91,28 @@ class ProjectConfig:
 
 def _kafka(path: Path, table: Any, environ: Mapping[str, str]) -> dict[str, str]:
     check_type(path, "kafka", table, dict)
+    for key, value in table.items():
+        if isinstance(value, dict):
+            name = as_written(key, value)
+            message = f"{path}: [kafka] {key} is a table, not the property {name}"
+            raise ConfigError(message, hint=f'Names with dots are quoted: "{name}".')
+        check_property(path, key)
     if "bootstrap.servers" not in table:
         message = f'{path}: [kafka] needs "bootstrap.servers"'
-        raise ConfigError(message)
-    for key in table:
-        check_property(path, key)
-    return {key: _expanded(path, f"[kafka] {key}", str(value), environ) for key, value in table.items()}
+        raise ConfigError(message, hint='For example "bootstrap.servers" = "127.0.0.1:19092".')
+    found = {key: _expanded(path, f"[kafka] {key}", str(value), environ) for key, value in table.items()}
+    for server in found["bootstrap.servers"].split(","):
+        _check_server(path, server.strip())
+    return found
+
+
+def _check_server(path: Path, server: str) -> None:
+    """Make sure that a broker is named as clients can read it: some take another port for one that is missing."""
+    protocol, _, address = server.rpartition("://")
+    host, _, port = address.rpartition(":")
+    if protocol.upper() not in _PROTOCOLS or not (host and port.isdecimal() and 0 < int(port) <= _HIGHEST_PORT):
+        message = f"{path}: [kafka] bootstrap.servers has {server!r}, which is not host:port"
+        raise ConfigError(message, hint="For example kafka-1.example.org:9092,kafka-2.example.org:9092.")
 
 
 def _spark(path: Path, table: Any, environ: Mapping[str, str]) -> dict[str, str]:
@@ -118,7 +139,12 @@ def _expanded(path: Path, where: str, value: str, environ: Mapping[str, str]) ->
             raise ConfigError(message)
         return environ[match[1]]
 
-    return _VARIABLE.sub(look_up, value)
+    expanded = _VARIABLE.sub(look_up, value)
+    if "${" in _VARIABLE.sub("", value):
+        message = f"{path}: {where} has a ${{ that begins no ${{NAME}}"
+        hint = "NAME has letters, digits and _ only, and there are no defaults. A value with ${ in it can be in a variable."
+        raise ConfigError(message, hint=hint)
+    return expanded
 
 
 def _app(path: Path, name: str, table: Any, environ: Mapping[str, str]) -> AppConfig:
@@ -135,6 +161,9 @@ def _app(path: Path, name: str, table: Any, environ: Mapping[str, str]) -> AppCo
         raise ConfigError(message, hint='For example topology = "my_module:build".')
     for key in texts:
         check_type(path, f"{where}.{key}", table.get(key, ""), str)
+    if not _SCHEDULE.fullmatch(table.get("schedule", "@daily").strip()):
+        message = f"{path}: {where}.schedule is {table['schedule']!r}, not a cron expression"
+        raise ConfigError(message, hint='Minute, hour, day, month and weekday: "0 */6 * * *" is every six hours.')
     versions = _versions(path, where, table.get("version", "v1"), table.get("versions", {}))
     settings = dict(table.get("config", {}))
     if "server.token" in settings:
@@ -161,6 +190,9 @@ def _versions(path: Path, where: str, first: str, table: Any) -> dict[str, str]:
         if not _NAME.fullmatch(version):
             message = f"{path}: version {version!r} of {where} has characters other than a-z A-Z 0-9 . _ -"
             raise ConfigError(message)
+        if len(version) + len(where.removeprefix("apps.")) >= _LONGEST_ID:
+            message = f"{path}: the name and version of {where} have more than {_LONGEST_ID - 1} characters together"
+            raise ConfigError(message, hint="Names of its internal topics begin with them: 249 characters at most.")
     for version, topology in table.items():
         check_type(path, f"{where}.versions.{version}", topology, str)
     if first in table:

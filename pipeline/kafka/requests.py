@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from pipeline.errors import BrokerError
+from pipeline.errors import BrokerError, ConfigError
 from pipeline.kafka.client import CLIENT, quiet
 from pipeline.kafka.errors import REFUSED_LOGIN, UNREACHABLE, mapped_errors, streams_error
 
@@ -55,8 +56,13 @@ class Requests:
 
         # To the library an admin client is a producer, which has brokers make the topics it asks about if they do such things.
         own = {"client.id": CLIENT_ID, "allow.auto.create.topics": False, "error_cb": connection_failed}
-        with mapped_errors("use the client properties"):
-            self.client = AdminClient({**CLIENT, **kafka, **own}, logger=quiet)
+        try:
+            with mapped_errors("use the client properties"):
+                self.client = AdminClient({**CLIENT, **kafka, **own}, logger=quiet)
+        except ConfigError as error:
+            missing = [f"{name} {path}" for name, path in kafka.items() if _is_missing_file(name, path)]
+            error.hint = f"There is no such file: {', '.join(missing)}" if missing else error.hint
+            raise
 
     def consumer(
         self, group: str, isolation: str = "read_committed", properties: Mapping[str, Any] = MappingProxyType({})
@@ -104,9 +110,13 @@ class Requests:
     def error(self, error: KafkaError, doing: str) -> StreamsError:
         """The error, with its true cause: a login that is refused looks like a broker that does not answer."""
         if error.code() in UNREACHABLE:
-            self.client.poll(0)
-            error = self._refusals.pop() if self._refusals else error
+            error = self.refusal() or error
         return streams_error(error, f"{doing} at {self._servers}")
+
+    def refusal(self) -> KafkaError | None:
+        """Why the brokers have not accepted who connects; None if they have, or did not answer. Each is told once."""
+        self.client.poll(0)
+        return self._refusals.pop() if self._refusals else None
 
     def until(
         self,
@@ -130,3 +140,7 @@ class Requests:
                 raise error(message, retriable=True)
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+
+def _is_missing_file(name: str, path: str) -> bool:
+    return name.startswith("ssl.") and name.endswith(".location") and path != "probe" and not Path(path).exists()

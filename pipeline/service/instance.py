@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from pipeline.worker.instance.spawning import require_importable
 from pipeline.worker.instance.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -33,8 +34,9 @@ def new_instance(
         on_state: Told about every change of state.
 
     Raises:
-        ConfigError: If its address cannot be used.
+        ConfigError: If its address cannot be used, or its processes could not import what they need.
     """
+    require_importable(build)
     server = application.config.streams.application_server
     if not server:
         yield Supervisor(application, build, on_state=on_state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -71,6 +72,33 @@ def test_settings_of_the_topology_are_checked(tmp_path: Path, setting: str, comp
 def test_what_clients_are_not_to_be_told_is_refused(tmp_path: Path, setting: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(complaint)):
         load(tmp_path, GOOD + setting)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint", "hint"),
+    [
+        (('"bootstrap.servers"', "bootstrap.servers"), "[kafka] bootstrap is a table", '"bootstrap.servers"'),
+        (('"h:1"', '"h"'), "bootstrap.servers has 'h', which is not host:port", "9092"),
+        (('"h:1"', '"http://h:1"'), "has 'http://h:1', which is not host:port", "9092"),
+        (('"h:1"', '"h:1,i:70000"'), "has 'i:70000', which is not host:port", "9092"),
+        (("${SECRET}", "${SECRET:-none}"), "has a ${ that begins no ${NAME}", "no defaults"),
+        (('"max.task.idle.ms" = -1', '"max.task.idle.ms" = true'), "is True, not an int", ""),
+        (('"max.task.idle.ms" = -1', "max.task.idle.ms = -1"), "unknown setting", '"max.task.idle.ms"'),
+        (('"0 */6 * * *"', '"every day"'), "not a cron expression", "0 */6 * * *"),
+        (('"v1"', f'"{"v" * 200}"'), "more than 199 characters", "249"),
+    ],
+)
+def test_natural_mistakes_are_told_with_what_to_write(
+    tmp_path: Path, change: tuple[str, str], complaint: str, hint: str
+) -> None:
+    assert change[0] in GOOD
+    with pytest.raises(ConfigError, match=re.escape(complaint)) as refused:
+        load(tmp_path, GOOD.replace(*change))
+    assert hint in (refused.value.hint or "")
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    assert load(tmp_path, f"\ufeff{GOOD}").app("delays").name == "delays"
 
 
 @pytest.mark.parametrize("name", ["enable.auto.commit", "isolation.level", "group.id", "transactional.id"])
@@ -205,7 +233,8 @@ def test_an_unknown_application_or_version_is_refused_with_the_nearest(tmp_path:
     ("reference", "complaint"),
     [
         ("no colon", "is not module:attribute"),
-        ("pipeline.nowhere:x", "cannot be imported"),
+        ("pipeline.nowhere:x", "cannot be imported(.|\n)*`pipeline` is Millrace's own package"),
+        ("__main__:build", "script or notebook itself(.|\n)*my_module:build"),
         ("pipeline.apps.delays:buidl", "Did you mean 'build'"),
     ],
 )
@@ -300,3 +329,30 @@ def test_of_a_module_that_cannot_be_imported_the_line_is_told(
     with pytest.raises(ConfigError) as raised:
         load_attribute(f"{name}:build")
     assert re.search(complaint, str(raised.value), re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("import sys; sys.exit(3)", "cannot be imported: SystemExit: 3"),
+        ("import sys\ndef build(b): sys.exit(3)", "mistaken:build raised SystemExit: 3"),
+        ("build = 7", "mistaken:build is of type int, not a function"),
+        ("from pipeline import JSON as build", "It is of type JsonSerde. Does it name the right function"),
+    ],
+)
+def test_a_module_that_is_no_topology_is_told_from_its_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, complaint: str
+) -> None:
+    (tmp_path / "mistaken.py").write_text(content)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mistaken", raising=False)
+    with pytest.raises(ConfigError, match=re.escape(complaint)):
+        call_attribute("mistaken:build", object())
+
+
+def test_a_module_of_the_users_that_hides_the_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pipeline.py").write_text("")
+    (tmp_path / "topology.py").write_text("def build(builder): ...")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=r"pipeline\.py hides Millrace"):
+        load_attribute("topology:build")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pipeline.errors
 from pipeline.errors import ProcessingError
+from pipeline.worker.instance.spawning import UNGUARDED, unguarded
 
 if TYPE_CHECKING:
     from pipeline.errors import StreamsError
@@ -38,6 +39,8 @@ class Deaths:
         Returns:
             The error with which the instance is to end; None if another process is to take the place of this one.
         """
+        if stream.failure is None and stream.process.exitcode == UNGUARDED:
+            return unguarded()
         now = time.monotonic()
         self._at = [at for at in self._at if now - at < _SECONDS] + [now]
         reason = stream.failure.message if stream.failure else f"exit code {stream.process.exitcode}"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from pipeline.hosting.logs import current_style
 from pipeline.worker.group.instances import RUNNING
 from pipeline.worker.group.spreading import spread
+from pipeline.worker.instance.spawning import require_importable
 from pipeline.worker.questions.asking import Asking
 from pipeline.worker.states import WorkerSummary, summed
 from pipeline.worker.stream_thread.protocol import Alive, Command, Failed, Report, Stop, StreamJob, Take
@@ -119,7 +120,12 @@ class StreamProcesses:
     """
 
     def __init__(self, job: StreamJob, build: Callable[[StreamJob], Topology]) -> None:
-        """None is started."""
+        """None is started.
+
+        Raises:
+            ConfigError: If they could not import what they need.
+        """
+        require_importable(build)
         self._job = job
         self._build = build
         self._next_number = 1

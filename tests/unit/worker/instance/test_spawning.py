@@ -1,0 +1,61 @@
+"""A program that starts a worker wrongly is told what is wrong, instead of that its processes end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline.errors import ConfigError
+from pipeline.worker.instance.deaths import Deaths
+from pipeline.worker.instance.spawning import UNGUARDED, require_importable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_SCRIPT = """
+import sys
+from pathlib import Path
+from pipeline.config import AppConfig
+from pipeline.releases.build import build_topology
+from pipeline.worker.instance.deaths import Deaths
+from pipeline.worker.instance.processes import StreamProcesses
+from pipeline.worker.stream_thread.protocol import StreamJob
+
+processes = StreamProcesses(StreamJob(AppConfig("a", "none:none"), "v1", {}, Path("state"), {}), build_topology)
+processes.start(1)
+(stream,) = processes.all
+stream.process.join()
+print(Deaths("shutdown_client").judge(stream))
+"""
+
+
+def test_a_script_without_a_guard_hears_so_at_the_first_process_that_ends(tmp_path: Path) -> None:
+    script = tmp_path / "start.py"
+    script.write_text(_SCRIPT)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert "The script starts a worker when it is imported" in done.stdout
+    assert '`if __name__ == "__main__":`' in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_a_process_that_ended_for_another_reason_is_replaced() -> None:
+    class Stream:
+        failure, number = None, 1
+        process: Any = type("Process", (), {"exitcode": UNGUARDED + 1})
+
+    stream: Any = Stream()
+    assert Deaths("shutdown_client").judge(stream) is None
+
+
+def test_a_function_of_a_notebook_is_refused_before_a_process_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(_job: object) -> None: ...
+
+    build.__module__, build.__qualname__ = "__main__", "build"
+    require_importable(build)  # of a script, which processes import under another name
+    monkeypatch.setattr("sys.modules", {**sys.modules, "__main__": type(sys)("__main__")})
+    with pytest.raises(ConfigError, match="build is of a notebook or an interactive session") as refused:
+        require_importable(build)
+    assert "from my_module import build" in (refused.value.hint or "")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _SLICE_SECONDS = 1.0
+"""How long the first attempt takes; later ones take longer, as brokers that are busy may."""
 _STARTING_SECONDS = 5.0
 """How long nobody may listen before that counts as final: a broker that starts needs a moment."""
 _PROBE_SECONDS = 2.0
@@ -58,8 +59,8 @@ def require_answer(kafka: Mapping[str, str], on_wait: Callable[[str], None] = la
         ConfigError: If the library does not take the properties.
     """
     requests, begun, servers = Requests(kafka), time.monotonic(), kafka.get("bootstrap.servers", "")
-    is_told = False
-    while (failure := _failure(requests)) is not None:
+    is_told, waited = False, 0.0
+    while (failure := _failure(requests, max(_SLICE_SECONDS, waited / 2))) is not None:
         if failure.code() in REFUSED_LOGIN and not _is_tls_on_one_side(kafka):
             raise requests.error(failure, "connect to brokers")
         if not is_told:
@@ -77,10 +78,10 @@ def require_answer(kafka: Mapping[str, str], on_wait: Callable[[str], None] = la
             raise requests.error(failure, "connect to brokers")
 
 
-def _failure(requests: Requests) -> KafkaError | None:
+def _failure(requests: Requests, within_s: float) -> KafkaError | None:
     """What one attempt ends with; None if brokers answer. A login that is refused is told instead of "no answer"."""
     try:
-        requests.client.list_topics(_TOPIC, timeout=_SLICE_SECONDS)
+        requests.client.list_topics(_TOPIC, timeout=within_s)
     except KafkaException as error:
         return requests.refusal() or error.args[0]
     return None

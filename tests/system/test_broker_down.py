@@ -229,6 +229,6 @@ def test_a_worker_without_any_broker_ends_with_the_name_of_what_it_looked_for(
     workers.append(worker)
     code, shown = worker.end()
     assert code == 1
-    assert f"Error: Cannot look up topics at {servers}" in shown
+    assert f"Error: No broker can be reached: nothing listens at {servers}" in shown
     assert "bootstrap.servers" in shown
     assert "Traceback" not in shown

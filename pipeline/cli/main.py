@@ -26,7 +26,7 @@ from pipeline.cli import (
     transfer,
     worker,
 )
-from pipeline.cli.project import Settings
+from pipeline.cli.project import TOKEN, Settings
 from pipeline.cli.signals import interrupt_on_sigterm
 from pipeline.errors import StreamsError, of_an_interrupt
 from pipeline.hosting.logs import LogStyle, current_style, start_logging
@@ -87,6 +87,7 @@ def settings(
         interrupt_on_sigterm()
     start_logging(LogStyle(logging.INFO if verbose else logging.WARNING, log_json))
     context.obj = Settings(config, home.expanduser(), dict(os.environ))
+    os.environ.pop(TOKEN, None)  # processes that run users' code have no need of it
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from pipeline.cli.project import App, Version, settings_of
+from pipeline.config.address import checked_address
 from pipeline.errors import ConfigError, StreamsError
 from pipeline.records import counted
 
@@ -127,7 +128,7 @@ def scale(
 
 def _is_complete(address: str) -> bool:
     """Whether somebody can be asked there; port 0 is any that is free."""
-    return bool(address) and not address.endswith(":0")
+    return bool(address) and checked_address("--server", address).port != 0
 
 
 def _asked(context: typer.Context, app: str, method: str, address: str, path: str, **params: Any) -> Any:
@@ -138,19 +139,26 @@ def _asked(context: typer.Context, app: str, method: str, address: str, path: st
     """
     import httpx
 
+    from pipeline.service.encryption import client_tls
+
     settings = settings_of(context)
-    token = settings.project().app(app).streams.server_token or settings.environ.get("MILLRACE_TOKEN", "")
+    config = settings.project().app(app)
+    token = settings.token_of(config) or config.streams.server_read_token
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     hint = "Name an instance that runs: --server host:port."
-    try:
-        answer = httpx.request(
-            method, f"http://{address}{path}", params=params, headers=headers, timeout=_ANSWER_SECONDS
-        )
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        message = f"Instance {address} does not answer: {error}"
-        raise StreamsError(message, hint=hint) from error
+    tls = client_tls(config.streams)
+    with httpx.Client(
+        timeout=_ANSWER_SECONDS, trust_env=False, verify=tls or True
+    ) as client:  # no proxy sees the token
+        try:
+            answer = client.request(
+                method, f"http{'s' if tls else ''}://{address}{path}", params=params, headers=headers
+            )
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            message = f"Instance {address} does not answer: {error}"
+            raise StreamsError(message, hint=hint) from error
     if answer.is_error:
-        message = f"Instance {address} refuses: {answer.text}"
+        message = f"Instance {address} refuses, with status {answer.status_code}: {answer.text}"
         raise StreamsError(
             message,
             hint="Set server.token, or MILLRACE_TOKEN." if answer.status_code == httpx.codes.UNAUTHORIZED else None,

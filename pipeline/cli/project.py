@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipeline.config import ProjectConfig
+from pipeline.config.secrets import checked_token
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pipeline.config import AppConfig
     from pipeline.hosting.application import Application
     from pipeline.kafka.embedded.broker import EmbeddedBroker
 
@@ -28,6 +30,8 @@ Master = Annotated[
     ),
 ]
 """The option `--master`."""
+TOKEN = "MILLRACE_TOKEN"  # noqa: S105 - the name of a variable
+"""The environment variable with what callers of the HTTP interface show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,14 @@ class Settings:
         project = self.project()
         _reach(project)
         return project
+
+    def token_of(self, config: AppConfig) -> str:
+        """What callers of an application's instances show; empty for nothing.
+
+        Raises:
+            ConfigError: If a header cannot hold it.
+        """
+        return config.streams.server_token or checked_token(TOKEN, self.environ.get(TOKEN, ""))
 
     def application(self, name: str, version: str | None = None, *, asks: bool = True) -> Application:
         """One version of an application, with its topology built.

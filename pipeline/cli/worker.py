@@ -13,6 +13,7 @@ import typer
 from pipeline.cli.figures import show_figures
 from pipeline.cli.project import App, Master, Version, settings_of
 from pipeline.cli.signals import Ending, end_now
+from pipeline.config.address import checked_address
 from pipeline.errors import ConfigError
 from pipeline.records import counted
 
@@ -68,7 +69,7 @@ def worker(
         _refuse(alone, "does not go with --until-caught-up, which runs all tasks in one process", "Leave it out.")
     application = _configured(settings.application(app, version), state_dir, threads, server)
     settings.require_no_switch(application, version)
-    token = application.config.streams.server_token or settings.environ.get("MILLRACE_TOKEN", "")
+    token = settings.token_of(application.config)
     if on is Place.SPARK:
         summary = _on_spark(application, token, instances or 1, lambda given: settings.spark(master, given), ending)
     else:
@@ -95,7 +96,8 @@ def _configured(
     """The application as the options say."""
     if state_dir is not None:
         application = replace(application, state_directory=state_dir.resolve())
-    given = {"num_stream_threads": threads, "application_server": server}
+    address = None if server is None else str(checked_address("--server", server))
+    given = {"num_stream_threads": threads, "application_server": address}
     changes = {name: value for name, value in given.items() if value is not None}
     streams = replace(application.config.streams, **changes)  # type: ignore[arg-type] # by name
     return replace(application, config=replace(application.config, streams=streams))
@@ -123,7 +125,8 @@ def _in_group(application: Application, token: str, ending: Ending) -> WorkerSum
 
     with new_instance(application, build_topology, token=token, on_state=_show_state) as supervisor:
         if supervisor.server:
-            typer.echo(f"Answers at http://{supervisor.server}")
+            scheme = "https" if application.config.streams.server_ssl_certificate_location else "http"
+            typer.echo(f"Answers at {scheme}://{supervisor.server}")
 
         def stop() -> None:
             supervisor.stop()
@@ -157,7 +160,7 @@ def _on_spark(
 
 
 def _show_report(report: InstanceReport) -> None:
-    where = f", answers at http://{report.server}" if report.server and report.state == "running" else ""
+    where = f", answers at {report.server}" if report.server and report.state == "running" else ""
     typer.echo(
         f"Instance {report.number} on {report.host} is {report.state}{where}: "
         f"{counted(report.processed, 'record')} processed in {counted(report.commits, 'commit')}"

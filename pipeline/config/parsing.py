@@ -7,7 +7,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.config.address import checked_address
 from pipeline.config.checks import check_type, nearest
+from pipeline.config.secrets import checked_token
 from pipeline.config.streams import (
     AT_LEAST_ONCE,
     BOUNDED_WALL_CLOCK,
@@ -211,7 +213,10 @@ _PARSERS: Mapping[str, Callable[[str], object]] = {
     "auto.offset.reset": AutoOffsetReset.parse,
     "topology.optimization": parse_optimization,
 }
-_TEXTS = frozenset({"state.dir", "errors.dead.letter.queue.topic.name", "server.token"})
+_TEXTS = frozenset({"state.dir", "errors.dead.letter.queue.topic.name", "server.ssl.key.password"})
+_TOKENS = frozenset({"server.token", "server.read.token"})
+_LISTS = frozenset({"rack.aware.assignment.tags", "server.allowed.hosts"})
+_FILES = frozenset({"server.ssl.certificate.location", "server.ssl.key.location", "server.ssl.ca.location"})
 
 
 def _chosen(path: Path | str, where: str, key: str, value: Any) -> str:
@@ -230,15 +235,23 @@ def _checked(path: Path | str, where: str, key: str, value: Any) -> Any:
         return _chosen(path, where, key, value)
     if key in _TEXTS:
         return _text(path, where, value)
+    if key in _TOKENS:
+        return checked_token(f"{path}: {where}", _text(path, where, value))
+    if key in _LISTS:
+        check_type(path, where, value, list)
+        return tuple(map(str, value))
+    return _parsed(path, where, key, value)
+
+
+def _parsed(path: Path | str, where: str, key: str, value: Any) -> Any:
+    if key in _FILES:
+        return _absolute(path, _text(path, where, value))
     match key:
         case "application.server":
             return _server(path, where, value)
         case "ensure.explicit.internal.resource.naming" | "processing.exception.handler.global.enabled":
             check_type(path, where, value, bool)
             return value
-        case "rack.aware.assignment.tags":
-            check_type(path, where, value, list)
-            return tuple(map(str, value))
         case "snapshot.url":
             return _absolute(path, _text(path, where, value))
         case "auto.offset.reset" | "topology.optimization":
@@ -266,12 +279,8 @@ def _number(path: Path | str, where: str, key: str, value: Any) -> int:
 
 
 def _server(path: Path | str, where: str, value: Any) -> str:
-    check_type(path, where, value, str)
-    host, _, port = value.rpartition(":")
-    if value and not (host and port.isdecimal()):
-        message = f"{path}: {where} is {value!r}, not host:port"
-        raise ConfigError(message)
-    return str(value)
+    text = _text(path, where, value)
+    return str(checked_address(f"{path}: {where}", text)) if text else ""
 
 
 def _absolute(path: Path | str, url: str) -> str:

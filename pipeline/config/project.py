@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from pipeline.config.app import AppConfig
 from pipeline.config.checks import check_keys, check_type, nearest
 from pipeline.config.parsing import as_written, check_property, setting_named, streams_config
+from pipeline.config.secrets import expanded
+from pipeline.config.streams import SECRETS
 from pipeline.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _LONGEST_ID = 200
 """Topics' names have 249 characters at most; those of an application's own begin with its id."""
@@ -52,7 +53,7 @@ class ProjectConfig:
 
         Args:
             path: The file.
-            environ: Where `${NAME}` in the `[kafka]` and `[spark]` sections, and in `server.token`, is looked up.
+            environ: Where `${NAME}` in the `[kafka]` and `[spark]` sections, and in secrets, is looked up.
 
         Raises:
             ConfigError: If the file cannot be read, or anything in it is unknown or impossible.
@@ -100,7 +101,7 @@ def _kafka(path: Path, table: Any, environ: Mapping[str, str]) -> dict[str, str]
     if "bootstrap.servers" not in table:
         message = f'{path}: [kafka] needs "bootstrap.servers"'
         raise ConfigError(message, hint='For example "bootstrap.servers" = "127.0.0.1:19092".')
-    found = {key: _expanded(path, f"[kafka] {key}", str(value), environ) for key, value in table.items()}
+    found = {key: expanded(f"{path}: [kafka] {key}", str(value), environ) for key, value in table.items()}
     for server in found["bootstrap.servers"].split(","):
         _check_server(path, server.strip())
     return found
@@ -125,26 +126,11 @@ def _spark(path: Path, table: Any, environ: Mapping[str, str]) -> dict[str, str]
         if not isinstance(value, str | int | float):
             message = f"{path}: [spark] {key} is {value!r}, not one value"
             raise ConfigError(message)
-    return {key: _expanded(path, f"[spark] {key}", _spark_text(value), environ) for key, value in table.items()}
+    return {key: expanded(f"{path}: [spark] {key}", _spark_text(value), environ) for key, value in table.items()}
 
 
 def _spark_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _expanded(path: Path, where: str, value: str, environ: Mapping[str, str]) -> str:
-    def look_up(match: re.Match[str]) -> str:
-        if match[1] not in environ:
-            message = f"{path}: {where} needs the environment variable {match[1]}, which is not set"
-            raise ConfigError(message)
-        return environ[match[1]]
-
-    expanded = _VARIABLE.sub(look_up, value)
-    if "${" in _VARIABLE.sub("", value):
-        message = f"{path}: {where} has a ${{ that begins no ${{NAME}}"
-        hint = "NAME has letters, digits and _ only, and there are no defaults. A value with ${ in it can be in a variable."
-        raise ConfigError(message, hint=hint)
-    return expanded
 
 
 def _app(path: Path, name: str, table: Any, environ: Mapping[str, str]) -> AppConfig:
@@ -166,9 +152,8 @@ def _app(path: Path, name: str, table: Any, environ: Mapping[str, str]) -> AppCo
         raise ConfigError(message, hint='Minute, hour, day, month and weekday: "0 */6 * * *" is every six hours.')
     versions = _versions(path, where, table.get("version", "v1"), table.get("versions", {}))
     settings = dict(table.get("config", {}))
-    if "server.token" in settings:
-        token = str(settings["server.token"])
-        settings["server.token"] = _expanded(path, f"{where}.config.server.token", token, environ)
+    for key in SECRETS & settings.keys():
+        settings[key] = expanded(f"{path}: {where}.config.{key}", str(settings[key]), environ)
     streams = streams_config(path, f"{where}.config", settings)
     given = {key: table[key] for key in texts if key in table}
     return AppConfig(name, **given, versions=versions, streams=streams)

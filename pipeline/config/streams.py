@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config.topology import TopologyConfig, parse_optimization
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 AT_LEAST_ONCE = "at_least_once"
 EXACTLY_ONCE_V2 = "exactly_once_v2"
+SECRETS = frozenset({"server.token", "server.read.token", "server.ssl.key.password"})
+"""Settings that are shown to nobody; `${NAME}` is expanded in them."""
 BOUNDED_WALL_CLOCK = ("refuse", "once", "never")
 """What a bounded run may do about punctuations that follow the wall clock."""
 PREFIXES = ("client.tag.", "consumer.", "producer.", "topic.", "user.")
@@ -69,6 +71,12 @@ class StreamsConfig:
             takes any that is free.
         server_token: What callers must show there (`Authorization: Bearer`), `${NAME}` is expanded; needed unless the host is
             the loopback.
+        server_read_token: What callers may show instead who only ask; `${NAME}` is expanded.
+        server_allowed_hosts: Names it is called by, beside its own and those of the loopback, where callers show no token.
+        server_ssl_certificate_location: Its certificates (PEM): it answers over TLS; empty: in clear.
+        server_ssl_key_location: Their key (PEM), if that is in another file.
+        server_ssl_key_password: The key's password; `${NAME}` is expanded.
+        server_ssl_ca_location: Certificates of authorities (PEM) that those check who ask; empty: the system's.
         consumer: Client properties of consumers (`consumer.` prefix); `session.timeout.ms`, `heartbeat.interval.ms` and
             `group.instance.id` are those of the membership.
         producer: Client properties of producers (`producer.` prefix).
@@ -118,6 +126,12 @@ class StreamsConfig:
     log_summary_interval_ms: int = 120_000
     application_server: str = ""
     server_token: str = field(default="", repr=False)
+    server_read_token: str = field(default="", repr=False)
+    server_allowed_hosts: tuple[str, ...] = ()
+    server_ssl_certificate_location: str = ""
+    server_ssl_key_location: str = ""
+    server_ssl_key_password: str = field(default="", repr=False)
+    server_ssl_ca_location: str = ""
     consumer: Mapping[str, str] = field(default_factory=dict)
     producer: Mapping[str, str] = field(default_factory=dict)
     topic: Mapping[str, str] = field(default_factory=dict)
@@ -127,15 +141,19 @@ class StreamsConfig:
     topology_optimization: str = "none"
 
     def settings(self) -> dict[str, Any]:
-        """All of it by dotted names, for processors to read (`AbstractProcessorContext.appConfigs`); without the token."""
+        """All of it by dotted names, for processors to read (`AbstractProcessorContext.appConfigs`); without secrets."""
         found: dict[str, Any] = {}
         for setting in fields(self):
             key, value = dotted(setting.name), getattr(self, setting.name)
             if f"{key}." in PREFIXES:
                 found |= {f"{key}.{name}": given for name, given in value.items()}
-            elif key != "server.token":
+            elif key not in SECRETS:
                 found[key] = value
         return found
+
+    def without_secrets(self) -> StreamsConfig:
+        """The settings for processes that run users' code, and answer nobody."""
+        return replace(self, server_token="", server_read_token="", server_ssl_key_password="")
 
     @property
     def topology_config(self) -> TopologyConfig:

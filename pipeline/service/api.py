@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 from urllib.parse import quote
 
-import httpx
 import msgspec
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -15,9 +13,13 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
+from pipeline.hosting.clock import SystemClock
+from pipeline.service.admission import Access, Admission
 from pipeline.service.metrics import Measured, registry_of
-from pipeline.service.reading import FORWARDED, POSITION, ROLE, Bookmark, Host, RefusedError, Rows, StoreReader, Wanted
+from pipeline.service.peers import FORWARDED, Peers
+from pipeline.service.reading import Bookmark, Host, RefusedError, Rows, StoreReader, Wanted
 from pipeline.service.rendering import key_bytes, prefix_bytes
+from pipeline.service.signatures import POSITION, ROLE
 from pipeline.state.api import StoreKind
 from pipeline.windows import MAX_TIME_MS
 from pipeline.worker.questions.answers import MAX_ROWS
@@ -25,8 +27,6 @@ from pipeline.worker.questions.queries import KeyQuery, RangeQuery, Reason, Refu
 from pipeline.worker.states import WorkerState
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from pipeline.service.routing import StorePlace
     from pipeline.state.api import StoreBuilder
     from pipeline.worker.questions.queries import Query as StoreQuery
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for every question that is passed on
 
-_PEER_SECONDS = 15.0
-_OPEN_PATHS = frozenset({"/health", "/ready"})
-"""What whoever watches over an instance may ask without a token: they say nothing about data."""
 _STATUS = {
     Reason.NO_SUCH_STORE: 404,
     Reason.UNKNOWN_QUERY: 400,
@@ -90,32 +87,26 @@ _EXCLUSIVE = ({"prefix", "reverse"}, {"prefix", "from"}, {"prefix", "to"}, {"tim
 _Asked = Annotated[Parameters, Query()]
 
 
-def new_api(instance: Instance, token: str = "") -> FastAPI:
+def new_api(instance: Instance, access: Access | None = None, peers: Peers | None = None) -> FastAPI:
     """The interface of an instance.
 
     Args:
         instance: Whose.
-        token: What callers must show (`Authorization: Bearer`), except for health; instances show it to each other. Empty for
-            nothing.
+        access: Who is let in; left out, everybody on this machine.
+        peers: Asks other instances; left out, those of this machine, without a token.
     """
     api = FastAPI(title=f"Millrace: {instance.application.id}", docs_url=None, redoc_url=None)
-    _guard(api, token)
+    clock = SystemClock()
+    api.add_middleware(Admission, access=access or Access(server=instance.server), clock=clock)
+    _show_errors(api)
     _watch(api, instance)
     _operate(api, instance)
-    _query_stores(api, instance, token)
+    _query_stores(api, instance, peers or Peers(None, clock))
     return api
 
 
-def _guard(api: FastAPI, token: str) -> None:
-    """Let in who shows the token; show errors as JSON."""
-
-    @api.middleware("http")
-    async def check_token(request: Request, proceed: Callable[[Request], Awaitable[Response]]) -> Response:
-        is_let_in = not token or request.url.path in _OPEN_PATHS or _shows(request, token)
-        if not is_let_in:
-            body = {"error": "unauthorized", "message": "Show the token: Authorization: Bearer ..."}
-            return _json(body, 401, {"WWW-Authenticate": "Bearer"})
-        return await proceed(request)
+def _show_errors(api: FastAPI) -> None:
+    """Show errors as JSON."""
 
     @api.exception_handler(HTTPException)
     def send_away(request: Request, error: HTTPException) -> Response:
@@ -141,24 +132,18 @@ def _guard(api: FastAPI, token: str) -> None:
         return _json({"error": "bad-request", "message": str(error)}, 400)
 
 
-def _shows(request: Request, token: str) -> bool:
-    """Whether a request shows the token; the scheme's name may be written in any way (RFC 9110, 11.1)."""
-    scheme, _, shown = request.headers.get("Authorization", "").partition(" ")
-    return scheme.lower() == "bearer" and secrets.compare_digest(shown.strip(" ").encode(), token.encode())
-
-
 def _watch(api: FastAPI, instance: Instance) -> None:
-    """What whoever watches over an instance asks."""
+    """What whoever watches over an instance asks. Health is told without a thread: questions may have taken all of them."""
     registry = registry_of(instance)
 
     @api.get("/health")
-    def health() -> Response:
+    async def health() -> Response:
         status = instance.status()
         body = {"state": status.state.value, "paused": status.paused}
         return _json(body, 503 if status.state is WorkerState.ERROR else 200)
 
     @api.get("/ready")
-    def ready() -> Response:
+    async def ready() -> Response:
         status = instance.status()
         is_ready = status.state is WorkerState.RUNNING and not status.restoring
         body = {"ready": is_ready, "state": status.state.value, "paused": status.paused}
@@ -174,27 +159,39 @@ def _watch(api: FastAPI, instance: Instance) -> None:
 
 
 def _operate(api: FastAPI, instance: Instance) -> None:
-    """What an instance can be told."""
+    """What an instance can be told. Who has told it is logged."""
 
     @api.post("/scale")
-    def scale(threads: int) -> Response:
+    def scale(threads: Annotated[int, Query(ge=1)], request: Request) -> Response:
+        layout = instance.layout
+        if layout is None:
+            raise RefusedError(Refusal(Reason.FAILED, f"{instance.application.id} is just starting"))
+        if threads > len(layout.tasks):
+            message = f"threads: {instance.application.id} has {len(layout.tasks)} tasks, and no work for {threads}"
+            return _json({"error": "bad-request", "message": message}, 422)
+        log.warning("scaled to %d stream threads, as %s asks", threads, _caller(request))
         instance.scale(threads)
         return _json({"threads": threads})
 
     @api.post("/pause")
-    def pause() -> Response:
+    def pause(request: Request) -> Response:
+        log.warning("paused, as %s asks", _caller(request))
         instance.pause()
         return _json({"paused": True})
 
     @api.post("/resume")
-    def resume() -> Response:
+    def resume(request: Request) -> Response:
+        log.warning("resumed, as %s asks", _caller(request))
         instance.pause(paused=False)
         return _json({"paused": False})
 
 
-def _query_stores(api: FastAPI, instance: Instance, token: str) -> None:
+def _caller(request: Request) -> str:
+    return f"{request.client.host}:{request.client.port}" if request.client else "somebody"
+
+
+def _query_stores(api: FastAPI, instance: Instance, peers: Peers) -> None:
     """What stores can be asked, wherever their parts are."""
-    peers = httpx.Client(timeout=_PEER_SECONDS, headers={"Authorization": f"Bearer {token}"} if token else {})
     reader = StoreReader(instance, peers)
 
     @api.get("/stores")

@@ -5,13 +5,16 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from pipeline.hosting.clock import SystemClock
 from pipeline.worker.instance.spawning import require_importable
 from pipeline.worker.instance.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pipeline.config import StreamsConfig
     from pipeline.hosting.application import Application
+    from pipeline.service.admission import Access
     from pipeline.topology.topology import Topology
     from pipeline.worker.states import WorkerState
     from pipeline.worker.stream_thread.protocol import StreamJob
@@ -30,22 +33,39 @@ def new_instance(
     Args:
         application: What it runs.
         build: Builds its topology within a stream process; must be importable there.
-        token: What those who ask must show.
+        token: What those who ask or tell it anything must show; empty: nothing but `server.read.token`.
         on_state: Told about every change of state.
 
     Raises:
         ConfigError: If its address cannot be used, or its processes could not import what they need.
     """
     require_importable(build)
-    server = application.config.streams.application_server
-    if not server:
+    streams = application.config.streams
+    if not streams.application_server:
         yield Supervisor(application, build, on_state=on_state)
         return
-    from pipeline.service.api import new_api  # noqa: PLC0415 - half of what an instance loads, and most answer nowhere
+    # Half of what an instance loads, and most answer nowhere.
+    from pipeline.service.api import new_api  # noqa: PLC0415 - as above
+    from pipeline.service.connections import Limits  # noqa: PLC0415 - as above
+    from pipeline.service.encryption import client_tls, server_tls  # noqa: PLC0415 - as above
+    from pipeline.service.peers import Peers  # noqa: PLC0415 - as above
     from pipeline.service.server import bound, name_of, serving  # noqa: PLC0415 - as above
 
-    with bound(server, token) as listener:
-        name = name_of(listener, server, application.kafka["bootstrap.servers"])
+    tls = server_tls(streams)
+    with bound(streams.application_server, wants_token=bool(token or streams.server_read_token)) as listener:
+        name = name_of(listener, streams.application_server, application.kafka["bootstrap.servers"])
+        access = _access(streams, token, name, application.id)
+        peers = Peers(access.signatures, SystemClock(), client_tls(streams) if tls else None)
         supervisor = Supervisor(application, build, server=name, on_state=on_state)
-        with serving(new_api(supervisor, token), listener):
+        with serving(new_api(supervisor, access, peers), listener, Limits(tls=tls)):
             yield supervisor
+
+
+def _access(streams: StreamsConfig, token: str, name: str, application_id: str) -> Access:
+    from pipeline.service.admission import Access  # noqa: PLC0415 - as above
+    from pipeline.service.signatures import Signatures  # noqa: PLC0415 - as above
+
+    shared = token or streams.server_read_token
+    signatures = Signatures.of(shared, application_id) if shared else None
+    hosts = frozenset(streams.server_allowed_hosts)
+    return Access(token, streams.server_read_token, signatures, name, hosts)

@@ -6,12 +6,13 @@ import base64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-import httpx
 import msgspec
 
 from pipeline.records import OffsetVector
+from pipeline.service.peers import NoAnswerError
 from pipeline.service.rendering import row_object
 from pipeline.service.routing import Here, key_query_metadata, route, store_places
+from pipeline.service.signatures import POSITION, ROLE
 from pipeline.worker.questions.queries import Place, Question, Reason, Refusal
 
 if TYPE_CHECKING:
@@ -21,17 +22,11 @@ if TYPE_CHECKING:
     from pipeline.partitioning import StreamPartitioner
     from pipeline.records import TaskId
     from pipeline.runtime.layout import Layout
+    from pipeline.service.peers import Answer, Peers
     from pipeline.service.routing import KeyQueryMetadata, StorePlace
     from pipeline.worker.group.protocol import Orders
     from pipeline.worker.questions.queries import Page, Query
     from pipeline.worker.states import InstanceStatus
-
-FORWARDED = "X-Millrace-Forwarded"
-"""Marks a question that another instance passed on: it is not passed on again."""
-POSITION = "X-Millrace-Position"
-"""The point in history an answer is from: `topic-partition@offset`, of inputs or, if a standby answers, of changelogs."""
-ROLE = "X-Millrace-Role"
-"""Who answered: `active`, or `standby`."""
 
 
 class Host(Protocol):
@@ -64,6 +59,9 @@ class Host(Protocol):
     def ask(self, question: Question) -> Page | Refusal:
         """Answer what is asked of a task here."""
         ...
+
+
+_OK = 200
 
 
 class RefusedError(Exception):
@@ -154,7 +152,7 @@ class StoreReader:
         peers: Asks other instances.
     """
 
-    def __init__(self, host: Host, peers: httpx.Client) -> None:
+    def __init__(self, host: Host, peers: Peers) -> None:
         """Nothing is asked yet."""
         self._host = host
         self._peers = peers
@@ -279,16 +277,16 @@ class StoreReader:
         refusal = Refusal(Reason.FAILED, "Nobody was asked")
         for server in servers:
             try:
-                url = f"http://{server}{wanted.path}"
-                response = self._peers.get(url, params=params, headers={FORWARDED: "1"})
-                body = response.json()
-            except (httpx.HTTPError, ValueError) as error:
-                refusal = Refusal(Reason.FAILED, f"{server} does not answer: {error}", server)
+                answer = self._peers.get(server, wanted.path, params)
+                if answer.status == _OK:
+                    return _rows_of(answer)
+            except NoAnswerError as error:
+                refusal = Refusal(Reason.FAILED, str(error), server)
                 continue
-            if response.is_success:
-                following = Bookmark.parse(body["next"]) if body["next"] else None
-                return Rows(body["rows"], following, response.headers[POSITION], response.headers[ROLE])
-            refusal = _refusal_of(body, server)
+            except (ValueError, LookupError, TypeError):
+                refusal = Refusal(Reason.FAILED, f"{server} answers with no page of rows", server)
+                continue
+            refusal = _refusal_of(answer, server)
         raise RefusedError(refusal)
 
 
@@ -302,10 +300,17 @@ def _together(positions: list[str], roles: set[str]) -> tuple[str, str]:
     return ",".join(filter(None, positions)), "standby" if "standby" in roles else "active"
 
 
-def _refusal_of(body: Any, server: str) -> Refusal:
-    """What another instance refuses; whatever else it says is a failure."""
+def _rows_of(answer: Answer) -> Rows:
+    following = answer.body["next"]
+    mark = Bookmark.parse(following) if following else None
+    return Rows(list(answer.body["rows"]), mark, answer.headers[POSITION], answer.headers[ROLE])
+
+
+def _refusal_of(answer: Answer, server: str) -> Refusal:
+    """What another instance refuses; whatever else it says is a failure, and not repeated: it may be anything."""
     known = {reason.value: reason for reason in Reason}
+    body = answer.body
     error = str(body.get("error")) if isinstance(body, dict) else ""
     if error not in known:
-        return Refusal(Reason.FAILED, f"{server} answers {body!r}", server)
+        return Refusal(Reason.FAILED, f"{server} answers with status {answer.status}", server)
     return Refusal(known[error], str(body.get("message")), body.get("server") or server, body.get("missing"))

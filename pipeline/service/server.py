@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
+from pipeline.config.address import ServerAddress, checked_address
 from pipeline.errors import ConfigError
+from pipeline.service.connections import LimitedConnection, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,31 +20,32 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 _STOP_SECONDS = 5.0
-_EVERYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - it is asked whether it is
+_EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 - it is asked whether it is
 
 
-def bound(server: str, token: str) -> socket.socket:
+def bound(server: str, *, wants_token: bool) -> socket.socket:
     """A socket at `host:port`, bound before anything is told of it.
 
     Args:
         server: Where; port 0 takes any that is free.
-        token: What callers must show; empty for nothing, which only the loopback allows.
+        wants_token: Whether callers must show one; without, only the loopback is served.
 
     Raises:
         ConfigError: If others could reach it without a token, or it cannot be bound.
     """
-    host, _, port = server.rpartition(":")
-    host = host.strip("[]")
-    if not token and not _is_loopback(host):
+    address = checked_address("application.server", server)
+    if not wants_token and not address.is_loopback:
         message = f"application.server {server} can be reached from other machines, and asks for no token"
         raise ConfigError(message, hint="Set server.token in [apps.NAME.config], or MILLRACE_TOKEN.")
     try:
-        return socket.create_server((host, int(port)), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except (OSError, OverflowError) as error:
+        listener = socket.create_server(address, family=socket.AF_INET6 if ":" in address.host else socket.AF_INET)
+    except OSError as error:
         message = f"application.server {server} cannot be used: {error}"
         raise ConfigError(
             message, hint="Is another instance running here? Each needs a port of its own: --server."
         ) from error
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else callers wait 40 ms for the end of an answer
+    return listener
 
 
 def name_of(listener: socket.socket, server: str, brokers: str) -> str:
@@ -57,16 +60,37 @@ def name_of(listener: socket.socket, server: str, brokers: str) -> str:
     Raises:
         ConfigError: If there is no way to the brokers.
     """
-    host = server.rpartition(":")[0]
-    if host.strip("[]") in _EVERYWHERE:
+    host = checked_address("application.server", server).host
+    if host in _EVERYWHERE:
         host = _address_towards(brokers.split(",", maxsplit=1)[0].rpartition("//")[2])
-    return f"{host}:{listener.getsockname()[1]}"
+    return str(ServerAddress(host, listener.getsockname()[1]))
 
 
 @contextmanager
-def serving(api: FastAPI, listener: socket.socket) -> Iterator[None]:
-    """Serve within this context."""
-    config = uvicorn.Config(api, log_level="warning", access_log=False, timeout_graceful_shutdown=2)
+def serving(api: FastAPI, listener: socket.socket, limits: Limits | None = None) -> Iterator[None]:
+    """Serve within this context.
+
+    Args:
+        api: What answers.
+        listener: Where.
+        limits: Those of connections; left out, the usual ones, in clear.
+    """
+    shared = limits or Limits()
+
+    def limited(**given: Any) -> LimitedConnection:
+        return LimitedConnection(shared, lambda: AutoHTTPProtocol(**given))
+
+    config = uvicorn.Config(
+        api,
+        http=limited,  # type: ignore[arg-type] # whatever makes a protocol
+        ws="none",
+        loop="asyncio",  # uvloop, which may be installed or not, loses connections that end while they shake hands
+        log_level="error",  # else anybody could fill the log with what is no HTTP
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=2,
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listener],), name="http", daemon=True)
     thread.start()
@@ -89,13 +113,4 @@ def _address_towards(peer: str) -> str:
     except (OSError, ValueError) as error:
         message = f"This machine's address is not known: there is no way to {peer}: {error}"
         raise ConfigError(message, hint="Name a host in application.server.") from error
-    return f"[{own}]" if family is socket.AF_INET6 else own
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return own

@@ -138,7 +138,7 @@ def test_an_instance_says_whether_it_is_ready_and_can_be_scaled_and_paused(group
     assert get(f"{url}/health").status_code == 200
     assert httpx.post(f"{url}/scale", params={"threads": 2}).json() == {"threads": 2}
     group.until(lambda: get(f"{url}/status").json()["threads"] == 2, "had two threads")
-    assert httpx.post(f"{url}/scale", params={"threads": 0}).status_code == 400
+    assert httpx.post(f"{url}/scale", params={"threads": 0}).status_code == 422
     assert httpx.post(f"{url}/pause").json() == {"paused": True}
     group.write(100)
     assert httpx.post(f"{url}/resume").json() == {"paused": False}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +66,61 @@ topology = "clicks:build"
     assert done.returncode == 1
     assert "It is not known where an instance of clicks answers" in done.stderr
     assert "--server host:port" in done.stderr
+
+
+CLICKS = """
+[kafka]
+"bootstrap.servers" = "127.0.0.1:1"
+[apps.clicks]
+topology = "clicks:build"
+"""
+
+
+@pytest.mark.parametrize("server", ["127.0.0.1", "127.0.0.1:99999", "http://127.0.0.1:8080", "127.0.0.1:8080/x"])
+def test_where_an_instance_is_asked_is_a_host_and_a_port(tmp_path: Path, server: str) -> None:
+    config = tmp_path / "streams.toml"
+    config.write_text(CLICKS)
+    command = [
+        sys.executable,
+        "-m",
+        "pipeline.cli",
+        "--config",
+        str(config),
+        "scale",
+        "clicks",
+        "2",
+        "--server",
+        server,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "not host:port" in done.stderr
+    assert "For example 127.0.0.1:8080" in done.stderr
+
+
+@pytest.mark.parametrize("token", ["s3cr\u00e9t", "s3c\nret", "s3cret\n"])
+def test_no_token_is_shown_in_an_error(tmp_path: Path, token: str) -> None:
+    config = tmp_path / "streams.toml"
+    config.write_text(CLICKS)
+    command = [
+        sys.executable,
+        "-m",
+        "pipeline.cli",
+        "--config",
+        str(config),
+        "scale",
+        "clicks",
+        "2",
+        "--server",
+        "127.0.0.1:9",
+    ]
+    given = os.environ | {"MILLRACE_TOKEN": token, "HTTP_PROXY": "http://127.0.0.1:1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=given)
+    assert done.returncode == 1
+    expected = "does not answer" if token.endswith("\n") else "MILLRACE_TOKEN has characters that a token cannot have"
+    assert expected in done.stderr
+    assert "s3c" not in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -251,7 +251,33 @@ def test_the_token_of_the_http_interface_comes_from_the_environment_and_is_never
     assert "hidden" not in repr(project)
 
 
-@pytest.mark.parametrize("server", ["worker-1", "8080", ":8080", "worker-1:http"])
+@pytest.mark.parametrize("key", ["server.token", "server.read.token"])
+def test_a_token_that_ends_a_line_is_the_token_and_one_that_cannot_be_sent_is_not_shown(
+    tmp_path: Path, key: str
+) -> None:
+    streams = load(tmp_path, f'{GOOD}"{key}" = "s3cret\\n"\n').app("delays").streams
+    assert getattr(streams, key.replace(".", "_")) == "s3cret"
+    for token in ("s3cr\\u00e9t", "s3c\\nret", "s3c\\u0000ret"):
+        with pytest.raises(ConfigError, match="characters that a token cannot have") as refused:
+            load(tmp_path, f'{GOOD}"{key}" = "{token}"\n')
+        assert "s3c" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        "worker-1",
+        "8080",
+        ":8080",
+        "worker-1:http",
+        "worker-1:99999",
+        "http://worker-1:8080",
+        "worker-1:8080/status",
+        "ann@worker-1:8080",
+        "[::1]",
+        "::1:8080",
+    ],
+)
 def test_an_address_is_a_host_and_a_port(tmp_path: Path, server: str) -> None:
     with pytest.raises(ConfigError, match="not host:port"):
         load(tmp_path, f'{GOOD}"application.server" = "{server}"\n')

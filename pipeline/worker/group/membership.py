@@ -14,7 +14,7 @@ from pipeline.errors import BrokerError, ProcessingError, StreamsError, TaskMigr
 from pipeline.hosting.application import source_partitions, with_partitions
 from pipeline.worker.group.instances import AssignmentConfig
 from pipeline.worker.group.leadership import give_orders
-from pipeline.worker.group.protocol import Introduction, Orders
+from pipeline.worker.group.protocol import Introduction, Orders, orders_of
 from pipeline.worker.local_state import instance_id
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.5
-_decoded = msgspec.json.Decoder(Orders).decode
 
 
 class Membership:
@@ -78,7 +77,7 @@ class Membership:
             arrived = self._arrived.get(block=timeout_s > 0, timeout=timeout_s)
         except queue.Empty:
             return None
-        return _decoded(arrived) if isinstance(arrived, bytes) else arrived
+        return orders_of(arrived) if isinstance(arrived, bytes) else arrived
 
     def join(self) -> None:
         """Wait until it has left the group, if it has ever joined."""

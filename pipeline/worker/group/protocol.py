@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pipeline.config.address import ServerAddress
 from pipeline.records import TaskId
 
 if TYPE_CHECKING:
@@ -78,6 +79,30 @@ class Orders(msgspec.Struct, frozen=True):
     format: int = FORMAT
     process: str = ""
     fingerprint: str = ""
+
+
+_decoded = msgspec.json.Decoder(Orders).decode
+
+
+def orders_of(data: bytes) -> Orders:
+    """Orders, out of their bytes. What members have named as their addresses is left out if it is more, or less.
+
+    Raises:
+        msgspec.MsgspecError: If they are none.
+    """
+    orders = _decoded(data)
+    servers = {task: server for task, server in orders.servers.items() if is_address(server)}
+    standby = {task: list(filter(is_address, named)) for task, named in orders.standby_servers.items()}
+    return msgspec.structs.replace(orders, servers=servers, standby_servers=standby)
+
+
+def is_address(server: str) -> bool:
+    """Whether what a member names as its address is one: `host:port`, and nothing else."""
+    try:
+        ServerAddress.parse(server)
+    except ValueError:
+        return False
+    return True
 
 
 def task_ids(texts: Iterable[str]) -> frozenset[TaskId]:

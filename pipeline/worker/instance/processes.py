@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections import Counter, defaultdict
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 
 _SPAWN = multiprocessing.get_context("spawn")
 """Forking a process that has threads (Kafka clients have) is unsafe."""
+_RETRY_SECONDS = 5.0
 _NOTHING = Report(frozenset(), frozenset(), {}, {}, WorkerSummary(), 0)
 
 
@@ -129,14 +130,28 @@ class StreamProcesses:
         self._job = job
         self._build = build
         self._next_number = 1
+        self._next_attempt = float("-inf")
         self._past = WorkerSummary()
         self.all: list[StreamProcess] = []
 
-    def start(self, count: int) -> None:
-        """Start more of them."""
-        for _ in range(count):
-            ours, theirs = _SPAWN.Pipe()
-            our_line, their_line = _SPAWN.Pipe()
+    def start(self) -> bool:
+        """Start one more; False if the machine has no room for it (files, processes, memory) at this moment."""
+        if time.monotonic() < self._next_attempt:
+            return False
+        try:
+            self.all.append(self._started())
+        except OSError as error:
+            what = "stream thread %d cannot be started, which is tried again in %.0f s: %s"
+            log.warning(what, self._next_number, _RETRY_SECONDS, error)
+            self._next_attempt = time.monotonic() + _RETRY_SECONDS
+            return False
+        self._next_number += 1
+        return True
+
+    def _started(self) -> StreamProcess:
+        with ExitStack() as pipes:
+            ours, theirs = map(pipes.enter_context, _SPAWN.Pipe())
+            our_line, their_line = map(pipes.enter_context, _SPAWN.Pipe())
             process = _SPAWN.Process(
                 target=run_stream_process,
                 args=(self._job, self._build, theirs, their_line, current_style()),
@@ -144,11 +159,11 @@ class StreamProcesses:
             )
             with _signals_held_back():
                 process.start()
-            theirs.close()
-            their_line.close()
-            asking = Asking(our_line, f"Stream thread {self._next_number}")
-            self.all.append(StreamProcess(self._next_number, process, ours, asking))
-            self._next_number += 1
+            pipes.pop_all()
+        theirs.close()
+        their_line.close()
+        asking = Asking(our_line, f"Stream thread {self._next_number}")
+        return StreamProcess(self._next_number, process, ours, asking)
 
     def listen(self, timeout_s: float) -> bool:
         """Wait for reports; gives whether there were any."""

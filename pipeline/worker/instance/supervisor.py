@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pipeline.errors import ConfigError, StreamsError, TopologyError
@@ -202,7 +203,7 @@ class Supervisor:
             self._layout = prepare(self._application, admin)
             self._membership = Membership(self._application, admin, self._leaves, self._introduce, self._tasks_of)
             try:
-                self._processes.start(self._wanted_threads)  # they load meanwhile
+                self._start_missing()  # they load meanwhile
                 self._positions = left_positions(self._application)
                 self._membership.start()
                 while not self._ends.is_set():
@@ -246,15 +247,21 @@ class Supervisor:
         self._regular_summary.log_if_due(self._processes.summary)
 
     def _scale(self) -> None:
-        missing = self._wanted_threads - len(self._processes.all)
-        if missing > 0:
-            self._processes.start(missing)
-            if self._is_paused:
-                self.pause()
-        elif missing < 0:
-            self._stop_streams(self._processes.all[missing:])
-        if missing:
+        too_many = len(self._processes.all) - self._wanted_threads
+        if too_many > 0:
+            self._stop_streams(self._processes.all[-too_many:])
+        has_started = self._start_missing()
+        if has_started and self._is_paused:
+            self.pause()
+        if has_started or too_many > 0:
             self._membership.rejoin()
+
+    def _start_missing(self) -> bool:
+        """Start stream processes up to the number that is wanted, which may change meanwhile; whether there are new ones."""
+        before = len(self._processes.all)
+        while len(self._processes.all) < self._wanted_threads and not self._ends.is_set() and self._processes.start():
+            continue
+        return len(self._processes.all) > before
 
     def _stop_streams(self, streams: list[StreamProcess]) -> None:
         is_alone = threading.Event()
@@ -406,8 +413,9 @@ def _look_for_brokers(kafka: Mapping[str, str], is_alone: threading.Event) -> No
 
 
 def _job(application: Application) -> StreamJob:
+    config = replace(application.config, streams=application.config.streams.without_secrets())
     return StreamJob(
-        application.config,
+        config,
         application.version,
         application.kafka,
         application.state_directory,

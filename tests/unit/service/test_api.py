@@ -29,11 +29,14 @@ from pipeline import (
 from pipeline.config import AppConfig
 from pipeline.errors import ConfigError
 from pipeline.hosting.application import Application
+from pipeline.hosting.clock import SystemClock
 from pipeline.partitioning import partition_for
 from pipeline.processor.stats import CumulativeSum
 from pipeline.records import TaskId, TopicPartition
 from pipeline.runtime.layout import Layout, plan_layout
+from pipeline.service.admission import Access
 from pipeline.service.api import Parameters, new_api
+from pipeline.service.peers import Peers
 from pipeline.service.reading import Bookmark, RefusedError, StoreReader, Wanted
 from pipeline.service.routing import Here, KeyQueryMetadata, There, route, store_places
 from pipeline.service.server import bound, name_of
@@ -104,9 +107,6 @@ class FakeInstance:
         return self.answers[question.task].pop(0) if question.task in self.answers else Page(())
 
     def scale(self, threads: int) -> None:
-        if threads < 1:
-            message = "an instance needs at least one stream thread"
-            raise ValueError(message)
         self.told.append(threads)
 
     def pause(self, *, paused: bool = True) -> None:
@@ -114,7 +114,8 @@ class FakeInstance:
 
 
 def client(instance: FakeInstance, token: str = "") -> TestClient:
-    return TestClient(new_api(instance, token), raise_server_exceptions=False)
+    access = Access(token, server=instance.server)
+    return TestClient(new_api(instance, access), "http://127.0.0.1:8080", raise_server_exceptions=False)
 
 
 def row(key: str, value: int) -> Row:
@@ -206,15 +207,15 @@ def test_while_a_task_is_restored_here_its_standby_elsewhere_answers_whoever_doe
         asked.append(request.url.host)
         return httpx.Response(200, json=page, headers=said)
 
-    orders = Orders(servers={"0_0": "here:1"}, standby_servers={"0_0": ["here:1", "there:1"]})
+    orders = Orders(servers={"0_0": "here:1"}, standby_servers={"0_0": ["here:1", "127.0.0.2:1"]})
     restoring = Refusal(Reason.RESTORING, "m", missing=9)
     instance = FakeInstance(orders=orders, answers={TASK: [restoring]})
     store = store_places(instance.application.topology, instance.layout, "app-v1")["counts"]
-    reader = StoreReader(instance, httpx.Client(transport=httpx.MockTransport(answer)))
+    reader = StoreReader(instance, Peers(None, SystemClock(), transport=httpx.MockTransport(answer)))
     wanted = Wanted(store, KeyQuery(b"k"), "/stores/counts/k", {}, 10, allows_standby=stale, is_forwarded=forwarded)
     if status == 200:
         found = reader.read(wanted, [0], None)
-        assert (found.rows, found.position, found.role, asked) == (page["rows"], "c-0@5", "standby", ["there"])
+        assert (found.rows, found.position, found.role, asked) == (page["rows"], "c-0@5", "standby", ["127.0.0.2"])
         return
     with pytest.raises(RefusedError) as refused:
         reader.read(wanted, [0], None)
@@ -299,14 +300,14 @@ def test_whoever_has_no_token_is_told_which_scheme_there_is() -> None:
 
 def test_without_a_token_only_the_loopback_is_served() -> None:
     with pytest.raises(ConfigError, match="asks for no token"):
-        bound("0.0.0.0:0", "")
+        bound("0.0.0.0:0", wants_token=False)
     for host in ("127.0.0.1", "localhost"):
-        bound(f"{host}:0", "").close()
+        bound(f"{host}:0", wants_token=False).close()
 
 
 def test_a_port_that_is_taken_is_said_before_anything_runs() -> None:
-    with bound("127.0.0.1:0", "") as taken, pytest.raises(ConfigError, match="cannot be used"):
-        bound(f"127.0.0.1:{taken.getsockname()[1]}", "")
+    with bound("127.0.0.1:0", wants_token=False) as taken, pytest.raises(ConfigError, match="cannot be used"):
+        bound(f"127.0.0.1:{taken.getsockname()[1]}", wants_token=False)
 
 
 def test_metrics_have_the_names_of_kafka_streams() -> None:
@@ -341,10 +342,28 @@ def test_an_instance_can_be_scaled_paused_and_resumed() -> None:
     instance = FakeInstance()
     asked = client(instance)
     assert asked.post("/scale", params={"threads": 3}).json() == {"threads": 3}
-    assert asked.post("/scale", params={"threads": 0}).status_code == 400
+    assert asked.post("/scale", params={"threads": 0}).status_code == 422
     asked.post("/pause")
     asked.post("/resume")
     assert instance.told == [3, True, False]
+
+
+def test_an_application_has_no_work_for_more_threads_than_tasks() -> None:
+    instance = FakeInstance()
+    asked = client(instance)
+    statuses = [asked.post("/scale", params={"threads": n}).status_code for n in ("3", "4", "9" * 23, "0", "-1")]
+    assert (statuses, instance.told) == ([200, 422, 422, 422, 422], [3])
+
+
+def test_whoever_tells_an_instance_something_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    asked = client(FakeInstance())
+    for told in ("/pause", "/resume", "/scale?threads=2"):
+        asked.post(told)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "paused, as testclient:50000 asks",
+        "resumed, as testclient:50000 asks",
+        "scaled to 2 stream threads, as testclient:50000 asks",
+    ]
 
 
 def test_every_route_and_parameter_is_documented() -> None:
@@ -401,7 +420,7 @@ def test_a_partitioner_that_names_no_one_partition_cannot_say_where_a_key_is(cho
 
 def test_whoever_knows_how_the_input_is_partitioned_may_say_so() -> None:
     servers = {str(task): f"there:{task.partition}" for task in TASKS}
-    reader = StoreReader(FakeInstance(orders=Orders(servers=servers)), httpx.Client())
+    reader = StoreReader(FakeInstance(orders=Orders(servers=servers)), Peers(None, SystemClock()))
     found = reader.query_metadata_for_key("counts", "k", partitioner=lambda _topic, key, _value, _n: len(key))
     assert found == KeyQueryMetadata(1, "there:1")
     by_default = partition_for(b"k", 3)
@@ -415,7 +434,7 @@ def test_all_parts_are_asked_if_a_partitioner_needs_the_value() -> None:
 
 
 def test_an_instance_that_answers_everywhere_is_found_at_the_address_that_leads_to_the_brokers() -> None:
-    with bound("0.0.0.0:0", "token") as listener:
+    with bound("0.0.0.0:0", wants_token=True) as listener:
         port = listener.getsockname()[1]
         assert name_of(listener, "0.0.0.0:0", "PLAINTEXT://127.0.0.1:9092,other:9092") == f"127.0.0.1:{port}"
         assert name_of(listener, "node-a:0", "127.0.0.1:9092") == f"node-a:{port}"

@@ -25,7 +25,7 @@ from pipeline.worker.instance.processes import StreamProcesses
 from pipeline.worker.stream_thread.protocol import StreamJob
 
 processes = StreamProcesses(StreamJob(AppConfig("a", "none:none"), "v1", {}, Path("state"), {}), build_topology)
-processes.start(1)
+assert processes.start()
 (stream,) = processes.all
 stream.process.join()
 print(Deaths("shutdown_client").judge(stream))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +15,64 @@ from pipeline.hosting.application import Application
 from pipeline.worker.instance.supervisor import Supervisor
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+
+class OverwhelmedMachine:
+    """Stream processes on a machine that is asked for far too many, and has room for some."""
+
+    def __init__(self, room: int, on_start: Callable[[int], None] = lambda _started: None) -> None:
+        self.all: list[int] = []
+        self._room = room
+        self._on_start = on_start
+
+    def start(self) -> bool:
+        if len(self.all) == self._room:
+            return False
+        self.all.append(len(self.all))
+        self._on_start(len(self.all))
+        return True
+
+
+@pytest.fixture
+def supervisor(tmp_path: Path) -> Supervisor:
+    builder = StreamsBuilder()
+    builder.stream("in", Consumed(STRING, STRING)).to("out", Produced(STRING, STRING))
+    hidden = dict.fromkeys(("server_token", "server_read_token", "server_ssl_key_password"), "secret")
+    streams = StreamsConfig(**hidden)  # type: ignore[arg-type] # by name
+    application = Application(AppConfig("app", "m:f", streams=streams), "v1", builder.build(), {}, tmp_path)
+    made = Supervisor(application, lambda _job: pytest.fail("nothing is built"))
+    made._membership = SimpleNamespace(rejoin=lambda: None)  # type: ignore[assignment]
+    return made
+
+
+def test_whoever_thinks_better_of_it_while_threads_are_started_is_heard_at_once(supervisor: Supervisor) -> None:
+    machine = OverwhelmedMachine(1000, lambda started: supervisor.scale(3) if started == 3 else None)
+    supervisor._processes = machine  # type: ignore[assignment]
+    supervisor.scale(10**22)
+    supervisor._scale()
+    assert len(machine.all) == 3
+
+
+def test_an_instance_that_is_told_to_stop_starts_no_more_threads(supervisor: Supervisor) -> None:
+    machine = OverwhelmedMachine(1000, lambda _started: supervisor.stop())
+    supervisor._processes = machine  # type: ignore[assignment]
+    supervisor.scale(10**22)
+    supervisor._scale()
+    assert len(machine.all) == 1
+
+
+def test_an_instance_goes_on_with_the_threads_that_the_machine_has_room_for(supervisor: Supervisor) -> None:
+    machine = OverwhelmedMachine(2)
+    supervisor._processes = machine  # type: ignore[assignment]
+    supervisor.scale(5)
+    supervisor._scale()
+    assert len(machine.all) == 2
+
+
+def test_processes_that_run_users_code_are_not_told_the_tokens(supervisor: Supervisor) -> None:
+    assert b"secret" not in pickle.dumps(supervisor._processes._job)
 
 
 def test_tags_that_the_instance_is_not_called_by_are_refused(tmp_path: Path) -> None:

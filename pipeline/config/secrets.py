@@ -1,0 +1,75 @@
+"""Secrets: how they come in, and how they stay out of messages."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from pipeline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_TOKEN = re.compile(r"[ -~]*")
+_USER_INFO = re.compile(r"(?<=[/:@])[^/:@?;&\s]+:[^/@?;&\s]*(?:@[^/@?;&\s]*)*(?=@)")
+_SECRET = re.compile(
+    r"(?i)([\w.-]*(?:password|passwd|pwd|secret|token|access[_.-]?key|credential|passphrase)[\w.-]*\s*=\s*)[^;&,)\s]+"
+)
+
+
+def expanded(where: str, value: str, environ: Mapping[str, str]) -> str:
+    """A value with `${NAME}` replaced by the environment's.
+
+    Args:
+        where: What it is the value of, for messages.
+        value: The value as it was written.
+        environ: The environment.
+
+    Raises:
+        ConfigError: If a variable is not set, or `${` begins none.
+    """
+
+    def look_up(match: re.Match[str]) -> str:
+        if match[1] not in environ:
+            message = f"{where} needs the environment variable {match[1]}, which is not set"
+            raise ConfigError(message)
+        return environ[match[1]]
+
+    found = _VARIABLE.sub(look_up, value)
+    if "${" in _VARIABLE.sub("", value):
+        message = f"{where} has a ${{ that begins no ${{NAME}}"
+        hint = "NAME has letters, digits and _ only, and there are no defaults. A value with ${ in it can be in a variable."
+        raise ConfigError(message, hint=hint)
+    return found
+
+
+def checked_token(where: str, text: str) -> str:
+    r"""A token as it can be sent: files and secrets often end with a newline, which is not part of it.
+
+    >>> checked_token("server.token", "open-sesame\n")
+    'open-sesame'
+
+    Args:
+        where: What it was given as, for messages.
+        text: What was given; not in messages.
+
+    Raises:
+        ConfigError: If a header cannot hold it.
+    """
+    token = text.strip()
+    if not _TOKEN.fullmatch(token):
+        message = f"{where} has characters that a token cannot have"
+        raise ConfigError(message, hint="It may have letters, digits and signs of ASCII, on one line.")
+    return token
+
+
+def redacted(text: str) -> str:
+    """A text without the passwords of URLs in it, as databases' drivers write them.
+
+    >>> redacted("jdbc:sqlserver://db;user=sa;password=hunter2")
+    'jdbc:sqlserver://db;user=sa;password=***'
+    >>> redacted("mysql://ann:hunter2@db/shop?useSSL=true")
+    'mysql://***@db/shop?useSSL=true'
+    """
+    return _SECRET.sub(r"\1***", _USER_INFO.sub("***", text))

@@ -1,0 +1,190 @@
+"""Who is let in to the HTTP interface: checked before anything else is looked at."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+
+from pipeline.config.address import ServerAddress, is_loopback
+from pipeline.service.signatures import SIGNATURE
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+
+    from pipeline.runtime.ports import Clock
+    from pipeline.service.signatures import Signatures
+
+    Message = MutableMapping[str, Any]
+    Scope = MutableMapping[str, Any]
+    Receive = Callable[[], Awaitable[Message]]
+    Send = Callable[[Message], Awaitable[None]]
+    App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+OPEN_PATHS = frozenset({"/health", "/ready"})
+"""What whoever watches over an instance may ask without a token: they say nothing about data."""
+_READING = frozenset({"GET", "HEAD"})
+_BETWEEN_INSTANCES = "/stores/"
+"""What instances ask each other."""
+_MAX_BODY_BYTES = 64 * 1024
+"""Of a request: nothing here reads any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who is let in.
+
+    Args:
+        token: What callers show (`Authorization: Bearer`) who may do everything; empty: nobody can show it.
+        read_token: What those show who may only ask; empty likewise. With neither, everybody is let in who comes from this
+            machine.
+        signatures: Of questions of other instances; None without a token.
+        server: `host:port` as other instances know it.
+        hosts: By which further names it may be called (`server.allowed.hosts`).
+    """
+
+    token: str = field(default="", repr=False)
+    read_token: str = field(default="", repr=False)
+    signatures: Signatures | None = None
+    server: str = ""
+    hosts: frozenset[str] = frozenset()
+
+    @property
+    def wants_token(self) -> bool:
+        """Whether those who show nothing are sent away."""
+        return bool(self.token or self.read_token)
+
+    def is_own_host(self, host: str) -> bool:
+        """Whether this instance goes by a name: `host`, or `host:port`.
+
+        A name that somebody else has chosen, and has made an alias of this machine, is none: pages of that name could ask.
+        """
+        if host in {self.server, *self.hosts}:
+            return True
+        name = _host_of(host)
+        return bool(name) and (is_loopback(name) or name in {*self.hosts, _host_of(self.server)})
+
+
+def _host_of(host: str) -> str:
+    """The host without a port; empty if there is none, or more than that."""
+    bare = host.endswith("]") or ":" not in host
+    try:
+        return ServerAddress.parse(f"{host}:0" if bare else host).host.lower()
+    except ValueError:
+        return ""
+
+
+class Admission:
+    """Lets requests in to an application, or answers them itself.
+
+    Args:
+        app: The application.
+        access: Who is let in.
+        clock: What time it is: questions of other instances hold for some minutes.
+    """
+
+    def __init__(self, app: App, access: Access, clock: Clock) -> None:
+        """Nothing is asked yet."""
+        self._app = app
+        self._access = access
+        self._clock = clock
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        question = headers.get(SIGNATURE, "")
+        signs = bool(question) and self._is_from_instance(question, scope)
+        refusal = _misfit(headers) or self._foreign(headers) or (None if signs else self._stranger(scope, headers))
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        await self._app(scope, receive, self._signing(question, send) if signs else send)
+
+    def _is_from_instance(self, question: str, scope: Scope) -> bool:
+        signatures = self._access.signatures
+        if signatures is None or scope["method"] != "GET" or not scope["path"].startswith(_BETWEEN_INSTANCES):
+            return False
+        query = scope["query_string"]
+        target = scope["raw_path"] + (b"?" + query if query else b"")
+        return signatures.is_question(question, self._access.server, target, self._clock.now_ms())
+
+    def _foreign(self, headers: Headers) -> Response | None:
+        """Browsers are made to ask by any page: what a page of somewhere else asks is refused."""
+        access, host = self._access, headers.get("Host", "")
+        if not access.wants_token and not access.is_own_host(host):
+            message = f"This instance is not called {host!r}; server.allowed.hosts may name it"
+            return refused("misdirected", message, 421)
+        origin = headers.get("Origin")
+        is_foreign = origin is not None and origin.partition("://")[2] not in {host, *access.hosts}
+        if is_foreign or headers.get("Sec-Fetch-Site", "none") not in {"none", "same-origin"}:
+            return refused("foreign-origin", "Pages of other sites may not ask this instance", 403)
+        return None
+
+    def _stranger(self, scope: Scope, headers: Headers) -> Response | None:
+        access = self._access
+        if not access.wants_token or scope["path"] in OPEN_PATHS:
+            return None
+        scheme, _, shown = headers.get("Authorization", "").partition(" ")
+        if scheme.lower() == "bearer":  # may be written in any way (RFC 9110, 11.1)
+            if _equal(shown, access.token):
+                return None
+            if _equal(shown, access.read_token):
+                if scope["method"] in _READING:
+                    return None
+                return refused("forbidden", "This token is for asking: server.token is needed here", 403)
+        wanted = {"WWW-Authenticate": "Bearer"}
+        return refused("unauthorized", "Show the token: Authorization: Bearer ...", 401, wanted)
+
+    def _signing(self, question: str, send: Send) -> Send:
+        """Hold an answer back until it is complete, and sign it."""
+        started: list[Message] = []
+        body = bytearray()
+
+        async def sign(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                started.append(message)
+                return
+            body.extend(message.get("body", b""))
+            if message.get("more_body", False):
+                return
+            (start,) = started
+            headers = MutableHeaders(scope=start)
+            signatures = self._access.signatures
+            assert signatures is not None, "it has checked the question"  # noqa: S101 - a mistake of ours
+            headers[SIGNATURE] = signatures.answer(question, start["status"], headers, bytes(body))
+            await send(start)
+            await send({"type": "http.response.body", "body": bytes(body)})
+
+        return sign
+
+
+def _equal(shown: str, token: str) -> bool:
+    return bool(token) and secrets.compare_digest(shown.strip(" ").encode(), token.encode())
+
+
+def _misfit(headers: Headers) -> Response | None:
+    """A body that nothing here reads need not be taken in."""
+    length = headers.get("Content-Length", "0")
+    if "Transfer-Encoding" in headers or not length.isdecimal() or int(length[:10]) > _MAX_BODY_BYTES:
+        return refused("too-large", "Requests here have no body", 413, {"Connection": "close"})
+    return None
+
+
+def refused(error: str, message: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
+    """A refusal as all errors are shown.
+
+    Args:
+        error: What kind, for programs.
+        message: Why, for people.
+        status: The status.
+        headers: Further headers.
+    """
+    body = msgspec.json.encode({"error": error, "message": message})
+    return Response(body, status, headers, media_type="application/json")

@@ -1,0 +1,202 @@
+"""Limits on connections, before anything is known of who has made them.
+
+The web server waits for headers as long as it takes, and takes as many connections as come. This one gives a request's headers
+a time and a size. It keeps the number of connections below what the process can open; when there are too many, the one that has
+been silent for longest makes room, so that whoever asks at once is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from ssl import SSLContext
+
+log = logging.getLogger(__name__)
+
+HEADER_SECONDS = 10.0
+"""How long the handshake and headers of a request may take, and what follows an answer that was given."""
+HEADER_BYTES = 64 * 1024
+_MAX_CONNECTIONS = 256
+_SHARE_OF_FILES = 4
+"""So much of the files that the process may open is for connections: the rest is for stores, brokers and stream processes."""
+_WARNING_SECONDS = 30.0
+_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+_BUSY = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+def connection_limit() -> int:
+    """How many connections there may be at a time."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MAX_CONNECTIONS if files < 0 else max(8, min(_MAX_CONNECTIONS, files // _SHARE_OF_FILES))
+
+
+@dataclass(slots=True)
+class Limits:
+    """What all connections of a server share.
+
+    Args:
+        connections: How many there may be at a time.
+        header_s: How long headers may take (seconds).
+        tls: Encrypts connections; None leaves them in clear.
+    """
+
+    connections: int = field(default_factory=connection_limit)
+    header_s: float = HEADER_SECONDS
+    tls: SSLContext | None = None
+    _open: dict[LimitedConnection, None] = field(default_factory=dict)
+    _warned_at: float = float("-inf")
+
+    def enter(self, connection: LimitedConnection) -> bool:
+        """Make room for a connection if there are too many; False if all others are being answered."""
+        if len(self._open) >= self.connections:
+            self._warn()
+            silent = next((other for other in self._open if other.is_waited_for), None)
+            if silent is None:
+                return False
+            silent.drop()
+        self._open[connection] = None
+        return True
+
+    def leave(self, connection: LimitedConnection) -> None:
+        """A connection has ended."""
+        self._open.pop(connection, None)
+
+    def heard(self, connection: LimitedConnection) -> None:
+        """A connection has sent a whole request: it has been silent for least."""
+        if connection in self._open:
+            del self._open[connection]
+            self._open[connection] = None
+
+    def _warn(self) -> None:
+        now = time.monotonic()
+        if now - self._warned_at > _WARNING_SECONDS:
+            self._warned_at = now
+            log.warning("there are %d connections: those that ask nothing are closed", len(self._open))
+
+
+class LimitedConnection(asyncio.Protocol):
+    """One connection: passes on to the web server's protocol what stays within the limits.
+
+    Args:
+        limits: Those of all connections.
+        new_protocol: Makes the web server's protocol, which knows the request it is at (`cycle`).
+    """
+
+    def __init__(self, limits: Limits, new_protocol: Callable[[], Any]) -> None:
+        """Nothing is open yet."""
+        self._limits = limits
+        self._inner = new_protocol()
+        self._transport: asyncio.Transport
+        self._timer: asyncio.TimerHandle | None = None
+        self._header_bytes = 0
+        self._is_passed_on = False
+        self._early: list[bytes] = []
+        self._handshake: asyncio.Task[None] | None = None
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether nothing is being done for it: it has to say something first, or to take an answer."""
+        cycle = self._inner.cycle
+        return cycle is None or cycle.response_complete
+
+    def drop(self) -> None:
+        """End the connection at once."""
+        self._stop_waiting()
+        self._limits.leave(self)
+        self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A connection in clear; what is encrypted shakes hands first."""
+        self._transport = cast("asyncio.Transport", transport)
+        if not self._limits.enter(self):
+            if self._limits.tls is None:
+                self._transport.write(_BUSY)
+            self._transport.close()
+            return
+        self._wait()
+        if self._limits.tls is None:
+            self._pass_on()
+        else:
+            self._transport.pause_reading()
+            self._handshake = asyncio.get_running_loop().create_task(self._encrypt(self._limits.tls))
+
+    async def _encrypt(self, tls: SSLContext) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            encrypted = await loop.start_tls(
+                self._transport, self, tls, server_side=True, ssl_handshake_timeout=self._limits.header_s
+            )
+        except (OSError, TimeoutError) as error:
+            log.info("a connection could not be encrypted: %s", error)
+            self.drop()
+            return
+        if encrypted is None or encrypted.is_closing():
+            self.drop()
+            return
+        self._transport = encrypted
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        self._is_passed_on = True
+        self._inner.connection_made(self._transport)
+        early, self._early = self._early, []
+        for data in early:
+            self.data_received(data)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass data on, unless it belongs to headers that have grown too large."""
+        if not self._is_passed_on:  # the handshake has just ended
+            self._early.append(data)
+            return
+        if self.is_waited_for:
+            self._header_bytes += len(data)
+            if self._header_bytes > HEADER_BYTES:
+                self._transport.write(_TOO_LARGE)
+                self._transport.close()
+                return
+            self._wait()
+        before = self._inner.cycle
+        self._inner.data_received(data)
+        if self._inner.cycle is not before:  # its headers are complete
+            self._header_bytes = 0
+            self._limits.heard(self)
+            self._stop_waiting()
+
+    def eof_received(self) -> None:
+        """The other side says no more."""
+        self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        """The other side takes less than it is sent."""
+        if self._is_passed_on:
+            self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        """It takes more again."""
+        if self._is_passed_on:
+            self._inner.resume_writing()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The connection has ended."""
+        self._stop_waiting()
+        self._limits.leave(self)
+        if self._is_passed_on:
+            self._is_passed_on = False
+            self._inner.connection_lost(error)
+
+    def _wait(self) -> None:
+        """Begin to wait for headers, unless that has begun."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._limits.header_s, self.drop)
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

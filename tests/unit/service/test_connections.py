@@ -1,0 +1,131 @@
+"""What connections are let to do before anything is known of who has made them."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from pipeline.service.connections import HEADER_BYTES, Limits, connection_limit
+from pipeline.service.server import bound, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from starlette.requests import Request
+
+HALF = b"GET /ready HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
+WHOLE = b"GET /ready HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
+
+async def ready(_request: Request) -> Response:
+    return PlainTextResponse("ready")
+
+
+class Slow:
+    """Answers as soon as it may."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Semaphore(0)
+        self.ends = threading.Event()
+
+    def answer(self, _request: Request) -> Response:
+        self.begun.release()
+        self.ends.wait(30)
+        return PlainTextResponse("slow")
+
+
+@contextmanager
+def served(limits: Limits, slow: Slow | None = None) -> Iterator[int]:
+    """A server with these limits."""
+    app = Starlette(routes=[Route("/ready", ready), Route("/slow", (slow or Slow()).answer)])
+    with bound("127.0.0.1:0", wants_token=False) as listener:
+        port = listener.getsockname()[1]
+        with serving(app, listener, limits):  # type: ignore[arg-type] # as good as any
+            yield port
+
+
+def connected(port: int, data: bytes = b"") -> socket.socket:
+    made = socket.create_connection(("127.0.0.1", port), timeout=30)
+    made.sendall(data)
+    return made
+
+
+def answer(connection: socket.socket) -> bytes:
+    """All that comes until the other side closes."""
+    said = b""
+    try:
+        while part := connection.recv(65536):
+            said += part
+    except ConnectionResetError:
+        pass
+    return said
+
+
+def test_however_many_ask_halves_whoever_asks_at_once_is_answered() -> None:
+    with served(Limits(connections=8, header_s=60)) as port, ExitStack() as held:
+        for _ in range(40):
+            held.enter_context(connected(port, HALF))
+        for _ in range(3):
+            assert httpx.get(f"http://127.0.0.1:{port}/ready", timeout=30).text == "ready"
+
+
+def test_whoever_is_being_answered_is_not_cut_off() -> None:
+    slow = Slow()
+    asks = b"GET /slow HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    with served(Limits(connections=2, header_s=60), slow) as port, connected(port, asks) as one:
+        slow.begun.acquire(timeout=30)
+        with connected(port, asks) as other:
+            slow.begun.acquire(timeout=30)
+            with connected(port) as one_too_many:
+                assert b"503" in answer(one_too_many)
+            slow.ends.set()
+            assert [answer(asking)[-4:] for asking in (one, other)] == [b"slow", b"slow"]
+
+
+@pytest.mark.parametrize("sent", [b"", HALF, WHOLE + HALF, b"\x16\x03\x01"])
+def test_headers_that_do_not_come_end_the_connection(sent: bytes) -> None:
+    with served(Limits(header_s=0.2)) as port, connected(port, sent) as silent:
+        answer(silent)  # comes to an end
+
+
+def test_headers_that_trickle_in_end_the_connection() -> None:
+    with served(Limits(header_s=0.3)) as port, connected(port, HALF) as trickling:
+        deadline = time.monotonic() + 30
+        with suppress(OSError):  # a reset, or a broken pipe
+            while True:
+                assert time.monotonic() < deadline, "it is open still"
+                trickling.sendall(b"x")
+                time.sleep(0.05)
+
+
+def test_headers_that_are_too_large_are_refused() -> None:
+    with served(Limits()) as port, connected(port, HALF) as large:
+        try:
+            large.sendall(b"x" * 2 * HEADER_BYTES)
+        except OSError:
+            return  # it was not even taken in
+        assert answer(large)[:12] in {b"HTTP/1.1 431", b""}
+
+
+def test_a_connection_that_asks_again_and_again_is_kept() -> None:
+    with served(Limits(header_s=0.3)) as port, httpx.Client(timeout=30) as client:
+        deadline = time.monotonic() + 1
+        while time.monotonic() < deadline:
+            assert client.get(f"http://127.0.0.1:{port}/ready").text == "ready"
+
+
+def test_connections_leave_files_for_everything_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for files in (256, 1024, 1_000_000, -1):
+        monkeypatch.setattr("resource.getrlimit", lambda _which, files=files: (files, files))
+        found.append(connection_limit())
+    assert found == [64, 256, 256, 256]

@@ -54,6 +54,15 @@ class StreamsError(Exception):
 class TopologyError(StreamsError):
     """A topology that cannot be built (`org.apache.kafka.streams.errors.TopologyException`). Its author must act."""
 
+    line: str | None = None
+    """The line of the author's code that it is about, as `file:line`, if it is known."""
+
+    def locate(self, line: str | None) -> None:
+        """Add the line to the message, unless it has one."""
+        if self.line is None and line is not None:
+            self.line = line
+            self.message = f"{self.message} ({line})"
+
 
 class ConfigError(StreamsError):
     """Configuration that cannot be used (Kafka's `ConfigException`). Raised before anything has started."""

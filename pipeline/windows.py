@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
+from pipeline.arguments import DURATION, MOMENT, optional, takes
 from pipeline.errors import TopologyError
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class TimeWindows:
     grace_ms: int
 
     @classmethod
+    @takes(size=DURATION, grace=optional(DURATION))
     def of(cls, size: timedelta, *, grace: timedelta | None = None) -> TimeWindows:
         """Tumbling windows of the given size, with the given grace (none if left out).
 
@@ -98,15 +100,18 @@ class TimeWindows:
         return cls(size_ms, size_ms, millis(grace, "grace") if grace is not None else 0)
 
     @classmethod
+    @takes(size=DURATION)
     def of_size_with_no_grace(cls, size: timedelta) -> TimeWindows:
         """Kafka Streams' `ofSizeWithNoGrace`: the same as `of(size)`."""
         return cls.of(size)
 
     @classmethod
+    @takes(size=DURATION, grace=DURATION)
     def of_size_and_grace(cls, size: timedelta, grace: timedelta) -> TimeWindows:
         """Kafka Streams' `ofSizeAndGrace`: the same as `of(size, grace=grace)`."""
         return cls.of(size, grace=grace)
 
+    @takes(advance=DURATION)
     def advance_by(self, advance: timedelta) -> TimeWindows:
         """The same windows, hopping by `advance`.
 
@@ -152,6 +157,7 @@ class SlidingWindows:
     grace_ms: int
 
     @classmethod
+    @takes(time_difference=DURATION, grace=optional(DURATION))
     def of(cls, time_difference: timedelta, *, grace: timedelta | None = None) -> SlidingWindows:
         """Windows of records that are at most `time_difference` apart, with the given grace (none if left out).
 
@@ -165,11 +171,13 @@ class SlidingWindows:
         return cls(difference_ms, millis(grace, "grace") if grace is not None else 0)
 
     @classmethod
+    @takes(time_difference=DURATION)
     def of_time_difference_with_no_grace(cls, time_difference: timedelta) -> SlidingWindows:
         """Kafka Streams' `ofTimeDifferenceWithNoGrace`: the same as `of(time_difference)`."""
         return cls.of(time_difference)
 
     @classmethod
+    @takes(time_difference=DURATION, grace=DURATION)
     def of_time_difference_and_grace(cls, time_difference: timedelta, grace: timedelta) -> SlidingWindows:
         """Kafka Streams' `ofTimeDifferenceAndGrace`: the same as `of(time_difference, grace=grace)`."""
         return cls.of(time_difference, grace=grace)
@@ -216,6 +224,7 @@ class SessionWindows:
     grace_ms: int
 
     @classmethod
+    @takes(inactivity_gap=DURATION, grace=optional(DURATION))
     def of(cls, inactivity_gap: timedelta, *, grace: timedelta | None = None) -> SessionWindows:
         """Sessions that end with a silence of more than `inactivity_gap`, with the given grace (none if left out).
 
@@ -225,11 +234,13 @@ class SessionWindows:
         return cls(millis(inactivity_gap, "inactivity gap"), millis(grace, "grace") if grace is not None else 0)
 
     @classmethod
+    @takes(inactivity_gap=DURATION)
     def of_inactivity_gap_with_no_grace(cls, inactivity_gap: timedelta) -> SessionWindows:
         """Kafka Streams' `ofInactivityGapWithNoGrace`: the same as `of(inactivity_gap)`."""
         return cls.of(inactivity_gap)
 
     @classmethod
+    @takes(inactivity_gap=DURATION, grace=DURATION)
     def of_inactivity_gap_and_grace(cls, inactivity_gap: timedelta, grace: timedelta) -> SessionWindows:
         """Kafka Streams' `ofInactivityGapAndGrace`: the same as `of(inactivity_gap, grace=grace)`."""
         return cls.of(inactivity_gap, grace=grace)
@@ -257,6 +268,7 @@ class UnlimitedWindows:
     start_ms: int = 0
 
     @classmethod
+    @takes(start=optional(MOMENT))
     def of(cls, *, start: datetime | None = None) -> UnlimitedWindows:
         """The window from `start` on; from the epoch if left out.
 
@@ -329,6 +341,7 @@ class JoinWindows:
             raise TopologyError(message)
 
     @classmethod
+    @takes(time_difference=DURATION, grace=optional(DURATION))
     def of(cls, time_difference: timedelta, *, grace: timedelta | None = None) -> JoinWindows:
         """Windows of the same length before and after, with the given grace (none if left out).
 
@@ -343,15 +356,18 @@ class JoinWindows:
         return cls(difference_ms, difference_ms, _signed_millis(grace, "grace") if grace is not None else 0)
 
     @classmethod
+    @takes(time_difference=DURATION)
     def of_time_difference_with_no_grace(cls, time_difference: timedelta) -> JoinWindows:
         """Kafka Streams' `ofTimeDifferenceWithNoGrace`: the same as `of(time_difference)`."""
         return cls.of(time_difference)
 
     @classmethod
+    @takes(time_difference=DURATION, grace=DURATION)
     def of_time_difference_and_grace(cls, time_difference: timedelta, grace: timedelta) -> JoinWindows:
         """Kafka Streams' `ofTimeDifferenceAndGrace`: the same as `of(time_difference, grace=grace)`."""
         return cls.of(time_difference, grace=grace)
 
+    @takes(time_difference=DURATION)
     def before(self, time_difference: timedelta) -> JoinWindows:
         """The same windows, with records of the other stream at most this much earlier; negative: at least that much later.
 
@@ -360,6 +376,7 @@ class JoinWindows:
         """
         return JoinWindows(_signed_millis(time_difference, "before"), self.after_ms, self.grace_ms)
 
+    @takes(time_difference=DURATION)
     def after(self, time_difference: timedelta) -> JoinWindows:
         """The same windows, with records of the other stream at most this much later; negative: at least that much earlier.
 

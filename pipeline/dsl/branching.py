@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from pipeline.arguments import function, optional
+from pipeline.dsl.kinds import checked, checked_fields
 from pipeline.dsl.options import validate_name
 from pipeline.errors import TopologyError
 from pipeline.operators.branch import Branch
@@ -21,6 +23,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
+@checked_fields(function=optional(function("stream")), consumer=optional(function("stream")))
 @dataclass(frozen=True)
 class Branched(Generic[K, V]):
     """What a branch is called, and what happens with it at once (`org.apache.kafka.streams.kstream.Branched`).
@@ -72,6 +75,7 @@ class BranchedKStream(Generic[K, V]):
         plan.add_step(lambda topology: branched._write(topology, parent))
         return branched
 
+    @checked()
     def branch(
         self, predicate: Callable[[K, V], bool], branched: Branched[K, V] | None = None
     ) -> BranchedKStream[K, V]:
@@ -91,6 +95,7 @@ class BranchedKStream(Generic[K, V]):
         self._add(branched, len(self._predicates))
         return self
 
+    @checked()
     def default_branch(self, branched: Branched[K, V] | None = None) -> dict[str, KStream[K, V]]:
         """Add a branch for all other records; gives all branches, as `no_default_branch` does.
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipeline.config import Optimization, TopologyConfig, parse_optimization
+from pipeline.dsl.kinds import checked
 from pipeline.dsl.kstream import KStream
 from pipeline.dsl.ktable import GlobalKTable, KTable
 from pipeline.dsl.options import Materialized
@@ -53,6 +54,7 @@ class StreamsBuilder:
         self._plan = Plan(is_persistent=self._config.is_persistent)
         self._sources = StreamSources()
 
+    @checked()
     def stream(self, topics: str | Iterable[str] | re.Pattern[str], consumed: Consumed[K, V]) -> KStream[K, V]:
         """Read one topic, or several together, as a stream.
 
@@ -76,6 +78,7 @@ class StreamsBuilder:
             self._plan.add_step(lambda topology: _add_stream_source(topology, name, named, consumed))
         return KStream(self._plan, known, frozenset({known}), consumed.key_serde, consumed.value_serde)
 
+    @checked()
     def table(
         self, topic: str, consumed: Consumed[K, V], materialized: Materialized[K, V] | None = None
     ) -> KTable[K, V]:
@@ -114,6 +117,7 @@ class StreamsBuilder:
         plan.add_step(write)
         return KTable(plan, node, frozenset({source_name}), consumed.key_serde, consumed.value_serde)
 
+    @checked()
     def global_table(
         self, topic: str, consumed: Consumed[K, V], materialized: Materialized[K, V] | None = None
     ) -> GlobalKTable[K, V]:
@@ -143,6 +147,7 @@ class StreamsBuilder:
         self._plan.add_step(lambda topology: topology.keep_globally(GlobalStore(source, processor, store)))
         return GlobalKTable(store_name, StoreGetter(store_name), self._plan)
 
+    @checked()
     def add_state_store(self, store: StoreBuilder) -> StreamsBuilder:
         """Add a store for processors to use by name (`KStream.process`); gives the builder.
 
@@ -152,6 +157,7 @@ class StreamsBuilder:
         self._plan.add_step(lambda topology: topology.add_state_store(store))
         return self
 
+    @checked()
     def add_global_store(
         self,
         store: StoreBuilder,

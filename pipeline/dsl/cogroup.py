@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
+from pipeline.arguments import one_of
+from pipeline.dsl.kinds import checked
 from pipeline.dsl.options import Materialized, name_of
 from pipeline.dsl.tables import stored_node, table_store
 from pipeline.dsl.windowed import (
@@ -181,6 +183,7 @@ class CogroupedKStream(Generic[K, VO]):
 
     _cogrouping: Cogrouping
 
+    @checked(grouped=one_of("KGroupedStream", wanted="a KGroupedStream"))
     def cogroup(self, grouped: KGroupedStream[K, V], aggregator: Callable[[K, V, VO], VO]) -> CogroupedKStream[K, VO]:
         """Add a stream.
 
@@ -201,6 +204,7 @@ class CogroupedKStream(Generic[K, VO]):
     @overload
     def windowed_by(self, windows: SessionWindows) -> SessionWindowedCogroupedKStream[K, VO]: ...
 
+    @checked()
     def windowed_by(
         self, windows: TimeWindows | SlidingWindows | UnlimitedWindows | SessionWindows
     ) -> TimeWindowedCogroupedKStream[K, VO] | SessionWindowedCogroupedKStream[K, VO]:
@@ -209,6 +213,7 @@ class CogroupedKStream(Generic[K, VO]):
             return SessionWindowedCogroupedKStream(self._cogrouping, windows)
         return TimeWindowedCogroupedKStream(self._cogrouping, windows)
 
+    @checked()
     def aggregate(
         self,
         initializer: Callable[[], VO],
@@ -245,6 +250,7 @@ class TimeWindowedCogroupedKStream(Generic[K, VO]):
     _cogrouping: Cogrouping
     _windows: TimeWindows | SlidingWindows | UnlimitedWindows
 
+    @checked()
     def aggregate(
         self,
         initializer: Callable[[], VO],
@@ -266,6 +272,7 @@ class SessionWindowedCogroupedKStream(Generic[K, VO]):
     _cogrouping: Cogrouping
     _windows: SessionWindows
 
+    @checked()
     def aggregate(
         self,
         initializer: Callable[[], VO],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.dsl.arity import with_key
 from pipeline.dsl.options import Materialized, TableJoined
-from pipeline.dsl.plan import Plan, serde_of
+from pipeline.dsl.plan import TABLE_OPTION, Plan, serde_of
 from pipeline.dsl.tables import Derived, stored_node, table_store
 from pipeline.operators.foreign_key_joins import (
     ForeignTableJoin,
@@ -104,10 +104,10 @@ class _Serdes:
         primary, foreign = join.primary, join.foreign
         where = "a join by foreign key"
         return cls(
-            serde_of(primary.key_serde, "primary keys", where),
-            serde_of(primary.value_serde, "primary values", where),
-            serde_of(foreign.key_serde, "foreign keys", where),
-            serde_of(foreign.value_serde, "foreign values", where),
+            serde_of(primary.key_serde, "primary keys", where, TABLE_OPTION),
+            serde_of(primary.value_serde, "primary values", where, TABLE_OPTION),
+            serde_of(foreign.key_serde, "foreign keys", where, TABLE_OPTION),
+            serde_of(foreign.value_serde, "foreign values", where, TABLE_OPTION),
         )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from pipeline.dsl.cogroup import CogroupedKStream, Cogrouping
 from pipeline.dsl.emit_strategy import EmitStrategy
+from pipeline.dsl.kinds import checked
 from pipeline.dsl.options import Materialized, with_value_serde
 from pipeline.dsl.windowed import (
     SessionAggregator,
@@ -57,11 +58,13 @@ class KGroupedStream(Generic[K, V]):
 
     _grouping: Grouping[K, V]
 
+    @checked()
     def count(self, materialized: Materialized[K, int] | None = None, *, named: Named | None = None) -> KTable[K, int]:
         """Number of records per key."""
         burn_store_name(self._grouping.plan, materialized)
         return self._aggregate("KSTREAM-AGGREGATE-", COUNT, (), with_value_serde(materialized, LONG), named)
 
+    @checked()
     def reduce(
         self,
         reducer: Callable[[V, V], V],
@@ -73,6 +76,7 @@ class KGroupedStream(Generic[K, V]):
         options = with_value_serde(materialized, self._grouping.value_serde)
         return self._aggregate("KSTREAM-REDUCE-", _reducing(reducer), (reducer,), options, named)
 
+    @checked()
     def aggregate(
         self,
         initializer: Callable[[], VO],
@@ -89,6 +93,7 @@ class KGroupedStream(Generic[K, V]):
         options: Materialized[K, VO] = materialized or Materialized()
         return self._aggregate("KSTREAM-AGGREGATE-", Aggregator(*functions), functions, options, named)
 
+    @checked()
     def cogroup(self, aggregator: Callable[[K, V, VO], VO]) -> CogroupedKStream[K, VO]:
         """Aggregate this stream together with others into one table.
 
@@ -103,6 +108,7 @@ class KGroupedStream(Generic[K, V]):
     @overload
     def windowed_by(self, windows: SessionWindows) -> SessionWindowedKStream[K, V]: ...
 
+    @checked()
     def windowed_by(
         self, windows: TimeWindows | SlidingWindows | UnlimitedWindows | SessionWindows
     ) -> TimeWindowedKStream[K, V] | SessionWindowedKStream[K, V]:
@@ -138,6 +144,7 @@ class TimeWindowedKStream(Generic[K, V]):
     _windows: TimeWindows | SlidingWindows | UnlimitedWindows
     _emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
 
+    @checked()
     def emit_strategy(self, emit_strategy: EmitStrategy) -> TimeWindowedKStream[K, V]:
         """The same windows, forwarded at every update or once when they have closed.
 
@@ -149,6 +156,7 @@ class TimeWindowedKStream(Generic[K, V]):
             raise TopologyError(message)
         return replace(self, _emit=emit_strategy)
 
+    @checked()
     def count(
         self, materialized: Materialized[K, int] | None = None, *, named: Named | None = None
     ) -> KTable[Windowed[K], int]:
@@ -157,6 +165,7 @@ class TimeWindowedKStream(Generic[K, V]):
             burn_store_name(self._grouping.plan, materialized)
         return self._aggregate("KSTREAM-AGGREGATE-", COUNT, (), with_value_serde(materialized, LONG), named)
 
+    @checked()
     def reduce(
         self,
         reducer: Callable[[V, V], V],
@@ -168,6 +177,7 @@ class TimeWindowedKStream(Generic[K, V]):
         options = with_value_serde(materialized, self._grouping.value_serde)
         return self._aggregate("KSTREAM-REDUCE-", _reducing(reducer), (reducer,), options, named)
 
+    @checked()
     def aggregate(
         self,
         initializer: Callable[[], VO],
@@ -210,10 +220,12 @@ class SessionWindowedKStream(Generic[K, V]):
     _windows: SessionWindows
     _emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
 
+    @checked()
     def emit_strategy(self, emit_strategy: EmitStrategy) -> SessionWindowedKStream[K, V]:
         """The same sessions, forwarded at every update or once when they have closed."""
         return replace(self, _emit=emit_strategy)
 
+    @checked()
     def count(
         self, materialized: Materialized[K, int] | None = None, *, named: Named | None = None
     ) -> KTable[Windowed[K], int]:
@@ -221,6 +233,7 @@ class SessionWindowedKStream(Generic[K, V]):
         burn_store_name(self._grouping.plan, materialized)
         return self._aggregate("KSTREAM-AGGREGATE-", SESSION_COUNT, (), with_value_serde(materialized, LONG), named)
 
+    @checked()
     def reduce(
         self,
         reducer: Callable[[V, V], V],
@@ -232,6 +245,7 @@ class SessionWindowedKStream(Generic[K, V]):
         options = with_value_serde(materialized, self._grouping.value_serde)
         return self._aggregate("KSTREAM-REDUCE-", session_reducer(reducer), (reducer,), options, named)
 
+    @checked()
     def aggregate(
         self,
         initializer: Callable[[], VO],

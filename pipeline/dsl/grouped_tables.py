@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from pipeline.arguments import function
+from pipeline.dsl.kinds import checked
 from pipeline.dsl.options import Materialized, name_of, with_value_serde
 from pipeline.dsl.plan import Plan, serde_of
 from pipeline.dsl.tables import stored_node, table_store
@@ -43,10 +45,12 @@ class KGroupedTable(Generic[K, V]):
     _table: type[KTable[Any, Any]]
     _named_sources: dict[str, str] = field(default_factory=dict)
 
+    @checked()
     def count(self, materialized: Materialized[K, int] | None = None, *, named: Named | None = None) -> KTable[K, int]:
         """Number of rows per group; a group that has become empty stays, with 0."""
         return self._aggregate("KTABLE-AGGREGATE-", COUNT, (), with_value_serde(materialized, LONG), named)
 
+    @checked(adder=function("aggregate, value"), subtractor=function("aggregate, value"))
     def reduce(
         self,
         adder: Callable[[V, V], V],
@@ -71,6 +75,7 @@ class KGroupedTable(Generic[K, V]):
         )
         return self._aggregate("KTABLE-REDUCE-", aggregator, (adder, subtractor), options, named)
 
+    @checked(adder=function("key, value, aggregate"), subtractor=function("key, value, aggregate"))
     def aggregate(
         self,
         initializer: Callable[[], VO],
@@ -127,8 +132,8 @@ class KGroupedTable(Generic[K, V]):
         if prefix in self._named_sources:
             return self._named_sources[prefix]
         topic = f"{prefix}-repartition"
-        keys = serde_of(self._options.key_serde, "keys", f"repartition topic {topic}")
-        changes = change_serde(serde_of(self._options.value_serde, "values", f"repartition topic {topic}"))
+        keys = serde_of(self._options.key_serde, "keys", f"repartition topic {topic}", "Grouped")
+        changes = change_serde(serde_of(self._options.value_serde, "values", f"repartition topic {topic}", "Grouped"))
         parent = self._node
 
         def write(topology: Topology) -> None:

@@ -123,7 +123,9 @@ class Grouping(Generic[K, V]):
         Raises:
             TopologyError: If a serde is missing.
         """
-        return repartition(self.plan, self.node, prefix, (self.key_serde, self.value_serde), is_named=is_named)
+        return repartition(
+            self.plan, self.node, prefix, (self.key_serde, self.value_serde), is_named=is_named, option="Grouped"
+        )
 
     def _write(
         self, node: TableNode, store: StoreBuilder, operator: OperatorOf, functions: tuple[Any, ...], *, is_named: bool

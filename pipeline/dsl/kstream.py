@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
+from pipeline.arguments import SINK_TOPIC, function, optional
 from pipeline.dsl.arity import with_key
 from pipeline.dsl.branching import BranchedKStream
 from pipeline.dsl.grouped_streams import KGroupedStream
 from pipeline.dsl.grouping import Grouping
 from pipeline.dsl.join_kinds import INNER, LEFT, OUTER
+from pipeline.dsl.kinds import JOIN_WINDOWS, STREAM, checked
 from pipeline.dsl.ktable import GlobalKTable, KTable
 from pipeline.dsl.options import (
     Grouped,
@@ -86,16 +88,19 @@ class KStream(Generic[K, V]):
     _value_serde: Serde[V] | None
     _repartition_required: bool = False
 
+    @checked()
     def filter(self, predicate: Callable[[K, V], bool], *, named: Named | None = None) -> KStream[K, V]:
         """Records for which `predicate(key, value)` holds."""
         node = self._append("KSTREAM-FILTER-", named, lambda: Filter(predicate), predicate)
         return replace(self, _node=node)
 
+    @checked()
     def filter_not(self, predicate: Callable[[K, V], bool], *, named: Named | None = None) -> KStream[K, V]:
         """Records for which `predicate(key, value)` does not hold."""
         node = self._append("KSTREAM-FILTER-", named, lambda: Filter(lambda k, v: not predicate(k, v)), predicate)
         return replace(self, _node=node)
 
+    @checked(mapper=function("key, value"))
     def map(self, mapper: Callable[[K, V], tuple[K2, V2]], *, named: Named | None = None) -> KStream[K2, V2]:
         """`mapper(key, value) -> (key, value)`. May change the key; serdes are forgotten."""
         node = self._append("KSTREAM-MAP-", named, lambda: Map(mapper), mapper)
@@ -107,12 +112,14 @@ class KStream(Generic[K, V]):
     @overload
     def map_values(self, mapper: Callable[[K, V], V2], *, named: Named | None = None) -> KStream[K, V2]: ...
 
+    @checked(mapper=function("value", "key, value"))
     def map_values(self, mapper: Callable[..., V2], *, named: Named | None = None) -> KStream[K, V2]:
         """`mapper(value)` or `mapper(key, value)`, told by its parameters. The value serde is forgotten."""
         function = with_key(mapper)
         node = self._append("KSTREAM-MAPVALUES-", named, lambda: MapValues(function), mapper)
         return self._with_values(node)
 
+    @checked(mapper=function("key, value", yields=True))
     def flat_map(
         self, mapper: Callable[[K, V], Iterable[tuple[K2, V2]]], *, named: Named | None = None
     ) -> KStream[K2, V2]:
@@ -128,26 +135,31 @@ class KStream(Generic[K, V]):
         self, mapper: Callable[[K, V], Iterable[V2]], *, named: Named | None = None
     ) -> KStream[K, V2]: ...
 
+    @checked(mapper=function("value", "key, value", yields=True))
     def flat_map_values(self, mapper: Callable[..., Iterable[V2]], *, named: Named | None = None) -> KStream[K, V2]:
         """`mapper(value) -> [value, …]` or `mapper(key, value) -> […]`. The value serde is forgotten."""
         function = with_key(mapper)
         node = self._append("KSTREAM-FLATMAPVALUES-", named, lambda: FlatMapValues(function), mapper)
         return self._with_values(node)
 
-    def select_key(self, mapper: Callable[[K, V], K2], *, named: Named | None = None) -> KStream[K2, V]:
+    @checked(mapper=function("key, value"))
+    def select_key(self, mapper: Callable[[K, V], K2 | None], *, named: Named | None = None) -> KStream[K2, V]:
         """The same records under `mapper(key, value)` as their key. The key serde is forgotten."""
         node = self._append("KSTREAM-KEY-SELECT-", named, lambda: MapKey(mapper), mapper)
         return self._rekeyed(node, None, self._value_serde)
 
+    @checked()
     def peek(self, action: Callable[[K, V], object], *, named: Named | None = None) -> KStream[K, V]:
         """Call `action(key, value)` for each record and pass it on. Actions are not part of any transaction."""
         node = self._append("KSTREAM-PEEK-", named, lambda: Peek(action), action)
         return replace(self, _node=node)
 
+    @checked()
     def for_each(self, action: Callable[[K, V], object], *, named: Named | None = None) -> None:
         """Call `action(key, value)` for each record. Actions are not part of any transaction."""
         self._append("KSTREAM-FOREACH-", named, lambda: Peek(action), action)
 
+    @checked(other=STREAM)
     def merge(self, other: KStream[K, V], *, named: Named | None = None) -> KStream[K, V]:
         """The records of both streams, in no particular order between them. Serdes are forgotten.
 
@@ -165,6 +177,7 @@ class KStream(Generic[K, V]):
         required = self._repartition_required or other._repartition_required
         return KStream(self._plan, name, sources, None, None, required)
 
+    @checked()
     def process(
         self, supplier: Callable[[], Processor[K, V]], *state_stores: str, named: Named | None = None
     ) -> KStream[Any, Any]:
@@ -192,6 +205,7 @@ class KStream(Generic[K, V]):
         self._plan.changes.of_values.add(name)
         return self._rekeyed(name, None, None)
 
+    @checked()
     def process_values(
         self, supplier: Callable[[], FixedKeyProcessor[K, V]], *state_stores: str, named: Named | None = None
     ) -> KStream[K, Any]:
@@ -212,11 +226,13 @@ class KStream(Generic[K, V]):
         self._plan.add_step(lambda topology: connect_stores(topology, name, supplier, state_stores))
         return self._with_values(name)
 
+    @checked()
     def split(self, *, named: Named | None = None) -> BranchedKStream[K, V]:
         """Split the stream: `split().branch(predicate, …)…default_branch()` or `.no_default_branch()`."""
         name = self._plan.processor_name("KSTREAM-BRANCH-", name_of(named))
         return BranchedKStream.of(self._plan, self._node, name, lambda node: replace(self, _node=node))
 
+    @checked()
     def print(self, printed: Printed[K, V] | None = None) -> None:
         """Print each record, to look at it: `[label]: key, value`, with `null` for None. It is part of no transaction."""
         options: Printed[K, V] = printed or Printed()
@@ -224,6 +240,7 @@ class KStream(Generic[K, V]):
         node_name = Named(options.name) if options.name else None
         self._append("KSTREAM-PRINTER-", node_name, lambda: Print(label, mapper, options.path), mapper)
 
+    @checked()
     def to_table(self, materialized: Materialized[K, V] | None = None, *, named: Named | None = None) -> KTable[K, V]:
         """Read the stream as a table: the last value per key counts, a null value deletes, a null key is dropped.
 
@@ -239,11 +256,14 @@ class KStream(Generic[K, V]):
         store_name = self._plan.table_name(options, "KSTREAM-TOTABLE-")
         keys, values = options.key_serde or self._key_serde, options.value_serde or self._value_serde
         stream = (
-            self._repartitioned(name, keys, values, is_named=named is not None) if self._repartition_required else self
+            self._repartitioned(name, keys, values, is_named=named is not None, option="Materialized")
+            if self._repartition_required
+            else self
         )
         node = read_as_table(self._plan, stream._node, name, store_name, (keys, values), options)  # noqa: SLF001
         return KTable(self._plan, node, stream._sources, keys, values)  # noqa: SLF001 - the same class
 
+    @checked()
     def repartition(self, repartitioned: Repartitioned[K, V] | None = None) -> KStream[K, V]:
         """Send the stream through a topic of the application's own, partitioned by the current key.
 
@@ -260,8 +280,10 @@ class KStream(Generic[K, V]):
             partitioner=options.partitioner,
             is_optimizable=False,
             is_named=options.name is not None,
+            option="Repartitioned",
         )
 
+    @checked()
     def group_by_key(self, grouped: Grouped[K, V] | None = None) -> KGroupedStream[K, V]:
         """Group by the current key, for an aggregation."""
         options: Grouped[K, V] = grouped or Grouped()
@@ -278,8 +300,14 @@ class KStream(Generic[K, V]):
             )
         )
 
-    def group_by(self, mapper: Callable[[K, V], K2], grouped: Grouped[K2, V] | None = None) -> KGroupedStream[K2, V]:
-        """Group by `mapper(key, value)`, for an aggregation. Always goes through a repartition topic."""
+    @checked(mapper=function("key, value"))
+    def group_by(
+        self, mapper: Callable[[K, V], K2 | None], grouped: Grouped[K2, V] | None = None
+    ) -> KGroupedStream[K2, V]:
+        """Group by `mapper(key, value)`, for an aggregation. Always goes through a repartition topic.
+
+        Records for which it gives None are not aggregated.
+        """
         options: Grouped[K2, V] = grouped or Grouped()
         name = self._plan.processor_name("KSTREAM-KEY-SELECT-", options.name)
         self._add(name, lambda: MapKey(mapper), mapper)
@@ -348,6 +376,7 @@ class KStream(Generic[K, V]):
         joined: StreamJoined[K, V, VO] | None = None,
     ) -> KStream[K, V2]: ...
 
+    @checked(windows=optional(JOIN_WINDOWS))
     def join(
         self,
         other: KTable[Any, VO] | GlobalKTable[Any, VO] | KStream[K, VO],
@@ -429,6 +458,7 @@ class KStream(Generic[K, V]):
         joined: StreamJoined[K, V, VO] | None = None,
     ) -> KStream[K, V2]: ...
 
+    @checked(windows=optional(JOIN_WINDOWS))
     def left_join(
         self,
         other: KTable[Any, VO] | GlobalKTable[Any, VO] | KStream[K, VO],
@@ -467,6 +497,7 @@ class KStream(Generic[K, V]):
         joined: StreamJoined[K, V, VO] | None = None,
     ) -> KStream[K, V2]: ...
 
+    @checked(other=STREAM, windows=JOIN_WINDOWS)
     def outer_join(
         self,
         other: KStream[K, VO],
@@ -481,6 +512,7 @@ class KStream(Generic[K, V]):
         """
         return self._join_stream(OUTER, other, joiner, windows, joined or StreamJoined())
 
+    @checked(topic=SINK_TOPIC)
     def to(self, topic: str | Callable[[K, V, int], str], produced: Produced[K, V] | None = None) -> None:
         """Write the stream to a topic, or to the topic that `topic(key, value, timestamp_ms)` names.
 
@@ -490,8 +522,8 @@ class KStream(Generic[K, V]):
         options: Produced[K, V] = produced or Produced()
         name = self._plan.processor_name("KSTREAM-SINK-", options.name)
         parent = self._node
-        key_serde = serde_of(options.key_serde or self._key_serde, "keys", f"to({topic!r})")
-        value_serde = serde_of(options.value_serde or self._value_serde, "values", f"to({topic!r})")
+        key_serde = serde_of(options.key_serde or self._key_serde, "keys", f"to({topic!r})", "Produced")
+        value_serde = serde_of(options.value_serde or self._value_serde, "values", f"to({topic!r})", "Produced")
         self._plan.add_step(
             lambda topology: topology.add_sink(
                 name, topic, parent, key_serde=key_serde, value_serde=value_serde, partitioner=options.partitioner
@@ -529,6 +561,7 @@ class KStream(Generic[K, V]):
         partitioner: StreamPartitioner | None = None,
         is_optimizable: bool = True,
         is_named: bool,
+        option: str,
     ) -> KStream[K, V]:
         keys, values = key_serde or self._key_serde, value_serde or self._value_serde
         source = repartition(
@@ -540,6 +573,7 @@ class KStream(Generic[K, V]):
             partitioner=partitioner,
             is_optimizable=is_optimizable,
             is_named=is_named,
+            option=option,
         )
         return KStream(self._plan, source, frozenset({source}), keys, values)
 

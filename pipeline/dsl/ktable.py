@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
+from pipeline.arguments import function, optional
 from pipeline.dsl import tables
 from pipeline.dsl.foreign_key_joins import ForeignKeyJoin, joined_by_foreign_key
 from pipeline.dsl.grouped_tables import KGroupedTable
 from pipeline.dsl.join_kinds import INNER, LEFT, OUTER
+from pipeline.dsl.kinds import TABLE, checked
 from pipeline.dsl.options import Grouped, Materialized, Named, TableJoined, name_of
 from pipeline.dsl.suppressed import suppressed_table
 from pipeline.errors import TopologyError
@@ -64,6 +66,7 @@ class KTable(Generic[K, V]):
         """Name of the store that holds the table, if there is one."""
         return self._node.store if self._node.is_materialized else None
 
+    @checked()
     def filter(
         self,
         predicate: Callable[[K, V], bool],
@@ -80,6 +83,7 @@ class KTable(Generic[K, V]):
         """
         return self._made(tables.filtered(self._plan, self._derived, predicate, materialized, named, negated=False))
 
+    @checked()
     def filter_not(
         self,
         predicate: Callable[[K, V], bool],
@@ -108,6 +112,7 @@ class KTable(Generic[K, V]):
         named: Named | None = None,
     ) -> KTable[K, V2]: ...
 
+    @checked(mapper=function("value", "key, value"))
     def map_values(
         self,
         mapper: Callable[..., V2],
@@ -124,6 +129,7 @@ class KTable(Generic[K, V]):
         """
         return self._made(tables.mapped(self._plan, self._derived, mapper, materialized, named))
 
+    @checked()
     def transform_values(
         self,
         supplier: Callable[[], ValueTransformerWithKey[K, V, V2]],
@@ -151,6 +157,7 @@ class KTable(Generic[K, V]):
     @overload
     def to_stream(self, mapper: Callable[[K, V], K2], *, named: Named | None = None) -> KStream[K2, V]: ...
 
+    @checked(mapper=optional(function("key, value")))
     def to_stream(self, mapper: Callable[[K, V], Any] | None = None, *, named: Named | None = None) -> KStream[Any, V]:
         """The updates as a stream; a deleted key appears with the value None.
 
@@ -166,8 +173,9 @@ class KTable(Generic[K, V]):
         stream: KStream[K, V] = KStream(self._plan, name, self.sources, self._key_serde, self._value_serde)
         return stream if mapper is None else stream.select_key(mapper)
 
+    @checked(mapper=function("key, value"))
     def group_by(
-        self, mapper: Callable[[K, V], tuple[K2, V2] | None], grouped: Grouped[K2, V2] | None = None
+        self, mapper: Callable[[K, V], tuple[K2 | None, V2 | None] | None], grouped: Grouped[K2, V2] | None = None
     ) -> KGroupedTable[K2, V2]:
         """Group the rows by `mapper(key, value) -> (group, value)`, for an aggregation; goes through a repartition topic.
 
@@ -212,6 +220,7 @@ class KTable(Generic[K, V]):
         table_joined: TableJoined[K, KO] | None = None,
     ) -> KTable[K, V2]: ...
 
+    @checked(other=TABLE, joiner=function("value, other_value"))
     def join(
         self,
         other: KTable[Any, VO],
@@ -276,6 +285,7 @@ class KTable(Generic[K, V]):
         table_joined: TableJoined[K, KO] | None = None,
     ) -> KTable[K, V2]: ...
 
+    @checked(other=TABLE, joiner=function("value, other_value"))
     def left_join(
         self,
         other: KTable[Any, VO],
@@ -294,6 +304,7 @@ class KTable(Generic[K, V]):
         _refuse_table_joined(table_joined)
         return self._joined(other, joiner, LEFT, materialized, named)
 
+    @checked(other=TABLE, joiner=function("value, other_value"))
     def outer_join(
         self,
         other: KTable[K, VO],
@@ -305,6 +316,7 @@ class KTable(Generic[K, V]):
         """All rows of both tables, joined by key; the joiner gets None for what is missing. Arguments are those of `join`."""
         return self._joined(other, joiner, OUTER, materialized, named)
 
+    @checked()
     def suppress(self, suppressed: Suppressed) -> KTable[K, V]:
         """The same table, with fewer updates: those that `suppressed` lets through, the last one per key.
 

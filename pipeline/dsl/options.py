@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from pipeline.arguments import SERDE, TEXT, function, optional
+from pipeline.dsl.kinds import STORE_SUPPLIER, checked_fields
 from pipeline.errors import TopologyError
 from pipeline.state.api import StoreKind
 
@@ -38,6 +40,7 @@ def validate_name(name: str | None) -> None:
         raise TopologyError(message)
 
 
+@checked_fields(key_serde=SERDE, value_serde=SERDE)
 @dataclass(frozen=True)
 class Consumed(Generic[K, V]):
     """How a topic is read (`org.apache.kafka.streams.kstream.Consumed`).
@@ -71,6 +74,7 @@ class Consumed(Generic[K, V]):
         validate_name(self.name)
 
 
+@checked_fields()
 @dataclass(frozen=True)
 class Produced(Generic[K, V]):
     """How a topic is written (`org.apache.kafka.streams.kstream.Produced`).
@@ -96,6 +100,7 @@ class Produced(Generic[K, V]):
         validate_name(self.name)
 
 
+@checked_fields()
 @dataclass(frozen=True)
 class Grouped(Generic[K, V]):
     """How records are grouped (`org.apache.kafka.streams.kstream.Grouped`).
@@ -118,6 +123,7 @@ class Grouped(Generic[K, V]):
         validate_name(self.name)
 
 
+@checked_fields(supplier=STORE_SUPPLIER)
 @dataclass(frozen=True)
 class Materialized(Generic[K, V]):
     """How a table is stored (`org.apache.kafka.streams.kstream.Materialized`).
@@ -193,6 +199,7 @@ class Materialized(Generic[K, V]):
         return self.history_retention is not None
 
 
+@checked_fields()
 @dataclass(frozen=True)
 class Joined(Generic[K, V, VO]):
     """How a stream is joined with a table (`org.apache.kafka.streams.kstream.Joined`).
@@ -218,6 +225,7 @@ class Joined(Generic[K, V, VO]):
         validate_name(self.name)
 
 
+@checked_fields()
 @dataclass(frozen=True)
 class TableJoined(Generic[K, KO]):
     """How a table is joined with another by a foreign key (`org.apache.kafka.streams.kstream.TableJoined`).
@@ -241,6 +249,7 @@ class TableJoined(Generic[K, KO]):
         validate_name(self.name)
 
 
+@checked_fields()
 @dataclass(frozen=True)
 class StreamJoined(Generic[K, V, VO]):
     """How two streams are joined (`org.apache.kafka.streams.kstream.StreamJoined`).
@@ -282,6 +291,7 @@ class StreamJoined(Generic[K, V, VO]):
             raise TopologyError(message)
 
 
+@checked_fields()
 @dataclass(frozen=True)
 class Repartitioned(Generic[K, V]):
     """How a stream goes through a topic of the application's own (`org.apache.kafka.streams.kstream.Repartitioned`).
@@ -311,6 +321,7 @@ class Repartitioned(Generic[K, V]):
             raise TopologyError(message)
 
 
+@checked_fields(label=optional(TEXT), mapper=optional(function("key, value")))
 @dataclass(frozen=True)
 class Printed(Generic[K, V]):
     """How a stream is printed: a line `[label]: text` per record (`org.apache.kafka.streams.kstream.Printed`).
@@ -335,6 +346,7 @@ class Printed(Generic[K, V]):
         validate_name(self.name)
 
 
+@checked_fields(name=TEXT)
 @dataclass(frozen=True, slots=True)
 class Named:
     """The name of an operator's node (`org.apache.kafka.streams.kstream.Named`).

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from pipeline.arguments import users_line
 from pipeline.config import Optimization
 from pipeline.dsl.optimizable import Changes, Repartition
 from pipeline.dsl.optimization import merge_repartitions, rewrite_self_joins
@@ -35,12 +36,12 @@ class Plan:
     """The steps of one `StreamsBuilder`, and the one counter that names processors and stores.
 
     Args:
-        steps: What `build` does, in order.
+        steps: What `build` does, in order, each with the line of the user's code that asked for it.
         counter: The next number.
         graces_ms: How long windows stay open after their end, by the node that aggregates them (`GracePeriodGraphNode`).
     """
 
-    steps: list[Callable[[Topology], object]] = field(default_factory=list)
+    steps: list[tuple[Callable[[Topology], object], str | None]] = field(default_factory=list)
     counter: int = 0
     graces_ms: dict[str, int] = field(default_factory=dict)
     is_persistent: bool = True
@@ -73,7 +74,7 @@ class Plan:
         if self.is_built:
             message = "The topology is built already: what is added to its StreamsBuilder now would not be in it"
             raise TopologyError(message, hint="Call build() last.")
-        self.steps.append(step)
+        self.steps.append((step, users_line()))
 
     def origin(self, node: str, sources: Iterable[str]) -> str:
         """A node, and what it reads, for messages."""
@@ -141,8 +142,12 @@ class Plan:
 
     def _written(self) -> Topology:
         topology = Topology()
-        for step in self.steps:
-            step(topology)
+        for step, line in self.steps:
+            try:
+                step(topology)
+            except TopologyError as error:
+                error.locate(line)
+                raise
         if Optimization.MERGE_REPARTITION_TOPICS in self.optimization:
             topology = merge_repartitions(topology, self.changes, self._merged)
         if Optimization.SINGLE_STORE_SELF_JOIN in self.optimization:
@@ -230,6 +235,7 @@ def repartition(
     partitioner: StreamPartitioner | None = None,
     is_optimizable: bool = True,
     is_named: bool,
+    option: str,
 ) -> str:
     """Write `parent` to a topic of the application's own and read it back (`KStreamImpl.createRepartitionedSource`).
 
@@ -242,6 +248,7 @@ def repartition(
         partitioner: Chooses partitions instead of Kafka's default.
         is_optimizable: Whether it may be merged with others.
         is_named: Whether the user gave the prefix, or what it is made of.
+        option: What takes serdes that are missing, for messages.
 
     Returns:
         Name of the source that reads the records back.
@@ -250,7 +257,7 @@ def repartition(
         TopologyError: If a serde is missing.
     """
     where = f"repartition topic {prefix}"
-    key_serde, value_serde = serde_of(serdes[0], "keys", where), serde_of(serdes[1], "values", where)
+    key_serde, value_serde = serde_of(serdes[0], "keys", where, option), serde_of(serdes[1], "values", where, option)
     topic = prefix if prefix.endswith("-repartition") else f"{prefix}-repartition"
     if not is_named:
         plan.unnamed.repartitions.append(topic)
@@ -300,7 +307,7 @@ def repartition_for_join(
     if known is not None and prefix == parent:
         plan.repartition_again(prefix, is_named=is_named)
         return known
-    source = repartition(plan, parent, prefix, serdes, is_named=is_named)
+    source = repartition(plan, parent, prefix, serdes, is_named=is_named, option="the join's joined=")
     plan.join_repartitions[parent] = source
     return source
 
@@ -332,17 +339,19 @@ def upstream_of(topology: Topology, nodes: Iterable[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def serde_of(serde: Serde[Any] | None, what: str, where: str) -> Serde[Any]:
-    """The serde, or a clear complaint that there is none.
+TABLE_OPTION = "Materialized(None, key_serde, value_serde) of the operator that makes the table"
+"""What takes the serdes of a table, for messages about those that an operation on it needs."""
+
+
+def serde_of(serde: Serde[Any] | None, what: str, where: str, option: str) -> Serde[Any]:
+    """The serde, or a clear complaint that there is none, which names the option that takes it.
 
     Raises:
         TopologyError: If no serde was given where one is needed.
     """
     if serde is None:
         message = f"{where} needs a serde for its {what}"
-        raise TopologyError(
-            message, hint="Pass it in Grouped, Materialized, Produced, Joined, StreamJoined or Repartitioned."
-        )
+        raise TopologyError(message, hint=f"Pass it in {option}.")
     return serde
 
 

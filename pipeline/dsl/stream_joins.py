@@ -132,9 +132,9 @@ def join_streams(
     """
     names, persistent = _names(plan, kind, joined), joined.persistent
     joined = replace(joined, persistent=plan.persists(persistent))
-    keys = serde_of(left.key_serde or right.key_serde, "keys", f"store {names.this_store}")
-    values = serde_of(left.value_serde, "values", f"store {names.this_store}")
-    other_values = serde_of(right.value_serde, "values", f"store {names.other_store}")
+    keys = serde_of(left.key_serde or right.key_serde, "keys", f"store {names.this_store}", "StreamJoined")
+    values = serde_of(left.value_serde, "values", f"store {names.this_store}", "StreamJoined")
+    other_values = serde_of(right.value_serde, "values", f"store {names.other_store}", "StreamJoined")
     this_store = _window_store(names.this_store, keys, values, windows, joined, joined.this_store_supplier)
     other_store = _window_store(names.other_store, keys, other_values, windows, joined, joined.other_store_supplier)
     function = joiner_with_key(joiner)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from pipeline.dsl.kinds import checked
 from pipeline.dsl.options import validate_name
-from pipeline.dsl.plan import TableNode, serde_of
+from pipeline.dsl.plan import TABLE_OPTION, TableNode, serde_of
 from pipeline.dsl.tables import Derived
 from pipeline.errors import TopologyError
 from pipeline.operators.suppress import Suppress, SuppressRules, suppressed_getter
@@ -89,6 +90,7 @@ class BufferConfig:
         """The same without a changelog."""
         return replace(self, logging=False, log_config={})
 
+    @checked()
     def with_logging_enabled(self, log_config: Mapping[str, str]) -> BufferConfig:
         """The same with a changelog of these topic settings."""
         return replace(self, logging=True, log_config=log_config)
@@ -122,6 +124,7 @@ class Suppressed:
         validate_name(self.name)
 
     @staticmethod
+    @checked()
     def until_window_closes(buffer_config: BufferConfig) -> Suppressed:
         """Each window once: its last result, when stream time has passed its end by the grace period.
 
@@ -134,6 +137,7 @@ class Suppressed:
         return Suppressed(buffer_config)
 
     @staticmethod
+    @checked()
     def until_time_limit(time_to_wait: timedelta, buffer_config: BufferConfig) -> Suppressed:
         """At most one update per key in `time_to_wait`, counted in event time from the first one that waits.
 
@@ -142,6 +146,7 @@ class Suppressed:
         """
         return Suppressed(buffer_config, millis(time_to_wait, "time limit"))
 
+    @checked()
     def with_name(self, name: str) -> Suppressed:
         """The same under a name.
 
@@ -191,8 +196,8 @@ def suppressed_table(plan: Plan, parent: Derived, suppressed: Suppressed) -> Der
     store = StoreBuilder(
         f"{name}-store" if suppressed.name else plan.store_name("KTABLE-SUPPRESS-"),
         StoreKind.BUFFER,
-        serde_of(parent.key_serde, "keys", name),
-        serde_of(parent.value_serde, "values", name),
+        serde_of(parent.key_serde, "keys", name, TABLE_OPTION),
+        serde_of(parent.value_serde, "values", name, TABLE_OPTION),
         persistent=False,
         logging=config.logging,
         log_config=config.log_config,

@@ -56,8 +56,8 @@ def table_store(
     return StoreBuilder(
         name,
         StoreKind.VERSIONED if options.is_versioned else StoreKind.TIMESTAMPED_KEY_VALUE,
-        serde_of(options.key_serde or key_serde, "keys", f"store {name}"),
-        serde_of(options.value_serde or value_serde, "values", f"store {name}"),
+        serde_of(options.key_serde or key_serde, "keys", f"store {name}", "Materialized"),
+        serde_of(options.value_serde or value_serde, "values", f"store {name}", "Materialized"),
         persistent=plan.persists(options.persistent) and options.max_entries is None,
         caching=options.caching and not options.is_versioned,
         logging=options.logging,

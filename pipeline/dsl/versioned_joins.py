@@ -68,7 +68,10 @@ def write_versioned_join(topology: Topology, join: VersionedJoin, parent: str, s
     else:
         grace_ms = millis(join.grace_period, "grace period")
         _check_history(topology, join, grace_ms)
-        serdes = serde_of(join.key_serde, "keys", join.buffer), serde_of(join.value_serde, "values", join.buffer)
+        serdes = (
+            serde_of(join.key_serde, "keys", join.buffer, "Joined"),
+            serde_of(join.value_serde, "values", join.buffer, "Joined"),
+        )
         name = join.buffer
 
         def buffered() -> Operator:

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from pipeline.arguments import DURATION, NUMBER, SERDE, TEXT, takes
 from pipeline.errors import TopologyError
 from pipeline.state.api import StoreBuilder, StoreKind
 from pipeline.state.suppliers import StoreSupplier
@@ -38,16 +39,19 @@ class Stores:
     """
 
     @staticmethod
+    @takes(name=TEXT)
     def persistent_key_value_store(name: str) -> StoreSupplier:
         """Keys to values in RocksDB."""
         return StoreSupplier(name, StoreKind.KEY_VALUE, persistent=True)
 
     @staticmethod
+    @takes(name=TEXT)
     def in_memory_key_value_store(name: str) -> StoreSupplier:
         """Keys to values in memory."""
         return StoreSupplier(name, StoreKind.KEY_VALUE, persistent=False)
 
     @staticmethod
+    @takes(name=TEXT, max_cache_size=NUMBER)
     def lru_map(name: str, max_cache_size: int) -> StoreSupplier:
         """Keys to values in memory: no more than `max_cache_size` keys, those that were read or written last.
 
@@ -59,6 +63,7 @@ class Stores:
         return StoreSupplier(name, StoreKind.KEY_VALUE, persistent=False, max_entries=max_cache_size)
 
     @staticmethod
+    @takes(name=TEXT, history_retention=DURATION)
     def persistent_versioned_key_value_store(name: str, history_retention: timedelta) -> StoreSupplier:
         """Keys to values and the times they held, in RocksDB.
 
@@ -69,6 +74,7 @@ class Stores:
         return StoreSupplier(name, StoreKind.VERSIONED, persistent=True, retention_ms=history_ms)
 
     @staticmethod
+    @takes(name=TEXT, retention_period=DURATION, window_size=DURATION)
     def persistent_window_store(
         name: str, retention_period: timedelta, window_size: timedelta, *, retain_duplicates: bool = False
     ) -> StoreSupplier:
@@ -87,6 +93,7 @@ class Stores:
         return StoreSupplier(name, StoreKind.WINDOW, True, *times, retain_duplicates)  # noqa: FBT003
 
     @staticmethod
+    @takes(name=TEXT, retention_period=DURATION, window_size=DURATION)
     def in_memory_window_store(
         name: str, retention_period: timedelta, window_size: timedelta, *, retain_duplicates: bool = False
     ) -> StoreSupplier:
@@ -95,6 +102,7 @@ class Stores:
         return StoreSupplier(name, StoreKind.WINDOW, False, *times, retain_duplicates)  # noqa: FBT003
 
     @staticmethod
+    @takes(name=TEXT, retention_period=DURATION)
     def persistent_session_store(name: str, retention_period: timedelta) -> StoreSupplier:
         """Sessions of keys to values in RocksDB.
 
@@ -109,12 +117,14 @@ class Stores:
         return StoreSupplier(name, StoreKind.SESSION, persistent=True, retention_ms=retention_ms)
 
     @staticmethod
+    @takes(name=TEXT, retention_period=DURATION)
     def in_memory_session_store(name: str, retention_period: timedelta) -> StoreSupplier:
         """The same in memory; arguments and errors are those of `persistent_session_store`."""
         retention_ms = millis(retention_period, "retentionPeriod")
         return StoreSupplier(name, StoreKind.SESSION, persistent=False, retention_ms=retention_ms)
 
     @staticmethod
+    @takes(key_serde=SERDE, value_serde=SERDE)
     def key_value_store(
         name: str | StoreSupplier,
         key_serde: Serde[K],
@@ -149,6 +159,7 @@ class Stores:
         return replace(builder, max_entries=supplier.max_entries)
 
     @staticmethod
+    @takes(name=TEXT, key_serde=SERDE, value_serde=SERDE)
     def timestamped_key_value_store(
         name: str,
         key_serde: Serde[K],
@@ -171,6 +182,7 @@ class Stores:
         )
 
     @staticmethod
+    @takes(name=TEXT, key_serde=SERDE, value_serde=SERDE, retention=DURATION, window_size=DURATION)
     def window_store(
         name: str,
         key_serde: Serde[K],
@@ -203,6 +215,7 @@ class Stores:
         return _store(name, StoreKind.WINDOW, key_serde, value_serde, persistent, caching, logging, log_config, times)
 
     @staticmethod
+    @takes(name=TEXT, key_serde=SERDE, value_serde=SERDE, retention=DURATION, window_size=DURATION)
     def timestamped_window_store(
         name: str,
         key_serde: Serde[K],
@@ -225,6 +238,7 @@ class Stores:
         )
 
     @staticmethod
+    @takes(name=TEXT, key_serde=SERDE, value_serde=SERDE, retention=DURATION)
     def session_store(
         name: str,
         key_serde: Serde[K],
@@ -255,6 +269,7 @@ class Stores:
         return _store(name, StoreKind.SESSION, key_serde, value_serde, persistent, caching, logging, log_config, times)
 
     @staticmethod
+    @takes(name=TEXT, key_serde=SERDE, value_serde=SERDE, history_retention=DURATION)
     def versioned_key_value_store(
         name: str,
         key_serde: Serde[K],

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from pipeline.arguments import EXTRACTOR, PARTITIONER, SERDE, SINK_TOPIC, STORE, SUPPLIER, takes
 from pipeline.errors import TopologyError
 from pipeline.processor.suppliers import check_supplier, connected_stores
 from pipeline.records import AutoOffsetReset
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pipeline.serde.api import Serde
     from pipeline.state.api import StoreBuilder
 
+_PATTERN = re.compile(r"[*+?|()\[\]^$\\]")
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -65,6 +67,7 @@ class Topology:
         """An empty topology."""
         self._parts = Parts()
 
+    @takes(key_serde=SERDE, value_serde=SERDE, timestamp_extractor=EXTRACTOR)
     def add_source(
         self,
         name: str,
@@ -125,6 +128,7 @@ class Topology:
         """Whether topics must be looked up before it can run."""
         return any(isinstance(node, SourceNode) and node.pattern is not None for node in self.nodes.values())
 
+    @takes(supplier=SUPPLIER)
     def add_processor(
         self,
         name: str,
@@ -162,6 +166,12 @@ class Topology:
         self._parts.add(node)
         return self
 
+    @takes(
+        topic=SINK_TOPIC,
+        key_serde=SERDE,
+        value_serde=SERDE,
+        partitioner=PARTITIONER,
+    )
     def add_sink(
         self,
         name: str,
@@ -184,6 +194,7 @@ class Topology:
         self._parts.add(SinkNode(name, parents, topic, key_serde, value_serde, partitioner))
         return self
 
+    @takes(builder=STORE)
     def add_state_store(self, builder: StoreBuilder, *processors: str) -> Topology:
         """Add a store and connect it to processors. To share it, add one builder twice, or connect the others by its name.
 
@@ -221,6 +232,7 @@ class Topology:
             self._parts.users[store].add(processor)
         return self
 
+    @takes(builder=STORE, supplier=SUPPLIER, key_serde=SERDE, value_serde=SERDE, timestamp_extractor=EXTRACTOR)
     def add_global_store(
         self,
         builder: StoreBuilder,
@@ -278,6 +290,7 @@ class Topology:
         self._parts.global_stores[global_store.store.name] = global_store
         return self
 
+    @takes(builder=STORE, supplier=SUPPLIER, key_serde=SERDE, value_serde=SERDE, timestamp_extractor=EXTRACTOR)
     def add_read_only_state_store(
         self,
         builder: StoreBuilder,
@@ -436,7 +449,8 @@ class Topology:
     def _check_topic(self, topic: str) -> None:
         if not is_legal_topic(topic):
             message = f"{topic!r} is no legal topic name"
-            raise TopologyError(message)
+            hint = f"re.compile({topic!r}) reads all topics that match." if _PATTERN.search(topic) else None
+            raise TopologyError(message, hint=hint)
         for source in self._sources():
             if topic in source.topics or (source.pattern is not None and source.pattern.fullmatch(topic)):
                 message = f"Topic {topic} has already been registered by another source."

@@ -93,6 +93,8 @@ assert_type(orders.to_table(), KTable[str, Order])
 
 # Grouping.
 assert_type(orders.group_by_key(), KGroupedStream[str, Order])
+orders.group_by(lambda order_id, order: order_id if order.amount else None, Grouped(STRING, JSON(Order))).count()
+assert_type(orders.select_key(lambda order_id, order: order_id if order.amount else None), KStream[str, Order])
 by_amount = orders.group_by(lambda _id, order: order.amount, Grouped(LONG, JSON(Order)))
 assert_type(by_amount, KGroupedStream[int, Order])
 

@@ -118,6 +118,7 @@ assert_type(
 )
 
 # Aggregations of tables.
+people.group_by(lambda name, person: (name if person.age else None, person.age), Grouped(STRING, LONG)).count()
 by_city = people.group_by(lambda _name, person: (person.city, person.age), Grouped(STRING, LONG))
 assert_type(by_city, KGroupedTable[str, int])
 assert_type(by_city.count(), KTable[str, int])

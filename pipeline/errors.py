@@ -22,6 +22,7 @@
     - EmbeddedBrokerError         the broker that Millrace itself starts
   x EngineError                   the operator of Spark, or of a database it writes to: it gave up, trying again may help
   x RangeError                    whoever asked for a range of offsets
+    - MissingOffsetError          a reader stands at an offset that is not there (any more)
     - BegunRangeError             another run has begun more than the range, and not finished it: wait for it, or complete it
   x ReleaseError                  whoever drives the release
     - VersionConflictError        somebody else changed the release in between: look again
@@ -180,6 +181,23 @@ class EngineError(StreamsError):
 
 class RangeError(StreamsError):
     """A range of offsets that cannot be processed: reversed, beyond the log, or behind its start."""
+
+
+class MissingOffsetError(RangeError):
+    """A reader stands at an offset that is not there, or not there any more.
+
+    Args:
+        message: What happened.
+        topic: The topic that is read.
+        partition: Its partition.
+        hint: What to do about it.
+    """
+
+    def __init__(self, message: str, *, topic: str = "", partition: int = -1, hint: str | None = None) -> None:
+        """Keep the partition, so that hosts find the task that reads it."""
+        super().__init__(message, hint=hint)
+        self.topic = topic
+        self.partition = partition
 
 
 class BegunRangeError(RangeError):

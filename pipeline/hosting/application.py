@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pipeline.topology.nodes import SubTopology
 
 _LOST_HINT = (
-    "If this is another topology than the one that has worked, make it a new version. If they were deleted, what was in them is"
-    " lost: begin anew (millrace reset), or create them if nothing can have been in them."
+    "Start again if brokers were just restarted: one may not know all topics yet. If this is another topology than the one that"
+    " has worked, make it a new version. If the topics were deleted, what was in them is lost: a new version computes it again."
 )
 
 

@@ -49,5 +49,5 @@ def lost_windows(
             yield (
                 f"Open windows of store {store.name} may be lost: event time is at {reached}, and brokers have deleted"
                 f" what is older than {kept_ms} ms (retention.ms) from {tp}, which begins at offset {missing.ranges[tp].start}."
-                " Leave retention.ms out of the store's log_config, and begin anew"
+                " Leave retention.ms out of the store's log_config; a new version computes them again"
             )

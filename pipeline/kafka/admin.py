@@ -40,8 +40,8 @@ _NOT_YET = frozenset(
 )
 """A transaction is just being committed, or a broker that was just started still reads its log."""
 _OTHER_PARTITIONS = (
-    "Was an input given more partitions? Then begin anew (millrace reset), or with a new version. If it is left from another"
-    " application, delete it."
+    "If an input was given more partitions, release a new version: state is kept by partition, and that of this version stays"
+    " as it is. If the topic is of another application, give this one another name."
 )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
-from pipeline.errors import RangeError
+from pipeline.errors import MissingOffsetError, StreamsError
 from pipeline.kafka.client import CLIENT, quiet
 from pipeline.kafka.ending import end_in_background
 from pipeline.kafka.errors import BUSY, UNREACHABLE, mapped_errors, streams_error
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from pipeline.records import Headers, RawFields
 
 _GONE = (
-    "The records may have been deleted by retention, or the topic was created anew. What begins with the records that are left:"
-    " millrace reset, or a new version."
+    "Retention (retention.ms, retention.bytes) has deleted records that nobody had read, or the topic was created anew."
 )
 _SETTINGS = {
     **CLIENT,
@@ -188,8 +187,10 @@ class RecordConsumer:
     def poll(self, max_records: int, timeout_s: float) -> Polled:
         """Wait for a first record up to a timeout, then take what is there already.
 
+        An error costs no record: what came together with it is read again by the next poll.
+
         Raises:
-            RangeError: If an assigned offset does not exist (any more).
+            MissingOffsetError: If an assigned offset does not exist (any more); the partition is read no further.
             BrokerError: If the brokers refuse. That they cannot be reached is no error here: the library reconnects.
         """
         found, ends = self._read(max_records, timeout_s)
@@ -199,7 +200,7 @@ class RecordConsumer:
         """The same by columns, without records that have no key.
 
         Raises:
-            RangeError: If an assigned offset does not exist (any more).
+            MissingOffsetError: If an assigned offset does not exist (any more).
             BrokerError: If the brokers refuse.
         """
         found, ends = self._read(max_records, timeout_s)
@@ -226,9 +227,11 @@ class RecordConsumer:
         messages = self._messages(max_records, timeout_s)
         ends: dict[TopicPartition, int] = {}
         if any(map(Message.error, messages)):
-            for message in messages:
-                if (error := message.error()) is not None:
-                    self._note(TopicPartition(message.topic(), message.partition()), error, message.offset(), ends)
+            try:
+                self._note_errors(messages, ends)
+            except StreamsError:
+                self._read_again(messages)
+                raise
             messages = [message for message in messages if message.error() is None]
         found = _by_partition(messages, self._ever_assigned)
         self._assigned |= {tp: part[-1].offset() + 1 for tp, part in found.items() if tp in self._assigned}
@@ -240,6 +243,18 @@ class RecordConsumer:
             if messages or not timeout_s:
                 messages += self._consumer.consume(max_records - len(messages), 0)
         return messages
+
+    def _note_errors(self, messages: list[Message], ends: dict[TopicPartition, int]) -> None:
+        for message in messages:
+            if (error := message.error()) is not None:
+                self._note(TopicPartition(message.topic(), message.partition()), error, message.offset(), ends)
+
+    def _read_again(self, messages: list[Message]) -> None:
+        """Go back to where each partition stood before these messages, which nobody will have seen; ends are told again."""
+        places = zip(map(Message.topic, messages), map(Message.partition, messages), strict=True)
+        seen = {TopicPartition(topic, partition) for topic, partition in places} & self._assigned.keys()
+        self.pause(seen)
+        self.resume(seen)
 
     def _note(self, tp: TopicPartition, error: KafkaError, offset: int, ends: dict[TopicPartition, int]) -> None:
         """Handle what comes in the place of a record."""
@@ -254,7 +269,8 @@ class RecordConsumer:
                 low, high = self._consumer.get_watermark_offsets(ClientTopicPartition(*tp), 10)
             asked = self._assigned.get(tp)
             message = f"{tp} has offsets {low} to {high}; offset {asked} was asked for and is not there"
-            raise RangeError(message, hint=_GONE)
+            self.unassign([tp])
+            raise MissingOffsetError(message, topic=tp.topic, partition=tp.partition, hint=_GONE)
         raise streams_error(error, f"read {tp}")
 
 

@@ -82,8 +82,8 @@ _DENIED = frozenset(
 """The brokers know who connects, and do not let it do that."""
 
 MISSING_HINT = (
-    "Create the topic, or correct its name. If it is the application's own (-changelog, -repartition), what was in it is lost:"
-    " millrace reset begins anew."
+    "Correct the topic's name, or create it if it is another's. Of the application's own topics (-changelog, -repartition) the"
+    " next start says which ones are missing; it changes nothing then."
 )
 MISSING_TOPIC = frozenset(
     {

@@ -31,6 +31,10 @@ AGAIN = (
     " (millrace reset); --dry-run --from earliest only shows what they give."
 )
 """What to do about records that are processed already."""
+_SHORTER = (
+    "Ask again in a minute: a broker that has just started may not know its last records yet. If the topic was created anew,"
+    " release a new version, which begins at its first record."
+)
 _TIME_HINT = "Times are written as 2013-07-01T00:00:00+00:00."
 
 
@@ -147,7 +151,7 @@ def _from_where_it_stands(
     for tp in beyond:
         if written[tp] < stands[tp]:
             message = f"{application.id} stands at offset {stands[tp]} of {tp}, which ends at {written[tp]}"
-            raise RangeError(message, hint="Was the topic created anew? Then so must the application: millrace reset.")
+            raise RangeError(message, hint=_SHORTER)
         if not is_time:
             message = (
                 f"{application.id} stands at offset {stands[tp]} of {tp}: {ends[tp]} as the end is processed already"

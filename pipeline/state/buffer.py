@@ -199,7 +199,9 @@ class SuppressionBuffer:
         for key, value, headers in zip(batch.keys(), batch.values(), batch.headers(), strict=True):
             if value is not None and CHANGELOG_HEADERS[0] not in headers:
                 message = f"A record in the changelog of {self.name} does not have layout version 3"
-                raise CorruptStateError(message, hint="Reset the application: the topic is not this application's own.")
+                raise CorruptStateError(
+                    message, hint="Another program has written it: give this application another name."
+                )
             puts[key] = value
         return {self.name: puts}
 

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
-from pipeline.errors import BrokerError, ConfigError, RangeError, TaskMigratedError, TopicError
+from pipeline.errors import BrokerError, ConfigError, MissingOffsetError, RangeError, TaskMigratedError, TopicError
 from pipeline.kafka import admin as admin_module
 from pipeline.kafka import groups as groups_module
 from pipeline.kafka import leaders as leaders_module
@@ -23,7 +23,7 @@ from pipeline.kafka.groups import GroupState
 from pipeline.kafka.producer import IdempotentProducer, TransactionalProducer, group_metadata
 from pipeline.kafka.ranges import offsets_at_time, read_range
 from pipeline.partitioning import partition_for
-from pipeline.records import OffsetRange, RawRecord, TopicPartition
+from pipeline.records import RAW_OFFSET, OffsetRange, RawRecord, TopicPartition
 from tests.integration.late_leader import late_leader
 
 if TYPE_CHECKING:
@@ -269,6 +269,34 @@ def test_an_offset_that_is_gone_is_refused_and_not_jumped_over(broker: Any, uniq
         with pytest.raises(RangeError, match=f"{unique}-0 has offsets 4 to 10; offset {asked} "):
             until_end(consumer, tp)
         consumer.close()
+
+
+def test_a_partition_whose_records_are_gone_costs_no_record_of_another(broker: Any, unique: str) -> None:
+    broker.create(2, unique)
+    gone, there = TopicPartition(unique, 0), TopicPartition(unique, 1)
+    for partition in (0, 1):
+        broker.write(unique, [(b"k", b"v", n) for n in range(1, 101)], partition=partition)
+    broker.admin().delete_records({gone: 40})
+    consumer = RecordConsumer(broker.kafka)
+    consumer.assign({gone: 2, there: 0})
+    found: list[int] = []
+    missing: list[tuple[str, int]] = []
+    ended = False
+    for _ in range(POLLS):
+        try:
+            polled = consumer.poll(7, 0.1)
+        except MissingOffsetError as error:
+            missing.append((error.topic, error.partition))
+            continue
+        found += [record[RAW_OFFSET] for record in polled.records.get(there, ())]
+        ended = ended or there in polled.ends
+        if ended and missing:
+            break
+    assert missing == [(unique, 0)]
+    assert found == list(range(100))
+    consumer.assign({gone: 40})
+    assert [r.offset for r in until_end(consumer, gone)] == list(range(40, 100))
+    consumer.close()
 
 
 def test_the_client_library_gives_back_no_reference_of_ours(

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pipeline.records import TopicPartition
 from tests.system.groups import PARTITIONS, tasks_taken
 
 if TYPE_CHECKING:
     import subprocess
+    from collections.abc import Mapping
 
     from tests.system.groups import Group
 
@@ -97,3 +99,45 @@ def test_stream_processes_die_with_their_supervisor_whatever_they_are_at(group: 
     group.until(lambda: not Path(f"/proc/{stream}").exists(), "ended the stream process as well")
     group.start("--state-dir", str(group.directory / "state-0"), build="build_stuck")
     group.until(lambda: len(tasks_taken(group.log(1))) == PARTITIONS, "took the tasks over")
+
+
+def test_an_instance_that_slept_for_longer_than_its_session_goes_on_as_a_member(group: Group) -> None:
+    """It reads where its successor has deleted what is processed: that is not lost, and no reason to end."""
+    first = group.start(settings='"repartition.purge.interval.ms" = 300')
+    group.write(460)
+    group.until_done()
+    group.until(lambda: len(tasks_taken(group.log(0))) == 2 * PARTITIONS, "took all tasks")
+    asleep = [*group.children(first), first.pid]
+    for pid in asleep:
+        os.kill(pid, signal.SIGSTOP)
+    reached = group.broker.admin().end_offsets(repartition(group))
+    group.start(settings='"repartition.purge.interval.ms" = 300')
+    group.until(lambda: len(tasks_taken(group.log(1))) == 2 * PARTITIONS, "took the sleeper's tasks over")
+    group.write(460)
+    group.until_done()
+    group.until(lambda: purged_beyond(group, reached), "deleted what the sleeper would read next")
+    for pid in asleep:
+        os.kill(pid, signal.SIGCONT)
+    group.until(lambda: "is given up" in group.log(0), "gave the tasks up that the other one has")
+    settled = group.log(0).count(" taken over, ")
+    group.until(lambda: group.log(0).count(" taken over, ") > settled, "got tasks as a member again")
+    group.write(460)
+    group.until_done()
+    assert [group.stop(instance) for instance in group.instances] == [0, 0]
+    assert "Error:" not in group.log(0)
+    group.check()
+
+
+def repartition(group: Group) -> list[TopicPartition]:
+    (topic,) = (
+        name
+        for name in group.broker.admin().list_topics()
+        if name.startswith(f"{group.name}-v1-") and name.endswith("-repartition")
+    )
+    return [TopicPartition(topic, number) for number in range(PARTITIONS)]
+
+
+def purged_beyond(group: Group, reached: Mapping[TopicPartition, int]) -> bool:
+    """Whether all partitions that have had records since begin behind what was reached."""
+    first, last = group.broker.admin().beginning_offsets(reached), group.broker.admin().end_offsets(reached)
+    return all(first[tp] > offset for tp, offset in reached.items() if last[tp] > offset)

@@ -94,7 +94,7 @@ def test_an_input_that_grows_beyond_the_state_of_its_keys_ends_the_application_a
     grow(group)
     assert instance.wait(60) == 1
     assert "partitions, not 6" in group.log(0)
-    assert "millrace reset" in group.log(0)
+    assert "release a new version" in group.log(0)
     assert "Traceback" not in group.log(0)
 
 

@@ -35,6 +35,13 @@ _LET_GO_SECONDS = 5
 """How long a broker that was killed may take to let go of its ports."""
 _TELLING = re.compile(r"Exception|Error|ERROR|FATAL|Failed")
 """What a line of the broker's log has that says why it did not come up."""
+_DAMAGED = re.compile(
+    r"meta\.properties|quorum-state|cluster.?id|node.?id|Corrupt|JsonParse|Invalid|InconsistentClusterId", re.IGNORECASE
+)
+"""What a line has that tells of damaged data: a machine that is busy or full does not."""
+_DAMAGED_HINT = (
+    "If the data is damaged, and nothing of it is needed: `millrace broker start --reset` deletes all of it."
+)
 
 _PROPERTIES = """process.roles=broker,controller
 node.id={node}
@@ -229,20 +236,21 @@ class EmbeddedBroker:
         self._pid_file.write_text(str(process.pid))
         self._wait_for(lambda: self._answers() or process.poll() is not None, _START_SECONDS)
         if not self._answers():
+            has_ended = process.poll() is not None
             self._terminate()
-            raise self._not_up(begin)
+            raise self._not_up(begin, "ended at once" if has_ended else f"was not ready after {_START_SECONDS} s")
 
-    def _not_up(self, begin: int) -> EmbeddedBrokerError:
-        """Why it did not come up, from its log since the given place."""
+    def _not_up(self, begin: int, what: str) -> EmbeddedBrokerError:
+        """Why it did not come up, from its log since the given place; `what` says how that showed."""
         with self.log_file.open("rb") as log:
             log.seek(begin)
             lines = log.read().decode(errors="replace").splitlines()
         telling = [line for line in lines if _TELLING.search(line)][:3] or lines[-3:]
-        message = "\n".join([f"The broker did not come up with the data in {self._data}. Its log says:", *telling])
+        said = f"The broker did not come up with the data in {self._data}: it {what}. Its log says:"
         hint = (
-            f"See {self.log_file}. If the data is damaged, `millrace broker start --reset` deletes it and begins anew."
+            _DAMAGED_HINT if _DAMAGED.search("\n".join(telling)) else "No data is lost: mend that, and start it again."
         )
-        return EmbeddedBrokerError(message, hint=hint)
+        return EmbeddedBrokerError("\n".join([said, *telling]), hint=f"See {self.log_file}. {hint}")
 
     def _terminate(self) -> None:
         pid = self._live_pid()
@@ -278,7 +286,7 @@ class EmbeddedBroker:
         if done.returncode:
             shown = (done.stderr or done.stdout).strip()[-400:]
             message = f"The broker's data directory {self._data} cannot be prepared: {shown}"
-            raise EmbeddedBrokerError(message, hint="`millrace broker start --reset` deletes it and begins anew.")
+            raise EmbeddedBrokerError(message, hint=_DAMAGED_HINT if _DAMAGED.search(shown) else None)
 
     @property
     def _ports(self) -> tuple[int, int]:

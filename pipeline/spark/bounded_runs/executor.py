@@ -220,8 +220,7 @@ class _Processing:
         read = processed = 0
         if not is_done:
             with Inputs(self._application, self._admin, work.ranges, self._repartitions) as inputs:
-                inputs.feed(task)
-                processed = task.process_all()
+                processed = self._process(inputs)
             read = inputs.read
             punctuate_wall_clock(self._application, task)
         if work.advance_to_ms is not None:
@@ -236,6 +235,20 @@ class _Processing:
         self._owned.send_commit()
         self._owned.finish_commit()
         return sent[-1]
+
+    def _process(self, inputs: Inputs) -> int:
+        """Process all inputs. Another owner may have processed, and deleted, records that are gone: that is asked first.
+
+        Raises:
+            TaskMigratedError: If another owner has gone on with the task.
+            RangeError: If records are lost.
+        """
+        try:
+            inputs.feed(self._owned.task)
+            return self._owned.task.process_all()
+        except RangeError:
+            self._owned.check_owner()
+            raise
 
     def _done(self, read: int, processed: int) -> _Done:
         sent = self._owned.sent()

@@ -69,8 +69,17 @@ class Fetching:
         """Number of records that tasks have at hand."""
         return sum(owned.task.buffered(tp) for tp, owned in self._owner_of.items())
 
+    def reader_of(self, tp: TopicPartition) -> OwnedTask | None:
+        """The task that reads a partition; None for one of a global table."""
+        return self._owner_of.get(tp)
+
     def fetch(self, timeout_s: float) -> None:
-        """Hand out what there is, up to what may wait, in parts."""
+        """Hand out what there is, up to what may wait, in parts.
+
+        Raises:
+            MissingOffsetError: If a partition has not what comes next; it is not fetched any further.
+            BrokerError: If brokers refuse.
+        """
         fetched = 0
         while fetched < ENOUGH:
             asked = self._per_poll

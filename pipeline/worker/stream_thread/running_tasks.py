@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
-from pipeline.errors import BrokerError, TaskMigratedError
+from pipeline.errors import BrokerError, MissingOffsetError, TaskMigratedError
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.global_tables import open_global_state
+from pipeline.hosting.missing_records import explained
 from pipeline.hosting.owned_task import OwnedTask
 from pipeline.hosting.purge import Purge
 from pipeline.hosting.restoring import WHOLE_SLICE, silently
 from pipeline.kafka.admin import Admin
+from pipeline.records import TopicPartition
 from pipeline.runtime.context import KEPT_BYTES
 from pipeline.worker.stream_thread.absent_brokers import AbsentBrokers
 from pipeline.worker.stream_thread.arrivals import RECOVERABLE, Arrivals
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from pipeline.hosting.application import Application
-    from pipeline.records import TaskId, TopicPartition
+    from pipeline.records import TaskId
     from pipeline.runtime.global_state import GlobalState
     from pipeline.state.api import StateBackend
     from pipeline.worker.questions.queries import Page, Question, Refusal
@@ -197,7 +199,7 @@ class RunningTasks:
         waiting = self._fetching.waiting()
         is_idle = waiting == 0 or self._is_stalled
         if waiting < ENOUGH or self._is_stalled:
-            self._fetching.fetch(self._streams.poll_ms / 1000 if is_idle and not self._is_busy_elsewhere else 0)
+            self._fetch(self._streams.poll_ms / 1000 if is_idle and not self._is_busy_elsewhere else 0)
         if self._arrivals.coming or self._arrivals.leaving:
             self._bring_in(is_idle=is_idle)
         else:  # standbys wait, as for `StoreChangelogReader`
@@ -251,6 +253,29 @@ class RunningTasks:
     def _is_busy_elsewhere(self) -> bool:
         """Whether something other than a record may come next."""
         return bool(self._arrivals.coming or self._commits.under_way)
+
+    def _fetch(self, timeout_s: float) -> None:
+        """Fetch. What is not there any more may have been deleted by another owner, who has processed it: then it is no loss.
+
+        An instance that slept for longer than its session, with its machine for example, finds its tasks in that state.
+
+        Raises:
+            MissingOffsetError: If records are lost.
+            BrokerError: If brokers refuse.
+        """
+        try:
+            self._fetching.fetch(timeout_s)
+        except MissingOffsetError as error:
+            owned = self._fetching.reader_of(TopicPartition(error.topic, error.partition))
+            if owned is None:
+                hint = "Start again: a global table is filled with what its topic has then."
+                raise MissingOffsetError(error.message, hint=hint) from error
+            try:
+                owned.check_owner()
+            except (BrokerError, TaskMigratedError) as found:
+                self._departures.fail(owned, found)
+            else:
+                raise explained(error, self._topics.application, self._admin, owned.committed_offsets) from error
 
     def _bring_in(self, *, is_idle: bool) -> None:
         """Go on with the tasks that are taken over: for long if there is nothing else to do, else for a slice."""

@@ -1,0 +1,50 @@
+"""What to do about input records that are gone although nobody has processed them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.errors import MissingOffsetError
+from pipeline.records import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pipeline.hosting.application import Application
+    from pipeline.kafka.admin import Admin
+
+_CREATED_ANEW = (
+    "The topic ends before that offset: it was probably created anew. A new version of the application reads it from its first"
+    " record; the state of this one stays as it is."
+)
+_OWN_TOPIC = (
+    "The topic is the application's own, and somebody has deleted its records. A new version of the application computes them"
+    " again; the state of this one stays as it is."
+)
+
+
+def explained(
+    error: MissingOffsetError, application: Application, admin: Admin, committed: Mapping[TopicPartition, int]
+) -> MissingOffsetError:
+    """The error with a hint that fits the topic, once it is known that no other owner has processed the records.
+
+    Args:
+        error: What a reader has found.
+        application: Whose input it is.
+        admin: Asks the brokers.
+        committed: Committed offsets of the task that reads the partition.
+
+    Raises:
+        BrokerError: If the brokers do not answer.
+    """
+    tp = TopicPartition(error.topic, error.partition)
+    if tp.topic not in application.topology.source_topics:
+        return MissingOffsetError(error.message, hint=_OWN_TOPIC)
+    first = admin.beginning_offsets([tp])[tp]
+    if first <= committed.get(tp, 0):
+        return MissingOffsetError(error.message, hint=_CREATED_ANEW)
+    hint = (
+        f"To go on behind the gap, with the state as it is: millrace run {application.config.name} --from {tp}@{first}."
+        " Raise retention.ms of the topic if the records were needed."
+    )
+    return MissingOffsetError(error.message, hint=hint)

@@ -1,0 +1,49 @@
+"""What users are told when records are gone that nobody has processed: never to delete state that is sound."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pipeline.errors import MissingOffsetError
+from pipeline.hosting.missing_records import explained
+from pipeline.records import TopicPartition
+
+COMMITTED = 7
+
+
+class Brokers:
+    """Where partitions begin.
+
+    Args:
+        first: The first offset there is.
+    """
+
+    def __init__(self, first: int) -> None:
+        self._first = first
+
+    def beginning_offsets(self, tps: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(tps, self._first)
+
+
+@pytest.mark.parametrize(
+    ("topic", "first", "advice"),
+    [
+        ("clicks", 9, "millrace run clicks --from clicks-2@9"),
+        ("clicks", 0, "A new version of the application reads it"),
+        ("clicks-v1-by-user-repartition", 9, "A new version of the application computes them"),
+    ],
+)
+def test_of_records_that_are_gone_the_hint_keeps_the_state(topic: str, first: int, advice: str) -> None:
+    application: Any = SimpleNamespace(
+        topology=SimpleNamespace(source_topics=("clicks",)), config=SimpleNamespace(name="clicks")
+    )
+    brokers: Any = Brokers(first)
+    found = MissingOffsetError("offset 7 is not there", topic=topic, partition=2)
+    error = explained(found, application, brokers, {TopicPartition(topic, 2): COMMITTED})
+    assert error.message == "offset 7 is not there"
+    assert error.hint is not None
+    assert advice in error.hint
+    assert "reset" not in error.hint

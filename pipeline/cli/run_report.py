@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS = 0.5
 _SHOWN_SLICES = 10
+_LOOP = (
+    "per slice, records of its repartition topics come after those of its other inputs, whatever their event times. "
+    "Merges are not affected; joins and windows below may be."
+)
 _LEFT = "what a run that was interrupted has left in repartition topics"
 
 
@@ -45,7 +49,16 @@ def plan_table(plan: RunPlan) -> Table | str:
         table.add_row(str(number), str(sum(r.size for r in part.values())), text or _LEFT)
     if len(plan.slices) > _SHOWN_SLICES:
         table.add_row("...", "", f"and {len(plan.slices) - _SHOWN_SLICES} more")
+    if plan.loops:
+        table.caption, table.caption_justify = "\n".join(map(_loop, plan.loops)), "left"
     return table
+
+
+def _loop(numbers: tuple[int, ...]) -> str:
+    """What a bounded run does otherwise than a worker where sub-topologies read what they write."""
+    if len(numbers) == 1:
+        return f"Sub-topology {numbers[0]} reads what it writes: {_LOOP}"
+    return f"Sub-topologies {', '.join(map(str, numbers))} read what they write: {_LOOP}"
 
 
 def summary_table(summary: RunSummary) -> Table:

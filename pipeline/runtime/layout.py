@@ -137,31 +137,43 @@ def plan_layout(topology: Topology, application_id: str, partitions: Mapping[str
 
 
 def _repartition_counts(topology: Topology, counts: dict[str, int]) -> dict[str, int]:
-    """Add the repartition topics: fixed, or as joined topics demand, or as many as the writer's inputs."""
+    """Add the repartition topics: fixed, or as joined topics demand, or as many as the largest of the writers' inputs.
+
+    Kafka Streams skips inputs that are not decided yet (`RepartitionTopics.computePartitionCount`), so a sub-topology may read
+    the topic that it writes. Here counts grow until none changes: the order in which topics are looked at does not count.
+    """
     counts |= {t.name: t.partitions for t in topology.repartition_topics.values() if t.partitions is not None}
     waiting = set(topology.repartition_topics) - counts.keys()
-    while waiting:
-        decided = {name: count for name in waiting if (count := _count_of(topology, name, counts)) is not None}
-        if not decided:
-            message = f"Number of partitions cannot be decided for repartition topics {', '.join(sorted(waiting))}"
-            raise TopologyError(message, hint="Set number_of_partitions in Repartitioned.")
-        counts |= decided
-        waiting -= decided.keys()
+    demanded = {name: count for name in waiting if (count := _demanded(topology, name, counts)) is not None}
+    counts |= demanded
+    waiting -= demanded.keys()
+    grown = True
+    while grown:
+        found = {name: _of_writers(topology, name, counts) for name in waiting}
+        grown = any(count > counts.get(name, 0) for name, count in found.items())
+        counts |= {name: count for name, count in found.items() if count}
+    missing = sorted(waiting - counts.keys())
+    if missing:
+        message = f"Number of partitions cannot be decided for repartition topics {', '.join(missing)}"
+        raise TopologyError(message, hint="Set number_of_partitions in Repartitioned.")
     return counts
 
 
-def _count_of(topology: Topology, name: str, counts: Mapping[str, int]) -> int | None:
+def _demanded(topology: Topology, name: str, counts: Mapping[str, int]) -> int | None:
     for group in topology.copartitioned_topics():
         known = [counts[topic] for topic in group if topic in counts and topic not in topology.repartition_topics]
         if name in group and known:
             return max(known)
+    return None
+
+
+def _of_writers(topology: Topology, name: str, counts: Mapping[str, int]) -> int:
+    """The largest count among the inputs of a topic's writers, as far as these are known; 0 if none is."""
     writers = [sub for sub in topology.sub_topologies() if name in sub.sink_topics]
     inputs = {topic for sub in writers for topic in sub.source_topics}
     if not inputs and any(source.pattern is not None for sub in writers for source in sub.sources):
         return 1  # no topic matches as yet
-    if not inputs or inputs - counts.keys():
-        return None
-    return max(counts[topic] for topic in inputs)
+    return max((counts[topic] for topic in inputs if topic in counts), default=0)
 
 
 def _copartition(topology: Topology, counts: dict[str, int]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pipeline.topology.nodes import Node, ProcessorNode, SubTopology
@@ -10,6 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from pipeline.topology.parts import Parts
+
+_FOREIGN_KEY = re.compile("-subscription-(registration|response)-topic$|KTABLE-FK-JOIN-SUBSCRIPTION-")
+"""Repartition topics of joins by foreign key."""
 
 
 def group_ids(parts: Parts) -> tuple[dict[str, int], dict[str, int]]:
@@ -96,6 +101,18 @@ def levels(subs: Collection[SubTopology]) -> tuple[tuple[SubTopology, ...], ...]
 def is_cyclic(level: tuple[SubTopology, ...]) -> bool:
     """Whether sub-topologies of a level write to each other: then it is complete only when nothing is left to read."""
     return any(sub.written_repartition_topics.intersection(other.source_topics) for sub in level for other in level)
+
+
+def loops(subs: Collection[SubTopology]) -> tuple[tuple[int, ...], ...]:
+    """Per level whose sub-topologies write to each other, or to themselves, their ids, sorted.
+
+    Joins by foreign key are left out: their results do not depend on when they are answered.
+    """
+    mended = [
+        replace(sub, repartition_topics=frozenset(t for t in sub.repartition_topics if not _FOREIGN_KEY.search(t)))
+        for sub in subs
+    ]
+    return tuple(tuple(sorted(sub.id for sub in level)) for level in levels(mended) if is_cyclic(level))
 
 
 def upstream(subs: Collection[SubTopology], sub: SubTopology) -> tuple[SubTopology, ...]:

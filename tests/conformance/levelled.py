@@ -19,6 +19,7 @@ from pipeline.spark.bounded_runs.packing import Packing
 from pipeline.spark.tasks.spilling import WriterMerge
 from pipeline.state.memory import MemoryBackend
 from pipeline.testing.driver import MockClock
+from pipeline.topology.grouping import is_cyclic
 from tests.changelogs import Batch
 
 if TYPE_CHECKING:
@@ -94,15 +95,21 @@ class LevelledHost:
             self._append(tp, RawRecord(raw, None if value is None else value.encode(), timestamp, 0, ()))
         for level in self.topology.levels():
             ids = {sub.id for sub in level}
-            for task_id in sorted(task_id for task_id in self.layout.tasks if task_id.sub_topology in ids):
-                if part.loses_state:
-                    self.backends.pop(task_id, None)
-                if part.crashes:
-                    task, _, _ = self._open(task_id)
-                    task.process(part.commit_every)
-                    task.prepare_commit()
-                    task.close()
-                self._work(task_id, part.commit_every)
+            tasks = sorted(task_id for task_id in self.layout.tasks if task_id.sub_topology in ids)
+            self._run_tasks(tasks, part)
+            while is_cyclic(level) and any(self._unread(tp) for task_id in tasks for tp in self.layout.tasks[task_id]):
+                self._run_tasks(tasks, part)
+
+    def _run_tasks(self, tasks: Sequence[TaskId], part: Slice) -> None:
+        for task_id in tasks:
+            if part.loses_state:
+                self.backends.pop(task_id, None)
+            if part.crashes:
+                task, _, _ = self._open(task_id)
+                task.process(part.commit_every)
+                task.prepare_commit()
+                task.close()
+            self._work(task_id, part.commit_every)
 
     def outputs(self, topic: str) -> list[RawRecord]:
         """What was written to a topic, partition by partition."""
@@ -132,9 +139,12 @@ class LevelledHost:
             task.restore(tp, Batch(self.logs.get(tp, [])[start:end]), end)
         task.start({tp: self.committed[tp] for tp in inputs if tp in self.committed})
         for tp in inputs:
-            unread = self.logs.get(tp, [])[self.committed.get(tp, (0, ""))[0] :]
+            unread = self._unread(tp)
             task.add_records(tp, merged(tp, unread) if tp.topic in self.repartitions else unread)
         return task, packing, transaction
+
+    def _unread(self, tp: TopicPartition) -> list[RawRecord]:
+        return self.logs.get(tp, [])[self.committed.get(tp, (0, ""))[0] :]
 
     def _commit(self, task: Task, packing: Packing, transaction: Transaction) -> None:
         commit: TaskCommit = task.prepare_commit()

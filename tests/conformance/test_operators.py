@@ -71,6 +71,19 @@ def test_stateless_operators_keep_order_timestamps_and_null_values(host: Any) ->
     assert texts(found["swapped"]) == [("xy", "a", 5), ("no", None, 6), (None, "b", 3), ("z", None, 9)]
 
 
+def test_a_stream_is_merged_with_its_own_counts_by_another_key(host: Any) -> None:
+    def build(builder: StreamsBuilder) -> Topology:
+        stream = builder.stream(host.topic("in"), STRINGS)
+        counts = stream.group_by(lambda _k, v: v, Grouped(STRING, STRING)).count().to_stream().map_values(str)
+        counts.merge(stream).to(host.topic("out"), TEXT)
+        return builder.build()
+
+    given = {"in": lines(*((k, v, time) for time, (k, v) in enumerate(["ax", "by", "cx", "dx", "ey"], 1)))}
+    found = host.run(build, given, "out", partitions=2)
+    values = {record.key: record.value for record in found["out"]}
+    assert values == {b"a": b"x", b"b": b"y", b"c": b"x", b"d": b"x", b"e": b"y", b"x": b"3", b"y": b"2"}
+
+
 def test_counting_by_another_key_goes_through_a_repartition_and_counts_everything(host: Any) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         stream = builder.stream(host.topic("in"), STRINGS)

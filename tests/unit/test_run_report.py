@@ -66,3 +66,13 @@ def test_a_plan_without_records_says_that_something_is_left_of_an_interrupted_ru
     lines = console.file.getvalue().splitlines()
     assert lines[0].strip() == "1 slice, in each: 1 task (0_0) then 2 tasks (1_0, 1_1)"
     assert "what a run that was interrupted has left in repartition topics" in lines[4]
+
+
+def test_a_plan_says_which_sub_topologies_read_what_they_write() -> None:
+    done = RunRange.parse("payments-0@0..5")
+    console = Console(file=io.StringIO(), width=1000)
+    console.print(plan_table(RunPlan(done, (done.ranges,), ((TaskId(0, 0),),), loops=((0,), (1, 2)))))
+    assert isinstance(console.file, io.StringIO)
+    shown_plan = " ".join(console.file.getvalue().split())
+    assert "Sub-topology 0 reads what it writes: per slice," in shown_plan
+    assert "Sub-topologies 1, 2 read what they write: per slice," in shown_plan

@@ -21,6 +21,7 @@ from pipeline.spark.planning.unfinished import left_of_cut
 from pipeline.spark.ranges import RunRange, completed
 from pipeline.spark.tasks.patience import outlast
 from pipeline.spark.tasks.work import TaskResult, job_of, total
+from pipeline.topology.grouping import loops
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -47,6 +48,8 @@ class RunPlan:
         levels: For each slice: tasks that run at the same time, one level after the other.
         begun: What runs that were interrupted have begun of it, the first of the slices; None if nothing.
         is_over: Whether it was done before a later run that was interrupted: nothing is to be done, and that is left alone.
+        loops: Ids of sub-topologies that read what they write, directly or through each other. They process what a slice has of
+            external topics first, and what that leads to in repartition topics after it, whatever the event times.
     """
 
     range: RunRange
@@ -54,6 +57,7 @@ class RunPlan:
     levels: tuple[tuple[TaskId, ...], ...]
     begun: Begun | None = None
     is_over: bool = False
+    loops: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +111,7 @@ def plan_run(
     for level in topology.levels():
         ids = {sub.id for sub in level}
         levels.append(tuple(sorted(task_id for task_id in layout.tasks if task_id.sub_topology in ids)))
-    return RunPlan(run_range, cut.parts, tuple(levels), cut.begun, cut.is_over)
+    return RunPlan(run_range, cut.parts, tuple(levels), cut.begun, cut.is_over, loops(topology.sub_topologies()))
 
 
 def run(

@@ -133,14 +133,12 @@ def refuse_cycles(levels: Iterable[tuple[SubTopology, ...]]) -> None:
     """Tasks that ask each other must be run again from where they stood, and nothing of a dry run is kept.
 
     Raises:
-        UnsupportedByHostError: If sub-topologies of a level write to each other.
+        UnsupportedByHostError: If sub-topologies of a level write to each other, or to themselves.
     """
     for level in levels:
         if is_cyclic(level):
             numbers = ", ".join(str(sub.id) for sub in level)
-            message = (
-                f"Sub-topologies {numbers} write to each other (a join by foreign key): there is no dry run of that"
-            )
+            message = f"Sub-topologies {numbers} read what they write: there is no dry run of that"
             raise UnsupportedByHostError(message, hint="Reprocess a release of it: millrace release plan.")
 
 

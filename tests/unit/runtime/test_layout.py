@@ -13,6 +13,7 @@ from pipeline import (
     Grouped,
     Materialized,
     Processor,
+    Produced,
     Record,
     StoreBuilder,
     Stores,
@@ -117,6 +118,25 @@ def test_a_repartition_topic_of_a_repartition_topic_gets_as_many_partitions() ->
     write(read(topology, "source", "external"), "first", "source")
     read(write(read(topology, "reader", "first"), "second", "reader"), "last", "second")
     assert repartitions(topology, {"external": 3}) == {"app-second": 3, "app-first": 3}
+
+
+@pytest.mark.parametrize("names", [("first", "second"), ("second", "first")])
+def test_sub_topologies_that_write_to_each_other_get_the_largest_count_of_their_inputs(names: tuple[str, str]) -> None:
+    topology = Topology()
+    for name in names:
+        topology.add_repartition_topic(RepartitionTopic(name))
+    write(read(topology, "source", "small", "second"), "first", "source")
+    write(read(topology, "other", "large", "first"), "second", "other")
+    assert repartitions(topology, {"small": 2, "large": 5}) == {"app-first": 5, "app-second": 5}
+
+
+def test_a_sub_topology_may_read_the_repartition_topic_that_it_writes() -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("in", Consumed(STRING, STRING))
+    counts = stream.group_by(lambda _k, v: v, Grouped(STRING, STRING)).count().to_stream().map_values(str)
+    counts.merge(stream).to("out", Produced(STRING, STRING))
+    found = repartitions(builder.build(), {"in": 3})
+    assert found == {"app-KSTREAM-AGGREGATE-STATE-STORE-0000000002-repartition": 3}
 
 
 def test_a_repartition_topic_that_nothing_writes_has_no_number_of_partitions() -> None:

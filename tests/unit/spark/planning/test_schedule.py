@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
 from pipeline.spark.planning.schedule import steps
+from pipeline.topology.grouping import loops
 
 if TYPE_CHECKING:
     from pipeline import Topology
@@ -35,3 +36,14 @@ def test_levels_that_ask_each_other_follow_one_another() -> None:
     joined.group_by(lambda k, v: (v, k), Grouped(STRING, STRING)).count()
     levels = builder.build().levels()
     assert steps(levels, 2) == [((level, number),) for number in range(2) for level in range(len(levels))]
+    assert loops(builder.build().sub_topologies()) == ()
+
+
+def test_a_sub_topology_that_reads_what_it_writes_is_a_loop() -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("in", Consumed(STRING, STRING))
+    counts = stream.group_by(lambda _k, v: v, Grouped(STRING, STRING)).count().to_stream().map_values(str)
+    counts.merge(stream).to("out", Produced(STRING, STRING))
+    topology = builder.build()
+    assert loops(topology.sub_topologies()) == ((0,),)
+    assert steps(topology.levels(), 2) == [((0, 0),), ((0, 1),)]

@@ -54,8 +54,8 @@ COUNT = Aggregator(lambda: 0, lambda _key, _value, count: count + 1)
 class StreamAggregate:
     """Aggregates per key (`KStreamAggregate`, `KStreamReduce`). Null keys and null values are dropped.
 
-    The result's timestamp is the highest of the key so far. Without a cache, what a key's first update replaced is the
-    aggregate of nothing, not None.
+    The result's timestamp is the highest of the key so far. A key's first update replaces None. (In Kafka Streams it replaces
+    the aggregate of nothing if there is no cache, so a table below takes out what it has never had.)
     """
 
     def __init__(self, store: str, aggregator: Aggregator, *, send_old_values: bool) -> None:
@@ -109,12 +109,9 @@ class StreamAggregate:
             self._forward(key, Change(new, old), new_timestamp, headers)
 
     def _replaced(self, key: Any) -> Any:
-        """What an update replaces: of a key's first one, the aggregate of nothing.
-
-        Read anew: `add` may change its argument.
-        """
+        """What an update replaces. Read anew: `add` may change its argument."""
         stored = self._get(key)
-        return self._aggregator.initial() if stored is None else stored.value
+        return None if stored is None else stored.value
 
     def cached_fold(self, stores: Mapping[str, Any]) -> CachedFold | None:
         """What it does to the cache of its store, in parts; None if it has to be called."""
@@ -239,12 +236,9 @@ class StreamWindowAggregate:
             self._forward(self._windowed((key, start)), Change(new, old), new_timestamp, headers)
 
     def _replaced(self, key: Any, start: int) -> Any:
-        """What an update replaces: of a window's first one, the aggregate of nothing.
-
-        Read anew: `add` may change its argument.
-        """
+        """What an update replaces. Read anew: `add` may change its argument."""
         stored = self._store.fetch(key, start)
-        return self._aggregator.initial() if stored is None else stored.value
+        return None if stored is None else stored.value
 
     def _forward_closed(self, closing: ClosingWindows, close_ms: int, headers: Headers) -> None:
         for _, start, key in closing.closed(close_ms):

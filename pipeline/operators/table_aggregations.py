@@ -104,9 +104,6 @@ class UpdateFold:
 
     aggregator: TableAggregator
 
-    def initial(self) -> None:
-        """A group's first update replaced nothing."""
-
     def first(self, key: Any, update: Change[Any]) -> Any:
         """The aggregate of a group's first update; there is nothing to subtract from."""
         return None if update.new is None else self.aggregator.added(key, update.new, None)

@@ -31,10 +31,6 @@ class Fold(Protocol):
         """The aggregate of a key's first value."""
         ...
 
-    def initial(self) -> Any:
-        """The aggregate of nothing."""
-        ...
-
 
 Writes: TypeAlias = "Mapping[bytes, bytes | None]"
 """Stored bytes by store key; None deletes."""
@@ -137,21 +133,19 @@ class TimestampedCodec:
     def folding(self, fold: Fold, *, tells_old: bool) -> Callable[[bytes | None, Any, Any, int], Folded]:
         """A function of stored bytes, or None, and a record's key, value and timestamp (ms) that adds the value.
 
-        The time is the highest so far. What a first value replaces is the aggregate of nothing.
+        The time is the highest so far. A first value replaces nothing: the old aggregate is None then.
 
         Args:
             fold: What the aggregation does.
             tells_old: Whether the old aggregate is told. It is decoded anew: `add` may change its argument.
         """
-        first, add, initial, encode, decode = fold.first, fold.add, fold.initial, self.encode_value, self.decode_value
+        first, add, encode, decode = fold.first, fold.add, self.encode_value, self.decode_value
         time_of, time_bytes = _TIME.unpack_from, _TIME.pack
 
         def folded(data: bytes | None, key: Any, value: Any, timestamp: int) -> Folded:
             old = None
             if data is None:
                 new = first(key, value)
-                if tells_old:
-                    old = initial()
             else:
                 (time,) = time_of(data)
                 if time > timestamp:

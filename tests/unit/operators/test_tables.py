@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,14 +13,17 @@ from pipeline import (
     STRING,
     Consumed,
     Grouped,
+    KStream,
     KTable,
     Materialized,
     Named,
     ProcessingError,
     Produced,
     Record,
+    SessionWindows,
     Stores,
     StreamsBuilder,
+    TimeWindows,
 )
 from pipeline.records import Change
 from pipeline.testing import TopologyTestDriver
@@ -487,3 +491,41 @@ def test_a_transformer_must_not_forward() -> None:
         pytest.raises(ProcessingError, match="must not forward"),
     ):
         driver.input_topic("in", STRING, STRING).pipe_input("A", "a")
+
+
+def counted(stream: KStream[str, str], stored: Materialized[str, int]) -> KTable[Any, int]:
+    return stream.group_by_key().count(stored)
+
+
+def counted_by_hand(stream: KStream[str, str], stored: Materialized[str, int]) -> KTable[Any, int]:
+    return stream.group_by_key().aggregate(lambda: 0, lambda _k, _v, count: count + 1, stored)
+
+
+def counted_in_windows(stream: KStream[str, str], stored: Materialized[str, int]) -> KTable[Any, int]:
+    return stream.group_by_key().windowed_by(TimeWindows.of(timedelta(minutes=1))).count(stored)
+
+
+def counted_in_sessions(stream: KStream[str, str], stored: Materialized[str, int]) -> KTable[Any, int]:
+    return stream.group_by_key().windowed_by(SessionWindows.of(timedelta(minutes=1))).count(stored)
+
+
+def counted_together(stream: KStream[str, str], stored: Materialized[str, int]) -> KTable[Any, int]:
+    return stream.group_by_key().cogroup(lambda _k, _v, count: count + 1).aggregate(lambda: 0, stored)
+
+
+@pytest.mark.parametrize("caching", [True, False])
+@pytest.mark.parametrize(
+    "table",
+    [counted, counted_by_hand, counted_in_windows, counted_in_sessions, counted_together],
+    ids=lambda made: made.__name__,
+)
+def test_what_replaces_nothing_takes_nothing_out_of_the_table_below(
+    table: Callable[[KStream[str, str], Materialized[str, int]], KTable[Any, int]], caching: bool
+) -> None:
+    builder = StreamsBuilder()
+    rows = table(builder.stream("in", STRINGS), Materialized("rows", STRING, LONG, caching=caching))
+    groups = rows.group_by(lambda _k, _n: ("all", "x"), GROUPS).count(Materialized("groups", caching=caching))
+    groups.to_stream().to("out", Produced(STRING, LONG))
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.input_topic("in", STRING, STRING).pipe_key_value_list([(key, "v") for key in "aabbc"])
+        assert driver.get_key_value_store("groups").get("all") == 3

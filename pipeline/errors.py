@@ -27,6 +27,7 @@
   x ReleaseError                  whoever drives the release
     - VersionConflictError        somebody else changed the release in between: look again
     - UnderWayError               a run, a worker or a switch that must end first: wait, or stop it
+    - NotLiveError                a version that has no right to publish: another one is live
     - GateFailedError             the data did not pass: nothing was switched
 """
 
@@ -214,6 +215,10 @@ class VersionConflictError(ReleaseError):
 
 class UnderWayError(ReleaseError):
     """A switch and what processes must not meet: one of them is under way and has to end first. Waiting may help."""
+
+
+class NotLiveError(ReleaseError):
+    """A version was about to write to public topics although another one is live. Nothing was written."""
 
 
 class GateFailedError(ReleaseError):

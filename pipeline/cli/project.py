@@ -88,6 +88,21 @@ class Settings:
         chosen = version or self._live_version(project, name)
         return load_application(project, name, StreamsBuilder, version=chosen)
 
+    def processing(self, name: str, version: str | None = None) -> Application:
+        """One version of an application that is to process; another one than the live one publishes nothing.
+
+        Args:
+            name: The application.
+            version: Which version; None for the live one, which the brokers know.
+        """
+        from pipeline.releases.versions import processing_application
+
+        application = processing_application(self.project(), name, version)
+        if application.published is not None:
+            topics = ", ".join(application.published.values()) or "none"
+            typer.echo(f"{name} {application.version} is not live, and publishes nothing: it writes to {topics}")
+        return application
+
     def local_state(self, name: str, version: str | None = None, state_dir: Path | None = None) -> tuple[str, Path]:
         """The application id of one version of an application, and where local state is kept on this machine.
 
@@ -110,7 +125,7 @@ class Settings:
     def _live_version(self, project: ProjectConfig, name: str) -> str:
         from pipeline.releases.registry import live_version
 
-        return live_version(project.kafka, name, project.app(name).version)
+        return live_version(project.kafka, project.app(name))
 
     def require_no_switch(self, application: Application, version: str | None) -> None:
         """Make sure that an application may process: no switch is under way.
@@ -124,9 +139,8 @@ class Settings:
         """
         from pipeline.releases.registry import require_no_switch
 
-        config = application.config
         live = application.version if version is None else None
-        require_no_switch(application.kafka, config.name, config.version, live)
+        require_no_switch(application.kafka, application.config, live)
 
     def spark(
         self, master: str | None = None, defaults: Mapping[str, str] | None = None, packages: Sequence[str] = ()

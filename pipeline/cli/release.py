@@ -18,15 +18,15 @@ app = typer.Typer(
 
 
 NEXT = {
-    "none": "millrace release plan {app} --to VERSION",
+    "none": "millrace release start {app} --to VERSION",
     "planned": "millrace release reprocess {app}",
     "reprocessed": "millrace release gate {app}",
     "gated": "millrace release promote {app}",
     "cutting": "millrace release promote {app}",
     "live": "millrace release rollback {app}, if it must be",
     "rolling-back": "millrace release rollback {app}",
-    "rolled-back": "millrace release plan {app} --to VERSION",
-    "aborted": "millrace release plan {app} --to VERSION",
+    "rolled-back": "millrace release start {app} --to VERSION",
+    "aborted": "millrace release start {app} --to VERSION",
 }
 
 
@@ -40,8 +40,24 @@ def status(context: typer.Context, app: App) -> None:
 def plan(
     context: typer.Context, app: App, to: Annotated[str, typer.Option(help="The version that is to go live.")]
 ) -> None:
-    """Say what a release would do: what changed, and how much there is to process."""
+    """Say what a release would do: what changed, and how much there is to process. Changes nothing."""
     typer.echo(str(_releaser(context, app).plan(to)))
+
+
+@app.command()
+def start(
+    context: typer.Context, app: App, to: Annotated[str, typer.Option(help="The version that is to go live.")]
+) -> None:
+    """Begin a release; there is no way back from the last one any more."""
+    _show(_releaser(context, app).start(to))
+
+
+@app.command()
+def restore(
+    context: typer.Context, app: App, live: Annotated[str, typer.Option(help="The version that is live.")]
+) -> None:
+    """Note again which version is live, after the control topic was lost."""
+    _show(_releaser(context, app).restore(live))
 
 
 @app.command()

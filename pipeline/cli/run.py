@@ -61,7 +61,7 @@ def run(
 
     console = Console()
     settings = settings_of(context)
-    application = settings.application(app, version)
+    application = settings.processing(app, version)
     if wall_clock_punctuation is not None:
         application = application.with_wall_clock_punctuation(wall_clock_punctuation)
     advance_to_ms = time_ms(advance_stream_time_to) if advance_stream_time_to is not None else None

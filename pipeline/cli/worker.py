@@ -67,7 +67,7 @@ def worker(
         _refuse({"--on": on}, "does not go with --until-caught-up", "A bounded run on Spark: millrace run.")
         alone = {"--threads": threads, "--server": server}
         _refuse(alone, "does not go with --until-caught-up, which runs all tasks in one process", "Leave it out.")
-    application = _configured(settings.application(app, version), state_dir, threads, server)
+    application = _configured(settings.processing(app, version), state_dir, threads, server)
     settings.require_no_switch(application, version)
     token = settings.token_of(application.config)
     if on is Place.SPARK:

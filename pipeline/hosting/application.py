@@ -48,7 +48,7 @@ class Application:
         topology: What it runs.
         kafka: Client properties.
         state_directory: Where local state of all applications is kept.
-        published: Public output topics by the name the topology uses, where records go elsewhere for now (staging).
+        published: Where outputs go instead, by the name the topology uses (staging); None if the version publishes.
         dead_letters: Where all dead letters go for now (staging); None leaves it to the handlers.
     """
 
@@ -57,7 +57,7 @@ class Application:
     topology: Topology
     kafka: Mapping[str, str] = field(repr=False)
     state_directory: Path
-    published: Mapping[str, str] = field(default_factory=dict)
+    published: Mapping[str, str] | None = None
     dead_letters: str | None = None
 
     @property
@@ -160,7 +160,7 @@ def load_application(
         name: Which one.
         new_builder: Makes the `StreamsBuilder` its function is given.
         version: Which version; the configured one if left out.
-        published: Where public outputs go instead, by the name the topology uses.
+        published: Where outputs go instead, by the name the topology uses (staging); None if the version publishes.
 
     Raises:
         ConfigError: If there is no such application, version or function, or the function raises.
@@ -170,7 +170,7 @@ def load_application(
     chosen = version or config.version
     topology = topology_of(config, chosen, new_builder)
     directory = project.state_directory(config)
-    return Application(config, chosen, topology, project.kafka, directory, published or {})
+    return Application(config, chosen, topology, project.kafka, directory, published)
 
 
 def with_topics(application: Application, admin: Admin) -> Application:
@@ -221,7 +221,8 @@ def prepare(application: Application, admin: Admin) -> Layout:
     if application.config.streams.snapshot_url:
         check_url(application.config.streams.snapshot_url)
     layout = plan_layout(topology, application.id, admin.partitions(topology.external_topics))
-    sinks = [application.published.get(topic, topic) for topic in topology.sink_topics]
+    published = application.published or {}
+    sinks = [published.get(topic, topic) for topic in topology.sink_topics]
     admin.require(sinks, f"application {application.id} writes to")
     streams = application.config.streams
     letters = application.dead_letters or streams.errors_dead_letter_queue_topic_name

@@ -22,14 +22,15 @@ class ControlTopic:
     Args:
         kafka: Client properties.
         topic: Its name, and that of the lock which serialises `write`.
+        admin: Asks the brokers; one of its own if left out.
     """
 
-    def __init__(self, kafka: Mapping[str, str], topic: str) -> None:
+    def __init__(self, kafka: Mapping[str, str], topic: str, admin: Admin | None = None) -> None:
         """Nothing is asked before the first call."""
         self._kafka = kafka
         self._topic = topic
         self._tp = TopicPartition(topic, 0)
-        self._admin = Admin(kafka)
+        self._admin = admin or Admin(kafka)
 
     def read(self) -> dict[str, bytes]:
         """The latest value under each name.

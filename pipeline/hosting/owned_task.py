@@ -13,6 +13,7 @@ from pipeline.hosting.collectors import PublishedCollector
 from pipeline.hosting.fencing import transactional_id
 from pipeline.hosting.lost_windows import lost_windows
 from pipeline.hosting.offset_reset import reset_offsets
+from pipeline.hosting.publication import require_right
 from pipeline.hosting.restoring import Missing, find_missing, restore, silently
 from pipeline.hosting.snapshots import TaskCheckpoint, open_state, publish_checkpoint, take_checkpoint
 from pipeline.kafka.producer import IdempotentProducer, KafkaCollector, TransactionalProducer
@@ -150,10 +151,15 @@ class OwnedTask:
         """The first step of `open`: fence the predecessor, find out what is committed, open the state, see what it lacks.
 
         Waits for brokers, and may do so in a thread of its own. Arguments and errors are those of `open`.
+
+        Raises:
+            NotLiveError: If the version would publish and is not live.
+            UnderWayError: If it would publish and a switch to another version is under way.
         """
         self._backend = state
         self._commit = TaskCommit({}, ())  # what an earlier attempt prepared must not be committed by this one
         self._owner = owner = self._new_owner()
+        require_right(self._application, self._admin)  # after the owner is fenced: see `hosting.publication`
         kafka, overrides = self._application.kafka, self._application.config.streams.producer
         self._records = owner if self._is_exactly_once else IdempotentProducer(kafka, overrides)
         self.committed = self._admin.committed(self._application.id, self.inputs)

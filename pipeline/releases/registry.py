@@ -21,11 +21,13 @@ from pipeline.errors import (
     VersionConflictError,
 )
 from pipeline.hosting.control_topic import ControlTopic
+from pipeline.hosting.publication import CONTROL_TOPIC, LiveVersion, require_never_released
+from pipeline.kafka.admin import Admin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-CONTROL_TOPIC = "millrace-releases"
+    from pipeline.config import AppConfig
 
 
 class Step(Enum):
@@ -55,9 +57,6 @@ TRANSITIONS: Mapping[Step, frozenset[Step]] = {
 }
 """The legal steps; before `cutting` a release may be planned again or aborted, after it only rolled back. A switch goes back to
 where it came from if, before anything is published, the live version turns out not to stand still."""
-
-_SWITCHING = {Step.CUTTING: "promote", Step.ROLLING_BACK: "rollback"}
-"""While a switch is under way: the step that completes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,33 +165,44 @@ class Registry:
         self._topic.write({app: None})
 
 
-def live_version(kafka: Mapping[str, str], app: str, default_version: str) -> str:
+def release_of(kafka: Mapping[str, str], app: AppConfig) -> Release:
+    """Where an application stands; one that was never released is live in its configured version.
+
+    Raises:
+        ReleaseError: If it was released, and the control topic has lost it.
+        BrokerError: If brokers do not answer.
+    """
+    release = Registry(kafka).read(app.name, app.version)
+    if not release.revision:
+        require_never_released(Admin(kafka), app)
+    return release
+
+
+def live_version(kafka: Mapping[str, str], app: AppConfig) -> str:
     """The version whose outputs are public.
 
     Raises:
+        ReleaseError: If the control topic has lost the application.
         BrokerError: If brokers do not answer.
     """
-    return Registry(kafka).read(app, default_version).live
+    return release_of(kafka, app).live
 
 
-def require_no_switch(kafka: Mapping[str, str], app: str, default_version: str, live: str | None = None) -> None:
+def require_no_switch(kafka: Mapping[str, str], app: AppConfig, live: str | None = None) -> None:
     """Make sure that a version may process: what it commits in the middle of a switch would be lost to the other one.
 
     Args:
         kafka: Client properties.
         app: The application.
-        default_version: What is live if it was never released.
         live: The version that is to process because it was live when somebody looked; None if it was named.
 
     Raises:
         UnderWayError: If a switch is under way, or has taken place since.
     """
-    release = Registry(kafka).read(app, default_version)
-    if release.step in _SWITCHING:
-        message = f"{app}: {release.stands}; until that is completed, nothing else may process"
-        raise UnderWayError(message, hint=f"Wait for it. If it died: millrace release {_SWITCHING[release.step]} {app}")
+    release = release_of(kafka, app)
+    LiveVersion(app.name, release.live, release.step.value).require_no_switch()
     if live is not None and release.live != live:
-        message = f"{app}: {release.live} has taken the place of {live} just now"
+        message = f"{app.name}: {release.live} has taken the place of {live} just now"
         raise UnderWayError(message, hint="Try again.")
 
 

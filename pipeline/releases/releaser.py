@@ -1,4 +1,4 @@
-"""The steps of a release between two bounded runs: plan, reprocess, gate, promote, rollback.
+"""The steps of a release between two bounded runs: plan, start, reprocess, gate, promote, rollback.
 
 The candidate computes from the earliest offsets into state of its own and publishes to staging topics; consumers of the public
 topics notice nothing. At the cut, an offset vector that both versions have processed exactly, the public topics get the
@@ -16,12 +16,13 @@ import msgspec
 
 from pipeline.config import call_attribute
 from pipeline.errors import GateFailedError, ReleaseError
+from pipeline.hosting.publication import staging_name
 from pipeline.kafka.admin import Admin
 from pipeline.quality.gate import CHANGE, judge
 from pipeline.records import OffsetRange, TopicPartition, counted
-from pipeline.releases.registry import Registry, Release, Step
+from pipeline.releases.registry import Registry, Release, Step, release_of
 from pipeline.releases.switch import Switch
-from pipeline.releases.tables import read_table, staging_name
+from pipeline.releases.tables import read_table
 from pipeline.releases.versions import Versions
 from pipeline.runtime.layout import own_topics
 from pipeline.spark.ranges import RunRange
@@ -85,11 +86,52 @@ class Releaser:
         self._switch = Switch(self._config.name, self._versions, self._registry, self._admin, project.kafka)
 
     def status(self) -> Release:
-        """Where the release stands."""
-        return self._registry.read(self._config.name, self._config.version)
+        """Where the release stands.
+
+        Raises:
+            ReleaseError: If the control topic has lost it.
+        """
+        return release_of(self._project.kafka, self._config)
+
+    def restore(self, live: str) -> Release:
+        """Note again which version is live, after the control topic was lost.
+
+        Raises:
+            ConfigError: If there is no such version.
+            ReleaseError: If the control topic knows the application.
+        """
+        self._config.topology_of(live)
+        known = self._registry.read(self._config.name, self._config.version)
+        if known.revision:
+            message = f"{known.app}: the control topic knows that {known.live} is live"
+            raise ReleaseError(
+                message, hint=f"Another version goes live by a release: millrace release start {known.app}"
+            )
+        return self._registry.write(Release(self._config.name, live))
 
     def plan(self, candidate: str) -> ReleasePlan:
-        """Say what a release of `candidate` would do, and note it down.
+        """Say what a release of `candidate` would do. Looking changes nothing: the way back from the last release stays open.
+
+        Raises:
+            ConfigError: If there is no such version.
+            ReleaseError: If it is live already, or one of the two chooses topics per record.
+        """
+        release = self.status()
+        live, new = self._pair(release, candidate)
+        target = self._versions.target(live, new)
+        first = self._admin.beginning_offsets(target)
+        ranges = {tp: OffsetRange(min(first[tp], end), end) for tp, end in target.items()}
+        return ReleasePlan(
+            self._config.name,
+            release.live,
+            candidate,
+            _changes(live.topology.node_fingerprints(), new.topology.node_fingerprints()),
+            RunRange(ranges),
+            {tp: offset for tp, offset in first.items() if offset > 0},
+        )
+
+    def start(self, candidate: str) -> Release:
+        """Begin the release of `candidate`: note which code is to be released. The way back from the last release ends here.
 
         A release of the same candidate that is under way begins again. What the candidate has computed already is kept, unless
         its code has changed since: then it is deleted, and computed anew.
@@ -99,28 +141,25 @@ class Releaser:
             ReleaseError: If it is live already, or another release is under way, or one of the two chooses topics per record.
         """
         release = self.status()
+        live, new = self._pair(release, candidate)
+        digests = {release.live: live.topology.fingerprint(), candidate: new.topology.fingerprint()}
+        is_noted = release.step is Step.PLANNED and release.candidate == candidate
+        if is_noted and digests.items() <= release.digests.items():
+            return release
+        return self._note_start(release, new, digests)
+
+    def _pair(self, release: Release, candidate: str) -> tuple[Application, Application]:
+        """The live version and the one that is to follow.
+
+        Raises:
+            ReleaseError: If they are one, or one of them chooses topics per record.
+        """
         if candidate == release.live:
             message = f"{self._config.name}: {candidate} is live already"
             raise ReleaseError(message)
-        live, new = self._versions.releasable(release.live), self._versions.releasable(candidate)
-        target = self._versions.target(live, new)
-        first = self._admin.beginning_offsets(target)
-        ranges = {tp: OffsetRange(min(first[tp], end), end) for tp, end in target.items()}
-        plan = ReleasePlan(
-            self._config.name,
-            release.live,
-            candidate,
-            _changes(live.topology.node_fingerprints(), new.topology.node_fingerprints()),
-            RunRange(ranges),
-            {tp: offset for tp, offset in first.items() if offset > 0},
-        )
-        digests = {release.live: live.topology.fingerprint(), candidate: new.topology.fingerprint()}
-        is_noted = release.step is Step.PLANNED and release.candidate == candidate
-        if not (is_noted and digests.items() <= release.digests.items()):
-            self._note_plan(release, new, digests)
-        return plan
+        return self._versions.releasable(release.live), self._versions.releasable(candidate)
 
-    def _note_plan(self, release: Release, candidate: Application, digests: dict[str, str]) -> None:
+    def _note_start(self, release: Release, candidate: Application, digests: dict[str, str]) -> Release:
         """Note a release down. Before that, what the candidate has computed by other code than that of now is deleted."""
         if release.step in _BEGUN and release.candidate != candidate.version:
             message = f"{release.app}: {release.candidate} is being released; {release.stands}"
@@ -130,7 +169,9 @@ class Releaser:
         if known is not None and known != digests[candidate.version]:
             self._discard(candidate)
         digests = release.digests | digests
-        self._registry.write(replace(planned, candidate=candidate.version, gate={}, corrections=0, digests=digests))
+        return self._registry.write(
+            replace(planned, candidate=candidate.version, gate={}, corrections=0, digests=digests)
+        )
 
     def reprocess(self) -> RunSummary:
         """Compute the candidate from the earliest offsets up to where the live version stands, into staging topics.
@@ -230,7 +271,7 @@ class Releaser:
         if release.digests.get(candidate.version, candidate.topology.fingerprint()) != candidate.topology.fingerprint():
             message = f"{release.app}: the code of {candidate.version} has changed since the release was planned"
             raise ReleaseError(
-                message, hint=f"millrace release plan {release.app} --to {candidate.version} begins it again."
+                message, hint=f"millrace release start {release.app} --to {candidate.version} begins it again."
             )
 
     def _rows(self, release: Release) -> list[dict[str, Any]]:
@@ -267,7 +308,7 @@ class Releaser:
 def _candidate(release: Release) -> str:
     if release.candidate is None:
         message = f"{release.app} has no candidate"
-        raise ReleaseError(message, hint="Begin with `millrace release plan`.")
+        raise ReleaseError(message, hint="Begin with `millrace release start`.")
     return release.candidate
 
 

@@ -73,7 +73,7 @@ class Switch:
             way_back = self._versions.are_at_one_place(old_app, new_app)
             mine = mine if way_back else self._cut_anew(mine, old_app, new_app)
         corrections = mine.corrections
-        for topic, staging in new_app.published.items():
+        for topic, staging in (new_app.published or {}).items():
             corrections += self._bring(topic, staging, f"{self._app}-corrections-{topic}", mine)
         previous = release.live if way_back else None
         return self._registry.write(mine.to(after, live=new, previous=previous, corrections=corrections))
@@ -88,6 +88,7 @@ class Switch:
         summary = self._versions.follow(new, old)
         self._keep_table(old, release)
         cut = self._registry.write(release.to(during, cut=str(summary.range.end), corrections=0))
+        self._fence(old)  # once more: an owner that came back before that was written does not know of it
         try:
             self._require_idle(old)
             self._require_same_place(old, new)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from pipeline.hosting.publication import staging_name
 from pipeline.kafka.admin import Admin, TopicSpec
 from pipeline.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
 from pipeline.kafka.ranges import read_range
@@ -122,11 +123,6 @@ def bring(
         return change.size
     finally:
         producer.close()
-
-
-def staging_name(application_id: str, topic: str) -> str:
-    """Where a version that is not live writes what it would publish."""
-    return f"{application_id}-staging-{topic}"
 
 
 def create_staging(admin: Admin, application_id: str, topics: tuple[str, ...]) -> dict[str, str]:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 from pipeline.dsl.builder import StreamsBuilder
 from pipeline.errors import RangeError, ReleaseError
 from pipeline.hosting.application import Application, load_application, with_topics
+from pipeline.kafka.admin import Admin
 from pipeline.processor.handlers import may_keep_letters
 from pipeline.records import OffsetVector, TopicPartition
 from pipeline.releases.build import build_topology
+from pipeline.releases.registry import Registry, release_of
 from pipeline.releases.tables import create_letters, create_staging
 from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.ranges import COMMITTED, EARLIEST, resolve
@@ -19,8 +21,38 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pipeline.config import ProjectConfig
-    from pipeline.kafka.admin import Admin
     from pipeline.spark.bounded_runs.job import RunSummary
+
+
+def processing_application(project: ProjectConfig, name: str, version: str | None = None) -> Application:
+    """An application that is to process: the live version publishes, any other one writes to its staging topics.
+
+    Args:
+        project: All applications.
+        name: Which one.
+        version: Which version; None for the live one.
+
+    Raises:
+        ConfigError: If there is no such application or version.
+        ReleaseError: If the version is not live, and chooses topics per record; if the control topic is lost.
+        TopicError: If a public topic does not exist.
+        BrokerError: If brokers do not answer.
+    """
+    config = project.app(name)
+    release = release_of(project.kafka, config)
+    chosen = version or release.live
+    if chosen == release.live:
+        return load_application(project, name, StreamsBuilder, version=chosen)
+    versions = Versions(project, name, Admin(project.kafka), _no_spark)
+    staged = versions.releasable(chosen)
+    if not release.revision:  # staging topics without a record mean that the control topic is lost
+        Registry(project.kafka).write(release)
+    return versions.staged(staged.version)
+
+
+def _no_spark() -> Any:
+    message = "an application is only loaded here"
+    raise AssertionError(message)
 
 
 class Versions:

@@ -73,19 +73,16 @@ class BoundedRunOperator(BaseOperator):
         end_at_once()
 
     def _run(self, context: Context) -> str:
-        from pipeline.dsl.builder import StreamsBuilder
-        from pipeline.hosting.application import load_application
         from pipeline.kafka.admin import Admin
         from pipeline.releases.build import build_topology
-        from pipeline.releases.registry import live_version, require_no_switch
+        from pipeline.releases.registry import require_no_switch
+        from pipeline.releases.versions import processing_application
         from pipeline.spark.bounded_runs.job import run
         from pipeline.spark.bounded_runs.progress import followed
         from pipeline.spark.ranges import RunRange, resolve, time_ms
 
         project = project_of(self.config)
-        configured = project.app(self.app).version
-        version = live_version(project.kafka, self.app, configured)
-        application = load_application(project, self.app, StreamsBuilder, version=version)
+        application = processing_application(project, self.app)
         store: Any = context["task_state_store"]
         kept = store.get(_RANGE_KEY)
         chosen = RunRange.parse(kept) if kept else resolve(application, Admin(project.kafka), self.start, self.end)
@@ -99,7 +96,7 @@ class BoundedRunOperator(BaseOperator):
                 build_topology,
                 advance_to_ms=time_ms(self.advance_stream_time_to) if self.advance_stream_time_to else None,
                 by=f"airflow:{self.dag_id}.{self.task_id}",
-                check=lambda: require_no_switch(project.kafka, self.app, configured, version),
+                check=lambda: require_no_switch(project.kafka, application.config, application.version),
             )
         self._tell(summary, chosen)
         return str(chosen)
@@ -136,8 +133,8 @@ class ReleaseOperator(BaseOperator):
     Args:
         config: Path of `streams.toml`.
         app: The application.
-        step: `plan`, `reprocess`, `gate`, `promote`, `rollback` or `abort`.
-        to: The version that is to go live; for `plan`.
+        step: `plan`, `start`, `reprocess`, `gate`, `promote`, `rollback` or `abort`.
+        to: The version that is to go live; for `plan` and `start`.
         accept_warnings: For `promote`: go on in spite of warnings of the gate. Text that a template made counts as true if it
             reads `true`, in any case.
         master: Spark's master URL, or that of a Spark Connect server; as `[spark]` says if left out.
@@ -180,6 +177,7 @@ class ReleaseOperator(BaseOperator):
         releaser = Releaser(project, self.app, lambda: session_for(project, self.master))
         steps: dict[str, Callable[[Releaser], object]] = {
             "plan": lambda r: r.plan(self.to),
+            "start": lambda r: r.start(self.to),
             "reprocess": lambda r: r.reprocess(),
             "gate": lambda r: r.gate(),
             "promote": lambda r: r.promote(accept_warnings=str(self.accept_warnings).lower() == "true"),

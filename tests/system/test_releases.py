@@ -18,18 +18,28 @@ import pipeline.releases.tables as tables_module
 import pipeline.releases.versions as versions_module
 from pipeline import LONG, StreamsBuilder
 from pipeline.config import ProjectConfig
-from pipeline.errors import GateFailedError, ReleaseError, UnderWayError, VersionConflictError
-from pipeline.hosting.application import load_application
+from pipeline.errors import (
+    GateFailedError,
+    NotLiveError,
+    ReleaseError,
+    UnderWayError,
+    VersionConflictError,
+)
+from pipeline.hosting.application import load_application, prepare, with_topics
+from pipeline.hosting.clock import SystemClock
+from pipeline.hosting.owned_task import OwnedTask
 from pipeline.kafka.admin import TopicSpec
 from pipeline.kafka.producer import IdempotentProducer, TransactionalProducer
 from pipeline.records import RawRecord
 from pipeline.releases.build import build_topology
-from pipeline.releases.registry import Registry, Release, Step, require_no_switch
+from pipeline.releases.registry import Registry, Release, Step, live_version, require_no_switch
 from pipeline.releases.releaser import Releaser
+from pipeline.releases.versions import processing_application
 from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.planning.runs import RunLog
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
+from pipeline.worker.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,7 +103,7 @@ choosing_nothing = "{unique}:build"
     def gated(self) -> Releaser:
         """A release of version 2 that may be promoted."""
         releaser = self.releaser()
-        releaser.plan("v2")
+        releaser.start("v2")
         releaser.reprocess()
         releaser.gate()
         return releaser
@@ -127,6 +137,7 @@ def test_a_release_corrects_what_differs_goes_on_from_the_cut_and_can_be_taken_b
     plan = releaser.plan("v2")
     assert list(plan.changed.values()) == ["changed"]
     assert plan.range.size >= 3
+    releaser.start("v2")
     releaser.reprocess()
     assert project.sums() == {"ann": 5, "bob": 7}, "consumers notice nothing before the promotion"
     assert project.letters() == project.letters(f"{project.unique}-v2-staging-") == [b"bad"]
@@ -156,6 +167,7 @@ def test_a_topic_that_only_the_new_version_reads_is_read_to_its_end_whenever_tha
     project.run("v1")
     releaser = project.releaser()
     assert str(releaser.plan("owing").range).count(".owed-") == 2
+    releaser.start("owing")
     releaser.reprocess()
     project.owe("bob/1", 2)  # what comes until the cut is read as well
     releaser.gate()
@@ -169,7 +181,7 @@ def test_a_topic_that_only_the_new_version_reads_is_read_to_its_end_whenever_tha
     project.owe("ann/0", 3)
     project.pay(("ann", 4))
     project.run("v1")
-    releaser.plan("owing")
+    releaser.start("owing")
     releaser.reprocess()
     releaser.gate()
     releaser.promote(accept_warnings=True)
@@ -180,7 +192,7 @@ def test_a_gate_that_fails_leaves_the_live_version_live_and_says_why(project: Pr
     project.pay(("ann", 5000), ("ann", -2))
     project.run("v1")
     releaser = project.releaser()
-    releaser.plan("v2")
+    releaser.start("v2")
     with pytest.raises(ReleaseError, match="this needs reprocessed or gated"):
         releaser.gate()
     releaser.reprocess()
@@ -248,11 +260,11 @@ def test_a_switch_that_died_before_or_after_the_commit_of_its_corrections_is_com
             releaser.promote(accept_warnings=True)
     assert releaser.status().step is Step.CUTTING
     with pytest.raises(UnderWayError, match="nothing else may process"):
-        require_no_switch(project.config.kafka, project.unique, "v1", "v1")
+        require_no_switch(project.config.kafka, project.config.app(project.unique), "v1")
     assert project.releaser().promote(accept_warnings=True).live == "v2"
     assert project.sums() == {"ann": 3, "bob": -1}
     with pytest.raises(UnderWayError, match="v2 has taken the place of v1"):
-        require_no_switch(project.config.kafka, project.unique, "v1", "v1")
+        require_no_switch(project.config.kafka, project.config.app(project.unique), "v1")
     assert project.releaser().rollback().live == "v1"
     assert project.sums() == {"ann": 5, "bob": 0}
 
@@ -318,14 +330,17 @@ def test_if_the_old_version_moves_on_after_its_cut_the_new_one_follows_and_there
     project.pay(("ann", 5), ("ann", -2))
     project.run("v1")
     releaser = project.gated()
-    Registry(project.config.kafka).write(releaser.status().to(Step.CUTTING))
     project.pay(("ann", 10), ("ann", -20))
     project.run("v1")
+    Registry(project.config.kafka).write(releaser.status().to(Step.CUTTING))  # it died before it fenced once more
+    project.pay(("ann", 1000))
+    with pytest.raises(UnderWayError, match="until that is completed"):
+        project.run("v1")
     releaser.promote(accept_warnings=True)
     assert project.sums() == {"ann": -7}
     with pytest.raises(ReleaseError, match="no version to go back to"):
         releaser.rollback()
-    releaser.plan("v1")
+    releaser.start("v1")
     assert releaser.reprocess().range.start.offsets == dict.fromkeys(releaser.plan("v1").range.ranges, 0), "anew"
 
 
@@ -360,12 +375,85 @@ def test_a_candidate_whose_code_has_changed_is_computed_anew(project: Project) -
     with pytest.raises(ReleaseError, match="the code of v2 has changed since the release was planned"):
         mended.reprocess()
     with pytest.raises(ReleaseError, match="v2 is being released; the release is gated"):
-        mended.plan("choosing_nothing")
-    mended.plan("v2")
+        mended.start("choosing_nothing")
+    mended.start("v2")
     mended.reprocess()
     mended.gate()
     mended.promote(accept_warnings=True)
     assert project.sums() == {"ann": 3}
+
+
+def test_a_version_that_is_not_live_publishes_nothing_whoever_names_it(project: Project) -> None:
+    project.pay(("ann", 5), ("ann", -2), ("bob", -1))
+    project.run("v1")
+    named = processing_application(project.config, project.unique, "v2")
+    run(named, resolve(named, project.broker.admin()), spark_session(), build_topology)
+    assert project.sums() == {"ann": 5, "bob": 0}
+    assert len(project.broker.read(f"{project.unique}-v2-staging-{project.unique}.sums")) > 0
+    project.gated().promote(accept_warnings=True)
+    assert project.sums() == {"ann": 3, "bob": -1}, "corrections start from what it wrote to staging"
+    project.pay(("ann", 1))
+    back = processing_application(project.config, project.unique, "v1")
+    run(back, resolve(back, project.broker.admin()), spark_session(), build_topology)
+    assert project.sums() == {"ann": 3, "bob": -1}
+    with pytest.raises(ReleaseError, match="chooses topics per record"):
+        processing_application(project.config, project.unique, "choosing")
+
+
+def test_an_owner_that_was_away_during_a_switch_does_not_publish_afterwards(project: Project) -> None:
+    project.pay(("ann", 5), ("ann", -2))
+    project.run("v1")
+    releaser = project.gated()
+    v1 = load_application(project.config, project.unique, StreamsBuilder, version="v1")
+    application = with_topics(v1, project.broker.admin())
+    layout = prepare(application, project.broker.admin())
+    owned = [
+        OwnedTask(application, layout, task, project.broker.admin(), SystemClock(), {}) for task in sorted(layout.tasks)
+    ]
+    for each in owned:
+        each.open()
+    releaser.promote(accept_warnings=True)
+    for each in owned:
+        each.close(abort=False)
+        with pytest.raises(NotLiveError, match="v1 may not publish: v2 is live"):
+            each.open()
+        each.close()
+    project.pay(("ann", 7))
+    with pytest.raises(NotLiveError):
+        Worker(v1).run(until_caught_up=True)
+    assert project.sums() == {"ann": 3}
+
+
+def test_looking_at_a_plan_leaves_the_way_back_open(project: Project) -> None:
+    project.pay(("ann", 5), ("ann", -2))
+    project.run("v1")
+    releaser = project.gated()
+    promoted = releaser.promote(accept_warnings=True)
+    assert releaser.plan("owing").candidate == "owing"
+    assert releaser.status() == promoted
+    assert releaser.rollback().live == "v1"
+
+
+def test_a_lost_control_topic_is_refused_until_somebody_says_which_version_is_live(project: Project) -> None:
+    project.pay(("ann", 5), ("ann", -2))
+    project.run("v1")
+    releaser = project.gated()
+    releaser.promote(accept_warnings=True)
+    Registry(project.config.kafka).forget(project.unique)
+    project.pay(("bob", -3))
+    for look in (
+        releaser.status,
+        lambda: live_version(project.config.kafka, project.config.app(project.unique)),
+        lambda: processing_application(project.config, project.unique),
+        lambda: project.run("v1"),
+    ):
+        with pytest.raises(ReleaseError, match=r"knows nothing of .*, although it was released: .*-staging-"):
+            look()
+    assert releaser.restore("v2").live == "v2"
+    project.run("v2")
+    assert project.sums() == {"ann": 3, "bob": -3}
+    with pytest.raises(ReleaseError, match="knows that v2 is live"):
+        releaser.restore("v1")
 
 
 def _dying_in(name: str, commit: Any) -> type[TransactionalProducer]:

@@ -31,7 +31,7 @@ class Job:
         kafka: Client properties.
         state_directory: Where executors keep local state.
         fingerprint: Of the driver's topology.
-        published: Where public outputs go instead.
+        published: Where outputs go instead; None if the version publishes.
         dead_letters: Where dead letters go instead; None leaves it to the handlers.
         partitions: Partition counts of the external source topics.
         global_ends: Up to where global tables are read: the same for all tasks.
@@ -42,7 +42,7 @@ class Job:
     kafka: Mapping[str, str] = field(repr=False)
     state_directory: Path
     fingerprint: str
-    published: Mapping[str, str]
+    published: Mapping[str, str] | None
     partitions: Mapping[str, int]
     global_ends: Mapping[TopicPartition, int]
     dead_letters: str | None = None

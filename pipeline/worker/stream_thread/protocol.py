@@ -24,7 +24,7 @@ class StreamJob:
         version: Which version.
         kafka: Client properties.
         state_directory: Where local state of all applications is kept.
-        published: Public output topics that go elsewhere for now.
+        published: Where outputs go instead, by topic; None if the version publishes.
         dead_letters: Where dead letters go for now; None leaves it to the handlers.
     """
 
@@ -32,7 +32,7 @@ class StreamJob:
     version: str
     kafka: Mapping[str, str] = field(repr=False)
     state_directory: Path
-    published: Mapping[str, str]
+    published: Mapping[str, str] | None
     dead_letters: str | None = None
 
 

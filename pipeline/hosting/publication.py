@@ -1,0 +1,108 @@
+"""The right to publish: of an application's versions only the live one writes to its public topics.
+
+A switch writes the control topic first, and then fences the tasks of the version that loses the right. Taking over a task
+fences its previous owner first, and then reads the control topic. So whoever took over before the switch is fenced, and
+whoever takes over afterwards knows of it: there is no third case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003 - msgspec reads the annotations
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pipeline.errors import NotLiveError, ReleaseError, UnderWayError
+from pipeline.hosting.control_topic import ControlTopic
+
+if TYPE_CHECKING:
+    from pipeline.config import AppConfig
+    from pipeline.hosting.application import Application
+    from pipeline.kafka.admin import Admin
+
+CONTROL_TOPIC = "millrace-releases"
+SWITCHING: Mapping[str, str] = {"cutting": "promote", "rolling-back": "rollback"}
+"""Steps of a release in which nothing may publish, with the command that completes each."""
+
+
+class LiveVersion(msgspec.Struct, frozen=True):
+    """What the control topic says of the right to publish; the rest of a record is the releases' own.
+
+    Args:
+        app: The application.
+        live: The version that has the right.
+        step: Where its release stands.
+    """
+
+    app: str
+    live: str
+    step: str = "none"
+
+    def require_no_switch(self) -> None:
+        """Make sure that no switch is under way.
+
+        Raises:
+            UnderWayError: If one is.
+        """
+        if self.step in SWITCHING:
+            message = f"{self.app}: the release is {self.step}; until that is completed, nothing else may process"
+            hint = f"Wait for it. If it died: millrace release {SWITCHING[self.step]} {self.app}"
+            raise UnderWayError(message, hint=hint)
+
+
+def staging_name(application_id: str, topic: str) -> str:
+    """Where a version that is not live writes what it would publish."""
+    return f"{application_id}-staging-{topic}"
+
+
+def require_never_released(admin: Admin, app: AppConfig) -> None:
+    """Make sure that an application of which the control topic knows nothing has no staging topics, which releases make.
+
+    Raises:
+        ReleaseError: If it has some. The record is lost, so nobody knows which version is live.
+        BrokerError: If brokers do not answer.
+    """
+    prefixes = tuple(staging_name(app.application_id(version), "") for version in {app.version, *app.versions})
+    found = [topic for topic in admin.list_topics() if topic.startswith(prefixes)]
+    if found:
+        message = f"The control topic {CONTROL_TOPIC} knows nothing of {app.name}, although it was released: {found[0]} exists"
+        hint = f"Restore the topic, or say which version is live: millrace release restore {app.name} --live VERSION"
+        raise ReleaseError(message, hint=hint)
+
+
+def live_version_of(kafka: Mapping[str, str], app: str, admin: Admin) -> LiveVersion | None:
+    """The version of an application that has the right to publish; None if it was never released.
+
+    Raises:
+        BrokerError: If brokers do not answer.
+        ReleaseError: If the control topic holds something else.
+    """
+    found = ControlTopic(kafka, CONTROL_TOPIC, admin).read().get(app)
+    if found is None:
+        return None
+    try:
+        return msgspec.json.decode(found, type=LiveVersion)
+    except msgspec.DecodeError as error:
+        message = f"The control topic {CONTROL_TOPIC} holds a record of {app} that cannot be read: {error}"
+        raise ReleaseError(message, hint="Was it written by a newer version of Millrace?") from error
+
+
+def require_right(application: Application, admin: Admin) -> None:
+    """Make sure that a version may write where its topology says; one that writes to staging topics always may.
+
+    Raises:
+        NotLiveError: If another version is live.
+        UnderWayError: If a switch is under way.
+        BrokerError: If brokers do not answer.
+        ReleaseError: If the control topic holds something else, or its record of the application is lost.
+    """
+    if application.published is not None:
+        return
+    found = live_version_of(application.kafka, application.config.name, admin)
+    if found is None:
+        require_never_released(admin, application.config)
+        return
+    found.require_no_switch()
+    if found.live != application.version:
+        message = f"{application.config.name} {application.version} may not publish: {found.live} is live"
+        raise NotLiveError(message, hint="Started again, it processes without publishing, into staging topics.")

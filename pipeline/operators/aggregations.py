@@ -13,7 +13,7 @@ from pipeline.state.window import WindowStateStore
 from pipeline.windows import TimeWindows, UnlimitedWindows, Window, Windowed, end_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pipeline.operators.emit import ClosingWindows
     from pipeline.processor.operator import OperatorContext
@@ -185,7 +185,15 @@ class StreamWindowAggregate:
         size_ms = self._size_ms
         self._closing.init(context, ((start + size_ms, start, key) for key, start, _ in self._store.all()))
         if self._closing.last_close >= 0:
-            self.observed_ms = self._closing.last_close + self._grace_ms
+            self.observed_ms = max(self.observed_ms, self._closing.last_close + self._grace_ms)
+
+    def times(self) -> tuple[int, ...]:
+        """The highest time so far."""
+        return (self.observed_ms,)
+
+    def resume(self, times: Sequence[int]) -> None:
+        """What was late stays late."""
+        self.observed_ms = times[0]
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Aggregate one value into each of its open windows."""

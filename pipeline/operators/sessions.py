@@ -10,7 +10,7 @@ from pipeline.records import Change, ValueAndTimestamp
 from pipeline.windows import SessionWindows, Window, Windowed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pipeline.operators.aggregations import Aggregator
     from pipeline.operators.emit import ClosingWindows
@@ -72,7 +72,15 @@ class StreamSessionWindowAggregate:
             context, ((session.window.end + 1, session.window.start, session.key) for session, _ in self._store.all())
         )
         if self._closing.last_close >= 0:
-            self._observed = self._closing.last_close + self._windows.retention_ms
+            self._observed = max(self._observed, self._closing.last_close + self._windows.retention_ms)
+
+    def times(self) -> tuple[int, ...]:
+        """The highest time so far."""
+        return (self._observed,)
+
+    def resume(self, times: Sequence[int]) -> None:
+        """What was late stays late."""
+        self._observed = times[0]
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Aggregate one value into its session."""

@@ -10,6 +10,8 @@ from pipeline.records import Change, ValueAndTimestamp
 from pipeline.windows import SlidingWindows, Window, Windowed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pipeline.operators.aggregations import Aggregator
     from pipeline.operators.emit import ClosingWindows
     from pipeline.processor.operator import OperatorContext
@@ -74,25 +76,26 @@ class StreamSlidingWindowAggregate:
             self._forwards_updates = not cache_forwards(
                 context, self._store, send_old_values=self._send_old_values, key_of=self._windowed
             )
-            known = context.processor_metadata(self._store_name)
-            self._observed = -1 if known is None else known
             return
         self._forwards_updates = False
         self._closing.init(context, ((self._closes(start), start, key) for key, start, _ in self._store.all()))
         if self._closing.last_close >= 0:
-            self._observed = self._closing.last_close + self._grace_ms
+            self._observed = max(self._observed, self._closing.last_close + self._grace_ms)
+
+    def times(self) -> tuple[int, ...]:
+        """The highest time so far."""
+        return (self._observed,)
+
+    def resume(self, times: Sequence[int]) -> None:
+        """What was late stays late."""
+        self._observed = times[0]
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Aggregate one value into its windows."""
         if key is None or value is None:
             self._context.drop(DropReason.NULL_KEY_OR_VALUE)
             return
-        if timestamp > self._observed:
-            self._observed = timestamp
-            if (
-                self._closing is None
-            ):  # what is late must not depend on restarts; the store keeps more than what is open
-                self._context.set_processor_metadata(self._store_name, timestamp)
+        self._observed = max(self._observed, timestamp)
         close_ms = self._observed - self._grace_ms
         if self._closing is not None:
             self._forward_closed(self._closing, close_ms, headers)

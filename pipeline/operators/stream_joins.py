@@ -13,7 +13,7 @@ from pipeline.processor.drops import DropReason
 from pipeline.serde.join_sides import JoinSideKey, JoinSideValue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Headers
@@ -74,8 +74,7 @@ class JoinSide:
 class TimeTracker:
     """What both sides know of event time (`KStreamImplJoin.TimeTracker`), ms.
 
-    Kafka Streams begins anew after a restart. Here stream time goes on from what the stores have seen: what is late must not
-    depend on restarts.
+    Kafka Streams begins anew after a restart. Here both go on: results must not depend on restarts.
 
     Args:
         stream_time: Highest event time of both sides.
@@ -112,6 +111,7 @@ class StreamStreamJoin:
         self._other: JoinWindowStateStore
         self._unmatched: ListValueStateStore | None = None
         self._tracker = TimeTracker()
+        self._resumed: TimeTracker | None = None
 
     def init(self, context: OperatorContext) -> None:
         """Open the stores and bind the children."""
@@ -121,7 +121,22 @@ class StreamStreamJoin:
         if side.unmatched_store is not None:
             self._unmatched = context.get_state_store(side.unmatched_store)
             self._tracker = context.shared(f"time of {side.unmatched_store}", TimeTracker)
-            self._tracker.stream_time = max(self._tracker.stream_time, self._other.observed_time)
+            known = self._resumed or self._stored_times(self._unmatched)
+            self._tracker.stream_time = max(self._tracker.stream_time, known.stream_time)
+            self._tracker.min_time = min(self._tracker.min_time, known.min_time)
+
+    def times(self) -> tuple[int, ...]:
+        """What both sides know of event time; an inner join's results do not depend on it."""
+        return () if self._unmatched is None else (self._tracker.stream_time, self._tracker.min_time)
+
+    def resume(self, times: Sequence[int]) -> None:
+        """What waits is looked for when it would have been, had nothing been stopped."""
+        self._resumed = TimeTracker(*times)
+
+    def _stored_times(self, unmatched: ListValueStateStore) -> TimeTracker:
+        """What the stores tell, if nothing was committed: Kafka Streams, or nobody, has had the task before."""
+        first_waiting = next((key.timestamp for key, _ in unmatched.all()), _NEVER)
+        return TimeTracker(self._other.observed_time, first_waiting)
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Join one record."""

@@ -9,7 +9,7 @@ from pipeline.errors import StreamsError
 from pipeline.records import ValueAndTimestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pipeline.operators.tables import ValueGetter
     from pipeline.processor.operator import OperatorContext
@@ -63,6 +63,14 @@ class Suppress:
         """Open the buffer and bind the children."""
         self._context = context
         self._buffer = context.get_state_store(self._store_name)
+
+    def times(self) -> tuple[int, ...]:
+        """The highest time so far."""
+        return (self._observed,)
+
+    def resume(self, times: Sequence[int]) -> None:
+        """What is due stays due."""
+        self._observed = times[0]
 
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
         """Buffer one update, and forward those whose time has come.

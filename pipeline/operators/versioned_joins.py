@@ -16,7 +16,7 @@ from pipeline.serde.buffered import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pipeline.operators.tables import ValueGetter
     from pipeline.processor.operator import OperatorContext
@@ -117,6 +117,14 @@ class BufferedStreamTableJoin:
             self._waiting.append(store_key)  # in order of keys, so it is a heap
             self._observed = max(self._observed, decode_buffered(data).timestamp)
             self._sequence = max(self._sequence, sequence_of(store_key))
+
+    def times(self) -> tuple[int, ...]:
+        """The highest time so far."""
+        return (self._observed,)
+
+    def resume(self, times: Sequence[int]) -> None:
+        """What was late stays late."""
+        self._observed = times[0]
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Let one record wait, or join it if it is late; then join what has waited long enough."""

@@ -52,7 +52,10 @@ class CompiledNodes:
     def init(self) -> None:
         """Initialise all operators."""
         for name, operator in self.operators.items():
-            operator.init(self.contexts[name])
+            context = self.contexts[name]
+            context.starting = True
+            operator.init(context)
+            context.starting = False
 
     def close(self) -> None:
         """Close all operators, and what they have opened."""

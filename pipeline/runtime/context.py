@@ -12,7 +12,7 @@ from pipeline.records import RecordMetadata, TaskId
 from pipeline.runtime.punctuation import Punctuations
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pipeline.processor.drops import DropReason
     from pipeline.records import Headers, RawRecord
@@ -87,6 +87,8 @@ class TaskContext:
     timestamp: int = -1
     headers: Headers = ()
     stream_time: int = -1
+    advanced_to: int = -1
+    """Where stream time was moved to without a record, ms: that is in no input's highest time."""
     commit_requested: bool = False
     kept_bytes: int = KEPT_BYTES
     dropped: Counter[str] = field(default_factory=Counter)
@@ -99,6 +101,15 @@ class TaskContext:
     shared: dict[str, Any] = field(default_factory=dict)
     environment: Environment = field(default_factory=Environment)
     used_metrics: StreamsMetrics | None = None
+
+    def times(self) -> tuple[int, ...]:
+        """What its inputs do not tell of stream time."""
+        return (self.advanced_to,)
+
+    def resume(self, times: Sequence[int]) -> None:
+        """Time does not go back."""
+        self.advanced_to = times[0]
+        self.stream_time = max(self.stream_time, self.advanced_to)
 
     @property
     def metrics(self) -> StreamsMetrics:

@@ -9,6 +9,7 @@ from pipeline.errors import InvalidStateStoreError, TopologyError
 from pipeline.processor.api import PunctuationType
 from pipeline.records import Change
 from pipeline.runtime.context import GLOBAL_TASK
+from pipeline.runtime.punctuation import KeptSchedules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -41,6 +42,9 @@ class NodeContext:
     flush: Callable[[Sequence[CachedUpdate], Callable[[Any], Any]], None] | None = None
     """Forwards updates without a call for each, where such a function was made (`Fusion.flush`)."""
     opened: list[Callable[[], None]] = field(default_factory=list)
+    starting: bool = False
+    """Whether the node is being initialised."""
+    schedules: KeptSchedules = field(default_factory=KeptSchedules)
 
     @property
     def headers(self) -> Headers:
@@ -126,7 +130,10 @@ class NodeContext:
         *,
         start_ms: int | None = None,
     ) -> Schedule:
-        """First call: as said, or else with the first record (stream time), or after one interval (wall clock)."""
+        """First call: as said, or else with the first record (stream time), or after one interval (wall clock).
+
+        What follows stream time and is scheduled while the node is initialised goes on where a predecessor stopped.
+        """
         if self.task_id == GLOBAL_TASK:
             message = f"schedule() not supported in global processor context: {self.node} fills a global store"
             raise TopologyError(message)
@@ -141,8 +148,12 @@ class NodeContext:
             clock, now_ms = self.task.wall_clock_punctuations, self.task.clock.now_ms()
             first_ms = now_ms + round(interval.total_seconds() * 1000)
         if start_ms is None:
-            return clock.schedule(first_ms, interval, punctuate)
-        return clock.schedule_from(start_ms, now_ms, interval, punctuate)
+            schedule = clock.schedule(first_ms, interval, punctuate)
+        else:
+            schedule = clock.schedule_from(start_ms, now_ms, interval, punctuate)
+        if self.starting and punctuation_type is PunctuationType.STREAM_TIME:
+            self.schedules.add(schedule)
+        return schedule
 
     def processor_metadata(self, key: str) -> int | None:
         """A time that was kept with the committed offsets."""

@@ -1,6 +1,7 @@
 """What Kafka Streams writes beside a committed offset: the partition's highest event time, and processors' own times.
 
-What it does not know, how much of a pack (`runtime.packs`) has been processed, has its place among the processors' times.
+What it does not know has its place among the processors' times: how much of a pack (`runtime.packs`) has been processed, and
+the times that operators and stores go on from (`runtime.observed_times`). Kafka Streams reads these, and ignores them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ _VERSION_1 = 1
 _VERSION_2 = 2
 _UNKNOWN = -1
 _TAKEN = "__millrace.taken"
+_TIMES = "__millrace.time "
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +35,21 @@ class OffsetMetadata:
         partition_time: Highest event time of the partition so far, ms; -1 if unknown.
         processor_metadata: Times that processors keep, by key.
         taken: How many records of the pack at the offset have been processed.
+        times: Times that operators and stores go on from, by short names without spaces. Brokers take 4 KiB of metadata at
+            most, and most of these times are equal: names that share a time are written as one key.
     """
 
     partition_time: int
     processor_metadata: Mapping[str, int] = field(default_factory=dict)
     taken: int = 0
+    times: Mapping[str, int] = field(default_factory=dict)
 
     def encode(self) -> str:
         """Base64 of Kafka Streams' version 2 layout."""
         data = struct.pack(">bq", _VERSION_2, self.partition_time)
-        kept = {**self.processor_metadata, _TAKEN: self.taken} if self.taken else self.processor_metadata
+        kept = {**self.processor_metadata, **_grouped(self.times)}
+        if self.taken:
+            kept[_TAKEN] = self.taken
         if kept:
             data += struct.pack(">i", len(kept))
             for key, value in kept.items():
@@ -59,9 +66,21 @@ class OffsetMetadata:
             if version not in {_VERSION_1, _VERSION_2}:
                 return cls(_UNKNOWN)
             kept = dict(_processor_metadata(data))
-            return cls(partition_time, kept, kept.pop(_TAKEN, 0))
+            taken, times = kept.pop(_TAKEN, 0), _ungrouped(kept)
+            return cls(partition_time, {k: v for k, v in kept.items() if not k.startswith(_TIMES)}, taken, times)
         except (binascii.Error, struct.error, UnicodeDecodeError):
             return cls(_UNKNOWN)
+
+
+def _grouped(times: Mapping[str, int]) -> dict[str, int]:
+    names: dict[int, list[str]] = {}
+    for name in sorted(times):
+        names.setdefault(times[name], []).append(name)
+    return {_TIMES + " ".join(group): time for time, group in names.items()}
+
+
+def _ungrouped(kept: Mapping[str, int]) -> dict[str, int]:
+    return {name: kept[key] for key in kept if key.startswith(_TIMES) for name in key[len(_TIMES) :].split(" ")}
 
 
 def _processor_metadata(data: bytes) -> list[tuple[str, int]]:

@@ -9,7 +9,7 @@ from pipeline.errors import TopologyError
 from pipeline.windows import millis
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from datetime import timedelta
 
 NEVER = 2**63 - 1
@@ -32,6 +32,29 @@ class Schedule:
         """Set the next due time on the grid of the first; intervals missed meanwhile are not caught up."""
         missed = max(0, now_ms - self.due_ms) // self.interval_ms
         self.due_ms += (missed + 1) * self.interval_ms
+
+
+@dataclass(slots=True)
+class KeptSchedules:
+    """What a processor schedules while it is initialised: its successor schedules the same, and goes on from these times."""
+
+    _schedules: list[Schedule] = field(default_factory=list)
+    _dues_ms: Sequence[int] = ()
+
+    def add(self, schedule: Schedule) -> None:
+        """Have it go on, if its predecessor is known."""
+        number = len(self._schedules)
+        self._schedules.append(schedule)
+        if number < len(self._dues_ms):
+            schedule.due_ms = self._dues_ms[number]
+
+    def times(self) -> tuple[int, ...]:
+        """When each is due next, ms."""
+        return tuple(schedule.due_ms for schedule in self._schedules)
+
+    def resume(self, times: Sequence[int]) -> None:
+        """When they are due."""
+        self._dues_ms = times
 
 
 @dataclass(slots=True)

@@ -25,11 +25,12 @@ from pipeline.runtime.compile import compile_nodes
 from pipeline.runtime.context import Sources, TaskContext
 from pipeline.runtime.failures import Failures, fail_at, to_topic
 from pipeline.runtime.layout import full_name
+from pipeline.runtime.observed_times import ObservedTimes
 from pipeline.runtime.offset_metadata import OffsetMetadata
 from pipeline.runtime.packs import PackedInput
 from pipeline.runtime.processing import Processing
 from pipeline.runtime.queue import RecordQueue, RecordQueues
-from pipeline.state.api import PAUSED_AFTER, KeepsReads, StoreKind
+from pipeline.state.api import PAUSED_AFTER, KeepsReads, KeepsTimes, StoreKind
 from pipeline.state.changelog import is_trimmed
 from pipeline.state.stores import open_store
 
@@ -106,6 +107,7 @@ class Task:
             ports.global_stores,
             self._failures,
         )
+        self._times = ObservedTimes(dict(self._keepers_of_times()))
         self._sources = {
             full_name(spec.sub_topology, spec.application_id, topic): source
             for source in spec.sub_topology.sources
@@ -188,17 +190,29 @@ class Task:
                 queue.partition_time = known.partition_time
                 if queue.tp in self._packs:
                     self._packs[queue.tp].begin(offset, known.taken)
-                self._take_over(known.processor_metadata)
+                self._take_over(known)
                 self._context.stream_time = max(self._context.stream_time, queue.partition_time)
+        self._times.resume()
         self._context.enter(None, self._ports.clock.now_ms(), ())  # the time of what processors write while they start
         self._nodes.init()
         self._move_to(TaskState.RUNNING)
 
-    def _take_over(self, times: Mapping[str, int]) -> None:
-        """Times that processors keep; every input has its own copy, and the latest counts (`ProcessorMetadata.update`)."""
+    def _keepers_of_times(self) -> Iterator[tuple[str, KeepsTimes]]:
+        yield "stream time", self._context
+        for name, store in self._stores.items():
+            if isinstance(store, KeepsTimes):
+                yield f"store {name}", store
+        for name, operator in self._nodes.operators.items():
+            yield f"punctuations {name}", self._nodes.contexts[name].schedules
+            if isinstance(operator, KeepsTimes):
+                yield f"node {name}", operator
+
+    def _take_over(self, committed: OffsetMetadata) -> None:
+        """Times that were kept; every input has its own copy, and the latest counts (`ProcessorMetadata.update`)."""
         known = self._context.processor_metadata
-        for key, time_ms in times.items():
+        for key, time_ms in committed.processor_metadata.items():
             known[key] = max(time_ms, known.get(key, time_ms))
+        self._times.learn(committed.times)
 
     def add_records(self, tp: TopicPartition, records: Sequence[RawFields]) -> int:
         """Append records of an input, which follow those already added; gives how many it were, those in packs included.
@@ -304,6 +318,7 @@ class Task:
         for store in self._stores.values():
             store.flush()
         context = self._context
+        context.advanced_to = max(context.advanced_to, time_ms)
         context.stream_time = max(context.stream_time, time_ms)
         for operator in self._nodes.operators.values():
             if isinstance(operator, FollowsStreamTime):
@@ -391,12 +406,13 @@ class Task:
         self.state = TaskState.CLOSED
 
     def _committable(self) -> Iterator[tuple[TopicPartition, tuple[int, str]]]:
+        kept, times = self._context.processor_metadata, self._times.current()
         for tp in self.spec.inputs:
             queue = self._queue(tp)
             offset = queue.committable_offset()
             if offset >= 0:
                 taken = self._packs[tp].taken(offset, queue.waiting_at(offset)) if tp in self._packs else 0
-                metadata = OffsetMetadata(queue.partition_time, self._context.processor_metadata, taken)
+                metadata = OffsetMetadata(queue.partition_time, kept, taken, times)
                 yield tp, (offset, metadata.encode())
 
     def _queue(self, tp: TopicPartition) -> RecordQueue:

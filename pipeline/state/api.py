@@ -332,6 +332,19 @@ class StateStore(Protocol):
 
 
 @runtime_checkable
+class KeepsTimes(Protocol):
+    """An operator or a store whose results depend on event times that are not in what it stores: its task commits these."""
+
+    def times(self) -> tuple[int, ...]:
+        """These times, ms, always as many; negative ones are not known."""
+        ...
+
+    def resume(self, times: Sequence[int]) -> None:
+        """Go on from times that another one has had. Called once at most: of an operator before `init`, of a restored store."""
+        ...
+
+
+@runtime_checkable
 class KeepsReads(Protocol):
     """A store that keeps decoded values for the next read."""
 

@@ -23,20 +23,31 @@ class KeptTimes:
         refused: How many times `takes` has refused.
     """
 
-    __slots__ = ("_segments", "_span_ms", "end", "first", "refused")
+    __slots__ = ("_resumed", "_segments", "_span_ms", "end", "first", "refused")
 
     def __init__(self, segments: Segments, span_ms: int) -> None:
         """The segments are asked at the first use: until then the changelog may be restored."""
         self._segments = segments
         self._span_ms = span_ms
+        self._resumed = -1
         self.refused = 0
         self.forget()
 
     def find_first(self) -> int:
         """The first time (ms) that is kept; asked of the segments after the store was opened or restored."""
         if self.first > self.end:
-            self._end_after(self._segments.highest_time())
+            self._end_after(max(self._segments.highest_time(), self._resumed))
         return self.first
+
+    @property
+    def highest(self) -> int:
+        """The highest time ever put, ms, as far as that has been found out; -1 if it has not."""
+        return self._resumed if self.first > self.end else self.end - 1
+
+    def resume(self, highest: int) -> None:
+        """A predecessor has been given an entry of this time (ms), which may have been deleted since."""
+        self._resumed = highest
+        self.forget()
 
     def takes(self, time: int) -> bool:
         """Whether an entry of a time (ms) may be written; if not, that is counted."""

@@ -14,7 +14,7 @@ from pipeline.state.segments import Segments
 from pipeline.windows import MAX_TIME_MS, Window, Windowed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pipeline.state.api import (
         ChangelogBatch,
@@ -75,6 +75,14 @@ class SessionStateStore:
     def first_kept(self) -> int:
         """What ends before this time (ms) has been forgotten."""
         return self._kept.find_first()
+
+    def times(self) -> tuple[int, ...]:
+        """The highest time ever put, also if that entry has been deleted."""
+        return (self._kept.highest,)
+
+    def resume(self, times: Sequence[int]) -> None:
+        """What had expired stays so."""
+        self._kept.resume(times[0])
 
     def put(self, session: Windowed[Any], value: Any) -> None:
         """Set the value of a session; None deletes. Ignored and counted if the session has expired."""

@@ -13,7 +13,7 @@ from pipeline.state.cache import ENTRY_OVERHEAD_BYTES
 from pipeline.state.pending import WRITE_OVERHEAD_BYTES, prefix_end, written_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pipeline.state.api import (
         ChangelogBatch,
@@ -108,6 +108,14 @@ class VersionedStateStore:
             for record in found:
                 if record is not None and (record.valid_to is None or record.valid_to > first):
                     yield self._key_of(raw), record
+
+    def times(self) -> tuple[int, ...]:
+        """The highest timestamp ever put, also if the changelog has lost that version."""
+        return (self._observed,)
+
+    def resume(self, times: Sequence[int]) -> None:
+        """What was too late stays so."""
+        self._observed = max(self._observed, times[0])
 
     def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:  # noqa: ARG002 - the contract
         """Nothing is held back."""

@@ -14,7 +14,7 @@ from pipeline.state.segments import Segments
 from pipeline.windows import MAX_TIME_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pipeline.state.api import (
         ChangelogBatch,
@@ -75,6 +75,14 @@ class WindowStateStore:
     def first_kept(self) -> int:
         """What starts before this time (ms) has been forgotten."""
         return self._kept.find_first()
+
+    def times(self) -> tuple[int, ...]:
+        """The highest time ever put, also if that entry has been deleted."""
+        return (self._kept.highest,)
+
+    def resume(self, times: Sequence[int]) -> None:
+        """What had expired stays so."""
+        self._kept.resume(times[0])
 
     def put(self, key: Any, value: Any, window_start: int) -> None:
         """Set the value of a window; None deletes. Ignored and counted if the window has expired."""

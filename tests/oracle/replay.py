@@ -62,14 +62,19 @@ class Twin:
     said: list[str]
     """What its side effects say."""
 
-    def replayed(self, scenario: dict[str, Any]) -> dict[str, Any]:
-        """What Millrace gives, as `java/Oracle.java` writes it down."""
+    def replayed(
+        self,
+        scenario: dict[str, Any],
+        before: Callable[[TopologyTestDriver, int], object] = lambda _driver, _index: None,
+    ) -> dict[str, Any]:
+        """What Millrace gives, as `java/Oracle.java` writes it down; `before` is called before each record."""
         settings: dict[str, Any] = dict(SETTINGS) if self.may_fail else {}
         if not scenario["cache"]:
             settings["statestore.cache.max.bytes"] = 0
         topics: dict[str, Log] = {}
         with TopologyTestDriver(self.topology, settings, application_id=APPLICATION) as driver:
             for index, (topic, key, value, timestamp, headers) in enumerate(scenario["records"]):
+                before(driver, index)
                 if topic == CLOCK:
                     driver.advance_wall_clock_time(ms(timestamp % 150))
                 else:

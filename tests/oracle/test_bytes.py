@@ -77,6 +77,13 @@ def test_times_are_committed_as_metadata_of_offsets(metadata: OffsetMetadata, te
     assert OffsetMetadata.decode(text) == metadata
 
 
+def test_times_that_kafka_streams_does_not_know_are_processor_metadata_to_it() -> None:
+    own = OffsetMetadata(100, {"store": 7}, times={"b0": 9, "c0": 3, "a0": 9})
+    as_theirs = OffsetMetadata(100, {"store": 7, "__millrace.time c0": 3, "__millrace.time a0 b0": 9})
+    assert len(own.encode()) == len(as_theirs.encode())
+    assert OffsetMetadata.decode(own.encode()) == OffsetMetadata.decode(as_theirs.encode()) == own
+
+
 @pytest.mark.parametrize(
     ("key", "expected"),
     [

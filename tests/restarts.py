@@ -1,0 +1,58 @@
+"""Tasks of a `TopologyTestDriver` that are stopped after a commit and taken over, as on a host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pipeline.runtime.ports import Ports
+from pipeline.runtime.task import Task
+from pipeline.state.memory import MemoryBackend
+from tests.changelogs import Batch
+
+if TYPE_CHECKING:
+    from pipeline.records import TaskId, TopicPartition
+    from pipeline.testing import TopologyTestDriver
+
+
+@dataclass
+class Restarts:
+    """What outlives the tasks of a driver.
+
+    Args:
+        driver: Whose tasks; each must have committed what it has processed.
+        loses_state: Whether successors restore from changelogs what these have, as far as there are some; else they find the
+            local state.
+    """
+
+    driver: TopologyTestDriver
+    loses_state: bool = False
+    committed: dict[TaskId, dict[TopicPartition, tuple[int, str]]] = field(default_factory=dict)
+
+    def restart(self) -> None:
+        """Stop all tasks, and have others go on."""
+        driver = self.driver
+        for task_id, task in list(driver._tasks.items()):
+            task.close()
+            successor = self._successor(task)
+            driver._tasks[task_id] = successor
+            for readers in driver._readers.values():
+                readers[:] = [successor if reader is task else reader for reader in readers]
+
+    def _successor(self, task: Task) -> Task:
+        ports, logs = task._ports, self.driver._topics.logs
+        known = self.committed.setdefault(task.spec.id, {})
+        known |= task._prepared.offsets
+        if self.loses_state and _is_logged(task):
+            ports = Ports(ports.collector, MemoryBackend(), ports.clock, ports.global_stores)
+        successor = Task(task.spec, ports)
+        for tp, start in successor.restore_starts().items():
+            log = logs.get(tp.topic, [])[start:]
+            successor.restore(tp, Batch(log), start + len(log))
+        successor.start(known)
+        return successor
+
+
+def _is_logged(task: Task) -> bool:
+    """Whether all it has is in changelogs of its own."""
+    return len(task.spec.own_changelogs) == len(task.stores())

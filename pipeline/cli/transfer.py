@@ -7,15 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipeline.cli.project import Master, settings_of
+from pipeline.config.secrets import expanded, redacted
 from pipeline.errors import ConfigError
 from pipeline.records import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pipeline.hosting.application import Application
 
 _FORMAT = typer.Option("--format", "-f", help="parquet, csv, json, jdbc or any other that Spark knows.")
 _PACKAGE = typer.Option("--package", help="Maven coordinates of what the format needs, as a JDBC driver.")
-_OPTIONS = typer.Option("--option", "-o", help="An option of the format, name=value; may be given several times.")
+_OPTIONS = typer.Option(
+    "--option", "-o", help="An option of the format, name=value; ${NAME} in it is the environment's. Several times."
+)
 
 
 def import_topic(
@@ -45,7 +50,7 @@ def import_topic(
         topic,
         source,
         kind,
-        _pairs(option or []),
+        _pairs(context, option),
         schema,
         tuple(key or ()),
         value,
@@ -89,12 +94,13 @@ def export_topic(
     from pipeline.cli.transfer_report import followed_transfer
     from pipeline.transfers.exports import ExportSpec, run_export
 
+    options = _pairs(context, option)
     spark = settings_of(context).spark(master, packages=package or ())
     if store is not None:
-        rows = _export_store(settings_of(context).application(source, version), store, at, spark, target, kind, option)
+        rows = _export_store(settings_of(context).application(source, version), store, at, spark, target, kind, options)
         typer.echo(f"{store} of {source}: {rows} rows written to {target}")
         return
-    spec = ExportSpec(source, target, kind, _pairs(option or []), schema, binary, name, tuple(key or ()))
+    spec = ExportSpec(source, target, kind, options, schema, binary, name, tuple(key or ()))
     with followed_transfer(f"export {spec.id}") as on_progress:
         summary = run_export(spec, settings_of(context).project().kafka, spark, on_progress)
     if summary.batch is None:
@@ -105,21 +111,23 @@ def export_topic(
 
 
 def _export_store(
-    application: Application, store: str, at: str, spark: Any, target: str, kind: str, option: list[str] | None
+    application: Application, store: str, at: str, spark: Any, target: str, kind: str, options: Mapping[str, str]
 ) -> int:
     from pipeline.releases.build import build_topology
     from pipeline.spark.store_frames.stores import read_store, write_store
 
     frame = read_store(application, store, spark, build_topology, at=at)
-    return write_store(frame, target, kind, _pairs(option or []))
+    return write_store(frame, target, kind, options)
 
 
-def _pairs(options: list[str]) -> dict[str, str]:
+def _pairs(context: typer.Context, options: list[str] | None) -> dict[str, str]:
+    """Options by name; `${NAME}` in one is the environment's, as arguments are seen by everybody on this machine."""
+    environ = settings_of(context).environ
     pairs = {}
-    for option in options:
+    for option in options or []:
         name, equals, value = option.partition("=")
         if not (name and equals):
-            message = f"{option!r} is not name=value"
+            message = f"{redacted(option)!r} is not name=value"
             raise ConfigError(message)
-        pairs[name] = value
+        pairs[name] = expanded(f"--option {name}", value, environ)
     return pairs

@@ -115,7 +115,7 @@ def _with_directory(application: Application, number: int) -> Application:
 
     def numbered(number: int) -> Application:
         found = replace(application, state_directory=root / INSTANCE_DIRECTORY.format(number))
-        with locked(found.directory):
+        with locked(found.directory, group_writes=found.config.streams.allow_os_group_write_access):
             return found
 
     with suppress(StateInUseError):

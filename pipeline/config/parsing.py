@@ -249,7 +249,11 @@ def _parsed(path: Path | str, where: str, key: str, value: Any) -> Any:
     match key:
         case "application.server":
             return _server(path, where, value)
-        case "ensure.explicit.internal.resource.naming" | "processing.exception.handler.global.enabled":
+        case (
+            "allow.os.group.write.access"
+            | "ensure.explicit.internal.resource.naming"
+            | "processing.exception.handler.global.enabled"
+        ):
             check_type(path, where, value, bool)
             return value
         case "snapshot.url":

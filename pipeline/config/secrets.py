@@ -13,9 +13,19 @@ if TYPE_CHECKING:
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _TOKEN = re.compile(r"[ -~]*")
 _USER_INFO = re.compile(r"(?<=[/:@])[^/:@?;&\s]+:[^/@?;&\s]*(?:@[^/@?;&\s]*)*(?=@)")
-_SECRET = re.compile(
-    r"(?i)([\w.-]*(?:password|passwd|pwd|secret|token|access[_.-]?key|credential|passphrase)[\w.-]*\s*=\s*)[^;&,)\s]+"
-)
+_ORACLE = re.compile(r"(?i)((?<=:thin:)|(?<=:oci:)|(?<=:oci8:))[^@\s]+(?=@)")
+_NAMES = r"(?:passw|pwd|secret|token|credential|passphrase|(?:access|account)[._-]?key)"
+_SECRET = re.compile(rf"(?i)([\w.-]*{_NAMES}[\w.-]*\s*=\s*)(?:\{{[^}}]*\}}|[^;&,)\s]+)")
+_NAME_OF_SECRET = re.compile(rf"(?i){_NAMES}")
+
+
+def is_secret(name: str) -> bool:
+    """Whether what a setting holds is to be shown to nobody, by its name.
+
+    >>> is_secret("spark.hadoop.fs.s3a.secret.key"), is_secret("spark.executor.memory")
+    (True, False)
+    """
+    return _NAME_OF_SECRET.search(name) is not None
 
 
 def expanded(where: str, value: str, environ: Mapping[str, str]) -> str:
@@ -72,4 +82,4 @@ def redacted(text: str) -> str:
     >>> redacted("mysql://ann:hunter2@db/shop?useSSL=true")
     'mysql://***@db/shop?useSSL=true'
     """
-    return _SECRET.sub(r"\1***", _USER_INFO.sub("***", text))
+    return _SECRET.sub(r"\1***", _USER_INFO.sub("***", _ORACLE.sub("***", text)))

@@ -28,6 +28,7 @@ class StreamsConfig:
         processing_guarantee: `exactly_once_v2` or `at_least_once`.
         commit_interval_ms: How often to commit; 30,000 under `at_least_once` unless set.
         state_dir: Where local state is kept, relative to `streams.toml`.
+        allow_os_group_write_access: Whether users of the state directory's group may write there.
         state_cleanup_delay_ms: How long a worker keeps local state of tasks that have moved to another instance.
         statestore_cache_max_bytes: Size of the stores' caches at which a commit comes early.
         max_task_idle_ms: How long to wait for an empty input before others go ahead; -1 not at all.
@@ -91,6 +92,7 @@ class StreamsConfig:
     processing_guarantee: str = EXACTLY_ONCE_V2
     commit_interval_ms: int = 100
     state_dir: str = ".millrace/state"
+    allow_os_group_write_access: bool = False
     state_cleanup_delay_ms: int = 600_000
     statestore_cache_max_bytes: int = 10 * 1024 * 1024
     max_task_idle_ms: int = 0

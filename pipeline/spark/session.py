@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.config.secrets import is_secret
 from pipeline.spark.engine.failures import spark_failures
 from pipeline.spark.engine.java_classes import archive_options
 
@@ -74,13 +75,30 @@ def _started(master: str, given: Mapping[str, str], name: str, archive: Path | N
     # process, which Java needs to start meanwhile.
     threading.Thread(target=import_module, args=("pyspark.testing.utils",), name="load-pyspark", daemon=True).start()
     builder = SparkSession.builder.master(master).appName(name)
-    for key, value in {**_defaults(), **_virtual_machine(master, archive), **_interpreter(given), **given}.items():
+    settings = {**_defaults(), **_virtual_machine(master, archive), **_interpreter(given), **given}
+    for key, value in settings.items():
         builder = builder.config(key, value)
     with _ctrl_c_as_before():
+        if any(map(is_secret, settings)):
+            _launch({"spark.master": master, "spark.app.name": name, **settings})
         session = builder.getOrCreate()
     if _LOG_LEVEL not in given:
         _hush(session)
     return session
+
+
+def _launch(settings: Mapping[str, str]) -> None:
+    """Start Java, unless it runs, without the secrets among settings: everybody on this machine can read its arguments.
+
+    Settings that are made later reach it through the bridge.
+    """
+    from pyspark import SparkConf, SparkContext
+
+    conf = SparkConf(loadDefaults=False)
+    for key, value in settings.items():
+        if not is_secret(key):
+            conf.set(key, value)
+    SparkContext._ensure_initialized(conf=conf)  # noqa: SLF001 - its constructor starts Java with all settings as arguments
 
 
 def _hush(session: Any) -> None:

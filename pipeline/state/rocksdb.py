@@ -26,6 +26,7 @@ from rocksdict import (
     WriteBatch,
 )
 
+from pipeline.config.directories import make_directory
 from pipeline.errors import CorruptStateError, StateError, StateInUseError
 from pipeline.records import TopicPartition
 from pipeline.state.api import PAUSED_AFTER, idle
@@ -246,7 +247,7 @@ class RocksDbBackend:
 
     def checkpoint(self, directory: Path) -> None:
         """Write a consistent copy into a directory that does not exist yet; files are linked, not copied."""
-        directory.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(directory.parent)
         Checkpoint(self._opened).create_checkpoint(str(directory))
 
     def close(self) -> None:
@@ -281,7 +282,7 @@ class RocksDbBackend:
             message = f"State in {self._directory} was found to be damaged"
             raise CorruptStateError(message, hint=_RESTORABLE)
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            make_directory(self._directory)
             exists = (self._directory / "CURRENT").exists()
             names = Rdict.list_cf(str(self._directory), _options()) if exists else ["default"]
             families = {name: _options() for name in names if name != "default"}

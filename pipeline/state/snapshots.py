@@ -13,16 +13,17 @@ import re
 import shutil
 import uuid
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
+from pipeline.config.directories import make_directory
 from pipeline.errors import ConfigError, SnapshotError
 from pipeline.records import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 log = logging.getLogger(__name__)
 
@@ -194,6 +195,8 @@ class SnapshotStore:
         manifest = replace(draft, files=files, name=name)
         unfinished = self._place(f"{name}.unfinished")
         try:
+            if "file" in self._files.protocol:
+                make_directory(Path(self._root))
             self._files.makedirs(self._place(_FILES), exist_ok=True)
             self._files.makedirs(self._place(_MANIFESTS), exist_ok=True)
             for file in files:
@@ -215,7 +218,7 @@ class SnapshotStore:
         unfinished = state.with_name(f".{state.name}.unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
         try:
-            unfinished.mkdir(parents=True)
+            make_directory(unfinished)
             for file in manifest.files:
                 self._download(file, unfinished)
             unfinished.replace(state)

@@ -21,7 +21,7 @@ from pipeline.kafka.ranges import check_ranges
 from pipeline.records import OffsetRange, TopicPartition
 from pipeline.spark.bounded_runs.progress import watched
 from pipeline.spark.engine.databases import has_jvm
-from pipeline.spark.engine.failures import spark_failures
+from pipeline.spark.engine.failures import complaint, spark_failures
 from pipeline.spark.ranges import RunRange
 from pipeline.transfers.export_rows import columns_of, first_malformed, records_of
 from pipeline.transfers.export_spec import ExportBatch, ExportSpec
@@ -221,7 +221,7 @@ def _told(spec: ExportSpec, batch: ExportBatch, records: Any) -> Iterator[None]:
         try:
             yield
         except AnalysisException as error:
-            message = f"{spec.format} target {spec.target} cannot be written: {str(error).splitlines()[0]}"
+            message = f"{spec.format} target {spec.target} cannot be written: {complaint(error)}"
             raise ConfigError(message, hint="Are --format, --option and --schema right?") from error
         except Exception as error:  # from the JVM it comes as one of several
             if _MALFORMED not in str(error) or spec.schema is None:

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from pipeline.errors import ConfigError
 from pipeline.spark.engine.databases import with_driver
-from pipeline.spark.engine.failures import spark_failures
+from pipeline.spark.engine.failures import complaint, spark_failures
 from pipeline.transfers.files import escaped, has_files, listing
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def reading(spec: ImportSpec, action: Callable[[], Any]) -> Any:
         with spark_failures(f"import {spec.format} source {spec.source}"):
             return action()
     except AnalysisException as error:
-        message = f"{spec.format} source {spec.source} cannot be read: {str(error).splitlines()[0]}"
+        message = f"{spec.format} source {spec.source} cannot be read: {complaint(error)}"
         raise ConfigError(message, hint="Are --format, --option and the columns right?") from error
 
 

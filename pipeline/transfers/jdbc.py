@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.errors import ConfigError, RangeError
-from pipeline.spark.engine.databases import connected, literal, url_of, with_driver
+from pipeline.spark.engine.databases import connected, literal, shown, url_of, with_driver
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -68,7 +68,7 @@ class JdbcTarget:
             message = f"There is no URL for table {self.table}"
             raise ConfigError(message, hint="Say --option url=jdbc:postgresql://host/database.")
         if self.key and not self._url.startswith(_POSTGRESQL):
-            message = f"Rows are replaced by key in PostgreSQL only, not at {self._url.partition('?')[0]}"
+            message = f"Rows are replaced by key in PostgreSQL only, not at {shown(self._url)}"
             raise ConfigError(message, hint="Without --key, rows are added.")
 
     def has(self, spark: Any, export: str, number: int, text: str) -> bool:

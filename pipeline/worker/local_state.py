@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pipeline.config.directories import close_to_others, make_directory
 from pipeline.errors import StateError, StateInUseError
 from pipeline.hosting.task_state import after_predecessor
 from pipeline.records import TaskId
@@ -31,15 +32,19 @@ _PREDECESSOR_SECONDS = 30.0
 
 
 @contextmanager
-def locked(directory: Path) -> Iterator[None]:
-    """Keep other instances on this machine out of a state directory.
+def locked(directory: Path, *, group_writes: bool = False) -> Iterator[None]:
+    """Keep other instances on this machine out of a state directory, and other users.
+
+    Args:
+        directory: The directory; made if there is none.
+        group_writes: Whether users of its group may write there (`allow.os.group.write.access`).
 
     Raises:
         StateInUseError: If one uses it.
         StateError: If it cannot be written.
     """
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        close_to_others(directory, group_writes=group_writes)
         file = (directory / ".lock").open("w")
     except OSError as error:
         raise _unusable(directory, error) from error
@@ -61,7 +66,7 @@ def instance_id(application: Application) -> str:
     path = application.directory / "process-id"
     try:
         if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(path.parent)
             path.write_text(f"{uuid.uuid4()}\n")
         return path.read_text().strip()
     except OSError as error:

@@ -12,10 +12,11 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from millrace_airflow.sessions import session_for
 from pipeline.config import ProjectConfig
+from pipeline.config.secrets import expanded
 from pipeline.errors import BegunRangeError, EngineError, StreamsError, UnderWayError, of_an_interrupt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from airflow.sdk import Context
 
@@ -212,6 +213,11 @@ def acting(action: Callable[[], str]) -> str:
 def project_of(config: str) -> ProjectConfig:
     """The project of a `streams.toml`."""
     return ProjectConfig.load(Path(config), os.environ)
+
+
+def options_of(options: Mapping[str, str]) -> dict[str, str]:
+    """Options of a format, with `${NAME}` replaced by the environment's."""
+    return {name: expanded(f"option {name}", value, os.environ) for name, value in options.items()}
 
 
 def end_at_once() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from millrace_airflow.operators import acting, end_at_once, project_of
+from millrace_airflow.operators import acting, end_at_once, options_of, project_of
 from millrace_airflow.sessions import session_for
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ class ImportOperator(BaseOperator):
         source: A path, or the table of a `jdbc` source.
         topic: Where to.
         format: Any format Spark reads.
-        options: The reader's options.
+        options: The reader's options. `${NAME}` in one is replaced by the environment's when the task runs, so that what
+            Airflow shows of a task has no password.
         schema: The rows' schema as DDL.
         key: Key columns.
         value: The column of values; a JSON object of each row if left out.
@@ -94,7 +95,7 @@ class ImportOperator(BaseOperator):
             self.topic,
             self.source,
             self.format,
-            self.options,
+            options_of(self.options),
             self.schema,
             self.key,
             self.value,
@@ -120,7 +121,7 @@ class ExportOperator(BaseOperator):
         topic: Where from.
         target: A directory, or the table of a `jdbc` target.
         format: Any format Spark writes.
-        options: The writer's options.
+        options: The writer's options; `${NAME}` as above.
         schema: Schema of JSON values as DDL: fields become columns.
         is_binary: Whether keys and values are bytes rather than text.
         name: Names the export; the topic if left out.
@@ -173,7 +174,14 @@ class ExportOperator(BaseOperator):
         from pipeline.transfers.exports import ExportSpec, run_export
 
         spec = ExportSpec(
-            self.topic, self.target, self.format, self.options, self.schema, self.is_binary, self.name, self.key
+            self.topic,
+            self.target,
+            self.format,
+            options_of(self.options),
+            self.schema,
+            self.is_binary,
+            self.name,
+            self.key,
         )
         project = project_of(self.config)
         spark = session_for(project, self.master, self.packages)

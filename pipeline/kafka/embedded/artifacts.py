@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import re
 import shutil
@@ -53,16 +54,18 @@ def find_java(java_home: Path | None = None) -> str:
     return str(java)
 
 
-def resolve(artifacts: Sequence[Artifact], target: Path, java: str) -> Path:
+def resolve(artifacts: Sequence[Artifact], target: Path, java: str, checksums: str | None = None) -> Path:
     """A directory with the libraries and everything they need; downloaded once, whole or not at all.
 
     Args:
         artifacts: What to fetch.
         target: The directory. If it has libraries, nothing is done: no network is needed.
         java: The Java that runs Ivy.
+        checksums: What the files must be, as `sha256sum` writes it; asked once, before they can be used. None believes the
+            server they come from.
 
     Raises:
-        EmbeddedBrokerError: If a download failed.
+        EmbeddedBrokerError: If a download failed, or is not what was to be downloaded.
     """
     if _has_libraries(target):
         return target
@@ -71,6 +74,8 @@ def resolve(artifacts: Sequence[Artifact], target: Path, java: str) -> Path:
         jars = Path(scratch) / "jars"
         for artifact in artifacts:
             _retrieve(java, artifact, Path(scratch), jars)
+        if checksums is not None:
+            _check(jars, checksums)
         try:
             jars.rename(target)
         except OSError:
@@ -96,6 +101,19 @@ def _retrieve(java: str, artifact: Artifact, scratch: Path, jars: Path) -> None:
         raise EmbeddedBrokerError(
             message, hint="The first start needs a Maven repository; later ones work without a network."
         )
+
+
+def _check(jars: Path, checksums: str) -> None:
+    """Refuse libraries that are others than those this release was made with."""
+    expected = {name: digest for digest, name in map(str.split, checksums.splitlines())}
+    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in jars.iterdir()}
+    others = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
+    if others:
+        message = f"Downloaded libraries are not those of this release: {', '.join(others)}"
+        hint = (
+            "The repository, or what is between, gives something else. Nothing of it was kept; try another repository."
+        )
+        raise EmbeddedBrokerError(message, hint=hint)
 
 
 def _has_libraries(directory: Path) -> bool:

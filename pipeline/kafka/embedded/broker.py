@@ -12,8 +12,10 @@ import subprocess
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import resources
 from typing import TYPE_CHECKING
 
+from pipeline.config.directories import close_to_others
 from pipeline.errors import EmbeddedBrokerError
 from pipeline.kafka.embedded.artifacts import Artifact, find_java, resolve
 from pipeline.kafka.embedded.process import command_line
@@ -200,7 +202,7 @@ class EmbeddedBroker:
     def _locked(self) -> Iterator[None]:
         """One process at a time starts or stops it: two starts at once must not fight for the data."""
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            close_to_others(self._directory)
             lock = (self._directory / "broker.lock").open("w")
         except OSError as error:
             message = f"The broker's directory {self._directory} cannot be used: {error.strerror}"
@@ -217,7 +219,8 @@ class EmbeddedBroker:
             if not _is_free(port):
                 message = f"Port {port} is taken by another process"
                 raise EmbeddedBrokerError(message, hint="Stop that process, or choose another port with --port.")
-        libraries = resolve(_ARTIFACTS, self._libraries, java)
+        checksums = resources.files(__package__).joinpath(f"kafka-{KAFKA_VERSION}.sha256").read_text()
+        libraries = resolve(_ARTIFACTS, self._libraries, java, checksums)
         logging = self._write_settings()
         command = [java, "-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={logging}"]
         command += ["-cp", f"{libraries}/*"]

@@ -6,9 +6,11 @@ A Spark Connect client has no JVM, and the database may be out of its reach. The
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pipeline.config.secrets import redacted
 from pipeline.errors import StreamsError, UnsupportedByHostError
 from pipeline.spark.engine.failures import spark_failures
 
@@ -70,6 +72,15 @@ def url_of(options: Mapping[str, str]) -> str:
     return next((value for name, value in options.items() if name.lower() == "url"), "")
 
 
+def shown(url: str) -> str:
+    """An address for messages: without what follows the database, and without passwords.
+
+    >>> shown("jdbc:sqlserver://db:1433;user=sa;password=hunter2"), shown("jdbc:mysql://ann:hunter2@db/shop")
+    ('jdbc:sqlserver://db:1433', 'jdbc:mysql://***@db/shop')
+    """
+    return redacted(re.split("[?;]", url, maxsplit=1)[0])
+
+
 def has_jvm(spark: Any) -> bool:
     """Whether a session's driver is this process: not over Spark Connect."""
     return getattr(spark, "_sc", None) is not None
@@ -88,11 +99,11 @@ def connected(spark: Any, options: Mapping[str, str]) -> Iterator[Database]:
         EngineError: If it cannot be reached.
     """
     url = url_of(options)
-    doing = f"connect to {url.partition('?')[0]}"
+    doing = f"connect to {shown(url)}"
     if not has_jvm(spark):
         beginning = next((sql for prefix, sql in _BEGINNINGS.items() if url.startswith(prefix)), None)
         if beginning is None:
-            message = f"Over Spark Connect tables are written in PostgreSQL and H2 only, not at {url.partition('?')[0]}"
+            message = f"Over Spark Connect tables are written in PostgreSQL and H2 only, not at {shown(url)}"
             raise UnsupportedByHostError(message, hint="Use a session with a driver of its own: --master spark://...")
         database = _ByReading(spark, options, beginning)
         with spark_failures(doing):

@@ -10,6 +10,7 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from pipeline.config.secrets import redacted
 from pipeline.errors import ConfigError, EngineError, StreamsError
 from pipeline.spark.engine.executor_errors import describe_error, rebuilt_error
 
@@ -92,7 +93,7 @@ def translated(text: str, doing: str) -> StreamsError:
         message = f"Cannot {doing}: there is no space left on the disk of a Spark executor or of the target"
         return EngineError(message, hint="Free space, or point spark.local.dir, TMPDIR or the target elsewhere.")
     named = next((causes for each in _CAUSES if (causes := each.findall(text))), None)
-    essence = (named[-1] if named else text.strip().partition("\n")[0]).strip()
+    essence = redacted((named[-1] if named else text.strip().partition("\n")[0]).strip())
     hint = "Name the driver's library: --package group:name:version, and --option driver=its.class."
     return EngineError(f"Spark cannot {doing}: {essence}", hint=hint if _NO_DRIVER in essence else None)
 
@@ -112,4 +113,9 @@ def cause_of(error: BaseException) -> str:
     """The line of a Spark exception that says what happened: its text holds stack traces of two languages."""
     lines = _RAISED.findall(str(error))
     first = next(iter(str(error).strip().splitlines()), repr(error))
-    return (lines[-1] if lines else first)[:_LONGEST]
+    return redacted(lines[-1] if lines else first)[:_LONGEST]
+
+
+def complaint(error: Exception) -> str:
+    """What Spark has against a source or a target, without passwords of its address."""
+    return redacted(str(error).partition("\n")[0])

@@ -18,7 +18,7 @@ from pipeline.records import OffsetVector, TopicPartition
 from pipeline.runtime.layout import changelog_name, plan_layout
 from pipeline.spark.columns import spark_schema, with_variants
 from pipeline.spark.engine.databases import with_driver
-from pipeline.spark.engine.failures import on_executor, spark_failures
+from pipeline.spark.engine.failures import complaint, on_executor, spark_failures
 from pipeline.spark.planning.runs import DONE, RunLog
 from pipeline.spark.ranges import RunRange
 from pipeline.spark.store_frames.past_stores import rows_at
@@ -132,7 +132,7 @@ def write_store(frame: Any, target: str, kind: str, options: Mapping[str, str]) 
             rows: int = frame.count()
             return rows
     except AnalysisException as error:
-        message = f"{kind} target {target} cannot be written: {str(error).splitlines()[0]}"
+        message = f"{kind} target {target} cannot be written: {complaint(error)}"
         raise ConfigError(message, hint="Are --format and --option right?") from error
     finally:
         frame.unpersist()

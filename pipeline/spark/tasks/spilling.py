@@ -20,6 +20,7 @@ from typing import IO, TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
 
 import msgspec
 
+from pipeline.config.directories import make_directory
 from pipeline.errors import StateError
 from pipeline.records import RAW_HEADERS, RAW_OFFSET, RAW_TIMESTAMP, RAW_VALUE
 from pipeline.runtime.packs import opened, packed, records_of, rest_of, writer_of
@@ -195,7 +196,7 @@ class WriterMerge:
 
     def _opened(self) -> IO[bytes]:
         if self._file is None:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            make_directory(self._directory)
             file = tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115 - it is left with this context
             self._file = self._open.enter_context(file)
         return self._file

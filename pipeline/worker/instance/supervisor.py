@@ -191,7 +191,7 @@ class Supervisor:
             RecordError: If a record cannot be handled, and the handler says so.
             BrokerError: If brokers do not answer.
         """
-        with locked(self._application.directory):
+        with locked(self._application.directory, group_writes=self._streams.allow_os_group_write_access):
             return self._run()
 
     def _run(self) -> WorkerSummary:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.operators.forwarding import cache_forwards
 from pipeline.processor.drops import DropReason
 from pipeline.records import Change, ValueAndTimestamp
+from pipeline.state.values import is_atom
 from pipeline.windows import SessionWindows, Window, Windowed
 
 if TYPE_CHECKING:
@@ -120,16 +121,24 @@ class StreamSessionWindowAggregate:
         headers: Headers,
     ) -> None:
         is_one_point = session.window == Window(timestamp, timestamp)
-        aggregate = self._aggregator.initial()
+        aggregate, replaced = self._aggregator.initial(), None
         for old_session, old in found:
+            replaced = self._replaced(old_session, old)
             aggregate = self._merger(session.key, aggregate, old)
             if not is_one_point:
                 self._store.remove(old_session)
-                self._forward(old_session, None, old, headers)
-        replaced = found[0][1] if found and is_one_point else None
+                self._forward(old_session, None, replaced, headers)
+        if not is_one_point:
+            replaced = None
         new = self._aggregator.add(session.key, value, aggregate)
         self._store.put(session, new)
         self._forward(session, new, replaced, headers)
+
+    def _replaced(self, session: Windowed[Any], old: Any) -> Any:
+        """What a session held, where somebody asks for it. Read anew: merger and aggregator may change their arguments."""
+        if not (self._send_old_values and self._forwards_updates):
+            return None
+        return old if is_atom(old) else self._store.fetch_session(session.key, *session.window)
 
     def _forward(self, session: Windowed[Any], new: Any, old: Any, headers: Headers) -> None:
         if self._forwards_updates:

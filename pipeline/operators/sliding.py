@@ -165,8 +165,15 @@ class StreamSlidingWindowAggregate:
     def _update(self, record: _Record, start: int, stored: ValueAndTimestamp[Any]) -> None:
         """Add the record to a window that exists."""
         if not self._is_closed(start):
+            old = self._replaced(record.key, start)
             new = self._aggregator.add(record.key, record.value, stored.value)
-            self._put(record, start, new, max(record.timestamp, stored.timestamp), stored.value)
+            self._put(record, start, new, max(record.timestamp, stored.timestamp), old)
+
+    def _replaced(self, key: Any, start: int) -> Any:
+        """What an update replaces, where somebody asks for it. Read anew: the aggregator may change its argument."""
+        if not (self._send_old_values and self._forwards_updates):
+            return None
+        return next(value.value for _, value in self._store.fetch_range(key, start, start))
 
     def _create(self, record: _Record, start: int, base: ValueAndTimestamp[Any] | None = None) -> None:
         """Make a window of the record and, if there is a base, of what that holds."""

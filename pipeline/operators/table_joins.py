@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipeline.operators.table_store import TableStore
+from pipeline.operators.tables import StoreGetter
 from pipeline.processor.drops import DropReason
 from pipeline.records import Change, ValueAndTimestamp
+from pipeline.state.values import is_atom
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,9 +117,19 @@ class TableTableJoin:
             other = None
         else:
             other, timestamp = found.value, max(timestamp, found.timestamp)
+        of_old = self._again(key, other) if self._send_old_values and value.old is not None else other
         new = self._side.result(value.new, other)
-        old = self._side.result(value.old, other) if self._send_old_values else None
+        old = self._side.result(value.old, of_old) if self._send_old_values else None
         self._context.forward(key, Change(new, old, value.is_latest), timestamp, headers)
+
+    def _again(self, key: Any, other: Any) -> Any:
+        """The other table's value for a second call: the joiner may change what it is given in the first one."""
+        if is_atom(other):
+            return other
+        if not isinstance(self._open_other, StoreGetter):
+            return deepcopy(other)
+        found = self._lookup(key)
+        return None if found is None else found.value
 
     def close(self) -> None:
         """Nothing to release."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.operators.aggregations import COUNT, StreamAggregate, StreamWindowAggregate
 from pipeline.operators.table_aggregations import TableAggregate
+from pipeline.state.cache import ENCODED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,22 +48,45 @@ else:
     if entry is None:
         entry = {name}_find(key_as_bytes, {key_as_read}, start)
 {fold}"""
-_FOLD = """\
+_COUNT = """\
 if entry.value is None:
-    entry.value, entry.time = {first}, timestamp
+    entry.value, entry.time = 1, timestamp
 else:
-    entry.value = {added}
+    entry.value += 1
     if timestamp > entry.time:
         entry.time = timestamp
+{update}"""
+_FOLD = """\
+value_now = entry.value
+if value_now is None:
+    value_now = {name}_first({key}, {value})
+    if value_now.__class__ in {name}_shared:
+        entry.value = value_now
+    else:
+        {name}_hold(entry, value_now)
+    entry.time = timestamp
+else:
+    if value_now is encoded:
+        value_now = {name}_value(entry)
+    value_now = {name}_add({key}, {value}, value_now)
+    if value_now.__class__ in {name}_shared:
+        entry.value = value_now
+    else:
+        {name}_hold(entry, value_now)
+    if timestamp > entry.time:
+        entry.time = timestamp
+{update}"""
+_UPDATE = """\
 entry.whole = None
 entry.timestamp, entry.headers, entry.place = timestamp, headers, {place}
-if not entry.is_dirty:
-    {name}_mark(entry)"""
+if not entry.order:
+    {name}_mark(entry)
+entry.order = next({name}_updates)"""
 
 
 def is_counting(fold: CachedFold) -> bool:
-    """Whether it counts: values do not matter then, and keys only once for each."""
-    return fold.fold is COUNT
+    """Whether it counts, in numbers that are kept as they are: values do not matter then, and keys only once for each."""
+    return fold.fold is COUNT and int in fold.cache.codec.values.serde.immutable_types
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +122,11 @@ def fold_lines(name: str, operator: Any, fold: CachedFold, origin: Origin) -> tu
         f"{name}_known": fold.index.get,
         f"{name}_find": fold.find,
         f"{name}_mark": fold.mark,
+        f"{name}_updates": fold.cache.updates,
+        f"{name}_shared": fold.cache.codec.values.shared,
+        f"{name}_hold": fold.cache.hold,
+        f"{name}_value": fold.cache.value_of,
+        "encoded": ENCODED,
         f"{name}_first": fold.fold.first,
         f"{name}_add": fold.fold.add,
         f"{name}_key_of": origin.key_of,
@@ -109,11 +138,9 @@ def fold_lines(name: str, operator: Any, fold: CachedFold, origin: Origin) -> tu
         "value": value,
         "key_as_bytes": origin.raw_key or f"{name}_bytes({key})",
         "key_as_read": key if origin.key_of is None else f"{name}_key_of({key})",
-        "first": "1" if is_count else f"{name}_first({key}, {value})",
-        "added": "entry.value + 1" if is_count else f"{name}_add({key}, {value}, entry.value)",
-        "place": origin.place,
     }
-    adding = _FOLD.format(**given)
+    update = _UPDATE.format(name=name, place=origin.place)
+    adding = (_COUNT if is_count else _FOLD).format(**given, update=update)
     if not isinstance(operator, StreamWindowAggregate):
         return _BY_KEY.format(**given, fold=indent(adding, " " * 4)).splitlines(), names
     names |= {

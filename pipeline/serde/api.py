@@ -32,6 +32,9 @@ class Serde(Generic[T]):
         value_type: What values are, for hosts that make columns of them: a Python type that msgspec can inspect, with
             `Annotated[int, 16]` and the like for numbers of fewer than 64 bits; `Any` for whatever JSON has. None if nothing
             is known: columns then hold the bytes.
+        immutable_types: Classes of values that nobody can change, and that come back as they were. A store hands out such a
+            value again and again; of all others it keeps the bytes, and reads them each time.
+        exact: Whether stores refuse a value that would come back as something else, such as a tuple as a list.
     """
 
     name: str
@@ -40,10 +43,21 @@ class Serde(Generic[T]):
     partition_key: Callable[[T], bytes] | None = None
     remake: tuple[Callable[..., Any], tuple[Any, ...]] | None = field(default=None, repr=False, compare=False)
     value_type: Any = field(default=None, repr=False, compare=False)
+    immutable_types: frozenset[type] = field(default=frozenset(), repr=False, compare=False)
+    exact: bool = field(default=False, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Pickle by `remake`, or by the functions where they can be pickled."""
         return self.remake or (
             type(self),
-            (self.name, self.serialize, self.deserialize, self.partition_key, None, self.value_type),
+            (
+                self.name,
+                self.serialize,
+                self.deserialize,
+                self.partition_key,
+                None,
+                self.value_type,
+                self.immutable_types,
+                self.exact,
+            ),
         )

@@ -2,17 +2,57 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_args
 
 import msgspec
 
 from pipeline.serde.api import Serde
+from pipeline.serde.immutable import PLAIN, immutable_types
 
 T = TypeVar("T")
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 """Mappings in order of keys, sets in order of members; fields of structs and dataclasses in their declared order."""
+_decode = msgspec.json.decode
+_pack = msgspec.msgpack.Encoder().encode
+_NO_NUMBER = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
+"""How NaN and infinity begin in msgpack; text may look like it."""
+
+
+def _serialize(value: Any) -> bytes:
+    """JSON, without what msgspec writes as null though it is a number.
+
+    Raises:
+        ValueError: If there is such a number.
+    """
+    data = _encode(value)
+    if data.find(b"null") >= 0 and _may_hold_no_number(value):  # `in` takes twice as long
+        _refuse_numbers(msgspec.to_builtins(value), "")
+    return data
+
+
+def _may_hold_no_number(value: Any) -> bool:
+    """Whether a search finds NaN or infinity, which a format that has them tells from null."""
+    try:
+        return _NO_NUMBER.search(_pack(value)) is not None
+    except OverflowError:  # a whole number of more than 64 bits, which that format does not have
+        return True
+
+
+def _refuse_numbers(value: Any, path: str) -> None:
+    """Say where a number is that JSON does not have."""
+    if isinstance(value, float) and not math.isfinite(value):
+        message = f"JSON has no number {value}{path and f' (at {path[1:]})'}: write None, or use DOUBLE"
+        raise ValueError(message)
+    if isinstance(value, dict):
+        for name, part in value.items():
+            _refuse_numbers(part, f"{path}.{name}")
+    elif isinstance(value, list | tuple):
+        for number, part in enumerate(value):
+            _refuse_numbers(part, f"{path}.{number}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +78,13 @@ class JsonSerde(Serde[Any]):
         """
         name = str(type_) if get_args(type_) else type_.__name__  # the name of a generic lacks its arguments
         return Serde(
-            f"json[{name}]", _encode, msgspec.json.Decoder(type_).decode, remake=(_typed, (type_,)), value_type=type_
+            f"json[{name}]",
+            _serialize,
+            msgspec.json.Decoder(type_).decode,
+            remake=(_typed, (type_,)),
+            value_type=type_,
+            immutable_types=immutable_types(type_),
+            exact=True,
         )
 
 
@@ -50,5 +96,7 @@ def _typed(type_: type[T]) -> Serde[T]:
     return JSON(type_)
 
 
-JSON = JsonSerde("json", _encode, msgspec.json.decode, remake=(_plain, ()), value_type=Any)
-"""JSON of plain values; `JSON(Type)` for a type. Equal values make equal bytes."""
+JSON = JsonSerde("json", _serialize, _decode, remake=(_plain, ()), value_type=Any, immutable_types=PLAIN, exact=True)
+"""JSON of plain values; `JSON(Type)` for a type. Equal values make equal bytes.
+
+NaN and infinity are refused. Stores refuse what would come back as something else, such as a tuple as a list."""

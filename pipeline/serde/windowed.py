@@ -60,6 +60,7 @@ def windowed_of_size_ms(inner: Serde[K], size_ms: int | None) -> Serde[Windowed[
         partition_key,
         (windowed_of_size_ms, (inner, size_ms)),
         None if size_ms is None else _type_of(inner),
+        _immutable(inner),
     )
 
 
@@ -97,9 +98,16 @@ def session_windowed(inner: Serde[K]) -> Serde[Windowed[K]]:
         partition_key,
         (session_windowed, (inner,)),
         _type_of(inner),
+        _immutable(inner),
     )
 
 
 def _type_of(inner: Serde[Any]) -> Any:
     """The type of windowed keys; None if that of the keys is not known."""
     return None if inner.value_type is None else Windowed.__class_getitem__(inner.value_type)
+
+
+def _immutable(inner: Serde[Any]) -> frozenset[type]:
+    """Windowed keys cannot be changed if no inner key can."""
+    is_known = inner.value_type is not Any and bool(inner.immutable_types)
+    return frozenset({Windowed}) if is_known else frozenset()

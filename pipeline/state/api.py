@@ -304,7 +304,7 @@ class StateStore(Protocol):
         ...
 
     def flush(self) -> None:
-        """Give held-back updates to the listener, in the order in which their keys became dirty."""
+        """Give held-back updates to the listener, in the order of the last update of each key."""
         ...
 
     def held_back_bytes(self) -> int:
@@ -312,9 +312,10 @@ class StateStore(Protocol):
         ...
 
     def changelog(self) -> Iterator[ChangelogRecord]:
-        """The writes since the last commit: one record per key, the last one, in order of the first write.
+        """The writes since the last commit: one record per key, the last one.
 
-        Versioned stores give every write, in order.
+        They are in order of the first write, or of the last update where a cache has held them back. Versioned stores give
+        every write, in order.
         """
         ...
 

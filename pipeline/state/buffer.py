@@ -10,6 +10,7 @@ from pipeline.errors import CorruptStateError
 from pipeline.records import Change, RecordMetadata
 from pipeline.state.api import ChangelogRecord
 from pipeline.state.pending import WRITE_OVERHEAD_BYTES
+from pipeline.state.values import stored_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,7 +110,7 @@ class SuppressionBuffer:
         self._context = context
         self._key_bytes = builder.key_serde.serialize
         self._key_of = builder.key_serde.deserialize
-        self._value_bytes = builder.value_serde.serialize
+        self._value_bytes = stored_values(builder).written
         self._value_of = builder.value_serde.deserialize
         self._table = backend.table(builder.name)
         self._loaded: dict[bytes, BufferedChange] | None = None
@@ -136,7 +137,7 @@ class SuppressionBuffer:
     def put(self, buffer_time: int, key: Any, change: Change[Any], timestamp: int, headers: Headers) -> None:
         """Buffer an update; a key that is buffered keeps its place."""
         raw, entries = self._key_bytes(key), self._entries()
-        old, new = self._encoded(change.old), self._encoded(change.new)
+        old, new = self._encoded(key, change.old), self._encoded(key, change.new)
         known = entries.get(raw)
         if known is None:
             prior = old
@@ -219,8 +220,8 @@ class SuppressionBuffer:
             entry = entries.get(raw)
             yield raw, None if entry is None else entry.encode()
 
-    def _encoded(self, value: Any) -> bytes | None:
-        return None if value is None else self._value_bytes(value)
+    def _encoded(self, key: Any, value: Any) -> bytes | None:
+        return None if value is None else self._value_bytes(key, value)
 
     def _decoded(self, data: bytes | None) -> Any:
         return None if data is None else self._value_of(data)

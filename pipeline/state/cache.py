@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import count, islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from pipeline.state.api import CachedUpdate, idle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from pipeline.records import Headers
     from pipeline.state.api import FlushListener, Place, UpdateContext
@@ -23,6 +24,11 @@ three tables. Measured over 200,000 small ones, by tracemalloc and resident memo
 UNREAD: Any = object()
 """Stands for a value that was not read yet."""
 
+ENCODED: Any = object()
+"""Stands for a value that may be changed: there are its bytes."""
+
+_order = attrgetter("order")
+
 FLUSHED_TOGETHER = 128
 """So many updates are written to the store, then forwarded: few enough for somebody who waits to look after them."""
 
@@ -32,16 +38,21 @@ _made = tuple.__new__
 
 @dataclass(slots=True, eq=False)
 class CacheEntry:
-    """A decoded value, and the last update of it that was not flushed yet.
+    """A value, and the last update of it that was not flushed yet.
+
+    A value that nobody can change is there as it is. Of any other there are the bytes, and perhaps a copy that nobody has yet:
+    `UpdateCache.value_of` and `UpdateCache.hold` tell them apart (`pipeline.state.values`).
 
     Args:
         store_key: The key as it lies in the store.
         key: The key to forward with; known from the first update on.
-        value: The value alone; None if there is none. It is the live object: whoever changes it in place makes an update of it.
+        value: The value alone; None if there is none, `ENCODED` if there are its bytes.
         time: The value's own timestamp (ms), where the store has such.
-        whole: Both, as readers are given them; None until one asks.
-        is_dirty: Whether it was updated since the last flush, by a record of this `timestamp` (ms) with these `headers`, that
-            came from `place`.
+        whole: Both, as readers are given them; None until one asks, and for what can be changed.
+        data: The bytes of the value alone.
+        copy: A value made of them, for whoever asks next.
+        order: When it was updated last since the last flush, counted in updates; 0 if it was not. That was by a record of this
+            `timestamp` (ms) with these `headers`, that came from `place`.
     """
 
     store_key: bytes
@@ -49,7 +60,9 @@ class CacheEntry:
     value: Any = None
     time: int = 0
     whole: Any = None
-    is_dirty: bool = False
+    data: bytes = b""
+    copy: Any = None
+    order: int = 0
     timestamp: int = -1
     headers: Headers = ()
     place: Place | None = None
@@ -62,7 +75,7 @@ def stored_time(entry: CacheEntry) -> int:
 
 @dataclass(slots=True)
 class UpdateCache:
-    """Decoded values by store key; the dirty ones in the order in which they became dirty.
+    """Values by store key; those that were updated are flushed in the order of their last updates (`NamedCache`).
 
     Values that are only read may have no entry, but lie in a dict of whoever reads them (`new_reads`).
 
@@ -87,6 +100,8 @@ class UpdateCache:
     _listener: FlushListener | None = None
     _send_old_values: bool = False
     _entry_bytes: int = ENTRY_OVERHEAD_BYTES
+    updates: Iterator[int] = field(default_factory=lambda: count(1))
+    """Counts updates."""
 
     def listen(self, listener: FlushListener, *, send_old_values: bool) -> None:
         """Tell `listener` about every update that is flushed."""
@@ -108,12 +123,43 @@ class UpdateCache:
 
     def loaded(self, store_key: bytes, data: bytes | None) -> CacheEntry:
         """The entry of a key that is not known yet, of which the store has this."""
-        whole = None if data is None else self.codec.decode(data)
+        if data is None:
+            return self._new_entry(store_key)
+        values = self.codec.values
+        raw, time = self.codec.split(data)
+        value = values.deserialize(raw)
         entry = self._new_entry(store_key)
-        if whole is not None:
-            entry.whole = whole
-            entry.value, entry.time = self.codec.parts(whole)
+        entry.time = time
+        if type(value) in values.serde.immutable_types:
+            entry.value = value
+        else:
+            entry.value, entry.data, entry.copy = ENCODED, raw, value
         return entry
+
+    def value_of(self, entry: CacheEntry) -> Any:
+        """The value of an entry, for somebody who may change it."""
+        value = entry.value
+        if value is not ENCODED:
+            return value
+        copy, entry.copy = entry.copy, None
+        return self.codec.values.deserialize(entry.data) if copy is None else copy
+
+    def hold(self, entry: CacheEntry, value: Any) -> None:
+        """Set the value of an entry to one that somebody may change later; None deletes.
+
+        Raises:
+            SerializationError: If it cannot be written, or would come back as something else. The entry stays as it was.
+        """
+        values = self.codec.values
+        if value is None or type(value) in values.shared:
+            entry.value, entry.data, entry.copy = value, b"", None
+            return
+        data = values.written(entry.key, value)
+        copy = values.verify(entry.key, value, data)
+        if type(value) in values.shared:
+            entry.value, entry.data, entry.copy = value, b"", None
+        else:
+            entry.value, entry.data, entry.copy = ENCODED, data, copy
 
     def get(self, store_key: bytes) -> Any:
         """The value of a key, or None."""
@@ -127,25 +173,31 @@ class UpdateCache:
             key: The key to forward with.
             value: The value.
             context: The record that causes this.
+
+        Raises:
+            SerializationError: If the value cannot be written, or would come back as something else.
         """
-        entry = self.entries.get(store_key)
-        if entry is None:
-            entry = self._new_entry(store_key)
-        entry.key, entry.whole = key, value
-        entry.value, entry.time = (None, 0) if value is None else self.codec.parts(value)
+        known = self.entries.get(store_key)
+        entry = CacheEntry(store_key) if known is None else known
+        entry.key = key
+        inner, time = (None, 0) if value is None else self.codec.parts(value)
+        self.hold(entry, inner)
+        if known is None:
+            self._add(entry)
+        entry.time, entry.whole = time, None if entry.value is ENCODED else value
         entry.timestamp, entry.headers, entry.place = context.timestamp, context.headers, context.record_metadata
-        if not entry.is_dirty:
+        if not entry.order:
             self.mark(entry)
+        entry.order = next(self.updates)
 
     def mark(self, entry: CacheEntry) -> None:
-        """An entry that was clean has been updated."""
-        entry.is_dirty = True
+        """An entry that was clean has been updated; its order has to be set."""
         self.dirty[entry.store_key] = entry
 
     def flush(self) -> None:
         """Write the dirty values to the store, and tell the listener about them, some at a time."""
         self._flushing, self.dirty = self.dirty, {}
-        entries = iter(self._flushing.values())
+        entries = iter(sorted(self._flushing.values(), key=_order))
         while together := list(islice(entries, FLUSHED_TOGETHER)):
             self.pause()
             updates = self._written(together)
@@ -155,34 +207,51 @@ class UpdateCache:
 
     def _written(self, entries: Iterable[CacheEntry]) -> list[CachedUpdate]:
         """Write entries to the store, which are clean from now on; gives what has become of them."""
-        sends_old, stored, encode, write, time_of = (
+        sends_old, tells, stored, write, time_of, codec = (
             self._send_old_values,
+            self._listener is not None,
             self.stored,
-            self.codec.encode_parts,
             self.write,
             self.time_of,
+            self.codec,
         )
+        joined, serialize = codec.joined, codec.values.serialize
         updates, data, store_key = [], None, b""
         for entry in entries:
-            entry.is_dirty = False
+            entry.order = 0
             store_key, value, old = entry.store_key, entry.value, None
             if value is None or sends_old:
                 old_data = stored(store_key)
                 if value is None and old_data is None:
                     continue  # came and went within one commit: nobody has heard of it
                 if sends_old and old_data is not None:
-                    old = self.codec.parts(self.codec.decode(old_data))[0]
-            data = None if value is None else encode(value, entry.time)
+                    old = codec.parts(codec.decode(old_data))[0]
+            if value is ENCODED:
+                data = joined(entry.data, entry.time)
+                value, entry.copy = self.value_of(entry) if tells else None, None
+            elif value is None:
+                data = None
+            else:
+                try:
+                    data = joined(serialize(value), entry.time)
+                except Exception as error:
+                    raise codec.values.refused(entry.key, value, error) from error
             write(store_key, data, entry.timestamp)
             updates.append(_made(CachedUpdate, (entry.key, value, old, time_of(entry), entry.headers, entry.place)))
         if data is not None:
             self._entry_bytes = len(store_key) + len(data) + ENTRY_OVERHEAD_BYTES
         return updates
 
+    def _encoded(self, entry: CacheEntry) -> bytes:
+        """What is not None, as the store holds it."""
+        is_encoded, codec = entry.value is ENCODED, self.codec
+        data = entry.data if is_encoded else codec.values.written(entry.key, entry.value)
+        return codec.joined(data, entry.time)
+
     def encoded(self, store_key: bytes) -> bytes | None:
         """The value of a known key as the store would hold it, for scans."""
-        value = self.get(store_key)
-        return None if value is None else self.codec.encode(value)
+        entry = self.entries[store_key]
+        return None if entry.value is None else self._encoded(entry)
 
     def encoded_dirty(self) -> dict[bytes, bytes | None]:
         """The dirty values as the store would hold them, for scans."""
@@ -212,12 +281,17 @@ class UpdateCache:
             self.entries.pop(store_key, None)
 
     def _new_entry(self, store_key: bytes) -> CacheEntry:
-        entry = self.entries[store_key] = CacheEntry(store_key)
+        return self._add(CacheEntry(store_key))
+
+    def _add(self, entry: CacheEntry) -> CacheEntry:
+        self.entries[entry.store_key] = entry
         for reads in self._reads:
-            reads.pop(store_key, None)
+            reads.pop(entry.store_key, None)
         return entry
 
     def _whole(self, entry: CacheEntry) -> Any:
+        if entry.value is ENCODED:
+            return self.codec.whole(self.value_of(entry), entry.time)
         if entry.whole is None and entry.value is not None:
             entry.whole = self.codec.whole(entry.value, entry.time)
         return entry.whole
@@ -228,7 +302,7 @@ class CachedLookup:
     """Look-ups of values in a cached store of timestamped ones, in parts: without a call for each.
 
     Args:
-        values: Values that were read, or None where there is none, by the bytes that their keys came as.
+        values: Values that were read and cannot be changed, or None where there is none, by the bytes that their keys came as.
         find: `(bytes, key) -> value` for those that are not there.
     """
 
@@ -248,6 +322,7 @@ class CachedFold:
         key_bytes: Gives the key as the store has it.
         index: Entries that were found.
         find: `(bytes, key)`, of a window store `(bytes, key, start) -> entry`; puts it into the index.
+        cache: Whose entries these are.
         mark: `(entry)`: it was clean, and is updated.
         kept: Of a window store, the starts for which that may be done, from `first` up to `end`; for others the store must be
             asked.
@@ -257,5 +332,6 @@ class CachedFold:
     key_bytes: Callable[[Any], bytes]
     index: dict[Any, Any]
     find: Callable[..., CacheEntry]
+    cache: UpdateCache
     mark: Callable[[CacheEntry], None]
     kept: KeptTimes | None = None

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from pipeline.records import ValueAndTimestamp
 from pipeline.state.api import ChangelogRecord, StoreBuilder, StoreKind
+from pipeline.state.values import stored_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pipeline.state.api import ChangelogBatch
+    from pipeline.state.values import StoredValues
 
 _TIME = struct.Struct(">q")
 _made = tuple.__new__
@@ -42,16 +44,25 @@ Folded: TypeAlias = "tuple[bytes | None, bytes | None, Any, Any, int]"
 class ValueCodec(Protocol):
     """Values of a store to bytes and back, and bytes of a store to changelog records and back."""
 
-    def encode(self, value: Any) -> bytes:
-        """A value as it lies in the store."""
+    @property
+    def values(self) -> StoredValues:
+        """The values alone, without times."""
+        ...
+
+    def encode(self, key: Any, value: Any) -> bytes:
+        """A key's value as it lies in the store."""
         ...
 
     def decode(self, data: bytes) -> Any:
         """The value back."""
         ...
 
-    def encode_parts(self, value: Any, time: int) -> bytes:
-        """A value and its time (ms), as both lie in the store."""
+    def joined(self, data: bytes, time: int) -> bytes:
+        """The bytes of a value, and its time (ms), as both lie in the store."""
+        ...
+
+    def split(self, data: bytes) -> tuple[bytes, int]:
+        """The bytes of the value that lies in the store so, and its time (ms); 0 if values have none."""
         ...
 
     def parts(self, value: Any) -> tuple[Any, int]:
@@ -75,12 +86,23 @@ class ValueCodec(Protocol):
 class PlainCodec:
     """Values as their serde writes them."""
 
-    encode: Callable[[Any], bytes]
-    decode: Callable[[bytes], Any]
+    values: StoredValues
 
-    def encode_parts(self, value: Any, time: int) -> bytes:  # noqa: ARG002 - there is none
+    def encode(self, key: Any, value: Any) -> bytes:
         """The value."""
-        return self.encode(value)
+        return self.values.encode(key, value)
+
+    def decode(self, data: bytes) -> Any:
+        """The value back."""
+        return self.values.deserialize(data)
+
+    def joined(self, data: bytes, time: int) -> bytes:  # noqa: ARG002 - there is none
+        """The value."""
+        return data
+
+    def split(self, data: bytes) -> tuple[bytes, int]:
+        """There is no time."""
+        return data, 0
 
     def parts(self, value: Any) -> tuple[Any, int]:
         """There is no time."""
@@ -103,24 +125,23 @@ class PlainCodec:
 class TimestampedCodec:
     """`int64 timestamp ++ value` in the store; in the changelog the timestamp is the record's own."""
 
-    encode_value: Callable[[Any], bytes]
-    decode_value: Callable[[bytes], Any]
+    values: StoredValues
 
-    def encode(self, value: ValueAndTimestamp[Any]) -> bytes:
+    def encode(self, key: Any, value: ValueAndTimestamp[Any]) -> bytes:
         """Timestamp, then value."""
-        return _TIME.pack(value[1]) + self.encode_value(value[0])
+        return _TIME.pack(value[1]) + self.values.encode(key, value[0])
 
-    def encode_parts(self, value: Any, time: int) -> bytes:
+    def joined(self, data: bytes, time: int) -> bytes:
         """The same, of both apart."""
-        return _TIME.pack(time) + self.encode_value(value)
+        return _TIME.pack(time) + data
 
     def decode(self, data: bytes) -> ValueAndTimestamp[Any]:
         """Both back."""
-        return _made(ValueAndTimestamp, (self.decode_value(data[8:]), _TIME.unpack_from(data)[0]))
+        return _made(ValueAndTimestamp, (self.values.deserialize(data[8:]), _TIME.unpack_from(data)[0]))
 
-    def value_of(self, data: bytes) -> Any:
-        """The value back, without its time."""
-        return self.decode_value(data[8:])
+    def split(self, data: bytes) -> tuple[bytes, int]:
+        """Both apart."""
+        return data[8:], _TIME.unpack_from(data)[0]
 
     def parts(self, value: ValueAndTimestamp[Any]) -> tuple[Any, int]:
         """It consists of them."""
@@ -139,7 +160,8 @@ class TimestampedCodec:
             fold: What the aggregation does.
             tells_old: Whether the old aggregate is told. It is decoded anew: `add` may change its argument.
         """
-        first, add, encode, decode = fold.first, fold.add, self.encode_value, self.decode_value
+        first, add, values = fold.first, fold.add, self.values
+        encode, decode, shared = values.serialize, values.deserialize, values.shared
         time_of, time_bytes = _TIME.unpack_from, _TIME.pack
 
         def folded(data: bytes | None, key: Any, value: Any, timestamp: int) -> Folded:
@@ -153,7 +175,15 @@ class TimestampedCodec:
                 new = add(key, value, decode(data[8:]))
                 if tells_old:
                     old = decode(data[8:])
-            return data, None if new is None else time_bytes(timestamp) + encode(new), new, old, timestamp
+            if new is None:
+                return data, None, None, old, timestamp
+            try:
+                written = encode(new)
+            except Exception as error:
+                raise values.refused(key, new, error) from error
+            if new.__class__ not in shared:
+                values.verify(key, new, written)
+            return data, time_bytes(timestamp) + written, new, old, timestamp
 
         return folded
 
@@ -174,7 +204,7 @@ class TimestampedCodec:
 
 def codec_of(builder: StoreBuilder) -> ValueCodec:
     """The codec of a store."""
-    serde = builder.value_serde
+    values = stored_values(builder)
     if builder.kind in {StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.TIMESTAMPED_WINDOW}:
-        return TimestampedCodec(serde.serialize, serde.deserialize)
-    return PlainCodec(serde.serialize, serde.deserialize)
+        return TimestampedCodec(values)
+    return PlainCodec(values)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.state.api import ChangelogRecord
 from pipeline.state.pending import written_bytes
 from pipeline.state.segments import Segments
+from pipeline.state.values import stored_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -51,7 +52,7 @@ class JoinWindowStateStore:
         self._retention_ms = builder.retention_ms
         self._key_bytes = builder.key_serde.serialize
         self._key_of = builder.key_serde.deserialize
-        self._encode = builder.value_serde.serialize
+        self._encode = stored_values(builder).written
         self._decode = builder.value_serde.deserialize
         self._segments = Segments(builder.name, builder.retention_ms, backend, _SUFFIX.size)
         self._state_table = f"{builder.name}.state"
@@ -80,7 +81,7 @@ class JoinWindowStateStore:
         if time <= self._observed - self._retention_ms:
             self.expired_puts += 1
             return
-        raw, suffix, data = self._key_bytes(key), _SUFFIX.pack(time, self._sequence), self._encode(value)
+        raw, suffix, data = self._key_bytes(key), _SUFFIX.pack(time, self._sequence), self._encode(key, value)
         self._pending[raw + suffix] = data
         insort(self._pending_of_key.setdefault(raw, []), (suffix, data))
 

@@ -44,6 +44,7 @@ class KeyValueStateStore:
         self._context = context
         self._key_bytes = builder.key_serde.serialize
         self._key_of = builder.key_serde.deserialize
+        self._fixed_keys = builder.key_serde.immutable_types
         self._codec = codec_of(builder)
         self._table = backend.table(builder.name)
         self._pending: dict[bytes, bytes | None] = {}
@@ -66,10 +67,10 @@ class KeyValueStateStore:
         store_key = self._key_bytes(key)
         context, cache = self._context, self._cache
         if cache is None:
-            data = None if value is None else self._codec.encode(value)
+            data = None if value is None else self._codec.encode(key, value)
             self._write(store_key, data, context.timestamp)
             return
-        cache.put(store_key, key, value, context)
+        cache.put(store_key, key if type(key) in self._fixed_keys else self._key_of(store_key), value, context)
 
     def put_if_absent(self, key: Any, value: Any) -> Any:
         """Set the value if there is none; returns what was there."""
@@ -133,28 +134,36 @@ class KeyValueStateStore:
             if entry is None:
                 data = pending[store_key] if store_key in pending else committed(store_key)
                 entry = cache.loaded(store_key, data)
-            entry.key = key
+            entry.key = key if type(key) in self._fixed_keys else self._key_of(store_key)
             index[key_as_bytes] = entry
             return entry
 
-        return CachedFold(fold, key_bytes, index, find, cache.mark)
+        return CachedFold(fold, key_bytes, index, find, cache, cache.mark)
 
     def cached_lookup(self) -> CachedLookup | None:
         """Look-ups of values in parts; None without a cache, or where values have no time or so many keys are kept."""
         cache, codec, key_bytes = self._cache, self._codec, self._key_bytes
         if cache is None or self._recency is not None or not isinstance(codec, TimestampedCodec):
             return None
-        values, stored, value_of = cache.new_reads(), self._stored, codec.value_of
+        values, changeable, stored = cache.new_reads(), cache.new_reads(), self._stored
+        decode, fixed = codec.values.deserialize, codec.values.serde.immutable_types
 
         def find(key_as_bytes: bytes, key: Any) -> Any:
+            data = changeable.get(key_as_bytes)
+            if data is not None:
+                return decode(data)
             store_key = key_bytes(key)
             entry = cache.entries.get(store_key)
             if entry is not None:
-                return entry.value
+                return cache.value_of(entry)
             if store_key != key_as_bytes:  # an update could not tell where its value is kept
-                return cache.loaded(store_key, stored(store_key)).value
+                return cache.value_of(cache.loaded(store_key, stored(store_key)))
             data = stored(store_key)
-            value = values[store_key] = None if data is None else value_of(data)
+            value = None if data is None else decode(data[8:])
+            if data is None or type(value) in fixed:
+                values[store_key] = value
+            else:
+                changeable[store_key] = data[8:]
             return value
 
         return CachedLookup(values, find)

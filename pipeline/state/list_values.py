@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.serde.join_sides import decode_list, encode_list
 from pipeline.state.api import ChangelogRecord
 from pipeline.state.pending import written_bytes
+from pipeline.state.values import stored_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,7 +37,7 @@ class ListValueStateStore:
         self.expired_puts = 0  # it forgets nothing
         self._key_bytes = builder.key_serde.serialize
         self._key_of = builder.key_serde.deserialize
-        self._encode = builder.value_serde.serialize
+        self._encode = stored_values(builder).written
         self._decode = builder.value_serde.deserialize
         self._table = backend.table(builder.name)
         self._pending: dict[bytes, bytes | None] = {}
@@ -50,7 +51,7 @@ class ListValueStateStore:
         known = self._get(store_key)
         if self._pending.get(store_key) is None:
             insort(self._live, store_key)
-        entries = [*(decode_list(known) if known is not None else ()), self._encode(value)]
+        entries = [*(decode_list(known) if known is not None else ()), self._encode(key.key, value)]
         self._write(store_key, encode_list(entries), timestamp)
         self._floor = store_key if self._floor is None else min(self._floor, store_key)
 

@@ -56,6 +56,7 @@ class SessionStateStore:
         self._context = context
         self._key_bytes = builder.key_serde.serialize
         self._key_of = builder.key_serde.deserialize
+        self._fixed_keys = builder.key_serde.immutable_types
         self._codec = codec_of(builder)
         self._segments = Segments(builder.name, builder.retention_ms, backend, _SUFFIX.size)
         self._kept = KeptTimes(self._segments, builder.retention_ms + 1)
@@ -94,8 +95,11 @@ class SessionStateStore:
         self._changed.add(raw, store_key)
         context, cache = self._context, self._cache
         if cache is None:
-            self._write(store_key, None if value is None else self._codec.encode(value), context.timestamp)
+            data = None if value is None else self._codec.encode(session.key, value)
+            self._write(store_key, data, context.timestamp)
             return
+        if type(session.key) not in self._fixed_keys:
+            session = Windowed(self._key_of(raw), session.window)
         cache.put(store_key, session, value, context)
 
     def remove(self, session: Windowed[Any]) -> None:

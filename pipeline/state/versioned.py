@@ -11,6 +11,7 @@ from pipeline.records import VersionedRecord
 from pipeline.state.api import PUT_RETURN_CODE_NOT_PUT, PUT_RETURN_CODE_VALID_TO_UNDEFINED, ChangelogRecord
 from pipeline.state.cache import ENTRY_OVERHEAD_BYTES
 from pipeline.state.pending import WRITE_OVERHEAD_BYTES, prefix_end, written_bytes
+from pipeline.state.values import stored_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,7 +58,7 @@ class VersionedStateStore:
         self._retention_ms = builder.retention_ms
         self._key_bytes = builder.key_serde.serialize
         self._key_of = builder.key_serde.deserialize
-        self._encode, self._decode = builder.value_serde.serialize, builder.value_serde.deserialize
+        self._encode, self._decode = stored_values(builder).encode, builder.value_serde.deserialize
         self._context = context
         self._rows = backend.table(builder.name)
         self._ends_name = f"{builder.name}.ends"
@@ -71,7 +72,7 @@ class VersionedStateStore:
 
     def put(self, key: Any, value: Any, timestamp: int) -> int:
         """Set the value that holds from `timestamp` on; None deletes."""
-        raw, data = self._key_bytes(key), None if value is None else self._encode(value)
+        raw, data = self._key_bytes(key), None if value is None else self._encode(key, value)
         valid_to = self._put(raw, data, timestamp)
         if valid_to != PUT_RETURN_CODE_NOT_PUT:
             self._log.append(ChangelogRecord(raw, data, timestamp))

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 WINDOW_SUFFIX = struct.Struct(">qi")
 """Window start and sequence number behind the key (`WindowKeySchema`); the number is 0 without duplicates."""
-_IMMUTABLE = frozenset({str, bytes, int})
-"""Types of most keys."""
 
 
 class WindowStateStore:
@@ -55,6 +53,7 @@ class WindowStateStore:
         self._context = context
         self._key_bytes = builder.key_serde.serialize
         self._key_of = builder.key_serde.deserialize
+        self._fixed_keys = builder.key_serde.immutable_types
         self._codec = codec_of(builder)
         self._segments = Segments(builder.name, builder.retention_ms, backend, WINDOW_SUFFIX.size)
         self._kept = KeptTimes(self._segments, builder.retention_ms + builder.slack_ms)
@@ -94,10 +93,10 @@ class WindowStateStore:
             self._changed.add(store_key[: -WINDOW_SUFFIX.size], store_key)
         context, cache = self._context, self._cache
         if cache is None:
-            data = None if value is None else self._codec.encode(value)
+            data = None if value is None else self._codec.encode(key, value)
             self._write(store_key, data, context.timestamp)
             return
-        cache.put(store_key, (key, window_start), value, context)
+        cache.put(store_key, (self._kept_key(key, store_key), window_start), value, context)
 
     def fetch(self, key: Any, time: int) -> Any:
         """The value of the window that starts at `time`, or None."""
@@ -169,7 +168,7 @@ class WindowStateStore:
                 index[start][key_as_bytes] = entry
             except KeyError:
                 index[start] = {key_as_bytes: entry}
-            entry.key = key, start
+            entry.key = self._kept_key(key, store_key), start
             return entry
 
         def mark(entry: CacheEntry) -> None:
@@ -177,7 +176,7 @@ class WindowStateStore:
             if changed.is_kept:
                 changed.add(entry.store_key[: -WINDOW_SUFFIX.size], entry.store_key)
 
-        return CachedFold(fold, key_bytes, index, find, mark, self._kept)
+        return CachedFold(fold, key_bytes, index, find, cache, mark, self._kept)
 
     def writing_fold(self, fold: Fold, *, tells_old: bool) -> Callable[[Any, Any, int, int], Folded] | None:
         """A function of key, value, timestamp and window start (ms) that aggregates a record into the value of a window.
@@ -271,9 +270,13 @@ class WindowStateStore:
         if key is self._last_key and start == self._last_start:
             return self._last_store_key
         store_key: bytes = self._key_bytes(key) + WINDOW_SUFFIX.pack(start, 0)
-        if type(key) in _IMMUTABLE:  # what can be changed in place is encoded anew
+        if type(key) in self._fixed_keys:  # what can be changed in place is encoded anew
             self._last_key, self._last_start, self._last_store_key = key, start, store_key
         return store_key
+
+    def _kept_key(self, key: Any, store_key: bytes) -> Any:
+        """A key that nobody changes later."""
+        return key if type(key) in self._fixed_keys else self._key_of(store_key[: -WINDOW_SUFFIX.size])
 
     def _changed_by_key(self) -> ChangedKeys:
         """What was written since the last commit, by key. Kept from the first search on: most stores are never searched."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from pipeline.errors import StreamsError
+from pipeline.errors import SerializationError, StreamsError
 from pipeline.records import Record, check_headers
 from pipeline.windows import millis
 
@@ -57,9 +57,17 @@ class TestInputTopic(Generic[K, V]):
         if at is None:
             at = self.time_ms
             self.time_ms += self.auto_advance_ms
-        raw_key = None if key is None else self.key_serde.serialize(key)
-        raw_value = None if value is None else self.value_serde.serialize(value)
+        raw_key = self._bytes("key", self.key_serde, key)
+        raw_value = self._bytes("value", self.value_serde, value)
         self._pipe(self.topic, raw_key, raw_value, at, headers)
+
+    def _bytes(self, part: str, serde: Serde[Any], given: Any) -> bytes | None:
+        try:
+            return None if given is None else serde.serialize(given)
+        except Exception as error:
+            refused = f"serde {serde.name} refuses it ({type(error).__name__}: {error})"
+            message = f"Topic {self.topic} cannot take the {type(given).__name__} {part} {given!r}: {refused}"
+            raise SerializationError(message) from error
 
     def pipe_record_list(self, records: Iterable[Record[K, V]]) -> None:
         """Write records one after the other. Errors are those of `pipe_input`."""

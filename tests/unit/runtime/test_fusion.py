@@ -409,7 +409,7 @@ def test_of_what_is_only_counted_below_a_repartition_topic_no_value_is_read_and_
         read.append(data)
         return data.decode()
 
-    noticed = Serde("noticed", str.encode, reading)
+    noticed = Serde("noticed", str.encode, reading, immutable_types=frozenset({str}))
     builder = StreamsBuilder()
     words = builder.stream("in", Consumed(STRING, STRING))
     words.group_by(lambda _key, value: value, Grouped(noticed, noticed, "by-word")).count(Materialized("counts"))
@@ -453,6 +453,23 @@ def test_a_loop_and_the_readers_of_its_store_see_the_same_values_after_clean_one
         counts.forget_reads(0)
         windows.forget_reads(0)
         assert (counts.get("a").value, windows.fetch("a", 0).value) == (number, number)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_cache_forwards_in_the_order_of_last_updates(fused: bool) -> None:
+    """As Kafka Streams does: else windows below a table, without grace, would drop the later of two updates as late."""
+    raw = [RawRecord(key, b"x", time, time) for key, time in ((b"a", 0), (b"b", 50), (b"a", 100))]
+
+    def in_windows(stream: KStream[str, str]) -> None:
+        counts = stream.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
+        windows = TimeWindows.of_size_with_no_grace(timedelta(milliseconds=10))
+        below = counts.to_stream().group_by_key(Grouped(STRING, LONG)).windowed_by(windows)
+        below.reduce(max, Materialized("last", STRING, LONG)).to_stream().to("out", Produced(windowed(STRING), LONG))
+
+    run = Given({"in": raw}, limit=30, batch=40, restarts=False, extractor=False, skips=False)
+    sent, *_, dropped, _ = outcome(in_windows, run, fused=fused)
+    results = [(record[1][:1], record[1][-1], record[2][-1]) for record in sent if record[0] == "out"]
+    assert (results, dict(dropped)) == ([(b"b", 50, 1), (b"a", 100, 2)], {})
 
 
 class Joining:

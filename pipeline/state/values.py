@@ -1,0 +1,169 @@
+"""Which values a store may hand out again, and which it keeps as bytes: the one place that decides.
+
+Users' code may change what it has put, and what it was given. So no object that can be changed is shared between two calls, or
+with a store: the store keeps the bytes, and each reader is given an object of its own. Values that nobody can change, and that
+come back as they were, are kept and handed out as they are; `Serde.immutable_types` says which these may be.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pipeline.errors import SerializationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.serde.api import Serde
+    from pipeline.state.api import StoreBuilder
+
+_SHOWN = 100
+"""So many characters of a key are shown in a message."""
+_SCALARS = (int, float, str)
+"""An equal value of another of these classes, or of one made of them, does the same."""
+_ATOMS = frozenset({int, float, str, bool, bytes, type(None)})
+"""Classes of values that nobody can change, whatever serde writes them."""
+
+_IDENTITY: Any = object.__eq__
+"""How objects compare of which nobody has said when they are equal."""
+
+
+def is_atom(value: Any) -> bool:
+    """Whether nobody can change a value, as far as its class alone says."""
+    return type(value) in _ATOMS
+
+
+@dataclass(slots=True, eq=False)
+class StoredValues:
+    """The values of one store, to bytes and back.
+
+    The first value of a class is looked through to its last part, all others of classes that can be changed are compared with
+    what comes back. A serde that is not exact is believed: it may round, and its store holds what it has written.
+
+    Args:
+        store: Name of the store.
+        serde: Serde of its values.
+        shared: Classes of values that may be handed out again, as far as some have been seen.
+    """
+
+    store: str
+    serde: Serde[Any]
+    shared: set[type] = field(default_factory=set)
+    serialize: Callable[[Any], bytes] = field(init=False)
+    deserialize: Callable[[bytes], Any] = field(init=False)
+    _seen: set[type] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        """Take the serde's functions."""
+        self.serialize, self.deserialize = self.serde.serialize, self.serde.deserialize
+
+    def written(self, key: Any, value: Any) -> bytes:
+        """A value as bytes, for stores that always read what they give.
+
+        Raises:
+            SerializationError: If the serde cannot write the value of this key.
+        """
+        try:
+            return self.serialize(value)
+        except Exception as error:
+            raise self.refused(key, value, error) from error
+
+    def encode(self, key: Any, value: Any) -> bytes:
+        """A value as bytes that give it back.
+
+        Raises:
+            SerializationError: If the serde cannot write the value of this key, or would give back another one.
+        """
+        data = self.written(key, value)
+        if type(value) not in self.shared:
+            self.verify(key, value, data)
+        return data
+
+    def verify(self, key: Any, value: Any, data: bytes) -> Any:
+        """Make sure that a value comes back as it was; its class may be shared from now on if it is one that nobody can change.
+
+        Returns:
+            What comes back, or None if it was not read.
+
+        Raises:
+            SerializationError: If it is something else.
+        """
+        serde, kind, copy = self.serde, type(value), None
+        if serde.exact:
+            copy = self._read_back(key, value, data)
+            is_equal = type(copy) is kind and copy == value
+            if (not is_equal or kind not in self._seen) and (found := difference(value, copy)) is not None:
+                raise self._lossy(key, value, found)
+            self._seen.add(kind)
+        if kind in serde.immutable_types:
+            self.shared.add(kind)
+        return copy
+
+    def refused(self, key: Any, value: Any, error: Exception) -> SerializationError:
+        """The error about a value that the serde cannot write."""
+        message = f"{self._cannot(key, value)}: serde {self.serde.name} refuses it ({type(error).__name__}: {error})"
+        return SerializationError(message, hint="Give the store a serde for such values, or put what its serde writes.")
+
+    def _read_back(self, key: Any, value: Any, data: bytes) -> Any:
+        try:
+            return self.deserialize(data)
+        except Exception as error:
+            message = f"{self._cannot(key, value)}: serde {self.serde.name} could not read it back ({error})"
+            raise SerializationError(message) from error
+
+    def _lossy(self, key: Any, value: Any, found: str) -> SerializationError:
+        message = f"{self._cannot(key, value)}: with serde {self.serde.name}, {found}"
+        hint = "Give the store a serde of the type, such as JSON(tuple[int, int]), or put what the serde gives back."
+        return SerializationError(message, hint=hint)
+
+    def _cannot(self, key: Any, value: Any) -> str:
+        shown = repr(key)
+        shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
+        return f"Store {self.store} cannot keep the {type(value).__name__} of key {shown}"
+
+
+def stored_values(builder: StoreBuilder) -> StoredValues:
+    """The values of a store that is opened."""
+    return StoredValues(builder.name, builder.value_serde)
+
+
+def difference(value: Any, copy: Any, path: str = "") -> str | None:
+    """What would come back as something else, in words; None if nothing would.
+
+    >>> difference({"seen": (1, 2)}, {"seen": [1, 2]})
+    'the tuple at .seen comes back as list'
+    >>> difference({1: "a"}, {"1": "a"})
+    'the key 1 comes back as another one'
+    """
+    at = f" at {path}" if path else ""
+    if type(value) is not type(copy):
+        is_same = isinstance(value, _SCALARS) and value == copy
+        return None if is_same else f"the {type(value).__name__}{at} comes back as {type(copy).__name__}"
+    parts, of_copy = _parts(value), _parts(copy)
+    if parts is None or of_copy is None:
+        is_same = getattr(type(value), "__eq__", None) is _IDENTITY or value == copy
+        return None if is_same else f"the {type(value).__name__}{at} comes back as another one"
+    for name, part in parts.items():
+        if name not in of_copy:
+            return f"the key {name!r}{at} comes back as another one"
+        found = difference(part, of_copy[name], f"{path}.{name}")
+        if found is not None:
+            return found
+    return None if len(parts) == len(of_copy) else f"the {type(value).__name__}{at} comes back as another one"
+
+
+def _parts(value: Any) -> dict[Any, Any] | None:
+    """What a value consists of, by name or place; None if it has no parts that could differ in their class alone."""
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, list | tuple):
+        return dict(enumerate(value))
+    if isinstance(value, msgspec.Struct):
+        return {name: getattr(value, name) for name in value.__struct_fields__}
+    if dataclasses.is_dataclass(value):
+        return {one.name: getattr(value, one.name, None) for one in dataclasses.fields(value)}
+    return None

@@ -1,0 +1,368 @@
+"""Users' functions may change what they are given and what they have put: no store, and no later call, sees that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from pipeline import (
+    JSON,
+    STRING,
+    BufferConfig,
+    Consumed,
+    Grouped,
+    JoinWindows,
+    Materialized,
+    Processor,
+    Produced,
+    SessionWindows,
+    SlidingWindows,
+    Stores,
+    StreamJoined,
+    StreamsBuilder,
+    Suppressed,
+    TimeWindows,
+    TopicPartition,
+)
+from pipeline.processor.handlers import ErrorHandlers
+from pipeline.records import RawRecord, TaskId
+from pipeline.runtime.ports import Ports
+from pipeline.runtime.task import Task
+from pipeline.runtime.task_spec import TaskSpec
+from pipeline.state.memory import MemoryBackend
+from pipeline.testing import TopologyTestDriver
+from pipeline.testing.driver import MockClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline import KStream, ProcessorContext, Record, Serde
+
+SECOND = timedelta(seconds=1)
+RECORDS = [("a", "v"), ("b", "w"), ("a", "x"), ("a", "y"), ("b", "z"), ("a", "u"), ("b", "t"), ("a", "s")]
+
+
+@dataclass
+class Row:
+    """A value with fields that may be set."""
+
+    seen: list[str] = field(default_factory=list)
+
+
+class Struct(msgspec.Struct):
+    """Another one."""
+
+    seen: list[str] = []
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One sort of values that can be changed.
+
+    Args:
+        serde: Writes them.
+        make: A new one with these texts.
+        seen: The list within one.
+    """
+
+    serde: Serde[Any]
+    make: Callable[[list[str]], Any]
+    seen: Callable[[Any], list[str]]
+
+    def add(self, value: Any, *texts: str) -> Any:
+        """Change a value, and return it."""
+        self.seen(value).extend(texts)
+        return value
+
+    def joined(self, value: Any, other: Any) -> Any:
+        """Change both; return one of what they held."""
+        mine, others = self.seen(value), self.seen(other)
+        result = self.make([*mine, "+", *others])
+        mine.append("mine")
+        others.append("theirs")
+        return result
+
+
+KINDS = {
+    "dict": Kind(JSON, lambda texts: {"seen": texts}, lambda value: value["seen"]),
+    "list": Kind(JSON, lambda texts: texts, lambda value: value),
+    "dataclass": Kind(JSON(Row), Row, lambda value: value.seen),
+    "struct": Kind(JSON(Struct), Struct, lambda value: value.seen),
+}
+
+
+class Changing(Processor[str, Any]):
+    """Changes what the store gave, and what it has put."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context, self.store = context, context.get_state_store("kept")
+
+    def process(self, record: Record[str, Any]) -> None:
+        known = self.store.get(record.key)
+        if known is None:
+            known = self.kind.make([])
+        self.kind.add(known, *self.kind.seen(record.value))
+        self.store.put(record.key, known)
+        self.kind.add(known, "changed after put")
+        self.kind.add(self.store.get(record.key), "changed after get")
+        for _, value in self.store.all():
+            self.kind.add(value, "changed in a range")
+        self.context.forward(record.with_value(self.store.get(record.key)))
+
+
+@dataclass(frozen=True)
+class Case:
+    """What an operator is written with."""
+
+    builder: StreamsBuilder
+    kind: Kind
+    caching: bool
+
+    @property
+    def stream(self) -> KStream[str, Any]:
+        kind = self.kind
+        return self.builder.stream("in", Consumed(STRING, STRING)).map_values(lambda text: kind.make([text]))
+
+    @property
+    def grouped(self) -> Any:
+        return self.stream.group_by_key(Grouped(STRING, self.kind.serde))
+
+    @property
+    def table(self) -> Any:
+        return self.stream.to_table(self.kept("table"))
+
+    def kept(self, name: str = "kept") -> Materialized:
+        return Materialized(name, STRING, self.kind.serde, caching=self.caching)
+
+    def append(self, _key: Any, value: Any, aggregate: Any) -> Any:
+        return self.kind.add(aggregate, *self.kind.seen(value))
+
+    def reduce(self, aggregate: Any, value: Any) -> Any:
+        return self.kind.add(aggregate, *self.kind.seen(value))
+
+    def merge(self, _key: Any, one: Any, other: Any) -> Any:
+        return self.kind.add(one, *self.kind.seen(other), "merged")
+
+    def empty(self) -> Any:
+        return self.kind.make([])
+
+
+def aggregate(case: Case) -> Any:
+    return case.grouped.aggregate(case.empty, case.append, case.kept()).to_stream()
+
+
+def reduce(case: Case) -> Any:
+    return case.grouped.reduce(case.reduce, case.kept()).to_stream()
+
+
+def hopping(case: Case) -> Any:
+    windows = TimeWindows.of_size_and_grace(10 * SECOND, 10 * SECOND).advance_by(5 * SECOND)
+    return case.grouped.windowed_by(windows).reduce(case.reduce, case.kept()).to_stream()
+
+
+def tumbling(case: Case) -> Any:
+    windows = TimeWindows.of_size_and_grace(3 * SECOND, 10 * SECOND)
+    return case.grouped.windowed_by(windows).aggregate(case.empty, case.append, case.kept()).to_stream()
+
+
+def sliding(case: Case) -> Any:
+    windows = SlidingWindows.of_time_difference_and_grace(3 * SECOND, 10 * SECOND)
+    return case.grouped.windowed_by(windows).aggregate(case.empty, case.append, case.kept()).to_stream()
+
+
+def sessions(case: Case) -> Any:
+    windows = SessionWindows.of_inactivity_gap_and_grace(2 * SECOND, 10 * SECOND)
+    grouped = case.grouped.windowed_by(windows)
+    return grouped.aggregate(case.empty, case.append, case.merge, materialized=case.kept()).to_stream()
+
+
+def cogrouped(case: Case) -> Any:
+    return case.grouped.cogroup(case.append).aggregate(case.empty, case.kept()).to_stream()
+
+
+def joined_with_a_table(case: Case) -> Any:
+    table = case.grouped.reduce(case.reduce, case.kept())
+    return case.stream.join(table, case.kind.joined)
+
+
+def left_joined_with_a_table(case: Case) -> Any:
+    table = case.grouped.reduce(case.reduce, case.kept())
+    return case.stream.left_join(table, lambda one, other: one if other is None else case.kind.joined(one, other))
+
+
+def tables_joined(case: Case) -> Any:
+    other = case.grouped.reduce(case.reduce, case.kept())
+    return case.table.join(other, case.kind.joined, materialized=case.kept("joined")).to_stream()
+
+
+def mapped(case: Case) -> Any:
+    kind = case.kind
+    return case.table.map_values(lambda row: kind.add(row, "mapped"), materialized=case.kept()).to_stream()
+
+
+def filtered(case: Case) -> Any:
+    kind = case.kind
+    keep: Any = lambda _key, row: bool(kind.add(row, "looked at"))  # noqa: E731 - a predicate
+    return case.table.filter(keep, materialized=case.kept()).to_stream()
+
+
+def changed_below(case: Case) -> Any:
+    kind = case.kind
+    table = case.grouped.aggregate(case.empty, case.append, case.kept())
+    return table.to_stream().map_values(lambda row: kind.add(row, "seen"))
+
+
+def suppressed(case: Case) -> Any:
+    kind = case.kind
+    table = case.grouped.aggregate(case.empty, case.append, case.kept())
+    held = table.suppress(Suppressed.until_time_limit(SECOND, BufferConfig.max_records(10)))
+    return held.to_stream().map_values(lambda row: kind.add(row, "seen"))
+
+
+def grouped_again(case: Case) -> Any:
+    """Adds and takes out, in a list, so what was taken out must be what was added."""
+    kind = case.kind
+
+    def add(_key: Any, row: Any, total: Any) -> Any:
+        result = kind.add(total, "+".join(kind.seen(row)))
+        kind.add(row, "added")
+        return result
+
+    def subtract(_key: Any, row: Any, total: Any) -> Any:
+        kind.seen(total).remove("+".join(kind.seen(row)))
+        kind.add(row, "taken out")
+        return total
+
+    table = case.grouped.aggregate(case.empty, case.append, case.kept("rows"))
+    regrouped = table.group_by(lambda key, row: (key, row), Grouped(STRING, kind.serde))
+    return regrouped.aggregate(case.empty, add, subtract, case.kept()).to_stream()
+
+
+def streams_joined(case: Case) -> Any:
+    windows = JoinWindows.of_time_difference_and_grace(2 * SECOND, SECOND)
+    serdes = StreamJoined(STRING, case.kind.serde, case.kind.serde)
+    return case.stream.join(case.stream, case.kind.joined, windows=windows, joined=serdes)
+
+
+def processed(case: Case) -> Any:
+    store = Stores.key_value_store("kept", STRING, case.kind.serde, caching=case.caching)
+    case.builder.add_state_store(store)
+    return case.stream.process(lambda: Changing(case.kind), "kept")
+
+
+BY_RECORD = [joined_with_a_table, left_joined_with_a_table, streams_joined, processed]
+"""Each record has a result."""
+LAST_COUNTS = [
+    aggregate,
+    reduce,
+    hopping,
+    tumbling,
+    sliding,
+    sessions,
+    cogrouped,
+    mapped,
+    filtered,
+    changed_below,
+    tables_joined,
+]
+"""A cache may leave out results of a key but the last one."""
+BELOW_REPARTITION = [grouped_again, suppressed]
+RUNS = [(False, 3, False), (True, 3, False), (True, 3, True), (True, 10, False)]
+"""Whether there is a cache, how many records there are to a commit, and whether the task is opened anew after each."""
+
+
+@dataclass
+class Sent:
+    """Keeps what a task sends."""
+
+    records: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def send(self, *record: Any) -> None:
+        self.records.append(record)
+
+    def partitions(self, _topic: str) -> int:
+        return 1
+
+
+def written(build: Callable[[Case], Any], kind: Kind, *, caching: bool) -> StreamsBuilder:
+    builder = StreamsBuilder()
+    results = build(Case(builder, kind, caching))
+    texts = results.map(lambda key, value: (str(key), repr(value)))
+    texts.to("out", Produced(STRING, STRING))
+    return builder
+
+
+def outcome(
+    build: Callable[[Case], Any], kind: Kind, *, caching: bool, commits: int, restarts: bool
+) -> list[tuple[str, str]]:
+    """Keys and results, committed every so many records, perhaps with a task that is opened anew then."""
+    (sub,) = written(build, kind, caching=caching).build().sub_topologies()
+    tp, sent, backend = TopicPartition("in", 0), Sent(), MemoryBackend()
+    task = None
+    for at in range(0, len(RECORDS), commits):
+        if task is None or restarts:
+            task = Task(TaskSpec(TaskId(0, 0), sub, "app", (tp,), ErrorHandlers()), Ports(sent, backend, MockClock()))
+            task.start({})
+        records = enumerate(RECORDS[at : at + commits], at)
+        task.add_records(tp, [RawRecord(key.encode(), text.encode(), n * 1000, n) for n, (key, text) in records])
+        task.process_all()
+        task.prepare_commit()
+        task.post_commit({})
+    return [(record[1].decode(), record[2].decode()) for record in sent.records if record[0] == "out"]
+
+
+def last(results: list[tuple[str, str]]) -> dict[str, str]:
+    """The last result of each key, but of those that are gone: some came and went within a commit."""
+    return {key: value for key, value in dict(results).items() if value != "None"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("build", [*BY_RECORD, *LAST_COUNTS])
+def test_functions_that_change_values_change_no_store(build: Callable[[Case], Any], kind: str) -> None:
+    plain = outcome(build, KINDS[kind], caching=False, commits=1, restarts=True)
+    assert len(plain) >= 4
+    for caching, commits, restarts in RUNS:
+        found = outcome(build, KINDS[kind], caching=caching, commits=commits, restarts=restarts)
+        if build in BY_RECORD or not caching:
+            assert found == plain, (caching, commits, restarts)
+        else:
+            assert last(found) == last(plain), (caching, commits, restarts)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("build", BELOW_REPARTITION)
+def test_functions_that_change_values_change_no_edge_of_a_table(build: Callable[[Case], Any], kind: str) -> None:
+    found = []
+    for caching in (True, False):
+        with TopologyTestDriver(written(build, KINDS[kind], caching=caching).build()) as driver:
+            topic = driver.input_topic("in", STRING, STRING)
+            for number, (key, text) in enumerate(RECORDS):
+                topic.pipe_input(key, text, timestamp=number * 1000)
+            found.append(driver.output_topic("out", STRING, STRING).read_key_values_to_map())
+    assert found[0] == found[1] != {}
+
+
+def test_a_joiner_that_appends_to_a_row_is_given_the_row_as_it_was_put() -> None:
+    """As Kafka Streams does, with and without caches."""
+    for size in (0, 10_000_000):
+        builder = StreamsBuilder()
+        users = builder.table("users", Consumed(STRING, JSON))
+
+        def visited(page: str, user: dict[str, Any]) -> dict[str, Any]:
+            user["pages"] = [*user.get("pages", []), page]
+            return user
+
+        builder.stream("pages", Consumed(STRING, JSON)).join(users, visited).to("out", Produced(STRING, JSON))
+        with TopologyTestDriver(builder.build(), {"statestore.cache.max.bytes": size}) as driver:
+            driver.input_topic("users", STRING, JSON).pipe_input("ann", {"city": "Rome"}, timestamp=0)
+            for page in ("/", "/cart", "/pay"):
+                driver.input_topic("pages", STRING, JSON).pipe_input("ann", page, timestamp=0)
+            rows = driver.output_topic("out", STRING, JSON).read_values_to_list()
+        assert [row and row["pages"] for row in rows] == [["/"], ["/cart"], ["/pay"]]

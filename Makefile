@@ -3,6 +3,8 @@ PYTHON ?= python3.11
 PROCESSES ?= 2
 # More than there are cores: tests with brokers wait more than they compute.
 BROKERS ?= 3
+# How long `make oracle` compares random topologies.
+MINUTES ?= 3
 UV_VERSION := 0.13.8
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
@@ -60,6 +62,8 @@ demo: setup
 
 oracle: setup
 	PYTHONPATH=$(CURDIR) $(BIN)/python -m tests.oracle.regenerate
+	PYTHONPATH=$(CURDIR) $(BIN)/python -m tests.oracle.fuzz --golden
+	PYTHONPATH=$(CURDIR) $(BIN)/python -m tests.oracle.fuzz --minutes $(MINUTES)
 
 docs: setup
 	$(BIN)/pdoc --docformat google --output-directory site pipeline pipeline.testing pipeline.errors pipeline.config \

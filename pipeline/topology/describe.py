@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pipeline.topology.grouping import group_ids, sub_topologies
 from pipeline.topology.hash_order import hash_order
 from pipeline.topology.nodes import GlobalStore, Node, SinkNode, SourceNode, SubTopology
+from pipeline.topology.tree_set import TreeSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,7 +53,9 @@ def _describe_node(node: Node, family: _Family, sub: SubTopology) -> str:
             where = f"topic: {node.topic}" if isinstance(node.topic, str) else f"extractor class: {node.topic!r}"
             return f"    Sink: {node.name} ({where})\n      <-- {parents}\n"
         case _:
-            stores = ", ".join(hash_order(sub.store_access.get(node.name, ()), room_for_all=True))
+            accessed = sub.store_access.get(node.name, ())
+            added = hash_order([store.name for store in sub.stores if store.name in accessed])
+            stores = ", ".join(hash_order(added, room_for_all=True))  # a copy of the set that it was filled into
             head = f"    Processor: {node.name} (stores: [{stores}])\n"
             return f"{head}      --> {children}\n      <-- {parents}\n"
 
@@ -70,24 +73,24 @@ class _Family:
     """
 
     sizes: dict[str, int]
-    parents: dict[str, list[str]]
-    children: dict[str, list[str]]
+    parents: dict[str, TreeSet]
+    children: dict[str, TreeSet]
 
     @classmethod
     def of(cls, sub: SubTopology) -> _Family:
         nodes = {node.name: node for node in sub.nodes}
-        family = cls(dict.fromkeys(nodes, 1), {name: [] for name in nodes}, {name: [] for name in nodes})
+        sizes = dict.fromkeys(nodes, 1)
+
+        def rank(name: str) -> tuple[int, str]:
+            return -sizes[name], name
+
+        family = cls(sizes, {name: TreeSet(rank) for name in nodes}, {name: TreeSet(rank) for name in nodes})
         for name in hash_order(tuple(nodes)):
             for parent in nodes[name].parents:
-                family._insert(family.parents[name], parent)
-                family._insert(family.children[parent], name)
+                family.parents[name].add(parent)
+                family.children[parent].add(name)
                 family._grow(parent, family.sizes[name])
         return family
-
-    def _insert(self, names: list[str], name: str) -> None:
-        rank = -self.sizes[name], name
-        at = next((i for i, other in enumerate(names) if rank < (-self.sizes[other], other)), len(names))
-        names.insert(at, name)
 
     def _grow(self, name: str, by: int) -> None:
         self.sizes[name] += by

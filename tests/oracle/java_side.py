@@ -6,31 +6,64 @@ import json
 import os
 import subprocess
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.kafka.embedded.artifacts import Artifact, find_java, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 VERSION = "4.3.1"
 _HERE = Path(__file__).parent
 _LIBRARIES = _HERE.parent.parent / f".millrace/oracle-{VERSION}"
 
 
-def replayed(scenarios: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """What Kafka Streams gives for each scenario (see `java/Oracle.java`), in their order; a JVM per processor works."""
+@contextmanager
+def compiled() -> Iterator[tuple[list[str], Path]]:
+    """The command that runs `java/Oracle.java`, and a directory for its files."""
     java = find_java()
     artifacts = [Artifact("org.apache.kafka", "kafka-streams-test-utils", VERSION)]
     libraries = os.pathsep.join(map(str, sorted(resolve(artifacts, _LIBRARIES, java).glob("*.jar"))))
-    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        scratch = Path(name)
+    with tempfile.TemporaryDirectory() as name:
         sources = map(str, sorted(_HERE.glob("java/*.java")))
         compiler = [java, "--module", "jdk.compiler/com.sun.tools.javac.Main", "-nowarn", "-cp", libraries]
         subprocess.run([*compiler, "-d", name, *sources], check=True)
-        command = [java, f"-Djava.io.tmpdir={name}", "-cp", name + os.pathsep + libraries, "Oracle"]
+        yield [java, f"-Djava.io.tmpdir={name}", "-cp", name + os.pathsep + libraries, "Oracle"], Path(name)
+
+
+@contextmanager
+def answering() -> Iterator[Callable[[dict[str, Any]], dict[str, Any]]]:
+    """A function that gives what Kafka Streams gives for a scenario that describes its topology; one JVM answers all."""
+    with (
+        compiled() as (command, _),
+        subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            encoding="utf-8",
+        ) as process,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        inputs, outputs = process.stdin, process.stdout
+
+        def ask(scenario: dict[str, Any]) -> dict[str, Any]:
+            inputs.write(json.dumps(scenario) + "\n")
+            inputs.flush()
+            answer: dict[str, Any] = json.loads(outputs.readline())
+            return answer
+
+        yield ask
+        inputs.close()
+
+
+def replayed(scenarios: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """What Kafka Streams gives for each scenario (see `java/Oracle.java`), in their order; a JVM per processor works."""
+    with compiled() as (command, scratch), ExitStack() as stack:
         parts = min(os.cpu_count() or 1, len(scenarios))
         processes = []
         for part in range(parts):

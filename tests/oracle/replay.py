@@ -83,14 +83,14 @@ class Twin:
                     given.pipe_input(key, value, timestamp=timestamp, headers=raw_headers)
                 for written in sorted(driver.produced_topic_names()):
                     for record in driver.read_raw(written):
-                        names = [[name, _latin(data)] for name, data in record.headers]
-                        entry = [index, _latin(record.key), _latin(record.value), record.timestamp, names]
+                        names = [[name, latin(data)] for name, data in record.headers]
+                        entry = [index, latin(record.key), latin(record.value), record.timestamp, names]
                         topics.setdefault(written, []).append(entry)
                 for words in self.said:
                     topics.setdefault("~said", []).append([index, None, words, -1, []])
                 self.said.clear()
             held = driver.get_all_state_stores()
-            stores = {name: list(_entries(held[name])) for name in compared_stores(self.name)}
+            stores = {name: list(entries_of(held[name])) for name in compared_stores(self.name)}
             dropped = driver.metrics()["dropped-records-total"]
         return {"topics": topics | _printed(), "stores": stores, "dropped": dropped}
 
@@ -206,7 +206,8 @@ def _printed() -> dict[str, Log]:
     return logs
 
 
-def _entries(store: Any) -> Iterator[list[Any]]:
+def entries_of(store: Any) -> Iterator[list[Any]]:
+    """What a store holds: key, value, timestamp or None."""
     for entry in store.all():
         key = entry[0] if len(entry) == 2 else f"{entry[0]}@{entry[1]}"
         value, timestamp = entry[-1], None
@@ -215,7 +216,7 @@ def _entries(store: Any) -> Iterator[list[Any]]:
         yield [str(key), str(value), timestamp]
 
 
-def _latin(data: bytes | None) -> str | None:
+def latin(data: bytes | None) -> str | None:
     """Bytes as the golden files hold them."""
     return None if data is None else data.decode("latin-1")
 

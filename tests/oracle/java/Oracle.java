@@ -4,7 +4,10 @@ import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
 import java.io.File;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
 import java.io.PrintWriter;
+import java.io.StringWriter;
 import java.lang.reflect.Field;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -45,7 +48,8 @@ import org.apache.kafka.streams.test.TestRecord;
 /**
  * Replays scenarios through Kafka Streams' own TopologyTestDriver and writes down everything it gives.
  *
- * Arguments: a file of scenarios and a file for the results, JSON lines both. Bytes are written as ISO-8859-1 text.
+ * Arguments: a file of scenarios and a file for the results, JSON lines both; none, if scenarios that describe their topologies
+ * come one by one and are to be answered. Bytes are written as ISO-8859-1 text.
  * Topics: {topic: [[index of the input record, key, value, timestamp, [[header, value]...]]...]}.
  */
 public final class Oracle {
@@ -71,6 +75,10 @@ public final class Oracle {
         twins.putAll(Sources.twins());
         twins.putAll(Suppliers.twins());
         Path state = Files.createTempDirectory("oracle");
+        if (arguments.length == 0) {
+            answer(state);
+            return;
+        }
         try (BufferedReader in = Files.newBufferedReader(Path.of(arguments[0]));
                 PrintWriter out = new PrintWriter(Files.newBufferedWriter(Path.of(arguments[1])))) {
             for (String line = in.readLine(); line != null; line = in.readLine()) {
@@ -88,12 +96,30 @@ public final class Oracle {
         }
     }
 
+    /** Takes scenarios with the steps of a topology from the input, and answers each; one that fails by saying why. */
+    private static void answer(Path state) throws Exception {
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            JsonNode scenario = JSON.readTree(line);
+            ObjectNode result;
+            try {
+                result = replay((builder, said) -> Described.build(builder, scenario.get("steps")), scenario, state);
+            } catch (RuntimeException e) {
+                StringWriter trace = new StringWriter();
+                e.printStackTrace(new PrintWriter(trace));
+                result = JSON.createObjectNode().put("failure", trace.toString());
+            }
+            out.println(JSON.writeValueAsString(result));
+        }
+    }
+
     private static ObjectNode replay(Twin twin, JsonNode scenario, Path state) throws Exception {
         List<String> said = new ArrayList<>();
         StreamsBuilder builder = new StreamsBuilder();
         twin.build(builder, said);
         Topology topology = builder.build(config(scenario, state));
-        Sources.AFTERWARDS.getOrDefault(scenario.get("topology").asText(), unchanged -> { }).accept(topology);
+        Sources.AFTERWARDS.getOrDefault(scenario.path("topology").asText(), unchanged -> { }).accept(topology);
         ObjectNode result = JSON.createObjectNode();
         result.put("describe", topology.describe().toString());
         ObjectNode topics = result.putObject("topics");

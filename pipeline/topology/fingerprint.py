@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import inspect
+from pathlib import Path
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from pipeline.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
+from pipeline.topology.written_functions import written
 
 if TYPE_CHECKING:
     from pipeline.state.api import StoreBuilder
     from pipeline.topology.parts import Parts
+
+_STANDARD_LIBRARY = str(Path(inspect.getfile(functools)).parent)
 
 
 def fingerprint(parts: Parts) -> str:
@@ -59,7 +64,8 @@ def _digest(*parts: object) -> str:
 def _code(function: Any, seen: frozenset[int] = frozenset()) -> object:
     """What makes a function behave as it does: its code, defaults, captured values and the module's own functions.
 
-    Never an address, and nothing whose order changes from process to process.
+    Never an address, nothing whose order changes from process to process, and nothing that depends on the version of Python,
+    as far as the source is at hand.
     """
     if id(function) in seen:
         return "recursion"
@@ -71,8 +77,9 @@ def _code(function: Any, seen: frozenset[int] = frozenset()) -> object:
         case MethodType():
             return [inner(function.__func__), inner(function.__self__)]
         case FunctionType():
+            by_name = [(name, inner(value)) for name, value in sorted((function.__kwdefaults__ or {}).items())]
             captured = [inner(value) for value in _captured(function)]
-            return [_bytecode(function.__code__), inner(function.__defaults__), captured]
+            return [_body(function), inner(function.__defaults__), by_name, captured]
         case type():
             return [function.__qualname__, [(name, inner(method)) for name, method in _methods(function)]]
         case tuple() | list():
@@ -80,26 +87,63 @@ def _code(function: Any, seen: frozenset[int] = frozenset()) -> object:
         case str() | bytes() | int() | float() | None:
             return function
         case _:
-            return getattr(function, "__qualname__", type(function).__qualname__)
+            name = getattr(function, "__qualname__", type(function).__qualname__)
+            return inner(type(function)) if _is_users_object(function) else name
+
+
+def _body(function: FunctionType) -> object:
+    """What a function does: as it is written, or its bytecode where the source is not at hand.
+
+    Functions of the standard library are what their names say, whatever version of Python they are of.
+    """
+    if _is_pythons(function):
+        return f"{function.__module__}.{function.__qualname__}"
+    return written(function) or _bytecode(function.__code__)
+
+
+def _is_pythons(function: FunctionType) -> bool:
+    path = function.__code__.co_filename
+    return path.startswith(_STANDARD_LIBRARY) and "site-packages" not in path
+
+
+def _is_users_object(value: Any) -> bool:
+    """Whether it is an object of a class that can be called, which is not Millrace's, nor Python's."""
+    call = vars(type(value)).get("__call__")
+    return (
+        isinstance(call, FunctionType)
+        and not hasattr(value, "__qualname__")
+        and not call.__module__.startswith("pipeline.")
+    )
 
 
 def _captured(function: FunctionType) -> list[Any]:
-    """Values of the closure, and the functions and classes of the same module that the code names."""
-    cells = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
-    named = (function.__globals__.get(name) for name in function.__code__.co_names)
+    """Values of the closure, and the functions and classes of the same module that the code names, by their names."""
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    values = [cell.cell_contents for _, cell in sorted(cells.items()) if cell != CellType()]
+    if _is_pythons(function):
+        return values
+    named = (function.__globals__.get(name) for name in sorted(_names(function.__code__)))
     own = [
         value for value in named if isinstance(value, FunctionType | type) and value.__module__ == function.__module__
     ]
-    return [*cells, *own]
+    return [*values, *own]
+
+
+def _names(code: CodeType) -> set[str]:
+    """What a function and those within it name: some versions of Python make functions of comprehensions, others do not."""
+    within = (_names(constant) for constant in code.co_consts if isinstance(constant, CodeType))
+    return set(code.co_names).union(*within)
 
 
 def _methods(owner: type) -> list[tuple[str, FunctionType]]:
-    """The methods a user wrote, by name; generated ones (dataclasses) have no file."""
+    """The methods a user wrote, by name; generated ones (dataclasses) have no file, or are Python's."""
     found = {name: getattr(member, "__func__", member) for name, member in vars(owner).items()}
     return sorted(
         (name, member)
         for name, member in found.items()
-        if isinstance(member, FunctionType) and not member.__code__.co_filename.startswith("<")
+        if isinstance(member, FunctionType)
+        and not inspect.unwrap(member).__code__.co_filename.startswith("<")
+        and not _is_pythons(member)
     )
 
 

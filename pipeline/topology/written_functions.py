@@ -1,0 +1,115 @@
+"""Functions as they are written: their syntax trees, which all versions of Python agree on, unlike on bytecode."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from functools import lru_cache
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import CodeType, FunctionType
+
+_Written = ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef
+
+_SKIPPED = frozenset({"annotation", "returns", "ctx", "kind", "type_comment", "type_params", "simple"})
+"""Fields of nodes that do not change what a function does, or that not all versions of Python have."""
+
+
+def written(function: FunctionType) -> object | None:
+    """What a function is, from its source: parameters and body, without comments, docstring, annotations and layout.
+
+    Returns:
+        None if it is of no module that others can import, as those of a notebook: where such a function is sent, there is no
+        source. None as well if there is no source here, or several functions begin where this one does and cannot be told
+        apart.
+    """
+    code = function.__code__
+    if function.__globals__.get("__name__") == "__main__" or code.co_filename.startswith("<"):
+        return None
+    lines = linecache.getlines(code.co_filename, function.__globals__)
+    found = [
+        node for node in _functions("".join(lines)) if _begins(node) == code.co_firstlineno and _may_be(node, code)
+    ]
+    if len(found) > 1:
+        found = [node for node in found if _has_all(node, code)]
+    shapes = {repr(shape): shape for shape in map(_function, found)}
+    return next(iter(shapes.values())) if len(shapes) == 1 else None
+
+
+@lru_cache(maxsize=32)
+def _functions(source: str) -> tuple[_Written, ...]:
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return ()
+    return tuple(node for node in ast.walk(tree) if isinstance(node, _Written))
+
+
+def _begins(node: _Written) -> int:
+    """The first line of its code: that of its first decorator, if it has one."""
+    decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
+    return min(part.lineno for part in (node, *decorators))
+
+
+def _may_be(node: _Written, code: CodeType) -> bool:
+    name = "<lambda>" if isinstance(node, ast.Lambda) else node.name
+    names = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+    return name == code.co_name and tuple(names) == code.co_varnames[: len(names)]
+
+
+def _has_all(node: _Written, code: CodeType) -> bool:
+    """Whether all instructions of the code are of its body, and one is the whole body of a lambda."""
+    if not isinstance(node, ast.Lambda):
+        return True
+    body = node.body
+    span = (body.lineno, body.end_lineno, body.col_offset, body.end_col_offset)
+    return span in set(code.co_positions())
+
+
+def _function(node: _Written) -> object:
+    args = node.args
+    body: Iterable[ast.AST] = [node.body] if isinstance(node, ast.Lambda) else _without_docstring(node.body)
+    parameters = [[arg.arg for arg in several] for several in (args.posonlyargs, args.args, args.kwonlyargs)]
+    variadic = [arg and arg.arg for arg in (args.vararg, args.kwarg)]
+    return [type(node).__name__, parameters, variadic, [_shape(part) for part in body]]
+
+
+def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
+    match body[0]:
+        case ast.Expr(value=ast.Constant(value=str())):
+            return body[1:]
+        case _:
+            return body
+
+
+def _shape(part: object) -> object:
+    """A node as nested lists: its type and what is in it."""
+    match part:
+        case ast.JoinedStr():
+            return ["JoinedStr", _joined(part.values)]
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+            defaults = [*part.args.defaults, *(default for default in part.args.kw_defaults if default is not None)]
+            decorators = [] if isinstance(part, ast.Lambda) else part.decorator_list
+            return [_function(part), _shape(defaults), _shape(decorators), getattr(part, "name", None)]
+        case ast.AST():
+            fields = ((name, value) for name, value in ast.iter_fields(part) if name not in _SKIPPED)
+            return [type(part).__name__, [(name, _shape(value)) for name, value in fields if value not in (None, [])]]
+        case list():
+            return [_shape(item) for item in part]
+        case _:
+            return repr(part)
+
+
+def _joined(values: list[ast.expr]) -> list[object]:
+    """What an f-string is made of, with texts that follow each other as one: versions of Python cut them differently."""
+    pieces: list[object] = []
+    for is_text, group in groupby(values, lambda value: isinstance(value, ast.Constant)):
+        if is_text:
+            text = "".join(str(value.value) for value in group if isinstance(value, ast.Constant))
+            pieces += [text] if text else []
+        else:
+            pieces += [_shape(value) for value in group]
+    return pieces

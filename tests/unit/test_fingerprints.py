@@ -1,0 +1,113 @@
+"""Digests of functions: what changes them, and that versions of Python agree on them."""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline import STRING, Consumed, StreamsBuilder
+from tests.unit import written_alike
+
+GOLDEN = "7cdccf49f76484b1"
+"""Alike with 3.11, 3.12 and 3.13. Where it has to change, every application has to start anew."""
+
+ROOT = Path(__file__).parents[2]
+
+
+def digest(function: Any) -> str:
+    builder = StreamsBuilder()
+    builder.stream("in", Consumed(STRING, STRING)).map_values(function)
+    return builder.build().fingerprint()
+
+
+def written(source: str, name: str = "f", file: str = "module.py") -> Any:
+    """A function of a module whose source is known."""
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    scope: dict[str, Any] = {"__name__": "module"}
+    exec(compile(source, file, "exec"), scope)  # noqa: S102 - as an import does
+    return scope[name]
+
+
+def test_a_topology_has_the_fingerprint_that_it_always_had() -> None:
+    assert written_alike.topology().fingerprint() == GOLDEN
+
+
+@pytest.mark.parametrize("version", ["3.12", "3.13"])
+def test_other_versions_of_python_find_the_same_fingerprint(version: str) -> None:
+    python = shutil.which(f"python{version}")
+    if python is None:
+        pytest.skip(f"there is no python{version} on the PATH")
+    needed = subprocess.run([python, "-c", "import msgspec, numpy, confluent_kafka"], capture_output=True, check=False)
+    if needed.returncode != 0:
+        pytest.skip(f"python{version} lacks msgspec, numpy or confluent-kafka")
+    command = [python, "-c", "from tests.unit.written_alike import topology; print(topology().fingerprint())"]
+    assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip() == GOLDEN
+
+
+ONE = "def f(v):\n    return v + 1\n"
+
+ALIKE = {
+    "a comment": "def f(v):\n    # one more\n    return v + 1\n",
+    "a docstring": 'def f(v):\n    """One more."""\n    return v + 1\n',
+    "layout": "\n\ndef f(v,):\n    return (v +\n            1)\n",
+    "annotations": "def f(v: int) -> int:\n    return v + 1\n",
+}
+
+DIFFERENT = {
+    "another operator": "def f(v):\n    return v - 1\n",
+    "another constant": "def f(v):\n    return v + 2\n",
+    "another parameter": "def f(w):\n    return w + 1\n",
+    "a default": "def f(v, w=1):\n    return v + 1\n",
+    "another default": "def f(v, w=2):\n    return v + 1\n",
+    "a default by name": "def f(v, *, w=1):\n    return v + 1\n",
+    "another default by name": "def f(v, *, w=2):\n    return v + 1\n",
+    "a lambda": "f = lambda v: v + 1\n",
+    "a helper": "def g(v):\n    return v + 1\ndef f(v):\n    return g(v)\n",
+    "another helper of the name": "def g(v):\n    return v + 2\ndef f(v):\n    return g(v)\n",
+    "a helper within a comprehension": "def g(v):\n    return v + 1\ndef f(v):\n    return [g(x) for x in v]\n",
+    "another one": "def g(v):\n    return v + 2\ndef f(v):\n    return [g(x) for x in v]\n",
+    "what is captured": "def make(n):\n    def f(v):\n        return v + n\n    return f\nf = make(1)\n",
+    "another value captured": "def make(n):\n    def f(v):\n        return v + n\n    return f\nf = make(2)\n",
+    "an object": "class F:\n    def __call__(self, v):\n        return v + 1\nf = F()\n",
+    "another object": "class F:\n    def __call__(self, v):\n        return v + 2\nf = F()\n",
+}
+
+
+@pytest.mark.parametrize("change", ALIKE)
+def test_what_does_not_change_a_function_does_not_change_its_digest(change: str) -> None:
+    assert digest(written(ALIKE[change])) == digest(written(ONE))
+
+
+def test_what_changes_a_function_changes_its_digest() -> None:
+    sources = [ONE, *DIFFERENT.values()]
+    assert len({digest(written(source)) for source in sources}) == len(sources)
+
+
+def test_several_lambdas_of_one_line_are_told_apart() -> None:
+    source = "f = [lambda v: v + 1, lambda v: v + 2, lambda v: v + 1]\n"
+    one, two, again = written(source)
+    assert digest(one) == digest(again)
+    assert digest(one) != digest(two)
+
+
+@pytest.mark.parametrize("file", ["gone.py", "<stdin>"])
+def test_functions_without_source_are_told_apart_by_their_code(file: str) -> None:
+    def unwritten(source: str) -> Any:
+        scope: dict[str, Any] = {}
+        exec(compile(source, file, "exec"), scope)  # noqa: S102 - as if the file were gone
+        return scope["f"]
+
+    assert digest(unwritten(ONE)) == digest(unwritten(ONE))
+    assert digest(unwritten(ONE)) != digest(unwritten(DIFFERENT["another operator"]))
+
+
+def test_partials_differ_by_what_they_fix() -> None:
+    function = written(DIFFERENT["a default by name"])
+    digests = {digest(functools.partial(function, w=fixed)) for fixed in (1, 2)}
+    assert len(digests | {digest(function)}) == 3

@@ -15,6 +15,7 @@ from pipeline.config.streams import (
     BOUNDED_WALL_CLOCK,
     EXACTLY_ONCE_V2,
     PREFIXES,
+    SECRETS,
     StreamsConfig,
     dotted,
     underscored,
@@ -156,8 +157,8 @@ def _check_client(path: Path | str, where: str, key: str, value: Any) -> None:
     if key in _NOT_THE_USERS:
         message = f"{path}: {where}.{key} cannot be set"
         raise ConfigError(message, hint=_NOT_THE_USERS[key])
-    if key in _MEMBERSHIP and not (str(value).isdecimal() and int(value)):
-        message = f"{path}: {where}.{key} is {value!r}, and must be at least 1"
+    if key in _MEMBERSHIP and not (str(value).isdecimal() and 0 < int(value) <= _INT):
+        message = f"{path}: {where}.{key} is {value!r}, and must be at least 1, and at most {_INT}"
         raise ConfigError(message)
 
 
@@ -177,6 +178,7 @@ _TIMESTAMP_EXTRACTORS = (
     "UsePartitionTimeOnInvalidTimestamp",
     "WallclockTimestampExtractor",
 )
+_VARIABLE = re.compile(r"\$\{.*|\$[A-Z_][A-Z0-9_]*")
 _ATTRIBUTE = re.compile(r"[\w.]+:\w+")
 
 _LOWEST = {
@@ -189,6 +191,15 @@ _LOWEST = {
     "snapshot.interval.ms": 0,
     "statestore.cache.max.bytes": 0,
 }
+
+_INT, _LONG = 2**31 - 1, 2**63 - 1
+_HIGHEST = {
+    "max.poll.interval.ms": _INT,
+    "num.standby.replicas": 1000,
+    "num.stream.threads": 1000,  # each is a process
+    "replication.factor": 2**15 - 1,
+}
+"""The highest values of those that Kafka, or this machine, cannot have as high as a long."""
 
 
 def _names(*names: str) -> dict[str, str]:
@@ -267,6 +278,10 @@ def _parsed(path: Path | str, where: str, key: str, value: Any) -> Any:
 
 def _text(path: Path | str, where: str, value: Any) -> str:
     check_type(path, where, value, str)
+    variable = _VARIABLE.search(value)
+    if variable is not None and where.rpartition(".config.")[2] not in SECRETS:
+        message = f"{path}: {where} has {variable[0]}, which is not replaced here"
+        raise ConfigError(message, hint="${NAME} is replaced in [kafka], [spark] and secrets: write the value out.")
     return str(value)
 
 
@@ -275,9 +290,12 @@ def _number(path: Path | str, where: str, key: str, value: Any) -> int:
     if isinstance(value, bool):  # to Python it is an int
         message = f"{path}: {where} is {value!r}, not an int"
         raise ConfigError(message)
-    lowest = _LOWEST.get(key, 1)
+    lowest, highest = _LOWEST.get(key, 1), _HIGHEST.get(key, _LONG)
     if value < lowest:
         message = f"{path}: {where} is {value!r}, and must be at least {lowest}"
+        raise ConfigError(message)
+    if value > highest:
+        message = f"{path}: {where} is {value!r}, and must be at most {highest}"
         raise ConfigError(message)
     return int(value)
 

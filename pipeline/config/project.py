@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config.app import AppConfig
 from pipeline.config.checks import check_keys, check_type, nearest
+from pipeline.config.cron import wrong_in
 from pipeline.config.parsing import as_written, check_property, setting_named, streams_config
 from pipeline.config.secrets import expanded
 from pipeline.config.streams import SECRETS
@@ -23,7 +24,6 @@ _LONGEST_ID = 200
 """Topics' names have 249 characters at most; those of an application's own begin with its id."""
 _PROTOCOLS = frozenset({"", "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
 _HIGHEST_PORT = 65_535
-_SCHEDULE = re.compile(r"@[a-z]+|\S+( +\S+){4,5}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +147,9 @@ def _app(path: Path, name: str, table: Any, environ: Mapping[str, str]) -> AppCo
         raise ConfigError(message, hint='For example topology = "my_module:build".')
     for key in texts:
         check_type(path, f"{where}.{key}", table.get(key, ""), str)
-    if not _SCHEDULE.fullmatch(table.get("schedule", "@daily").strip()):
-        message = f"{path}: {where}.schedule is {table['schedule']!r}, not a cron expression"
+    wrong = wrong_in(table.get("schedule", "@daily").strip())
+    if wrong is not None:
+        message = f"{path}: {where}.schedule is {table['schedule']!r}, not a cron expression: {wrong}"
         raise ConfigError(message, hint='Minute, hour, day, month and weekday: "0 */6 * * *" is every six hours.')
     versions = _versions(path, where, table.get("version", "v1"), table.get("versions", {}))
     settings = dict(table.get("config", {}))

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_BARE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 _TOKEN = re.compile(r"[ -~]*")
 _USER_INFO = re.compile(r"(?<=[/:@])[^/:@?;&\s]+:[^/@?;&\s]*(?:@[^/@?;&\s]*)*(?=@)")
 _ORACLE = re.compile(r"(?i)((?<=:thin:)|(?<=:oci:)|(?<=:oci8:))[^@\s]+(?=@)")
@@ -46,6 +47,10 @@ def expanded(where: str, value: str, environ: Mapping[str, str]) -> str:
             raise ConfigError(message)
         return environ[match[1]]
 
+    bare = _BARE.search(value)
+    if bare is not None and bare[1] in environ:
+        message = f"{where} has ${bare[1]}, which is not replaced"
+        raise ConfigError(message, hint=f"Write ${{{bare[1]}}}.")
     found = _VARIABLE.sub(look_up, value)
     if "${" in _VARIABLE.sub("", value):
         message = f"{where} has a ${{ that begins no ${{NAME}}"

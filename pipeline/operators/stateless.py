@@ -34,6 +34,18 @@ class OfValues:
         return self.joiner(value, other)
 
 
+def pair_of(given: Any) -> tuple[Any, Any]:
+    """What a mapper of keys and values gave, if it is a pair.
+
+    Raises:
+        TypeError: If it is no tuple: texts and dictionaries of two can be taken apart as well, into something else.
+    """
+    if isinstance(given, tuple):
+        return given
+    message = f"a mapper of keys and values must give pairs (key, value), not {given!r} ({type(given).__name__})"
+    raise TypeError(message)
+
+
 def has_key(key: object, _value: object) -> bool:
     """A predicate: what the filter before a repartition topic lets through, mostly."""
     return key is not None
@@ -72,7 +84,7 @@ class Map:
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Map and forward."""
-        new_key, new_value = self.mapper(key, value)
+        new_key, new_value = pair_of(self.mapper(key, value))
         self._forward(new_key, new_value, timestamp, headers)
 
     def close(self) -> None:
@@ -130,7 +142,8 @@ class FlatMap:
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Map and forward each pair."""
-        for new_key, new_value in self.mapper(key, value):
+        for pair in self.mapper(key, value):
+            new_key, new_value = pair_of(pair)
             self._forward(new_key, new_value, timestamp, headers)
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import ProcessingError
+from pipeline.operators.stateless import pair_of
 from pipeline.operators.table_store import TableStore, key_value_fold
 from pipeline.records import Change
 
@@ -65,7 +66,7 @@ class TableRepartitionMap:
 
     def _group_of(self, key: Any, value: Any) -> tuple[Any, Any]:
         pair = None if value is None else self._mapper(key, value)
-        return (None, None) if pair is None or pair[0] is None else pair
+        return (None, None) if pair is None or pair_of(pair)[0] is None else pair
 
     def close(self) -> None:
         """Nothing to release."""

@@ -10,6 +10,7 @@ import pytest
 
 from pipeline import StreamsBuilder
 from pipeline.config import Optimization, ProjectConfig, TopologyConfig, call_attribute, load_attribute
+from pipeline.config.cron import wrong_in
 from pipeline.errors import ConfigError, StreamsError, TopologyError
 
 if TYPE_CHECKING:
@@ -84,7 +85,22 @@ def test_what_clients_are_not_to_be_told_is_refused(tmp_path: Path, setting: str
         (("${SECRET}", "${SECRET:-none}"), "has a ${ that begins no ${NAME}", "no defaults"),
         (('"max.task.idle.ms" = -1', '"max.task.idle.ms" = true'), "is True, not an int", ""),
         (('"max.task.idle.ms" = -1', "max.task.idle.ms = -1"), "unknown setting", '"max.task.idle.ms"'),
-        (('"0 */6 * * *"', '"every day"'), "not a cron expression", "0 */6 * * *"),
+        (('"0 */6 * * *"', '"every day"'), "not a cron expression: it has 2 fields", "0 */6 * * *"),
+        (('"0 */6 * * *"', '"0 25 * * *"'), "not a cron expression: its hour, 25, is not in 0-23", "0 */6 * * *"),
+        (('"0 */6 * * *"', '"@dayly"'), "not a cron expression: there is no @dayly", "0 */6 * * *"),
+        (("${SECRET}", "$SECRET"), "has $SECRET, which is not replaced", "Write ${SECRET}."),
+        (
+            ('"errors.dead.letter.queue.topic.name" = "letters"', '"state.dir" = "$HOME/x"'),
+            "has $HOME",
+            "[kafka], [spark]",
+        ),
+        (('"max.task.idle.ms" = -1', '"num.stream.threads" = 100000'), "is 100000, and must be at most 1000", ""),
+        (('"max.task.idle.ms" = -1', '"max.poll.interval.ms" = 9223372036854775807'), "must be at most 2147483647", ""),
+        (
+            ('"max.task.idle.ms" = -1', '"task.timeout.ms" = 99999999999999999999'),
+            "must be at most 9223372036854775807",
+            "",
+        ),
         (('"v1"', f'"{"v" * 200}"'), "more than 199 characters", "249"),
     ],
 )
@@ -382,3 +398,17 @@ def test_a_module_of_the_users_that_hides_the_library_is_named(tmp_path: Path, m
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match=r"pipeline\.py hides Millrace"):
         load_attribute("topology:build")
+
+
+@pytest.mark.parametrize(
+    "schedule", ["@hourly", "*/5 0-12 1,15 jan-mar MON", "0 0 L * *", "0 0 * * 1#2", "0 0 * * 7", "0 0 ? * * 30"]
+)
+def test_schedules_that_airflow_understands_pass(schedule: str) -> None:
+    assert wrong_in(schedule) is None
+
+
+@pytest.mark.parametrize(
+    "schedule", ["", "* * * *", "60 * * * *", "* * 0 * *", "* * * 13 *", "* * * * 8", "*/0 * * * *", "a * * * *"]
+)
+def test_schedules_that_nobody_understands_do_not(schedule: str) -> None:
+    assert wrong_in(schedule) is not None

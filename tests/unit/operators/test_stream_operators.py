@@ -228,3 +228,21 @@ def test_a_rekeyed_stream_is_repartitioned_before_it_is_read_as_a_table_and_name
     ]
     assert list(topology.repartition_topics) == ["KSTREAM-TOTABLE-0000000002-repartition"]
     assert list(topology.stores) == ["KSTREAM-TOTABLE-STATE-STORE-0000000003"]
+
+
+@pytest.mark.parametrize("given", ["xy", {"a": 1, "b": 2}, ["k", "v"], None, 5])
+@pytest.mark.parametrize("operator", ["map", "flat_map", "group_by"])
+def test_what_is_no_pair_is_not_taken_apart_into_key_and_value(operator: str, given: Any) -> None:
+    builder: Any = StreamsBuilder()
+    if operator == "group_by":
+        if given is None:
+            pytest.skip("None leaves a row of a table out")
+        builder.table("in", Consumed(STRING, STRING)).group_by(lambda _k, _v: given, Grouped(STRING, STRING)).count()
+    else:
+        result = given if operator == "map" else [given]
+        stream = getattr(builder.stream("in", Consumed(STRING, STRING)), operator)(lambda _k, _v: result)
+        stream.to("out", Produced(STRING, STRING))
+    with TopologyTestDriver(builder.build()) as driver:
+        message = r"a mapper of keys and values must give pairs \(key, value\), not .*task 0_0"
+        with pytest.raises(ProcessingError, match=message):
+            driver.input_topic("in", STRING, STRING).pipe_input("k", "v")

@@ -22,6 +22,7 @@ from pipeline.state.memory import MemoryBackend
 from pipeline.testing.settings import given_settings
 from pipeline.testing.stores import PlainKeyValueStore, PlainWindowStore
 from pipeline.testing.topics import TestInputTopic, TestOutputTopic
+from pipeline.topology.nodes import SinkNode
 from pipeline.windows import millis
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+_MOST_ROUNDS = 10_000
+"""How often in turn a topology may write to what it reads because of one record: further on it would never end."""
 
 
 @dataclass(slots=True)
@@ -202,7 +206,7 @@ class TopologyTestDriver:
 
     def output_topic(self, topic: str, key_serde: Serde[K], value_serde: Serde[V]) -> TestOutputTopic[K, V]:
         """An output topic to read from; internal topics and changelogs by their full names."""
-        return TestOutputTopic(topic, key_serde, value_serde, self._topics.take, self._topics.size)
+        return TestOutputTopic(topic, key_serde, value_serde, self._topics.take, self._topics.size, self._why_empty)
 
     def read_raw(self, topic: str) -> list[RawRecord]:
         """All records of a topic that nobody has read, as bytes."""
@@ -309,6 +313,14 @@ class TopologyTestDriver:
             raise InvalidStateStoreError(message)
         return store
 
+    def _why_empty(self, topic: str) -> str | None:
+        """What to say of a topic that nothing was written to, if nothing ever is."""
+        sinks = [n for task in self._tasks.values() for n in task.spec.sub_topology.nodes if isinstance(n, SinkNode)]
+        chosen = [sink.topic for sink in sinks if isinstance(sink.topic, str)]
+        if topic in {*self._topics.logs, *chosen} or len(chosen) < len(sinks):
+            return None
+        return f"The topology writes: {', '.join(sorted({*self._topics.logs, *chosen})) or 'nothing'}"
+
     def _check_open(self) -> None:
         if self._is_closed:
             message = "The driver has been closed"
@@ -331,14 +343,24 @@ class TopologyTestDriver:
         self._drain()
 
     def _drain(self) -> None:
-        while self._topics.arrived:
-            topic, record = self._topics.arrived.popleft()
-            tp = TopicPartition(topic, 0)
-            if topic in self._global.topics:
-                self._global.apply(tp, [record], record.offset + 1)
-            for task in self._readers_of(topic):
-                task.add_records(tp, [record])
-                self._process(task)
+        """Process what has arrived, then what came of it, and so on."""
+        for _ in range(_MOST_ROUNDS):
+            if not self._topics.arrived:
+                return
+            for _ in range(len(self._topics.arrived)):
+                self._take_in(*self._topics.arrived.popleft())
+        topics = sorted({topic for topic, _ in self._topics.arrived})
+        if topics:
+            message = f"The topology has written to its own input {_MOST_ROUNDS} times in turn: {', '.join(topics)}"
+            raise StreamsError(message, hint="Write to another topic, or make sure that records stop at some time.")
+
+    def _take_in(self, topic: str, record: RawRecord) -> None:
+        tp = TopicPartition(topic, 0)
+        if topic in self._global.topics:
+            self._global.apply(tp, [record], record.offset + 1)
+        for task in self._readers_of(topic):
+            task.add_records(tp, [record])
+            self._process(task)
 
     def _process(self, task: Task) -> None:
         """Process what does not wait for other inputs, and commit."""

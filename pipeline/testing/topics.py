@@ -53,6 +53,9 @@ class TestInputTopic(Generic[K, V]):
                 Also if headers are none that can be written.
         """
         check_headers(headers)
+        if not isinstance(timestamp, int | None):
+            message = f"timestamp must be ms since the epoch, an int, not {timestamp!r}"
+            raise StreamsError(message, hint="round(moment.timestamp() * 1000) for a datetime with a time zone.")
         at = timestamp
         if at is None:
             at = self.time_ms
@@ -117,6 +120,8 @@ class TestOutputTopic(Generic[K, V]):
     value_serde: Serde[V]
     _take: Callable[[str], RawRecord | None]
     _size: Callable[[str], int]
+    _hint: Callable[[str], str | None] = lambda _topic: None
+    """What may be wrong with a topic that has no records."""
 
     def read_record(self) -> Record[K | None, V | None]:
         """The next record.
@@ -127,7 +132,7 @@ class TestOutputTopic(Generic[K, V]):
         raw = self._take(self.topic)
         if raw is None:
             message = f"Output topic {self.topic} has no more records"
-            raise StreamsError(message)
+            raise StreamsError(message, hint=self._hint(self.topic))
         key = None if raw.key is None else self.key_serde.deserialize(raw.key)
         value = None if raw.value is None else self.value_serde.deserialize(raw.value)
         return Record(key, value, raw.timestamp, raw.headers)

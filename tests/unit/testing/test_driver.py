@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -307,3 +307,37 @@ def test_a_failure_leaves_the_driver_usable_behind_the_record_that_failed() -> N
             source.pipe_input("k", "x", timestamp=1)
         source.pipe_input("k", "1", timestamp=2)
         assert copied(driver) == [("k", "1", 2)]
+
+
+def test_a_topology_that_feeds_itself_for_ever_is_stopped() -> None:
+    builder = StreamsBuilder()
+    builder.stream("loop", Consumed(STRING, STRING)).to("loop", Produced(STRING, STRING))
+    with TopologyTestDriver(builder.build()) as driver, pytest.raises(StreamsError, match=r"its own input .* loop"):
+        driver.input_topic("loop", STRING, STRING).pipe_input("k", "v")
+
+
+def test_a_topology_that_feeds_itself_for_a_while_is_not() -> None:
+    builder = StreamsBuilder()
+    numbers = builder.stream("loop", Consumed(STRING, LONG)).filter(lambda _k, n: n < 100)
+    numbers.map_values(lambda n: n + 1).to("loop", Produced(STRING, LONG))
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.input_topic("loop", STRING, LONG).pipe_input("k", 0)
+        assert driver.output_topic("loop", STRING, LONG).read_values_to_list()[-1] == 100
+
+
+def test_an_output_topic_that_nothing_writes_to_is_named() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", Consumed(STRING, STRING)).to("out", Produced(STRING, STRING))
+    with TopologyTestDriver(builder.build()) as driver:
+        with pytest.raises(StreamsError, match=r"outt has no more records\nHint: The topology writes: out"):
+            driver.output_topic("outt", STRING, STRING).read_record()
+        with pytest.raises(StreamsError, match=r"out has no more records$"):
+            driver.output_topic("out", STRING, STRING).read_record()
+
+
+def test_a_datetime_is_no_timestamp() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", Consumed(STRING, STRING)).to("out", Produced(STRING, STRING))
+    moment: Any = datetime.now(UTC)
+    with TopologyTestDriver(builder.build()) as driver, pytest.raises(StreamsError, match="timestamp must be ms"):
+        driver.input_topic("in", STRING, STRING).pipe_input("k", "v", timestamp=moment)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -39,7 +40,8 @@ from pipeline.service.api import Parameters, new_api
 from pipeline.service.peers import Peers
 from pipeline.service.reading import Bookmark, RefusedError, StoreReader, Wanted
 from pipeline.service.routing import Here, KeyQueryMetadata, There, route, store_places
-from pipeline.service.server import bound, name_of
+from pipeline.service.server import bound, name_of, serving
+from pipeline.service.signatures import Signatures
 from pipeline.worker.group.protocol import Orders
 from pipeline.worker.questions.queries import KeyQuery, Page, Place, Question, RangeQuery, Reason, Refusal, Row
 from pipeline.worker.states import InstanceStatus, WorkerState, WorkerSummary
@@ -167,6 +169,26 @@ def test_a_page_goes_on_where_the_last_one_ended_through_all_tasks() -> None:
 def test_refusals_are_values(refusal: Refusal, status: int, body: dict[str, Any]) -> None:
     answer = client(FakeInstance(answers={task: [refusal] for task in TASKS})).get("/stores/counts/k")
     assert (answer.status_code, answer.json()) == (status, body)
+
+
+@pytest.mark.parametrize("path", ["/stores/counts/a%2Fb%20c%C3%A4%3F%26", "/stores/counts?limit=7&prefix=%C3%A4%26"])
+def test_instances_with_a_token_answer_for_each_other_over_the_network(path: str) -> None:
+    signatures = Signatures.of("secret", "app-v1")
+    has_it, asks = FakeInstance(), FakeInstance(active=frozenset())
+    has_it.answers = {task: [Page((row("k", 3),))] for task in TASKS}
+    with ExitStack() as open_:
+        for instance in (has_it, asks):
+            listener = open_.enter_context(bound("127.0.0.1:0", wants_token=True))
+            instance.server = f"127.0.0.1:{listener.getsockname()[1]}"
+            access = Access("secret", signatures=signatures, server=instance.server)
+            api = new_api(instance, access, Peers(signatures, SystemClock()))
+            open_.enter_context(serving(api, listener))
+        asks.orders = Orders(servers={str(task): has_it.server for task in TASKS})
+        shown = {"Authorization": "Bearer secret"}
+        answer = httpx.get(f"http://{asks.server}{path}", headers=shown, timeout=30, trust_env=False)
+    assert (answer.status_code, answer.headers["X-Millrace-Role"]) == (200, "active")
+    assert has_it.asked
+    assert asks.asked == []
 
 
 def test_whoever_was_passed_a_question_does_not_pass_it_on() -> None:

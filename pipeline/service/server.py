@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 _STOP_SECONDS = 5.0
+_BACKLOG = 32
+"""So many connections are taken at once, before limits see the first of them; in a flood, each takes a file."""
 _EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 - it is asked whether it is
 
 
@@ -87,6 +89,7 @@ def serving(api: FastAPI, listener: socket.socket, limits: Limits | None = None)
         loop="asyncio",  # uvloop, which may be installed or not, loses connections that end while they shake hands
         log_level="error",  # else anybody could fill the log with what is no HTTP
         access_log=False,
+        backlog=_BACKLOG,
         proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=2,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 import threading
 import time
 from contextlib import ExitStack, contextmanager, suppress
@@ -76,6 +78,38 @@ def test_however_many_ask_halves_whoever_asks_at_once_is_answered() -> None:
             held.enter_context(connected(port, HALF))
         for _ in range(3):
             assert httpx.get(f"http://127.0.0.1:{port}/ready", timeout=30).text == "ready"
+
+
+FEW_FILES = """
+import resource
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from pipeline.service.server import bound, serving
+
+async def ready(request):
+    return PlainTextResponse("ready")
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+app = Starlette(routes=[Route("/ready", ready)])
+with bound("127.0.0.1:0", wants_token=False) as listener, serving(app, listener):
+    print(listener.getsockname()[1], flush=True)
+    input()
+"""
+
+
+def test_a_flood_of_halves_does_not_take_all_files_of_the_process() -> None:
+    command = [sys.executable, "-c", FEW_FILES]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as server, ExitStack() as held:
+        assert server.stdout is not None
+        port = int(server.stdout.readline())
+        for _ in range(300):
+            held.enter_context(connected(port, HALF))
+        for _ in range(3):
+            assert httpx.get(f"http://127.0.0.1:{port}/ready", timeout=60).text == "ready"
+        _, errors = server.communicate("\n", timeout=60)
+    assert "Too many open files" not in errors
 
 
 def test_whoever_is_being_answered_is_not_cut_off() -> None:

@@ -190,6 +190,7 @@ _LOWEST = {
     "replication.factor": -1,
     "snapshot.interval.ms": 0,
     "statestore.cache.max.bytes": 0,
+    "task.alignment.max.drift.ms": -1,
 }
 
 _INT, _LONG = 2**31 - 1, 2**63 - 1

@@ -35,6 +35,8 @@ class StreamsConfig:
         buffered_records_per_partition: Above this, an input is not fetched for a while.
         poll_ms: How long a poll waits for records.
         task_timeout_ms: How long to retry while brokers do not answer.
+        task_alignment_max_drift_ms: How much later in event time than the slowest of them tasks may be that write to the same
+            repartition topics, while any of them is behind; 0: as much as the topology's windows bear, -1: as much as they are.
         replication_factor: Of internal topics; -1 for the brokers' default.
         deserialization_exception_handler: What becomes of records that cannot be read: `fail`, `continue`, or a handler of the
             user's as `module:attribute` (`pipeline.processor.handlers`).
@@ -99,6 +101,7 @@ class StreamsConfig:
     buffered_records_per_partition: int = 1000
     poll_ms: int = 100
     task_timeout_ms: int = 300_000
+    task_alignment_max_drift_ms: int = 0
     replication_factor: int = -1
     deserialization_exception_handler: str = "fail"
     processing_exception_handler: str = "fail"

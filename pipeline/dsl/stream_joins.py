@@ -253,6 +253,7 @@ def _window_store(
         log_config=joined.log_config,
         retention_ms=windows.retention_ms,
         window_size_ms=windows.size_ms,
+        grace_ms=windows.grace_ms,
     )
 
 

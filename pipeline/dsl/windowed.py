@@ -105,6 +105,7 @@ def windowed_store(
         window_size_ms=size_ms or 0,
         slack_ms=_slack_ms(windows, emit),
         emits_final=emit is EmitStrategy.ON_WINDOW_CLOSE,
+        grace_ms=None if isinstance(windows, UnlimitedWindows) else windows.grace_ms,
     )
 
 

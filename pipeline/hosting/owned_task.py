@@ -111,6 +111,11 @@ class OwnedTask:
         return _offsets(self._own_commits[0]) if self._own_commits else {}
 
     @property
+    def last_commit(self) -> Mapping[TopicPartition, tuple[int, str]]:
+        """What was committed last, per input: offset and metadata; another object after each commit."""
+        return self._own_commits[0] if self._own_commits else {}
+
+    @property
     def dropped(self) -> Counter[str]:
         """Records that were not processed, by reason; none while the task is not open."""
         return self._task.dropped if self._task is not None else Counter()

@@ -20,6 +20,7 @@ from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
 from pipeline.errors import OpenTransactionError, TopicError
 from pipeline.kafka.ending import end_in_background
 from pipeline.kafka.errors import MISSING_TOPIC, UNREACHABLE
+from pipeline.kafka.group_progress import GroupProgress
 from pipeline.kafka.groups import Groups, GroupState
 from pipeline.kafka.leaders import Leaders
 from pipeline.kafka.requests import REQUEST_SECONDS, Requests
@@ -258,6 +259,10 @@ class Admin:
             for tp in found
             if tp.offset >= 0
         }
+
+    def progress_of(self, group: str) -> GroupProgress:
+        """Asks for a group's committed offsets again and again; whoever takes it ends it."""
+        return GroupProgress(self._requests, group)
 
     def _stable_offsets(
         self, consumer: Consumer, group: str, partitions: list[ClientTopicPartition], patience_s: float

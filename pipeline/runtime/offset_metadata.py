@@ -1,7 +1,8 @@
 """What Kafka Streams writes beside a committed offset: the partition's highest event time, and processors' own times.
 
-What it does not know has its place among the processors' times: how much of a pack (`runtime.packs`) has been processed, and
-the times that operators and stores go on from (`runtime.observed_times`). Kafka Streams reads these, and ignores them.
+What it does not know has its place among the processors' times: how much of a pack (`runtime.packs`) has been processed, the
+times that operators and stores go on from (`runtime.observed_times`), and the time of the next record, by which tasks are
+aligned. Kafka Streams reads these, and ignores them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ _VERSION_2 = 2
 _UNKNOWN = -1
 _TAKEN = "__millrace.taken"
 _TIMES = "__millrace.time "
+_NEXT_TIME = "__millrace.next-time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +39,14 @@ class OffsetMetadata:
         taken: How many records of the pack at the offset have been processed.
         times: Times that operators and stores go on from, by short names without spaces. Brokers take 4 KiB of metadata at
             most, and most of these times are equal: names that share a time are written as one key.
+        next_time: Event time up to which the next record brings the partition, ms; -1 if it is not known.
     """
 
     partition_time: int
     processor_metadata: Mapping[str, int] = field(default_factory=dict)
     taken: int = 0
     times: Mapping[str, int] = field(default_factory=dict)
+    next_time: int = _UNKNOWN
 
     def encode(self) -> str:
         """Base64 of Kafka Streams' version 2 layout."""
@@ -50,6 +54,8 @@ class OffsetMetadata:
         kept = {**self.processor_metadata, **_grouped(self.times)}
         if self.taken:
             kept[_TAKEN] = self.taken
+        if self.next_time >= 0:
+            kept[_NEXT_TIME] = self.next_time
         if kept:
             data += struct.pack(">i", len(kept))
             for key, value in kept.items():
@@ -66,8 +72,9 @@ class OffsetMetadata:
             if version not in {_VERSION_1, _VERSION_2}:
                 return cls(_UNKNOWN)
             kept = dict(_processor_metadata(data))
-            taken, times = kept.pop(_TAKEN, 0), _ungrouped(kept)
-            return cls(partition_time, {k: v for k, v in kept.items() if not k.startswith(_TIMES)}, taken, times)
+            taken, next_time, times = kept.pop(_TAKEN, 0), kept.pop(_NEXT_TIME, _UNKNOWN), _ungrouped(kept)
+            own = {key: value for key, value in kept.items() if not key.startswith(_TIMES)}
+            return cls(partition_time, own, taken, times, next_time)
         except (binascii.Error, struct.error, UnicodeDecodeError):
             return cls(_UNKNOWN)
 

@@ -31,6 +31,8 @@ class Processing:
         self._spec = spec
         self._context = context
         self._queues = queues
+        self.latest_ms = MAX_TIME_MS
+        """Records of later event times wait, with all that lie behind them in their input; for hosts that align tasks."""
 
     def is_ready(self) -> bool:
         """Whether the next record may be chosen now."""
@@ -39,7 +41,9 @@ class Processing:
     def process(self, limit: int) -> int:
         """Process up to `limit` records, as far as they may be chosen now; gives how many it were."""
         only = self._queues.only()
-        return self._process_chosen(limit) if only is None else self._process_run(only, limit)
+        if only is None:
+            return self._process_chosen(limit)
+        return self._process_run(only, limit) if self.latest_ms == MAX_TIME_MS else self._process_early(only, limit)
 
     def process_all(self) -> int:
         """Process everything that was added or is followed; gives how many records it were."""
@@ -53,12 +57,19 @@ class Processing:
         done = 0
         may_choose = self.is_ready()
         while may_choose and done < limit:
-            found = self._queues.next_queue()
+            found = self._queues.next_queue(self.latest_ms)
             if found is None:
                 break
             queue, last_time = found
             done += self._process_run(queue, limit - done, last_time)
             may_choose = queue.head() is not None or self.is_ready()
+        return done
+
+    def _process_early(self, queue: RecordQueue, limit: int) -> int:
+        """Process up to `limit` records of the only input, none of a later time than `latest_ms`."""
+        done = 0
+        while done < limit and (head := queue.head()) is not None and head[RAW_TIMESTAMP] <= self.latest_ms:
+            done += self._process_run(queue, limit - done, self.latest_ms)
         return done
 
     def _process_run(self, queue: RecordQueue, limit: int, last_time: int | None = None) -> int:

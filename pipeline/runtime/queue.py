@@ -131,6 +131,13 @@ class RecordQueue:
             return self.waiting[0][RAW_OFFSET]
         return max(self.next_offset, self._end)  # behind the last record there may be markers and gaps
 
+    def next_time(self) -> int:
+        """The event time (ms) that the next record brings the input to; -1 if none is at hand."""
+        if self._head is None and self.extractor is None and self.has_waiting():
+            return max(self.partition_time, self.waiting[0][_TIMESTAMP])
+        head = self.head()
+        return -1 if head is None else max(self.partition_time, head[_TIMESTAMP])
+
     def waiting_at(self, offset: int) -> int:
         """How many of the next records have this offset: those of a pack share one."""
         waiting = sum(1 for _ in takewhile(lambda raw: raw[RAW_OFFSET] == offset, self.waiting))
@@ -268,22 +275,22 @@ class RecordQueues:
                 is_waited_for |= now_ms - self._idle_since.setdefault(queue.tp, now_ms) < max_idle_ms
         return is_waited_for
 
-    def next_queue(self) -> tuple[RecordQueue, int] | None:
+    def next_queue(self, latest_ms: int = MAX_TIME_MS) -> tuple[RecordQueue, int] | None:
         """The input whose head comes next, and the highest time (ms) up to which its records are before those of the others.
 
-        None if nothing waits.
+        None if nothing waits, or only what is later than `latest_ms`.
         """
         for tp, queue in self._queues.items():
             if tp not in self._in_heap and (head := queue.head()) is not None:
                 heappush(self._heap, (head[_TIMESTAMP], tp))
                 self._in_heap.add(tp)
-        if not self._heap:
+        if not self._heap or self._heap[0][0] > latest_ms:
             return None
         _, tp = heappop(self._heap)
         self._in_heap.discard(tp)
         if not self._heap:
-            return self._queues[tp], MAX_TIME_MS
-        return self._queues[tp], _before(tp, self._heap[0])
+            return self._queues[tp], latest_ms
+        return self._queues[tp], min(latest_ms, _before(tp, self._heap[0]))
 
     def in_order(self) -> Iterator[tuple[RecordQueue, int]]:
         """Again and again what `next_queue` gives, until nothing waits; at least one record is taken before the next step.

@@ -125,6 +125,7 @@ class Task:
         }
         self._forgotten: Mapping[TopicPartition, int] = {}
         self._has_progress = False
+        self._tells_next_times = False
         self._prepared = TaskCommit({}, ())
 
     def stores(self) -> Mapping[str, Any]:
@@ -262,6 +263,23 @@ class Task:
         if queue is not None:
             queue.next_offset = max(queue.next_offset, offset)
         self._has_progress = True
+
+    def process_until(self, latest_ms: int) -> None:
+        """Let records of later event times (ms) wait, with all that lie behind them in their input."""
+        self._processing.latest_ms = latest_ms
+
+    def tell_next_times(self, *, tells: bool) -> None:
+        """Whether commits say, beside each offset, which event time the next record brings the input to."""
+        self._tells_next_times = tells
+
+    def next_times(self) -> dict[TopicPartition, int]:
+        """Per input that has a record at hand, the event time (ms) that this brings it to."""
+        times = {tp: self._queue(tp).next_time() for tp in self.spec.inputs}
+        return {tp: time_ms for tp, time_ms in times.items() if time_ms >= 0}
+
+    def request_commit(self) -> None:
+        """Have the next commit come at once, even if nothing was processed."""
+        self._has_progress = self._context.commit_requested = True
 
     def is_ready(self) -> bool:
         """Whether the next record may be chosen now."""
@@ -409,10 +427,11 @@ class Task:
         kept, times = self._context.processor_metadata, self._times.current()
         for tp in self.spec.inputs:
             queue = self._queue(tp)
+            next_time = queue.next_time() if self._tells_next_times else -1  # what cannot be decoded is passed over
             offset = queue.committable_offset()
             if offset >= 0:
                 taken = self._packs[tp].taken(offset, queue.waiting_at(offset)) if tp in self._packs else 0
-                metadata = OffsetMetadata(queue.partition_time, kept, taken, times)
+                metadata = OffsetMetadata(queue.partition_time, kept, taken, times, next_time)
                 yield tp, (offset, metadata.encode())
 
     def _queue(self, tp: TopicPartition) -> RecordQueue:

@@ -104,12 +104,15 @@ def _of_tasks(reports: Mapping[str, Report]) -> Iterable[Metric]:
     processed = CounterMetricFamily(f"{_TASK}process", "Records processed.", labels=["thread_id", "task_id"])
     labels = ["thread_id", "task_id", "reason"]
     dropped = CounterMetricFamily(f"{_TASK}dropped_records", "Records that were not processed.", labels=labels)
+    text = "Time spent waiting for tasks that are behind in event time, s."
+    held_back = CounterMetricFamily(f"{_TASK}held_back_seconds", text, labels=["thread_id", "task_id"])
     for thread, report in reports.items():
         for task, figures in report.tasks.items():
+            held_back.add_metric([thread, str(task)], figures.held_back_s)
             processed.add_metric([thread, str(task)], figures.processed)
             for reason, count in figures.dropped.items():
                 dropped.add_metric([thread, str(task), reason], count)
-    return processed, dropped
+    return processed, dropped, held_back
 
 
 def _of_copies(reports: Mapping[str, Report]) -> Iterable[Metric]:

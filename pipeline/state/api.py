@@ -200,6 +200,7 @@ class StoreBuilder:
         slack_ms: Window stores: how much longer than the retention, which the changelog shares, windows are kept here.
         max_entries: Key-value stores: how many keys are kept; those used last. None keeps all.
         emits_final: Window and session stores: whether an aggregation forwards closed windows only.
+        grace_ms: How late records may be that change what is kept; None if that does not depend on their order.
     """
 
     name: str
@@ -216,6 +217,7 @@ class StoreBuilder:
     emits_final: bool = False
     source_topic: str | None = None
     max_entries: int | None = None
+    grace_ms: int | None = None
 
 
 Place: TypeAlias = "tuple[str | None, int, int]"

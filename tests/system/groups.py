@@ -117,6 +117,13 @@ def build_stuck(builder):
     counts.to_stream().map_values(stick).to("{name}.out", Produced(STRING, LONG))
     return builder.build()
 
+def build_windowed(builder):
+    words = builder.stream("{name}.in", Consumed(STRING, STRING))
+    windows = TimeWindows.of(timedelta(seconds=30), grace=timedelta(seconds=10))
+    counts = words.group_by(lambda k, v: v, Grouped(STRING, STRING)).windowed_by(windows).count(Materialized("counts"))
+    counts.to_stream().to("{name}.out", Produced(windowed(STRING), LONG))
+    return builder.build()
+
 def slowly(value):
     time.sleep(0.025)
     return value

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pipeline.hosting.owned_task import OwnedTask
     from pipeline.records import TaskId
     from pipeline.worker.states import WorkerSummary
+    from pipeline.worker.stream_thread.alignment import Alignment
     from pipeline.worker.stream_thread.arrivals import Arrivals
     from pipeline.worker.stream_thread.commits import Commits
     from pipeline.worker.stream_thread.followed import Followed
@@ -30,6 +31,7 @@ class Figures:
         commits: The commits of those that run.
         tally: Counts what they do.
         stores: Has the global tables.
+        alignment: Knows how long tasks were held back.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class Figures:
         commits: Commits,
         tally: Tally,
         stores: OpenStores,
+        alignment: Alignment,
     ) -> None:
         """They are looked at anew each time."""
         self._tasks = tasks
@@ -48,6 +51,7 @@ class Figures:
         self._commits = commits
         self._tally = tally
         self._stores = stores
+        self._alignment = alignment
 
     @property
     def active(self) -> frozenset[TaskId]:
@@ -92,7 +96,7 @@ class Figures:
 
     def by_task(self) -> Mapping[TaskId, TaskFigures]:
         """What each task that runs has done since it was taken over, and what processors of global stores have measured."""
-        figures = self._tally.figures(self._tasks.values())
+        figures = self._tally.figures(self._tasks.values(), self._alignment.held_back_s)
         tables = self._stores.tables
         if tables is None or not (measured := tables.measured()):
             return figures

@@ -72,11 +72,13 @@ class TaskFigures:
         processed: Records processed.
         dropped: Records not processed, by reason.
         measured: What its processors' sensors have measured.
+        held_back_s: How long it has waited for tasks that are behind in event time, s.
     """
 
     processed: int
     dropped: Mapping[str, int]
     measured: tuple[Measurement, ...] = ()
+    held_back_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

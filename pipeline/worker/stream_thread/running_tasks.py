@@ -16,6 +16,8 @@ from pipeline.kafka.admin import Admin
 from pipeline.records import TopicPartition
 from pipeline.runtime.context import KEPT_BYTES
 from pipeline.worker.stream_thread.absent_brokers import AbsentBrokers
+from pipeline.worker.stream_thread.aligned_tasks import aligned_tasks, drift_of
+from pipeline.worker.stream_thread.alignment import Alignment, Progress
 from pipeline.worker.stream_thread.arrivals import RECOVERABLE, Arrivals
 from pipeline.worker.stream_thread.commit_schedule import CommitSchedule
 from pipeline.worker.stream_thread.commits import Commits
@@ -25,6 +27,7 @@ from pipeline.worker.stream_thread.figures import Figures
 from pipeline.worker.stream_thread.followed import Followed
 from pipeline.worker.stream_thread.interruptions import Interruptions, Undisturbed
 from pipeline.worker.stream_thread.known_topics import KnownTopics
+from pipeline.worker.stream_thread.late_records import LateRecords
 from pipeline.worker.stream_thread.open_stores import OpenStores
 from pipeline.worker.stream_thread.regular_snapshots import RegularSnapshots
 from pipeline.worker.stream_thread.tally import Tally
@@ -48,6 +51,8 @@ _COMMIT_SECONDS = 0.01
 """How long a turn waits for commits, if there is nothing else to do."""
 _RESTORED_PER_TURN = 4_000
 """How many records are restored per turn while other tasks have something to do."""
+_HELD_BACK_SECONDS = 0.005
+"""How long a turn waits for records while tasks wait for others: these may go on any moment."""
 _ARRIVAL_SECONDS = 0.01
 """How long a turn waits for tasks that are taken over, if there is nothing else to do."""
 
@@ -102,7 +107,13 @@ class RunningTasks:
         self._snapshots = RegularSnapshots(application, self._admin, streams.snapshot_interval_ms)
         self._purge = Purge(self._admin, streams.repartition_purge_interval_ms)
         self._stores = OpenStores(application.topology, self._tasks, self._arrivals, self._followed)
-        self.figures = Figures(self._tasks, self._arrivals, self._followed, self._commits, self._tally, self._stores)
+        self._progress = Progress(self._admin, application.id)
+        drift_ms = streams.task_alignment_max_drift_ms or drift_of(application.topology)
+        self._alignment = Alignment(self._tasks, self._commits.under_way, drift_ms, self._progress.look_up)
+        self._late = LateRecords(self._tasks, self._tally.processed_by)
+        self.figures = Figures(
+            self._tasks, self._arrivals, self._followed, self._commits, self._tally, self._stores, self._alignment
+        )
         self._is_stalled = False
 
     @property
@@ -125,6 +136,7 @@ class RunningTasks:
         self._followed.begin()
         self._stores.tables = tables = outlast(self._fill_global_tables, "global tables are not filled yet")
         self._fetching.follow(tables)
+        self._align()
 
     def stop_waiting(self) -> None:
         """Wait for absent brokers no longer. May be called from a signal handler."""
@@ -176,6 +188,7 @@ class RunningTasks:
         self._arrivals.send_away(self._arrivals.coming & changed)
         self._arrivals.wait_until_gone(changed)
         self._followed.begin()  # `take` says what is followed again
+        self._align()
         log.info("sources read %s", ", ".join(sorted(sources)))
 
     def follow_topics(self) -> None:
@@ -199,7 +212,7 @@ class RunningTasks:
         waiting = self._fetching.waiting()
         is_idle = waiting == 0 or self._is_stalled
         if waiting < ENOUGH or self._is_stalled:
-            self._fetch(self._streams.poll_ms / 1000 if is_idle and not self._is_busy_elsewhere else 0)
+            self._fetch(self._idle_seconds if is_idle and not self._is_busy_elsewhere else 0)
         if self._arrivals.coming or self._arrivals.leaving:
             self._bring_in(is_idle=is_idle)
         else:  # standbys wait, as for `StoreChangelogReader`
@@ -207,6 +220,7 @@ class RunningTasks:
         if self._fetching.has_lost_brokers():
             self._brokers.wait()
         self._commits.finish()
+        self._alignment.run_once()
         processed = self._process()
         self._is_stalled = processed == 0
         self._fetching.balance()
@@ -217,6 +231,7 @@ class RunningTasks:
                 self._commits.under_way.wait_for_any(_COMMIT_SECONDS)
         self._snapshots.run_if_due(self._tasks, now_ms, self._commits.settle)
         self._purge.run_if_due(now_ms, self._tasks.values(), self._topics.repartition)
+        self._late.warn_if_due()
 
     def rest(self) -> None:
         """Process nothing for now: only tasks that were sent away are let go of, since others wait for them."""
@@ -243,6 +258,8 @@ class RunningTasks:
     def close(self) -> None:
         """Let go of all tasks. What was not committed is forgotten."""
         self._commits.under_way.close()
+        self._alignment.close()
+        self._progress.close()
         for owned in self._tasks.values():
             owned.close(abort=self._brokers.are_there)
         self._arrivals.close()
@@ -253,6 +270,15 @@ class RunningTasks:
     def _is_busy_elsewhere(self) -> bool:
         """Whether something other than a record may come next."""
         return bool(self._arrivals.coming or self._commits.under_way)
+
+    @property
+    def _idle_seconds(self) -> float:
+        """How long a turn waits for records, if there is nothing else to do."""
+        return _HELD_BACK_SECONDS if self._alignment.held_back else self._streams.poll_ms / 1000
+
+    def _align(self) -> None:
+        application = self._topics.application
+        self._alignment.follow(aligned_tasks(application.topology, self._topics.layout, application.id))
 
     def _fetch(self, timeout_s: float) -> None:
         """Fetch. What is not there any more may have been deleted by another owner, who has processed it: then it is no loss.

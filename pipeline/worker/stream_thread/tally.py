@@ -10,7 +10,7 @@ from pipeline.worker.states import WorkerSummary
 from pipeline.worker.stream_thread.protocol import TaskFigures
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from pipeline.hosting.owned_task import OwnedTask
     from pipeline.records import TaskId
@@ -22,14 +22,15 @@ class Tally:
     def __init__(self) -> None:
         """Nothing has been done."""
         self._processed = 0
-        self._processed_by: Counter[TaskId] = Counter()
+        self.processed_by: Counter[TaskId] = Counter()
+        """How many records each task has processed since it was taken over."""
         self._dropped: Counter[str] = Counter()
         self._totals: dict[str, float] = {}
 
     def processed(self, task_id: TaskId, records: int) -> None:
         """A task has processed records."""
         self._processed += records
-        self._processed_by[task_id] += records
+        self.processed_by[task_id] += records
 
     def stopped(self, owned: OwnedTask) -> None:
         """A task runs no more, for now at least: what it has counted is kept."""
@@ -38,7 +39,7 @@ class Tally:
 
     def let_go(self, task_id: TaskId) -> None:
         """A task is another process's to count."""
-        self._processed_by.pop(task_id, None)
+        self.processed_by.pop(task_id, None)
 
     def summary(self, running: Collection[OwnedTask], restored: int, commits: int) -> WorkerSummary:
         """What has been done since the start.
@@ -52,9 +53,11 @@ class Tally:
         counted = added(self._totals, *(totals(owned.measured()) for owned in running))
         return WorkerSummary(self._processed, restored, commits, dict(dropped), counted)
 
-    def figures(self, running: Collection[OwnedTask]) -> dict[TaskId, TaskFigures]:
-        """What each task that runs has done since it was taken over."""
+    def figures(self, running: Collection[OwnedTask], held_back_s: Mapping[TaskId, float]) -> dict[TaskId, TaskFigures]:
+        """What each task that runs has done since it was taken over, and how long it has waited for others (s)."""
         return {
-            owned.id: TaskFigures(self._processed_by[owned.id], dict(owned.dropped), owned.measured())
+            owned.id: TaskFigures(
+                self.processed_by[owned.id], dict(owned.dropped), owned.measured(), held_back_s.get(owned.id, 0.0)
+            )
             for owned in running
         }

@@ -338,6 +338,7 @@ def test_metrics_have_the_names_of_kafka_streams() -> None:
     assert f"kafka_streams_stream_thread_metrics_process_total{{{thread}}} 5.0" in shown
     assert f"kafka_streams_stream_thread_metrics_commit_latency_max{{{thread}}} 200.0" in shown
     assert f'kafka_streams_stream_task_metrics_process_total{{task_id="0_1",{thread}}} 5.0' in shown
+    assert f'kafka_streams_stream_task_metrics_held_back_seconds_total{{task_id="0_1",{thread}}} 0.0' in shown
     dropped = f'kafka_streams_stream_task_metrics_dropped_records_total{{reason="late",task_id="0_1",{thread}}} 2.0'
     assert dropped in shown
     assert f'kafka_streams_stream_task_metrics_standby_lag_records{{task_id="0_2",{thread}}} 7.0' in shown

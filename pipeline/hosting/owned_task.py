@@ -11,7 +11,7 @@ from pipeline.config import EXACTLY_ONCE_V2
 from pipeline.errors import RangeError, StreamsError, TaskMigratedError
 from pipeline.hosting.collectors import PublishedCollector
 from pipeline.hosting.fencing import transactional_id
-from pipeline.hosting.lost_windows import lost_windows
+from pipeline.hosting.lost_history import lost_history
 from pipeline.hosting.offset_reset import reset_offsets
 from pipeline.hosting.publication import require_right
 from pipeline.hosting.restoring import Missing, find_missing, restore, silently
@@ -195,7 +195,7 @@ class OwnedTask:
         spec = self._application.task_spec(self.id, self.inputs)
         self._missing = find_missing(self._admin, self._opened, spec, _offsets(self._own_commits[-1]))
         committed = self.committed.values()
-        self.warnings = tuple(lost_windows(self._admin, self._missing, spec, committed, self._clock.now_ms()))
+        self.warnings = tuple(lost_history(self._admin, self._missing, spec, committed, self._clock.now_ms()))
         for warning in self.warnings:
             log.warning("task %s: %s", self.id, warning, extra={"task": str(self.id)})
 

@@ -12,7 +12,7 @@ import pytest
 from pipeline import StreamsBuilder, Topology, TopologyError
 from pipeline.config import TopologyConfig
 from pipeline.runtime.layout import plan_layout
-from pipeline.state.changelog import ADDITIONAL_RETENTION_MS, FOR_EVER
+from pipeline.state.changelog import ADDITIONAL_RETENTION_MS, FOR_EVER, NEVER
 from tests.oracle.replay import APPLICATION, builder_of, digest, load, twin
 from tests.oracle.scenarios import COMPLETE, SCENARIOS, TOPICS, scenarios
 from tests.oracle.topologies_sources import AFTERWARDS
@@ -110,12 +110,16 @@ def without(setting: str | None, topics: dict[str, dict[str, str]]) -> dict[str,
 
 
 def kept(topics: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
-    """The same where changelogs that brokers delete from a day after their stores forget are kept for ever (DIFFERENCES.md)."""
+    """The same where changelogs that brokers delete from, or compact, by their own clock are kept for ever (DIFFERENCES.md)."""
     by_default = {
         name for name, config in topics.items() if int(config.get("retention.ms", -1)) >= ADDITIONAL_RETENTION_MS
     }
+    versioned = {name for name, config in topics.items() if "min.compaction.lag.ms" in config}
     return {
-        name: config | ({"retention.ms": FOR_EVER} if name in by_default else {}) for name, config in topics.items()
+        name: config
+        | ({"retention.ms": FOR_EVER} if name in by_default else {})
+        | ({"min.compaction.lag.ms": NEVER} if name in versioned else {})
+        for name, config in topics.items()
     }
 
 

@@ -168,7 +168,7 @@ def test_what_the_history_does_not_reach_any_more_is_removed_even_if_its_key_is_
     assert opened.store.get("kept") == VersionedRecord("y", 25, None)
 
 
-def test_every_version_goes_to_the_changelog_and_is_safe_from_compaction_for_a_day_more() -> None:
+def test_every_version_goes_to_the_changelog_and_is_safe_from_compaction_for_ever() -> None:
     opened = Opened()
     for value, timestamp in (("a", 10), ("c", 30), ("b", 20), (None, 40)):
         opened.store.put("k", value, timestamp)
@@ -176,7 +176,7 @@ def test_every_version_goes_to_the_changelog_and_is_safe_from_compaction_for_a_d
     assert [(r.value, r.timestamp) for r in opened.log] == [(b"a", 10), (b"c", 30), (b"b", 20), (None, 40)]
     config = changelog_config(BUILDER)
     assert config["cleanup.policy"] == "compact"
-    assert config["min.compaction.lag.ms"] == str(HISTORY_MS + 86_400_000)
+    assert config["min.compaction.lag.ms"] == str(2**63 - 1), "brokers would compare event times with their clock"
 
 
 def test_a_versioned_table_needs_a_name() -> None:

@@ -1,0 +1,58 @@
+"""Stores that are restored without what brokers may have compacted by their own clock say so."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from pipeline import STRING, Consumed, Materialized, StreamsBuilder
+from pipeline.hosting.lost_history import lost_history
+from pipeline.hosting.restoring import Missing
+from pipeline.kafka.admin import CommittedOffset
+from pipeline.records import OffsetRange, TaskId, TopicPartition
+from pipeline.runtime.offset_metadata import OffsetMetadata
+from pipeline.runtime.task_spec import TaskSpec
+from pipeline.state.memory import MemoryBackend
+
+if TYPE_CHECKING:
+    from pipeline.kafka.admin import Admin
+
+CHANGELOG = TopicPartition("app-table-changelog", 0)
+DAY_MS = 86_400_000
+NOW_MS = 1_000 * DAY_MS
+
+
+class Settings:
+    def __init__(self, lag_ms: int) -> None:
+        self.lag_ms = lag_ms
+
+    def topic_config(self, _topic: str) -> dict[str, str]:
+        return {"min.compaction.lag.ms": str(self.lag_ms)}
+
+
+@pytest.mark.parametrize(
+    ("lag_ms", "age_ms", "restores_from", "is_told"),
+    [
+        (2 * DAY_MS, 400 * DAY_MS, 0, True),
+        (2 * DAY_MS, 400 * DAY_MS, 40, True),
+        (2 * DAY_MS, 400 * DAY_MS, 41, False),
+        (2 * DAY_MS, 0, 0, False),
+        (2**63 - 1, 400 * DAY_MS, 0, False),
+    ],
+    ids=["of last year", "behind", "nothing to restore", "of today", "never compacted"],
+)
+def test_versions_that_brokers_may_have_compacted_are_missed_aloud(
+    lag_ms: int, age_ms: int, restores_from: int, is_told: bool
+) -> None:
+    builder = StreamsBuilder()
+    builder.table("in", Consumed(STRING, STRING), Materialized("table", history_retention=timedelta(days=1)))
+    (sub,) = builder.build().sub_topologies()
+    backend = MemoryBackend()
+    backend.write({}, {CHANGELOG: restores_from})
+    missing = Missing(backend, {CHANGELOG: OffsetRange(restores_from, 41)})
+    committed = [CommittedOffset(7, OffsetMetadata(NOW_MS - age_ms).encode())]
+    spec = TaskSpec(TaskId(0, 0), sub, "app", (TopicPartition("in", 0),))
+    told = list(lost_history(cast("Admin", cast("Any", Settings(lag_ms))), missing, spec, committed, NOW_MS))
+    assert [warning.startswith("Versions of store table may be lost") for warning in told] == [True] * is_told

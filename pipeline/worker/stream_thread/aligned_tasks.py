@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 LEAST_DRIFT_MS = 1_000
 """Less would have tasks wait for each other's commits after nearly every record."""
-MOST_DRIFT_MS = 3_600_000
-"""More saves nothing: tasks hardly ever wait."""
+UNBOUNDED_DRIFT_MS = 86_400_000
+"""Where nothing is late, order matters to joins at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,8 @@ def drift_of(topology: Topology) -> int:
         for store in sub.stores
         if store.grace_ms is not None
     ]
-    least = min((grace_ms // (2 * level) for grace_ms, level in graces), default=MOST_DRIFT_MS)
-    return min(max(least, LEAST_DRIFT_MS), MOST_DRIFT_MS)
+    least = min((grace_ms // (2 * level) for grace_ms, level in graces), default=UNBOUNDED_DRIFT_MS)
+    return max(least, LEAST_DRIFT_MS)
 
 
 def limits(tasks: Iterable[TaskId], next_times: Mapping[TaskId, int], drift_ms: int) -> dict[TaskId, int]:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline import STRING, Consumed, Grouped, Repartitioned, StreamsBuilder, TimeWindows
 from pipeline.records import TaskId, TopicPartition
 from pipeline.runtime.offset_metadata import OffsetMetadata
 from pipeline.windows import MAX_TIME_MS
-from pipeline.worker.stream_thread.aligned_tasks import AlignedTasks, limits
+from pipeline.worker.stream_thread.aligned_tasks import AlignedTasks, drift_of, limits
 from pipeline.worker.stream_thread.alignment import PATIENCE_SECONDS, Alignment, Found
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    import pytest
-
+    from pipeline import Topology
     from pipeline.runtime.task import Task
 
 DRIFT_MS = 10
@@ -44,6 +46,31 @@ def test_no_task_may_go_further_than_a_drift_beyond_any_other_that_is_behind(tim
 def test_a_task_that_waits_does_so_for_another_one(times: dict[TaskId, int], task: TaskId) -> None:
     alone = {task: times[task]} if task in times else {}
     assert limits(TASKS, alone, DRIFT_MS)[task] == MAX_TIME_MS
+
+
+def counted_in_windows(grace_ms: int | None, levels: int) -> Topology:
+    """Counts behind so many repartition topics, in windows if there is a grace."""
+    builder = StreamsBuilder()
+    stream = builder.stream("in", Consumed(STRING, STRING)).select_key(lambda _key, value: value)
+    for level in range(1, levels):
+        stream = stream.repartition(Repartitioned(STRING, STRING, f"{level}")).select_key(lambda _key, value: value)
+    grouped = stream.group_by_key(Grouped(STRING, STRING))
+    if grace_ms is None:
+        grouped.count()
+    else:
+        second = timedelta(seconds=1)
+        grouped.windowed_by(TimeWindows.of(second, grace=timedelta(milliseconds=grace_ms))).count()
+    return builder.build()
+
+
+@pytest.mark.parametrize(
+    ("grace_ms", "levels", "drift_ms"),
+    [(10_000, 1, 5_000), (10_000, 2, 2_500), (0, 1, 1_000), (86_400_000_000, 1, 43_200_000_000), (None, 1, 86_400_000)],
+)
+def test_the_drift_is_half_of_the_grace_for_all_levels_together(
+    grace_ms: int | None, levels: int, drift_ms: int
+) -> None:
+    assert drift_of(counted_in_windows(grace_ms, levels)) == drift_ms
 
 
 @dataclass

@@ -109,6 +109,7 @@ from pipeline.windows import (
     UnlimitedWindows,
     Window,
     Windowed,
+    Windows,
 )
 
 __all__ = [
@@ -205,6 +206,7 @@ __all__ = [
     "Window",
     "WindowStore",
     "Windowed",
+    "Windows",
     "dead_letter_queue_record",
     "session_windowed",
     "windowed",

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from pipeline.arguments import DURATION, MOMENT, optional, takes
 from pipeline.errors import TopologyError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from datetime import timedelta
 
 K = TypeVar("K")
@@ -122,7 +122,7 @@ class TimeWindows:
         if not 0 < advance_ms <= self.size_ms:
             message = f"advance must be in (0, {self.size_ms}] ms, not {advance_ms}"
             raise TopologyError(message)
-        return TimeWindows(self.size_ms, advance_ms, self.grace_ms)
+        return replace(self, advance_ms=advance_ms)
 
     @property
     def retention_ms(self) -> int:
@@ -133,6 +133,80 @@ class TimeWindows:
         """Starts of all windows that hold `timestamp`, ascending (`TimeWindows.windowsFor`)."""
         first = max(0, timestamp - self.size_ms + self.advance_ms) // self.advance_ms * self.advance_ms
         return iter(range(first, timestamp + 1, self.advance_ms))
+
+
+@runtime_checkable
+class Windows(Protocol):
+    """Windows of one's own (`org.apache.kafka.streams.kstream.Windows`): whatever has these, best a frozen dataclass.
+
+    Bytes hold a window's start, not its end: other readers, with `windowed(STRING, size)`, take start and size for it.
+    """
+
+    @property
+    def size_ms(self) -> int:
+        """Length of a window as a rule, ms; single ones may be up to twice as long."""
+
+    @property
+    def grace_ms(self) -> int:
+        """How far behind stream time a window's end may be and the window still changes, ms."""
+
+    def windows_for(self, timestamp: int) -> Iterable[Window]:
+        """The windows that hold `timestamp`, ascending: always the same ones for the same time, and no two with one start."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnWindows:
+    """Windows of the user's, as operators and stores ask for them.
+
+    Args:
+        given: What the user has written.
+        size_ms: Length as a rule.
+        grace_ms: How far behind stream time a window's end may be and the window still changes.
+    """
+
+    given: Windows
+    size_ms: int
+    grace_ms: int
+
+    @classmethod
+    def of(cls, given: Windows) -> OwnWindows:
+        """Look at what is given once.
+
+        Raises:
+            TopologyError: If the size is not positive, the grace is negative, or either is no whole number.
+        """
+        size_ms, grace_ms = given.size_ms, given.grace_ms
+        if {type(size_ms), type(grace_ms)} != {int} or size_ms <= 0 or grace_ms < 0:
+            message = f"windows have a size_ms above 0 and a grace_ms of at least 0, not {size_ms!r} and {grace_ms!r}"
+            raise TopologyError(message)
+        return cls(given, size_ms, grace_ms)
+
+    @property
+    def retention_ms(self) -> int:
+        """How long a store must keep a window as a rule: size and grace."""
+        return self.size_ms + self.grace_ms
+
+    @property
+    def slack_ms(self) -> int:
+        """How much longer it keeps them: windows may be twice as long."""
+        return self.size_ms
+
+    def starts_for(self, timestamp: int) -> Iterator[int]:
+        """Starts of all windows that hold `timestamp`."""
+        return (window.start for window in self.given.windows_for(timestamp))
+
+    def end_of(self, start: int) -> int:
+        """End of the window that starts then.
+
+        Raises:
+            ValueError: If there is none, or it ends where it begins, or is more than twice as long as windows are as a rule.
+        """
+        end = next((window.end for window in self.given.windows_for(start) if window.start == start), None)
+        if end is None or not start < end <= start + 2 * self.size_ms:
+            latest = start + 2 * self.size_ms
+            message = f"windows_for({start}) of {self.given!r} has no window from {start} to at most {latest}"
+            raise ValueError(message)
+        return end
 
 
 @dataclass(frozen=True, slots=True)

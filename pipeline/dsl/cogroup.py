@@ -12,6 +12,7 @@ from pipeline.dsl.tables import stored_node, table_store
 from pipeline.dsl.windowed import (
     SessionAggregator,
     covered,
+    fixed,
     session_aggregate,
     window_aggregate,
     windowed_key_serde,
@@ -30,12 +31,12 @@ if TYPE_CHECKING:
     from pipeline.dsl.ktable import KTable
     from pipeline.dsl.options import Named
     from pipeline.dsl.plan import Plan, TableNode
-    from pipeline.dsl.windowed import OperatorOf, Windows
+    from pipeline.dsl.windowed import FixedWindows, OperatorOf
     from pipeline.processor.operator import Operator
     from pipeline.serde.api import Serde
     from pipeline.state.api import StoreBuilder
     from pipeline.topology.topology import Topology
-    from pipeline.windows import SlidingWindows, TimeWindows, UnlimitedWindows, Windowed
+    from pipeline.windows import SlidingWindows, TimeWindows, UnlimitedWindows, Windowed, Windows
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -127,7 +128,7 @@ class Cogrouping:
 
     def aggregate_windows(
         self,
-        windows: Windows,
+        windows: FixedWindows | SessionWindows,
         initializer: Callable[[], Any],
         operator_of: Callable[[Aggregator], OperatorOf],
         functions: tuple[Any, ...],
@@ -198,7 +199,7 @@ class CogroupedKStream(Generic[K, VO]):
 
     @overload
     def windowed_by(
-        self, windows: TimeWindows | SlidingWindows | UnlimitedWindows
+        self, windows: TimeWindows | SlidingWindows | UnlimitedWindows | Windows
     ) -> TimeWindowedCogroupedKStream[K, VO]: ...
 
     @overload
@@ -206,12 +207,12 @@ class CogroupedKStream(Generic[K, VO]):
 
     @checked()
     def windowed_by(
-        self, windows: TimeWindows | SlidingWindows | UnlimitedWindows | SessionWindows
+        self, windows: TimeWindows | SlidingWindows | UnlimitedWindows | SessionWindows | Windows
     ) -> TimeWindowedCogroupedKStream[K, VO] | SessionWindowedCogroupedKStream[K, VO]:
         """Aggregate per key and window."""
         if isinstance(windows, SessionWindows):
             return SessionWindowedCogroupedKStream(self._cogrouping, windows)
-        return TimeWindowedCogroupedKStream(self._cogrouping, windows)
+        return TimeWindowedCogroupedKStream(self._cogrouping, fixed(windows))
 
     @checked()
     def aggregate(
@@ -248,7 +249,7 @@ class TimeWindowedCogroupedKStream(Generic[K, VO]):
     """Several grouped streams in windows (`org.apache.kafka.streams.kstream.TimeWindowedCogroupedKStream`)."""
 
     _cogrouping: Cogrouping
-    _windows: TimeWindows | SlidingWindows | UnlimitedWindows
+    _windows: FixedWindows
 
     @checked()
     def aggregate(

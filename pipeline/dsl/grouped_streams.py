@@ -15,6 +15,7 @@ from pipeline.dsl.options import Materialized, with_value_serde
 from pipeline.dsl.windowed import (
     SessionAggregator,
     burn_store_name,
+    fixed,
     session_aggregate,
     session_reducer,
     window_aggregate,
@@ -22,7 +23,7 @@ from pipeline.dsl.windowed import (
 from pipeline.errors import TopologyError
 from pipeline.operators.aggregations import COUNT, Aggregator, StreamAggregate
 from pipeline.serde.primitives import LONG
-from pipeline.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windowed
+from pipeline.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windowed, Windows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from pipeline.dsl.ktable import KTable
     from pipeline.dsl.options import Named
     from pipeline.dsl.plan import TableNode
+    from pipeline.dsl.windowed import FixedWindows
     from pipeline.processor.operator import Operator
     from pipeline.state.api import StoreBuilder
 
@@ -103,19 +105,21 @@ class KGroupedStream(Generic[K, V]):
         return CogroupedKStream(Cogrouping(((self._grouping, aggregator),)))
 
     @overload
-    def windowed_by(self, windows: TimeWindows | SlidingWindows | UnlimitedWindows) -> TimeWindowedKStream[K, V]: ...
+    def windowed_by(
+        self, windows: TimeWindows | SlidingWindows | UnlimitedWindows | Windows
+    ) -> TimeWindowedKStream[K, V]: ...
 
     @overload
     def windowed_by(self, windows: SessionWindows) -> SessionWindowedKStream[K, V]: ...
 
     @checked()
     def windowed_by(
-        self, windows: TimeWindows | SlidingWindows | UnlimitedWindows | SessionWindows
+        self, windows: TimeWindows | SlidingWindows | UnlimitedWindows | SessionWindows | Windows
     ) -> TimeWindowedKStream[K, V] | SessionWindowedKStream[K, V]:
         """Aggregate per key and window."""
         if isinstance(windows, SessionWindows):
             return SessionWindowedKStream(self._grouping, windows)
-        return TimeWindowedKStream(self._grouping, windows)
+        return TimeWindowedKStream(self._grouping, fixed(windows))
 
     def _aggregate(
         self,
@@ -141,7 +145,7 @@ class TimeWindowedKStream(Generic[K, V]):
     """
 
     _grouping: Grouping[K, V]
-    _windows: TimeWindows | SlidingWindows | UnlimitedWindows
+    _windows: FixedWindows
     _emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
 
     @checked()

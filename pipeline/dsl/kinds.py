@@ -27,6 +27,7 @@ from pipeline.arguments import (
     takes,
     takes_fields,
 )
+from pipeline.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,13 +51,22 @@ ANY_SIDE = one_of(
     wanted="a KStream, a KTable or a GlobalKTable",
     hint=lambda given: f"Read the topic first: builder.table({given!r}, ...)." if isinstance(given, str) else None,
 )
-WINDOWS = one_of(
-    "TimeWindows",
-    "SlidingWindows",
-    "SessionWindows",
-    "UnlimitedWindows",
-    wanted="TimeWindows, SlidingWindows, SessionWindows or UnlimitedWindows",
-)
+
+
+def _windows(given: object) -> str | None:
+    if isinstance(given, TimeWindows | UnlimitedWindows) or type(given) in {SlidingWindows, SessionWindows}:
+        return None
+    if isinstance(given, SlidingWindows | SessionWindows):
+        return (
+            f"cannot be derived from {type(given).__mro__[1].__name__}: what {type(given).__name__} says is not asked"
+        )
+    if isinstance(given, Windows) and not isinstance(given, type):
+        return None
+    name = given.__name__ if isinstance(given, type) else repr(given)
+    return f"must be TimeWindows, SlidingWindows, SessionWindows, UnlimitedWindows or Windows of your own, not {name}"
+
+
+WINDOWS = Kind("windows", _windows)
 JOIN_WINDOWS = one_of("JoinWindows", wanted="JoinWindows")
 STORE_SUPPLIER = optional(one_of("StoreSupplier", wanted="what Stores supplies"))
 TOPICS = Kind(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pipeline.dsl.emit_strategy import EmitStrategy
@@ -15,9 +15,9 @@ from pipeline.operators.emit import ClosingWindows
 from pipeline.operators.sessions import StreamSessionWindowAggregate, session_store_getter
 from pipeline.operators.sliding import StreamSlidingWindowAggregate
 from pipeline.operators.tables import window_store_getter
-from pipeline.serde.windowed import session_windowed, windowed_of_size_ms
+from pipeline.serde.windowed import session_windowed, windowed_of_size_ms, windowed_until
 from pipeline.state.api import StoreKind
-from pipeline.windows import SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, millis
+from pipeline.windows import OwnWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, millis
 
 if TYPE_CHECKING:
     from pipeline.dsl.options import Materialized
@@ -25,11 +25,15 @@ if TYPE_CHECKING:
     from pipeline.processor.operator import Operator
     from pipeline.serde.api import Serde
     from pipeline.state.api import StoreBuilder
+    from pipeline.windows import Windows as OwnGiven
 
 OperatorOf = Callable[["StoreBuilder", "TableNode"], "Operator"]
 """Makes the operator of an aggregation, of its store and its node; what the node sends is known when it is called."""
 
-Windows = TimeWindows | SlidingWindows | UnlimitedWindows | SessionWindows
+FixedWindows = TimeWindows | SlidingWindows | UnlimitedWindows | OwnWindows
+"""Windows that are known by their starts."""
+
+Windows = FixedWindows | SessionWindows
 """Everything a stream can be windowed by."""
 
 
@@ -44,6 +48,13 @@ class SessionAggregator:
 
     aggregator: Aggregator
     merger: Callable[[Any, Any, Any], Any]
+
+
+def fixed(windows: FixedWindows | OwnGiven) -> FixedWindows:
+    """What a user has given, as aggregations ask for it."""
+    if isinstance(windows, TimeWindows | SlidingWindows | UnlimitedWindows | OwnWindows):
+        return windows
+    return OwnWindows.of(windows)
 
 
 def session_reducer(reducer: Callable[[Any, Any], Any]) -> SessionAggregator:
@@ -127,7 +138,7 @@ def _slack_ms(windows: Windows, emit: EmitStrategy) -> int:
 
     Stores of closed windows find one ms more: they are ordered by time (`AbstractDualSchemaRocksDBSegmentedBytesStore`).
     """
-    if isinstance(windows, SlidingWindows):
+    if isinstance(windows, SlidingWindows | OwnWindows):
         return windows.slack_ms
     return int(emit is EmitStrategy.ON_WINDOW_CLOSE)
 
@@ -136,7 +147,16 @@ def covered(
     functions: tuple[Any, ...], windows: Windows, emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
 ) -> tuple[Any, ...]:
     """What the fingerprint of a windowed aggregation covers."""
-    return (*functions, type(windows).__name__, *astuple(windows), emit.value)
+    if isinstance(windows, OwnWindows):
+        return (*functions, *_own(windows.given), windows.size_ms, windows.grace_ms, emit.value)
+    own = () if type(windows).__module__ == TimeWindows.__module__ else (type(windows),)
+    return (*functions, type(windows).__name__, *astuple(windows), *own, emit.value)
+
+
+def _own(windows: object) -> tuple[Any, ...]:
+    """Windows of the user's: what their class does, and what it is told."""
+    told = asdict(windows) if is_dataclass(windows) and not isinstance(windows, type) else vars(windows)
+    return type(windows), tuple(f"{name}={value}" for name, value in sorted(told.items()))
 
 
 def windowed_node(plan: Plan, name: str, store: StoreBuilder, windows: Windows) -> TableNode:
@@ -152,10 +172,12 @@ def windowed_key_serde(inner: Serde[Any], windows: Windows) -> Serde[Any]:
     """The serde of a windowed table's keys."""
     if isinstance(windows, SessionWindows):
         return session_windowed(inner)
+    if isinstance(windows, OwnWindows):
+        return windowed_until(inner, windows.end_of)
     return windowed_of_size_ms(inner, windows.size_ms)
 
 
-def window_aggregate(windows: TimeWindows | SlidingWindows | UnlimitedWindows, aggregator: Aggregator) -> OperatorOf:
+def window_aggregate(windows: FixedWindows, aggregator: Aggregator) -> OperatorOf:
     """Makes operators for windows of a fixed size."""
     if isinstance(windows, SlidingWindows):
         return lambda store, node: StreamSlidingWindowAggregate(

@@ -10,7 +10,7 @@ from pipeline.operators.table_store import TableStore, key_value_fold
 from pipeline.processor.drops import DropReason
 from pipeline.records import Change, ValueAndTimestamp
 from pipeline.state.window import WindowStateStore
-from pipeline.windows import TimeWindows, UnlimitedWindows, Window, Windowed, end_of
+from pipeline.windows import MAX_TIME_MS, OwnWindows, TimeWindows, UnlimitedWindows, Window, Windowed, end_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -138,7 +138,7 @@ class StreamWindowAggregate:
     def __init__(
         self,
         store: str,
-        windows: TimeWindows | UnlimitedWindows,
+        windows: TimeWindows | UnlimitedWindows | OwnWindows,
         aggregator: Aggregator,
         *,
         send_old_values: bool,
@@ -147,7 +147,10 @@ class StreamWindowAggregate:
         """Nothing is opened before `init`."""
         self._store_name = store
         self._size_ms = windows.size_ms
-        is_tumbling = isinstance(windows, TimeWindows) and windows.advance_ms == windows.size_ms
+        is_tumbling = (
+            type(windows) is TimeWindows and windows.advance_ms == windows.size_ms
+        )  # one derived may start elsewhere
+        self._own_end_of = windows.end_of if isinstance(windows, OwnWindows) else None
         self.tumbling_ms = windows.size_ms if is_tumbling else None
         """Size of windows that follow each other without gaps and overlaps, ms."""
         self.starts_for = windows.starts_for
@@ -177,13 +180,13 @@ class StreamWindowAggregate:
                 context, store, send_old_values=self._send_old_values, key_of=self._windowed
             )
             self._tells_old_values = tells_old = self._send_old_values and self._forwards_updates
-            if self._forwards_updates:
+            if self._forwards_updates and self._own_end_of is None:
                 self._writing_fold = store.writing_fold(self._aggregator, tells_old=tells_old)
             return
         self._forwards_updates = False
-        self._writing_fold = store.writing_fold(self._aggregator, tells_old=False)
-        size_ms = self._size_ms
-        self._closing.init(context, ((start + size_ms, start, key) for key, start, _ in self._store.all()))
+        if self._own_end_of is None:
+            self._writing_fold = store.writing_fold(self._aggregator, tells_old=False)
+        self._closing.init(context, ((self._closes(start), start, key) for key, start, _ in self._store.all()))
         if self._closing.last_close >= 0:
             self.observed_ms = max(self.observed_ms, self._closing.last_close + self._grace_ms)
 
@@ -225,14 +228,15 @@ class StreamWindowAggregate:
 
     def update(self, key: Any, value: Any, timestamp: int, headers: Headers, start: int) -> None:
         """Aggregate a value into the window that starts at `start` (ms), unless that is closed."""
-        if start <= self.observed_ms - self.kept_ms:
+        closes_ms = start + self._size_ms if self._own_end_of is None else self._own_end_of(start)
+        if closes_ms <= self.observed_ms - self._grace_ms:
             self._context.drop(DropReason.LATE)
             return
         stored = self._store.fetch(key, start)
         if stored is None:
             new, new_timestamp = self._aggregator.first(key, value), timestamp
             if self._closing is not None:
-                self._closing.opened(start + self._size_ms, start, key)
+                self._closing.opened(closes_ms, start, key)
         else:
             aggregate, new_timestamp = stored
             if timestamp > new_timestamp:
@@ -242,6 +246,10 @@ class StreamWindowAggregate:
         self._store.put(key, None if new is None else _made(ValueAndTimestamp, (new, new_timestamp)), start)
         if self._forwards_updates:
             self._forward(self._windowed((key, start)), Change(new, old), new_timestamp, headers)
+
+    def _closes(self, start: int) -> int:
+        """The end of the window that starts at `start`, ms; windows of the user's say it themselves."""
+        return start + self._size_ms if self._own_end_of is None else self._own_end_of(start)
 
     def _replaced(self, key: Any, start: int) -> Any:
         """What an update replaces. Read anew: `add` may change its argument."""
@@ -258,14 +266,14 @@ class StreamWindowAggregate:
     def cached_fold(self, stores: Mapping[str, Any]) -> CachedFold | None:
         """What it does to the cache of its store, in parts; None if it has to be called."""
         store = stores[self._store_name]
-        if self._closing is not None or not isinstance(store, WindowStateStore):
+        if self._closing is not None or self._own_end_of is not None or not isinstance(store, WindowStateStore):
             return None
         return store.cached_fold(self._aggregator)
 
     def _windowed(self, key: tuple[Any, int]) -> Windowed[Any]:
         start = key[1]
         if start != self._last_window[0]:  # updates of a window come together
-            self._last_window = Window(start, end_of(start, self._size_ms))
+            self._last_window = Window(start, min(self._closes(start), MAX_TIME_MS))
         return _made(Windowed, (key[0], self._last_window))
 
     def close(self) -> None:

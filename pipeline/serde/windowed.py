@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipeline.serde.api import Serde
 from pipeline.windows import Window, Windowed, end_of, millis
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import timedelta
 
 K = TypeVar("K")
@@ -62,6 +64,17 @@ def windowed_of_size_ms(inner: Serde[K], size_ms: int | None) -> Serde[Windowed[
         None if size_ms is None else _type_of(inner),
         _immutable(inner),
     )
+
+
+def windowed_until(inner: Serde[K], end: Callable[[int], int]) -> Serde[Windowed[K]]:
+    """The same for windows that are not all of one size: `end(start)` is the end of one."""
+    fixed = windowed_of_size_ms(inner, 0)
+
+    def deserialize(data: bytes) -> Windowed[K]:
+        key, window = fixed.deserialize(data)
+        return Windowed(key, Window(window.start, end(window.start)))
+
+    return replace(fixed, deserialize=deserialize, remake=(windowed_until, (inner, end)))
 
 
 def session_windowed(inner: Serde[K]) -> Serde[Windowed[K]]:

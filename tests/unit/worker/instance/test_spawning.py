@@ -54,7 +54,10 @@ def test_a_function_of_a_notebook_is_refused_before_a_process_starts(monkeypatch
     def build(_job: object) -> None: ...
 
     build.__module__, build.__qualname__ = "__main__", "build"
-    require_importable(build)  # of a script, which processes import under another name
+    script = type(sys)("__main__")
+    script.__file__ = "start.py"
+    monkeypatch.setattr("sys.modules", {**sys.modules, "__main__": script})
+    require_importable(build)  # which processes import under another name
     monkeypatch.setattr("sys.modules", {**sys.modules, "__main__": type(sys)("__main__")})
     with pytest.raises(ConfigError, match="build is of a notebook or an interactive session") as refused:
         require_importable(build)

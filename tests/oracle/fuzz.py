@@ -168,6 +168,7 @@ def compare(ask: Ask, seed: int) -> str | None:
     case = random_case(seed)
     if not differences(case, ask(asked(case))):
         return None
+    print(f"Seed {seed} differs, and is made small", flush=True)
     small = shrunk(case, lambda other: bool(differences(other, ask(asked(other)))))
     return shown(small, differences(small, ask(asked(small))))
 

@@ -22,6 +22,7 @@ from pipeline.cli import (
     release,
     run,
     runs,
+    skip,
     snapshot,
     transfer,
     worker,
@@ -45,6 +46,7 @@ app.command("status")(operations.status)
 app.command("lag")(operations.lag)
 app.command("scale")(operations.scale)
 app.command("reset")(operations.reset)
+app.command("skip")(skip.skip)
 app.command("clean-up")(operations.clean_up)
 app.command("runs")(runs.runs)
 app.command("snapshot")(snapshot.snapshot)

@@ -18,9 +18,10 @@ from pipeline.errors import (
 from pipeline.processor.drops import DropReason
 from pipeline.processor.handlers import ErrorHandlerContext, Response, Result
 from pipeline.records import ConsumerRecord, Record
+from pipeline.runtime.context import GLOBAL_TASK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pipeline.processor.handlers import ErrorHandlers, Handler, ProducerRecord, SerializationExceptionOrigin
     from pipeline.records import Headers, RawRecord, Send, TaskId, TopicPartition
@@ -98,8 +99,18 @@ class Failures:
                 self._fail(f"Punctuation of {node}", error)
             self._processing(node, None, error)
 
-    def undecodable(self, node: str, tp: TopicPartition, raw: RawRecord, error: Exception, message: str) -> None:
-        """A source cannot decode a record.
+    def undecodable(
+        self, node: str, tp: TopicPartition, raw: RawRecord, error: Exception, message: str, advice: str | None = None
+    ) -> None:
+        """A source cannot decode a record, or find its event time.
+
+        Args:
+            node: The source.
+            tp: The partition it reads.
+            raw: The record as it was read.
+            error: Why.
+            message: What happened.
+            advice: What else to do about it than to skip the record.
 
         Raises:
             DeserializationError: If the handler does not go on.
@@ -119,8 +130,9 @@ class Failures:
             "partition": tp.partition,
             "offset": raw.offset,
         }
-        hint = "Set deserialization.exception.handler = continue to skip it."
-        raise DeserializationError(message, hint=hint, **place) from error
+        hint = "Set deserialization.exception.handler = continue to skip such records."
+        failed = DeserializationError(message, hint=f"{advice} {hint}" if advice else hint)
+        raise (failed.at(**place) if self._task_id == GLOBAL_TASK else _located(failed, place)) from error
 
     def unserializable(
         self, node: str, record: ProducerRecord, origin: SerializationExceptionOrigin, error: Exception, message: str
@@ -232,16 +244,25 @@ def fail_at(error: Exception, what: str = "Processing", **coordinates: str | int
         StreamsError: Any other, as it is: it is about no record.
     """
     if isinstance(error, RecordError):
-        raise error.at(**coordinates) from error
+        raise _located(error, coordinates) from error
     if isinstance(error, StreamsError):
         raise error
-    raise _processing_error(what, error).at(**coordinates) from error
+    raise _located(_processing_error(what, error), coordinates) from error
 
 
 def _processing_error(what: str, error: Exception) -> ProcessingError:
     """User code's error as one of ours."""
     message = f"{what} failed: {type(error).__name__}: {error}"
     return ProcessingError(message, hint="Set processing.exception.handler = continue to skip such records.")
+
+
+def _located(error: RecordError, coordinates: Mapping[str, str | int]) -> RecordError:
+    """An error with the place where it happened, and how to skip the record alone if it is one."""
+    found = error.at(**coordinates)
+    if "offset" in coordinates and "millrace skip" not in (found.hint or ""):
+        place = "{topic}-{partition}@{offset}".format_map(found.coordinates)
+        found.hint = " ".join(filter(None, (found.hint, f"To skip this one alone: millrace skip APP {place}.")))
+    return found
 
 
 def to_topic(send: Send, topic: str) -> Send:

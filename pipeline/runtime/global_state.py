@@ -122,7 +122,7 @@ class GlobalState:
 
     def _queue(self, tp: TopicPartition, opened: _Opened) -> RecordQueue:
         enter = self._failures.guarded(opened.operator.process, opened.declared.processor.name)
-        return RecordQueue(tp, opened.declared.source, enter, self._context, GLOBAL_TASK, self._failures)
+        return RecordQueue(tp, opened.declared.source, enter, self._context, self._failures)
 
 
 def _not_sent(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from pipeline.processor.timestamps import TimestampExtractor
-    from pipeline.records import Headers, RawFields, TaskId, TopicPartition
+    from pipeline.records import Headers, RawFields, TopicPartition
     from pipeline.runtime.context import TaskContext
     from pipeline.runtime.failures import Failures
     from pipeline.runtime.fusion import Loop
@@ -42,7 +42,6 @@ class RecordQueue:
         node: The source that reads it.
         enter: Where its records enter the operators.
         context: The task's counters.
-        task_id: Named in errors.
         failures: What becomes of records that cannot be decoded.
         extractor: Finds the event time where the source does not say how; None takes the record's own timestamp.
         loop: Takes waiting records through the operators in one go, if the task may.
@@ -52,7 +51,6 @@ class RecordQueue:
     node: SourceNode
     enter: Callable[[Any, Any, int, Headers], None]
     context: TaskContext
-    task_id: TaskId
     failures: Failures
     extractor: TimestampExtractor | None = None
     loop: Loop | None = None
@@ -163,11 +161,13 @@ class RecordQueue:
             message = f"Record cannot be decoded with {serdes}: {type(error).__name__}: {error}"
             self.failures.undecodable(self.node.name, self.tp, RawRecord(*raw), error, message)
             return None
-        if self.extractor is not None:
-            timestamp = self.event_time(raw, key, value)
+        try:
+            timestamp = self._extracted(raw, key, value)
+        except RecordError as error:
+            cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+            self.failures.undecodable(self.node.name, self.tp, RawRecord(*raw), cause, error.reason, error.hint)
+            return None
         if timestamp < 0:
-            if self.extractor is None:
-                raise self._error(NEGATIVE.format(timestamp), raw, USE_ANOTHER)
             self.context.drop(DropReason.INVALID_TIMESTAMP)
             return None
         return key, value, timestamp, offset, headers
@@ -186,36 +186,35 @@ class RecordQueue:
         return entered
 
     def event_time(self, raw: RawFields, key: Any, value: Any) -> int:
-        """What the extractor gives for a record, ms.
+        """What the extractor gives for a record, ms; less than 0 where it fails, for `decode` to look into."""
+        try:
+            return self._extracted(raw, key, value)
+        except RecordError:
+            return -1
+
+    def _extracted(self, raw: RawFields, key: Any, value: Any) -> int:
+        """The event time of a record, ms.
 
         Raises:
-            DeserializationError: If it fails, or gives no time.
+            DeserializationError: If the extractor fails, or returns no time.
         """
         extract, (_, _, timestamp, offset, headers) = self.extractor, raw
         if extract is None:
+            if timestamp < 0:
+                raise DeserializationError(NEGATIVE.format(timestamp), hint=USE_ANOTHER)
             return timestamp
         record = ConsumerRecord(key, value, timestamp, headers, *self.tp, offset)
         try:
             found = extract(record, self.partition_time)
-        except RecordError as error:
-            raise self._error(error.reason, raw, error.hint) from error
+        except RecordError:
+            raise
         except Exception as error:
             message = f"Timestamp extractor of {self.node.name} failed: {type(error).__name__}: {error}"
-            raise self._error(message, raw, None) from error
+            raise DeserializationError(message) from error
         if not is_time(found):
             message = f"Timestamp extractor of {self.node.name} gave {found!r}: event times are whole numbers of ms"
-            raise self._error(message, raw, None)
+            raise DeserializationError(message)
         return found
-
-    def _error(self, message: str, raw: RawFields, hint: str | None) -> DeserializationError:
-        return DeserializationError(
-            message,
-            task=str(self.task_id),
-            topic=self.tp.topic,
-            partition=self.tp.partition,
-            offset=raw[RAW_OFFSET],
-            hint=hint,
-        )
 
 
 @dataclass(slots=True)

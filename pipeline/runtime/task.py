@@ -451,7 +451,7 @@ class Task:
         enter = self._nodes.entries[node.name]
         has_extractor = (node.timestamp_extractor or extractor) is not None
         loop = None if self._failures.needs_sources else self._nodes.fusion.loop(node, has_extractor=has_extractor)
-        return RecordQueue(tp, node, enter, self._context, self.spec.id, self._failures, extractor, loop)
+        return RecordQueue(tp, node, enter, self._context, self._failures, extractor, loop)
 
     def _matching_source(self, topic: str) -> SourceNode:
         """The source whose pattern matches a topic that nobody knew when the task was made (the test driver's)."""

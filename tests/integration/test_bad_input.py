@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import JSON, STRING, Consumed, Produced, StreamsBuilder
+from pipeline import JSON, LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
 from pipeline.config import AppConfig
 from pipeline.errors import BrokerError, DeserializationError, ProcessingError, RangeError, TopicError
 from pipeline.hosting.application import Application
+from pipeline.hosting.control_topic import ControlTopic
+from pipeline.hosting.fencing import transactional_id
+from pipeline.hosting.skipping import SKIPPED_TOPIC, carry_out, plan_skip
 from pipeline.kafka.admin import Admin
+from pipeline.kafka.producer import TransactionalProducer
 from pipeline.records import TopicPartition
 from pipeline.spark.ranges import resolve
 from pipeline.worker.worker import Worker
@@ -175,3 +179,74 @@ topology = "pipeline.apps.word_count:build"
     assert done.returncode == 1
     assert "Error: Spark cannot start with the master nonsense" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def poisoned(unique: str) -> Any:
+    """Counts by key; one record has no event time, which no one but its extractor can say."""
+    builder = StreamsBuilder()
+
+    def time_of(record: Any, _partition_time: int) -> int:
+        return int(record.timestamp if record.value != "poison" else record.value)
+
+    words = builder.stream(f"{unique}.in", Consumed(STRING, STRING, timestamp_extractor=time_of))
+    words.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts")).to_stream().to(
+        f"{unique}.out", Produced(STRING, LONG)
+    )
+    return builder.build()
+
+
+def stopped_by(app: Application) -> DeserializationError:
+    with pytest.raises(DeserializationError) as raised:
+        Worker(app).run(until_caught_up=True)
+    return raised.value
+
+
+def test_one_record_is_skipped_and_state_and_all_others_stay(broker: Any, unique: str, tmp_path: Path) -> None:
+    broker.create(2, f"{unique}.in", f"{unique}.out", f"{unique}.letters")
+    tp, other = TopicPartition(f"{unique}.in", 0), TopicPartition(f"{unique}.in", 1)
+    app = application(
+        broker, unique, tmp_path, poisoned(unique), errors_dead_letter_queue_topic_name=f"{unique}.letters"
+    )
+    broker.write(tp.topic, [(b"a", b"x", 10), (b"a", b"x", 20)], partition=0)
+    broker.write(tp.topic, [(b"b", b"x", 30)], partition=1)
+    Worker(app).run(until_caught_up=True)
+    admin = broker.admin()
+    before = admin.committed(app.id, [tp, other])
+    broker.write(tp.topic, [(b"a", b"poison", 30), (b"a", b"x", 40)], partition=0)
+    bad = before[tp].offset
+    assert f"millrace skip APP {tp}@{bad}" in str(stopped_by(app))
+    for wrong, said in ((bad + 1, f"processes is {bad}, not {bad + 1}"), (bad - 1, f"processes is {bad}, not")):
+        with pytest.raises(RangeError, match=said):
+            plan_skip(app, admin, tp, wrong)
+    with pytest.raises(RangeError, match=r"No task of .* reads nowhere-0"):
+        plan_skip(app, admin, TopicPartition("nowhere", 0), 0)
+    planned = plan_skip(app, admin, tp, bad)
+    assert admin.committed(app.id, [tp, other]) == before
+    carry_out(app, admin, planned)
+    after = admin.committed(app.id, [tp, other])
+    assert after[other] == before[other]
+    assert (after[tp].offset, after[tp].metadata) == (bad + 1, before[tp].metadata)
+    with pytest.raises(RangeError, match=f"processes is {bad + 1}, not {bad}"):
+        carry_out(app, admin, planned)
+    (letter,) = broker.read(f"{unique}.letters")
+    assert (letter.key, letter.value) == (b"a", b"poison")
+    Worker(app).run(until_caught_up=True)
+    counts = [(r.key, LONG.deserialize(r.value)) for r in broker.read(f"{unique}.out")]
+    assert dict(counts) == {b"a": 3, b"b": 1}
+    noted = ControlTopic(broker.kafka, SKIPPED_TOPIC).read()
+    assert f"{unique}/v1/{tp}@{bad}" in noted
+
+
+def test_a_record_of_which_a_task_is_run_is_not_skipped(broker: Any, unique: str, tmp_path: Path) -> None:
+    broker.create(1, f"{unique}.in", f"{unique}.out")
+    tp = TopicPartition(f"{unique}.in", 0)
+    app = application(broker, unique, tmp_path, poisoned(unique))
+    broker.write(tp.topic, [(b"a", b"poison", 30)])
+    admin = broker.admin()
+    planned = plan_skip(app, admin, tp, 0)
+    successor = TransactionalProducer(broker.kafka, transactional_id(app.id, planned.task_id))
+    successor.init()
+    successor.commit({tp: (1, "")}, app.id)  # meanwhile somebody has gone on
+    with pytest.raises(RangeError, match="has processed all of"):
+        carry_out(app, admin, planned)
+    successor.close()

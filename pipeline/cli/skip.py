@@ -1,0 +1,57 @@
+"""`millrace skip`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pipeline.cli.project import App, Version, settings_of
+from pipeline.errors import RangeError
+from pipeline.records import TopicPartition
+
+
+def skip(
+    context: typer.Context,
+    app: App,
+    record: Annotated[str, typer.Argument(help="The record: topic-partition@offset, as errors name it.")],
+    version: Version = None,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be skipped, and stop.")] = False,
+) -> None:
+    """Skip one input record that cannot be processed. State and all other records stay as they are.
+
+    The record must be the next one of its task, and nobody may run the task. It goes to the dead letter topic, if the
+    application has one.
+    """
+    from pipeline.hosting.skipping import carry_out, plan_skip
+    from pipeline.kafka.admin import Admin
+
+    tp, offset = _place(record)
+    settings = settings_of(context)
+    application = settings.application(app, version)
+    settings.require_no_switch(application, version)
+    admin = Admin(application.kafka)
+    planned = plan_skip(application, admin, tp, offset)
+    if dry_run:
+        typer.echo(f"{record} of task {planned.task_id} would be skipped; nothing was done")
+        return
+    done = carry_out(application, admin, planned)
+    typer.echo(f"{record} of task {done.task_id} is skipped")
+
+
+def _place(text: str) -> tuple[TopicPartition, int]:
+    """The partition and the offset of a record.
+
+    Raises:
+        RangeError: If the text names none.
+    """
+    name, _, offset = text.rpartition("@")
+    try:
+        tp = TopicPartition.parse(name)
+    except ValueError:
+        tp = None
+    if tp is None or not offset.isdecimal():
+        message = f"{text!r} names no record"
+        raise RangeError(message, hint="A record reads topic-partition@offset: clicks-0@8.")
+    return tp, int(offset)

@@ -1,0 +1,186 @@
+"""Skips one input record that cannot be processed: its offset is committed, and nothing else of its task changes."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pipeline.errors import ProcessingError, RangeError, UnderWayError
+from pipeline.hosting.application import source_partitions, with_partitions
+from pipeline.hosting.clock import SystemClock
+from pipeline.hosting.control_topic import ControlTopic
+from pipeline.hosting.fencing import transactional_id
+from pipeline.hosting.offset_reset import reset_offsets
+from pipeline.kafka.producer import TransactionalProducer
+from pipeline.kafka.ranges import read_range
+from pipeline.processor.handlers import ErrorHandlerContext, dead_letter_queue_record
+from pipeline.records import OffsetRange, RawRecord, TaskId, TopicPartition
+from pipeline.runtime.offset_metadata import OffsetMetadata
+from pipeline.runtime.packs import opened, writer_of
+
+if TYPE_CHECKING:
+    from pipeline.hosting.application import Application
+    from pipeline.kafka.admin import Admin, CommittedOffset
+
+SKIPPED_TOPIC = "millrace-skipped"
+_BATCH_OF_LOG = 1_000
+"""How many offsets are looked through for the next record: ends of transactions lie between."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """One record that is to be skipped.
+
+    Args:
+        task_id: The task that reads it.
+        tp: The partition it is in.
+        record: The record as it was read.
+        offset: What is committed instead.
+        metadata: Committed beside it: the partition's time stays as it was.
+    """
+
+    task_id: TaskId
+    tp: TopicPartition
+    record: RawRecord
+    offset: int
+    metadata: str
+
+
+def plan_skip(application: Application, admin: Admin, tp: TopicPartition, offset: int) -> Skip:
+    """Find the record, and make sure that it is the next one of its task.
+
+    Args:
+        application: Whose input it is.
+        admin: Asks the brokers.
+        tp: The partition.
+        offset: The record's offset.
+
+    Raises:
+        UnderWayError: If the application's group has members.
+        RangeError: If the application does not read the partition, or another record comes next.
+        BrokerError: If the brokers do not answer.
+    """
+    members = admin.group(application.id).members
+    if members:
+        message = f"{application.id} is processing: its group has members: {', '.join(members)}"
+        raise UnderWayError(message, hint="Stop its workers; one that died is a member until its session times out.")
+    resolved, layout = with_partitions(application, source_partitions(application, admin))
+    task_id = next((task_id for task_id, inputs in layout.tasks.items() if tp in inputs), None)
+    if task_id is None:
+        message = f"No task of {application.id} reads {tp}"
+        raise RangeError(message, hint="millrace lag shows all partitions that it reads.")
+    committed = admin.committed(application.id, [tp]).get(tp)
+    stands = _starts(resolved, admin, tp, committed)
+    record = _next_record(admin, tp, stands)
+    if record is None or record.offset != offset:
+        raise _elsewhere(resolved, task_id, tp, offset, record)
+    return _skip(task_id, tp, record, committed)
+
+
+def carry_out(application: Application, admin: Admin, planned: Skip) -> Skip:
+    """Skip the record: take its task over, so that no other owner commits meanwhile, and commit the offset behind it.
+
+    The record goes to the dead letter topic in the same transaction, if the application has one. The skip is noted in
+    `millrace-skipped`.
+
+    Args:
+        application: Whose input it is.
+        admin: Asks the brokers.
+        planned: What `plan_skip` found.
+
+    Returns:
+        What was skipped.
+
+    Raises:
+        RangeError: If the task has moved on meanwhile.
+        TaskMigratedError: If somebody else takes the task over at this moment. Nothing is skipped.
+        BrokerError: If the brokers refuse or do not answer.
+    """
+    owner = TransactionalProducer(
+        application.kafka,
+        transactional_id(application.id, planned.task_id),
+        overrides=application.config.streams.producer,
+    )
+    try:
+        owner.init()
+        found = plan_skip(application, admin, planned.tp, planned.record.offset)
+        _send_letter(application, found, owner)
+        owner.commit({found.tp: (found.offset, found.metadata)}, application.id)
+    finally:
+        owner.close()
+    _note(application, found)
+    return found
+
+
+def _starts(application: Application, admin: Admin, tp: TopicPartition, committed: CommittedOffset | None) -> int:
+    if committed is not None:
+        return committed.offset
+    return reset_offsets(application, admin, [tp], SystemClock().now_ms())[tp]
+
+
+def _next_record(admin: Admin, tp: TopicPartition, start: int) -> RawRecord | None:
+    """The first record at or behind an offset; None if there is none."""
+    end = admin.end_offsets([tp])[tp]
+    for at in range(start, end, _BATCH_OF_LOG):
+        for _, records in read_range(admin, admin.kafka, {tp: OffsetRange(at, min(at + _BATCH_OF_LOG, end))}):
+            if records:
+                return records[0]
+    return None
+
+
+def _elsewhere(
+    application: Application, task_id: TaskId, tp: TopicPartition, offset: int, record: RawRecord | None
+) -> RangeError:
+    """That another record comes next, with how to get there."""
+    if record is None:
+        return RangeError(f"Task {task_id} of {application.id} has processed all of {tp}: there is nothing to skip")
+    message = (
+        f"The next record of {tp} that task {task_id} of {application.id} processes is {record.offset}, not {offset}"
+    )
+    if record.offset > offset:
+        return RangeError(message, hint=f"What lies before {record.offset} is processed or skipped already.")
+    if tp.topic not in application.topology.source_topics:
+        return RangeError(message, hint=f"Set commit.interval.ms = 1 and start a worker: it stops nearer to {offset}.")
+    hint = f"Process what comes before it first: millrace run {application.config.name} --to {tp}@{offset}"
+    return RangeError(message, hint=hint)
+
+
+def _skip(task_id: TaskId, tp: TopicPartition, record: RawRecord, committed: CommittedOffset | None) -> Skip:
+    """The skip of a record, or of the next one of a pack: those behind that stay to be processed."""
+    metadata = "" if committed is None else committed.metadata
+    if writer_of(record.headers) is None or record.value is None:
+        return Skip(task_id, tp, record, record.offset + 1, metadata)
+    known = OffsetMetadata.decode(metadata)
+    taken = known.taken if committed is not None and committed.offset == record.offset else 0
+    keys, values, times, headers = opened(record.value, tp, record.offset)
+    given = () if headers is None else headers[taken]
+    inner = RawRecord(keys[taken], values[taken], times[taken], record.offset, given)
+    is_last = taken + 1 == len(keys)
+    rest = replace(known, taken=0 if is_last else taken + 1)
+    return Skip(task_id, tp, inner, record.offset + is_last, rest.encode())
+
+
+def _send_letter(application: Application, skip: Skip, owner: TransactionalProducer) -> None:
+    topic = application.dead_letters or application.config.streams.errors_dead_letter_queue_topic_name
+    if topic is None:
+        return
+    record = skip.record
+    where = ErrorHandlerContext(
+        *skip.tp, record.offset, record.headers, "skip", skip.task_id, record.timestamp, record.key, record.value
+    )
+    letter = dead_letter_queue_record(topic, where, ProcessingError(f"Skipped by {_somebody()}"))
+    owner.send(letter.topic, letter.key, letter.value, letter.timestamp, letter.headers, letter.partition)
+
+
+def _note(application: Application, skip: Skip) -> None:
+    name = f"{application.config.name}/{application.version}/{skip.tp}@{skip.record.offset}"
+    note = {"by": _somebody(), "at_ms": SystemClock().now_ms(), "task": str(skip.task_id)}
+    ControlTopic(application.kafka, SKIPPED_TOPIC).put({name: msgspec.json.encode(note)})
+
+
+def _somebody() -> str:
+    return f"{getpass.getuser()}@{socket.gethostname()}"

@@ -314,9 +314,14 @@ class RocksDbBackend:
             raise self.failure(error) from error
 
     def _handle(self, name: str) -> Any:
-        if name not in self.families:
-            self.families[name] = self._opened.create_column_family(_TABLE_PREFIX + name, _options())
-        return self._opened.get_column_family_handle(_TABLE_PREFIX + name)
+        try:
+            if name not in self.families:
+                self.families[name] = self._opened.create_column_family(_TABLE_PREFIX + name, _options())
+            return self._opened.get_column_family_handle(_TABLE_PREFIX + name)
+        except StateError:
+            raise
+        except Exception as error:
+            raise self.failure(error) from error
 
 
 def delete_unused(directory: Path) -> bool:

@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 _PREDECESSOR_SECONDS = 60.0
 """How long an earlier attempt on the same machine may take to let go of the local state."""
 _RETRY_SECONDS = 0.5
+_ELSEWHERE = (
+    "If --from was not given, another run or a worker has gone on with the task meanwhile: millrace runs and millrace status"
+    f" show it. Wait for its end, or stop it, and start again without --from. {AGAIN}"
+)
 _DONE_BEFORE = (
     "an attempt that died after its commit has processed a part of the range: what it has counted is in no figure"
 )
@@ -300,5 +304,5 @@ def _is_done(work: TaskWork, owned: OwnedTask, admin: Admin) -> bool:
     if elsewhere:
         tp = elsewhere[0]
         message = f"Task {work.task_id} stands at offset {starts[tp]} of {tp}; the run is to process {work.ranges[tp]}"
-        raise RangeError(message, hint=f"Without --from, a run goes on where the application stands. {AGAIN}")
+        raise RangeError(message, hint=_ELSEWHERE)
     return False

@@ -53,13 +53,13 @@ def lost_history(
                 yield (
                     f"Open windows of store {store.name} may be lost: event time is at {reached}, and brokers have deleted"
                     f" what is older than {kept_ms} ms (retention.ms) from {tp}, which begins at offset {wanted.start}."
-                    " Leave retention.ms out of the store's log_config, and begin anew"
+                    " Leave retention.ms out of the store's log_config; a new version computes them again"
                 )
         elif _is_compacted_early(admin, store, tp.topic, needed_ms) and known < wanted.end:
             yield (
                 f"Versions of store {store.name} may be lost: event time is at {reached}, and brokers keep one per key of what"
                 f" is older than min.compaction.lag.ms in {tp}, which is restored from offset {wanted.start}."
-                " Leave min.compaction.lag.ms out of the store's log_config, and begin anew"
+                " Leave min.compaction.lag.ms out of the store's log_config; a new version computes them again"
             )
 
 

@@ -1,0 +1,49 @@
+"""What is late is so after a restart, with and without the local state."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline import LONG, STRING, Consumed, Produced, StreamsBuilder, TimeWindows
+from pipeline.config import AT_LEAST_ONCE, EXACTLY_ONCE_V2
+from pipeline.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pipeline import Topology
+
+pytestmark = pytest.mark.broker
+
+START_MS = 1_767_226_240_000
+
+
+def counting(name: str) -> Topology:
+    builder = StreamsBuilder()
+    windows = TimeWindows.of(timedelta(seconds=10), grace=timedelta(seconds=5))
+    counts = builder.stream(f"{name}.in", Consumed(STRING, STRING)).group_by_key().windowed_by(windows).count()
+    counts.to_stream().map(lambda key, count: (key.key, count)).to(f"{name}.out", Produced(STRING, LONG))
+    return builder.build()
+
+
+@pytest.mark.parametrize("keeps_state", [True, False], ids=["local state kept", "local state lost"])
+@pytest.mark.parametrize("guarantee", [EXACTLY_ONCE_V2, AT_LEAST_ONCE])
+def test_a_record_is_late_for_the_next_worker_as_well(
+    broker: Any, unique: str, tmp_path: Path, guarantee: str, keeps_state: bool
+) -> None:
+    broker.create(1, f"{unique}.in", f"{unique}.out")
+    app = broker.application(unique, counting(unique), tmp_path / "state", processing_guarantee=guarantee)
+
+    def work(*records: tuple[bytes, int]) -> None:
+        broker.write(f"{unique}.in", [(key, b"", START_MS + at_ms) for key, at_ms in records])
+        Worker(app).run(until_caught_up=True)
+
+    work((b"k", 1000), (b"other", 17_900))
+    if not keeps_state:
+        shutil.rmtree(app.directory)
+    work((b"k", 9000), (b"last", 20_000))
+    assert [record.key for record in broker.read(f"{unique}.out")] == [b"k", b"other", b"last"], "9 s is late at 17.9 s"

@@ -7,8 +7,6 @@ from typing import Annotated
 import typer
 
 from pipeline.cli.project import settings_of
-from pipeline.errors import BrokerError
-from pipeline.records import counted
 
 app = typer.Typer(help="The embedded broker: real Apache Kafka on this machine, for development.", no_args_is_help=True)
 
@@ -49,24 +47,6 @@ def status(context: typer.Context, port: Port = DEFAULT_PORT) -> None:
         typer.echo("Broker is not running")
         raise typer.Exit(NOT_RUNNING)
     typer.echo(f"Broker runs at {found.bootstrap_servers} (process {found.pid})")
-
-
-@app.command()
-def create(
-    context: typer.Context,
-    topics: Annotated[list[str], typer.Argument(help="Their names.")],
-    port: Port = DEFAULT_PORT,
-    partitions: Annotated[int, typer.Option(min=1, help="How many partitions each has.")] = 4,
-) -> None:
-    """Create topics, as those that an application reads and writes; one that exists must have as many partitions."""
-    from pipeline.kafka.admin import Admin, TopicSpec
-
-    found = settings_of(context).broker(port).status()
-    if not found.is_running:
-        message = "Broker is not running"
-        raise BrokerError(message, hint="Start it: millrace broker start")
-    Admin({"bootstrap.servers": found.bootstrap_servers}).create_topics(TopicSpec(name, partitions) for name in topics)
-    typer.echo(f"{', '.join(topics)}: {counted(partitions, 'partition')}")
 
 
 @app.command()

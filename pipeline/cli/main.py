@@ -24,6 +24,7 @@ from pipeline.cli import (
     runs,
     skip,
     snapshot,
+    topic,
     transfer,
     worker,
 )
@@ -39,6 +40,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(broker.app, name="broker")
+app.add_typer(topic.app, name="topic")
 app.command("describe")(describe.describe)
 app.command("worker")(worker.worker)
 app.command("run")(run.run)

@@ -30,8 +30,9 @@ PREFIXES = {"client_tag", "consumer", "producer", "topic", "user"}
 """Settings that are prefixes of others."""
 
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_IN_FILE = re.compile(r"`(\w+\.py)`:\n\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_COMMAND = re.compile(r"^millrace (.+?)(?:  +#.*)?$|`millrace ([-a-z][^`]*)`", re.MULTILINE)
+_COMMAND = re.compile(r"^(?:\$ )?millrace (.+?)(?:  +#.*)?$|`millrace ([-a-z][^`]*)`", re.MULTILINE)
 _PLACEHOLDER = re.compile(r" [A-Z]+\b|\[|…")
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)(#[^)]*)?\)")
 _FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
@@ -89,6 +90,9 @@ def text_of(value: object) -> str:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_examples_of_a_page_do_what_it_says(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for found in _IN_FILE.finditer(page.read_text()):
+        (tmp_path / found[1]).write_text(found[2])
     names: dict[str, Any] = {"__name__": page.stem}
     for block in blocks(page):
         run(page, block, names)

@@ -1,0 +1,194 @@
+"""`millrace topic`: topics and the records in them."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from contextlib import nullcontext
+from pathlib import Path  # noqa: TC003 - typer reads the annotation
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipeline.cli.project import settings_of
+from pipeline.errors import ConfigError
+from pipeline.records import counted
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from pipeline.serde.api import Serde
+    from pipeline.transfers.topic_reading import ReadRecord
+
+app = typer.Typer(help="Topics, and the records in them: create, list, read, write.", no_args_is_help=True)
+
+_SERDES = "string, json, long, integer, double, bytes, ..., windowed-string, session-windowed-string"
+Topic = Annotated[str, typer.Argument(help="Its name.")]
+KeySerde = Annotated[str | None, typer.Option(help=f"How keys are written: {_SERDES}. string if left out.")]
+ValueSerde = Annotated[str | None, typer.Option(help="How values are written; the same names.")]
+OfApp = Annotated[
+    str | None, typer.Option("--app", help="An application that reads or writes the topic: its serdes are used.")
+]
+OfVersion = Annotated[str | None, typer.Option(help="With --app: which version; the live one if left out.")]
+
+
+@app.command()
+def create(
+    context: typer.Context,
+    topics: Annotated[list[str], typer.Argument(help="Their names.")],
+    partitions: Annotated[int, typer.Option(min=1, help="How many partitions each has.")] = 4,
+    replication_factor: Annotated[int, typer.Option(help="Copies of each; -1 for the brokers' default.")] = -1,
+    config: Annotated[
+        list[str] | None, typer.Option("--config", "-c", help="A setting, name=value; may be given several times.")
+    ] = None,
+) -> None:
+    """Create topics that an application reads and writes; one that exists must have as many partitions."""
+    from pipeline.kafka.admin import Admin, TopicSpec
+
+    settings = dict(_pair(each) for each in config or [])
+    admin = Admin(settings_of(context).reached().kafka)
+    admin.create_topics(TopicSpec(name, partitions, settings, replication_factor) for name in topics)
+    typer.echo(f"{', '.join(topics)}: {counted(partitions, 'partition')}")
+
+
+@app.command("list")
+def list_topics(
+    context: typer.Context,
+    prefix: Annotated[str, typer.Argument(help="Only those that begin with it.")] = "",
+) -> None:
+    """List topics with their numbers of partitions; those that brokers keep for themselves are left out."""
+    from pipeline.kafka.admin import Admin
+
+    admin = Admin(settings_of(context).reached().kafka)
+    names = [name for name in admin.list_topics(prefix) if not name.startswith("__")]
+    for name, count in sorted(admin.partitions(names).items()):
+        typer.echo(f"{name}: {counted(count, 'partition')}")
+
+
+@app.command()
+def read(
+    context: typer.Context,
+    topic: Topic,
+    key_serde: KeySerde = None,
+    value_serde: ValueSerde = None,
+    window: Annotated[str | None, typer.Option(help="How long windows of windowed keys are, as in 5m.")] = None,
+    of_app: OfApp = None,
+    version: OfVersion = None,
+    start: Annotated[
+        str, typer.Option("--from", help="earliest, latest, a vector (topic-0@12,topic-1@7) or a time.")
+    ] = "earliest",
+    end: Annotated[str | None, typer.Option("--to", help="The same; latest if left out.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Stop after so many records.")] = None,
+    *,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more, until Ctrl-C.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON, one record per line.")] = False,
+) -> None:
+    """Show the records of a topic that are committed: place, time, key and value.
+
+    Of a vector, partitions that are left out are read to, or from, their end.
+    """
+    from pipeline.transfers.topic_reading import TopicReader
+
+    if follow and end is not None:
+        message = "--to does not go with --follow, which has no end"
+        raise ConfigError(message, hint="Leave one of them out.")
+    serdes = _serdes(context, topic, key_serde, value_serde, of_app, version, window)
+    reader = TopicReader(settings_of(context).reached().kafka, topic, *serdes)
+    records = reader.follow(start) if follow else reader.read(start, end or "latest")
+    for record in itertools.islice(records, limit):
+        typer.echo(_json(record) if as_json else _line(record))
+
+
+@app.command()
+def write(
+    context: typer.Context,
+    topic: Topic,
+    file: Annotated[Path | None, typer.Argument(help="Lines to write; the standard input if left out.")] = None,
+    key_serde: KeySerde = None,
+    value_serde: ValueSerde = None,
+    of_app: OfApp = None,
+    version: OfVersion = None,
+    key: Annotated[str | None, typer.Option(help="A field of JSON values that is the key as well.")] = None,
+    timestamp: Annotated[
+        str | None, typer.Option(help="A field of JSON values with the event time: ms, or text. Now if left out.")
+    ] = None,
+    separator: Annotated[str | None, typer.Option(help="What stands between a line's key and value, as in :.")] = None,
+) -> None:
+    """Write lines to a topic, one record each: JSON values, unless --value-serde or --app says otherwise."""
+    from pipeline.transfers.topic_writing import LineFormat, write_lines
+
+    serdes = _serdes(context, topic, key_serde, value_serde or (None if of_app else "json"), of_app, version, None)
+    kafka = settings_of(context).reached().kafka
+    with _opened(file) as lines:
+        written = write_lines(kafka, topic, lines, LineFormat(*serdes, key, timestamp, separator))
+    typer.echo(f"{counted(written, 'record')} written to {topic}")
+
+
+def _opened(file: Path | None) -> AbstractContextManager[Any]:
+    """The lines of a file, or of the standard input.
+
+    Raises:
+        ConfigError: If the file cannot be read.
+    """
+    if file is None:
+        return nullcontext(sys.stdin)
+    try:
+        return file.open(encoding="utf-8")
+    except OSError as error:
+        message = f"{file} cannot be read: {error.strerror}"
+        raise ConfigError(message) from error
+
+
+def _serdes(
+    context: typer.Context,
+    topic: str,
+    key_serde: str | None,
+    value_serde: str | None,
+    of_app: str | None,
+    version: str | None,
+    window: str | None,
+) -> tuple[Serde[Any], Serde[Any]]:
+    """The serdes that are named; else those of the application, or text."""
+    from pipeline.serde.primitives import STRING
+    from pipeline.transfers.topic_serdes import serde_named, serdes_of
+
+    if of_app is None:
+        key, value = STRING, STRING
+    else:
+        key, value = serdes_of(settings_of(context).application(of_app, version).topology, topic, window)
+    return (
+        key if key_serde is None else serde_named(key_serde, window),
+        value if value_serde is None else serde_named(value_serde, window),
+    )
+
+
+def _line(record: ReadRecord) -> str:
+    from pipeline.transfers.topic_serdes import readable, time_text
+
+    place = f"{record.tp}@{record.offset}"
+    return f"{place}  {time_text(record.timestamp)}  {readable(record.key)}: {readable(record.value)}"
+
+
+def _json(record: ReadRecord) -> str:
+    import msgspec
+
+    from pipeline.transfers.topic_serdes import jsonable
+
+    shown = {
+        "topic": record.tp.topic,
+        "partition": record.tp.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": jsonable(record.key),
+        "value": jsonable(record.value),
+        "headers": [[name, jsonable(value)] for name, value in record.headers],
+    }
+    return msgspec.json.encode(shown, enc_hook=str).decode()
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        message = f"{text!r} is not name=value"
+        raise ConfigError(message)
+    return name, value

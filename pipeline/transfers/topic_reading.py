@@ -1,0 +1,155 @@
+"""Records of a topic as people read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import DeserializationError, RangeError
+from pipeline.kafka.admin import Admin
+from pipeline.kafka.consumer import RecordConsumer
+from pipeline.kafka.ranges import offsets_at_time, read_fields
+from pipeline.records import OffsetRange, OffsetVector, TopicPartition
+from pipeline.spark.ranges import time_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from pipeline.records import Headers, RawFields
+    from pipeline.serde.api import Serde
+
+_BATCH = 1000
+_POLL_SECONDS = 1.0
+_LOST_POLLS = 5
+"""Polls without a record after which brokers are asked whether they are there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRecord:
+    """A record with its place, decoded; the time is in ms."""
+
+    tp: TopicPartition
+    offset: int
+    timestamp: int
+    key: Any
+    value: Any
+    headers: Headers
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReader:
+    """Reads what is committed in a topic.
+
+    Args:
+        kafka: Client properties.
+        topic: The topic.
+        key_serde: How keys are read.
+        value_serde: How values are read.
+    """
+
+    kafka: Mapping[str, str]
+    topic: str
+    key_serde: Serde[Any]
+    value_serde: Serde[Any]
+
+    def read(self, start: str, end: str) -> Iterator[ReadRecord]:
+        """The records between two bounds.
+
+        Args:
+            start: `earliest`, `latest`, a vector of offsets, or a time: the first record at or after it.
+            end: The same; what lies there is not read any more.
+
+        Raises:
+            TopicError: If there is no such topic.
+            RangeError: If a bound is none, or the end lies before the start.
+            DeserializationError: If a serde cannot read a record.
+        """
+        admin = Admin(self.kafka)
+        first, last = self._bounds(admin, start), self._bounds(admin, end)
+        for tp, offset in first.items():
+            if last[tp] < offset:
+                message = f"{tp}: the end, offset {last[tp]}, lies before the start, {offset}"
+                raise RangeError(message)
+        ranges = {tp: OffsetRange(first[tp], last[tp]) for tp in sorted(first)}
+        for tp, wanted in ranges.items():  # one after the other: to people, order within a partition is what counts
+            for _, batch in read_fields(admin, self.kafka, {tp: wanted}):
+                yield from self._decoded(tp, batch)
+
+    def follow(self, start: str) -> Iterator[ReadRecord]:
+        """The records from a bound on, and what comes, without end.
+
+        Args:
+            start: As of `read`.
+
+        Raises:
+            TopicError: If there is no such topic.
+            RangeError: If the bound is none.
+            DeserializationError: If a serde cannot read a record.
+            BrokerError: If brokers do not answer any more.
+        """
+        admin = Admin(self.kafka)
+        starts = self._bounds(admin, start)
+        consumer, silent = RecordConsumer(self.kafka), 0
+        try:
+            consumer.assign(starts)
+            while True:
+                polled = consumer.poll(_BATCH, _POLL_SECONDS)
+                silent = 0 if polled.records else silent + 1
+                if silent % _LOST_POLLS == _LOST_POLLS - 1:
+                    admin.require([self.topic], "are followed")
+                for tp, batch in polled.records.items():
+                    yield from self._decoded(tp, batch)
+        finally:
+            consumer.close()
+
+    def _decoded(self, tp: TopicPartition, batch: Iterable[RawFields]) -> Iterator[ReadRecord]:
+        for key, value, timestamp, offset, headers in batch:
+            decoded_key = self._of(self.key_serde, "Key", key, tp, offset)
+            decoded_value = self._of(self.value_serde, "Value", value, tp, offset)
+            yield ReadRecord(tp, offset, timestamp, decoded_key, decoded_value, headers)
+
+    @staticmethod
+    def _of(serde: Serde[Any], part: str, data: bytes | None, tp: TopicPartition, offset: int) -> Any:
+        if data is None:
+            return None
+        try:
+            return serde.deserialize(data)
+        except Exception as error:  # whatever a serde raises
+            message = f"{part} cannot be read with serde {serde.name}: {type(error).__name__}: {error}"
+            hint = "Name others: --key-serde, --value-serde (bytes reads anything), or --app."
+            raise DeserializationError(
+                message, hint=hint, topic=tp.topic, partition=tp.partition, offset=offset
+            ) from error
+
+    def _bounds(self, admin: Admin, text: str) -> Mapping[TopicPartition, int]:
+        admin.require([self.topic], "are to be read")
+        tps = [TopicPartition(self.topic, n) for n in range(admin.partitions([self.topic])[self.topic])]
+        match text:
+            case "earliest":
+                return admin.beginning_offsets(tps)
+            case "latest":
+                return admin.end_offsets(tps)
+            case _ if "@" in text:
+                return self._vector(admin, tps, text)
+            case _:
+                return self._at_time(admin, tps, text)
+
+    def _vector(self, admin: Admin, tps: list[TopicPartition], text: str) -> Mapping[TopicPartition, int]:
+        try:
+            given = OffsetVector.parse(text).offsets
+        except ValueError as error:
+            raise RangeError(str(error)) from error
+        unknown = sorted(set(given) - set(tps))
+        if unknown:
+            message = f"{', '.join(map(str, unknown))} is no partition of {self.topic}"
+            raise RangeError(message, hint=f"It has {tps[0]} to {tps[-1]}.")
+        return {**admin.end_offsets([tp for tp in tps if tp not in given]), **given}
+
+    def _at_time(self, admin: Admin, tps: list[TopicPartition], text: str) -> Mapping[TopicPartition, int]:
+        try:
+            at_ms = time_ms(text)
+        except RangeError as error:
+            message = f"{text!r} is neither earliest, latest, a vector ({self.topic}-0@12) nor a time"
+            raise RangeError(message, hint=error.hint) from error
+        first, last = admin.beginning_offsets(tps), admin.end_offsets(tps)
+        return offsets_at_time(admin, self.kafka, {tp: OffsetRange(first[tp], last[tp]) for tp in tps}, at_ms)

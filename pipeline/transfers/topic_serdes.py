@@ -1,0 +1,166 @@
+"""Serdes by name, and keys and values as people read and write them."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pipeline.errors import ConfigError
+from pipeline.serde.json import JSON
+from pipeline.serde.primitives import BOOLEAN, BYTES, DOUBLE, FLOAT, INTEGER, LONG, SHORT, STRING, UUID
+from pipeline.serde.windowed import session_windowed, windowed_of_size_ms
+from pipeline.topology.nodes import SourceNode
+from pipeline.windows import Windowed, millis
+
+if TYPE_CHECKING:
+    from pipeline.serde.api import Serde
+    from pipeline.topology.topology import Topology
+
+_SIMPLE: dict[str, Serde[Any]] = {
+    serde.name: serde for serde in (STRING, JSON, BYTES, SHORT, INTEGER, LONG, FLOAT, DOUBLE, BOOLEAN, UUID)
+}
+_WINDOWED, _SESSION = "windowed-", "session-windowed-"
+NAMES = f"{', '.join(_SIMPLE)}, {_WINDOWED}NAME or {_SESSION}NAME"
+"""What serdes may be called, for a help text."""
+_NO_SIZE = 0
+"""Of windows whose size is not known: only their start is shown."""
+_UNITS = {"ms": timedelta(milliseconds=1), "s": timedelta(seconds=1), "m": timedelta(minutes=1)}
+_UNITS |= {"h": timedelta(hours=1), "d": timedelta(days=1)}
+_SIZE = re.compile(r"(\d+)(ms|s|m|h|d)")
+
+
+def serde_named(name: str, window: str | None = None) -> Serde[Any]:
+    """A serde by its name.
+
+    >>> serde_named("windowed-string", "5m").name
+    'windowed[string]'
+
+    Args:
+        name: One of `NAMES`.
+        window: For time-windowed keys: the size of the windows, as in `5m`; without it only their start is known.
+
+    Raises:
+        ConfigError: If there is no such serde, or that is no size.
+    """
+    if name.startswith(_SESSION):
+        return session_windowed(serde_named(name.removeprefix(_SESSION)))
+    if name.startswith(_WINDOWED):
+        return windowed_of_size_ms(serde_named(name.removeprefix(_WINDOWED)), size_ms(window))
+    if name not in _SIMPLE:
+        message = f"There is no serde {name!r}"
+        raise ConfigError(message, hint=f"Allowed: {NAMES}.")
+    return _SIMPLE[name]
+
+
+def size_ms(window: str | None) -> int:
+    """The size of windows in ms; 0 if nothing is said.
+
+    >>> size_ms("90s"), size_ms("1h")
+    (90000, 3600000)
+
+    Raises:
+        ConfigError: If it is none.
+    """
+    if window is None:
+        return _NO_SIZE
+    found = _SIZE.fullmatch(window)
+    if found is None or not int(found[1]):
+        message = f"{window!r} is no size of a window"
+        raise ConfigError(message, hint="A number and ms, s, m, h or d, as in 5m.")
+    return millis(int(found[1]) * _UNITS[found[2]], "window size")
+
+
+def serdes_of(topology: Topology, topic: str, window: str | None = None) -> tuple[Serde[Any], Serde[Any]]:
+    """The serdes with which a topology reads or writes a topic.
+
+    Sinks of windowed keys do not say how long the windows are: that is then the size of the topology's windows, if all of its
+    stores have the same.
+
+    Args:
+        topology: The topology.
+        topic: The topic.
+        window: The size of the windows; as above if left out.
+
+    Raises:
+        ConfigError: If it neither reads nor writes the topic.
+    """
+    sources = (n for n in topology.nodes.values() if isinstance(n, SourceNode))
+    source = next((n for n in sources if topic in n.topics or (n.pattern and n.pattern.fullmatch(topic))), None)
+    node = topology.sink_of(topic) or source
+    if node is None:
+        known = ", ".join(sorted({*topology.source_topics, *topology.sink_topics}))
+        message = f"The application neither reads nor writes {topic}"
+        raise ConfigError(message, hint=f"It has: {known}. Or name the serdes: --key-serde, --value-serde.")
+    sizes = {store.window_size_ms for store in topology.stores.values() if store.window_size_ms}
+    given = size_ms(window) or (sizes.pop() if len(sizes) == 1 else _NO_SIZE)
+    return _sized(node.key_serde, given), node.value_serde
+
+
+def _sized(serde: Serde[Any], size: int) -> Serde[Any]:
+    """A serde of windowed keys that can read them, if it is one that does not know their size."""
+    if serde.remake is None or serde.remake[0] is not windowed_of_size_ms:
+        return serde
+    inner, own_size = serde.remake[1]
+    return serde if own_size is not None else windowed_of_size_ms(inner, size)
+
+
+def readable(value: Any) -> str:
+    """A key or a value in a line for people.
+
+    >>> readable("ann"), readable({"n": 1}), readable(None), readable(bytes(1))
+    ('ann', '{"n":1}', 'null', '0x00')
+    """
+    match value:
+        case str():
+            return value
+        case bytes():
+            return f"0x{value.hex()}"
+        case Windowed(key, window):
+            end = "" if window.end == window.start else f", {time_text(window.end)}"
+            return f"{readable(key)} [{time_text(window.start)}{end})"
+        case _:
+            return msgspec.json.encode(value, order="deterministic", enc_hook=str).decode()
+
+
+def jsonable(value: Any) -> Any:
+    """A key or a value as JSON has it: bytes in hexadecimal digits, windowed keys as an object."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Windowed):
+        return {"key": jsonable(value.key), "start": value.window.start, "end": value.window.end}
+    return value
+
+
+def time_text(time_ms: int) -> str:
+    """A time in UTC, to the ms where it has any.
+
+    >>> time_text(1_500), time_text(0)
+    ('1970-01-01T00:00:01.500Z', '1970-01-01T00:00:00Z')
+    """
+    try:
+        time = datetime.fromtimestamp(time_ms / 1000, UTC)
+    except (OverflowError, ValueError):  # windows without end
+        return str(time_ms)
+    return time.isoformat(timespec="milliseconds" if time_ms % 1000 else "seconds").replace("+00:00", "Z")
+
+
+def from_text(serde: Serde[Any], text: str) -> Any:
+    """A key or value that somebody has written, as a serde takes it.
+
+    >>> from_text(LONG, "7"), from_text(STRING, "7"), from_text(JSON, "[7]")
+    (7, '7', [7])
+
+    Raises:
+        ValueError: If the serde does not take it.
+    """
+    if serde is STRING:
+        return text
+    if serde is BYTES:
+        return bytes.fromhex(text.removeprefix("0x"))
+    if serde is UUID:
+        return uuid.UUID(text)
+    return msgspec.json.decode(text)

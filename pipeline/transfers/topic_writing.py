@@ -1,0 +1,142 @@
+"""Lines of text as records of a topic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import ConfigError, RangeError, SerializationError
+from pipeline.hosting.clock import SystemClock
+from pipeline.kafka.admin import Admin
+from pipeline.kafka.producer import IdempotentProducer
+from pipeline.records import counted
+from pipeline.serde.json import JSON
+from pipeline.spark.ranges import time_ms
+from pipeline.transfers.topic_serdes import from_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pipeline.serde.api import Serde
+
+_Record = tuple[bytes | None, bytes | None, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LineFormat:
+    """How lines become records. Each line is a value; without a key, partitions are taken in turn.
+
+    Args:
+        key_serde: How keys are written.
+        value_serde: How values are written. Null of JSON is a tombstone.
+        key: A field of JSON values that is the key as well; None for none.
+        timestamp: A field of JSON values with the event time, in ms or as text; None takes the present.
+        separator: What stands between a line's key and its value; None: lines have no keys.
+    """
+
+    key_serde: Serde[Any]
+    value_serde: Serde[Any]
+    key: str | None = None
+    timestamp: str | None = None
+    separator: str | None = None
+
+    def check(self) -> None:
+        """Make sure that it makes sense.
+
+        Raises:
+            ConfigError: If it does not.
+        """
+        if self.key is not None and self.separator is not None:
+            message = "--key and --separator both say where keys come from"
+            raise ConfigError(message, hint="Leave one out.")
+        fields = [field for field in (self.key, self.timestamp) if field is not None]
+        if fields and not self.value_serde.name.startswith(JSON.name):
+            message = f"Values with serde {self.value_serde.name} have no field {', '.join(fields)}"
+            raise ConfigError(message, hint="Fields are those of JSON values: --value-serde json.")
+
+    def record(self, line: str, now_ms: int) -> _Record:
+        """The key, value and time of a line.
+
+        Raises:
+            ValueError: If it is not as it is to be.
+        """
+        text_of_key, text = self._split(line)
+        value = from_text(self.value_serde, text)
+        key = None if text_of_key is None else from_text(self.key_serde, text_of_key)
+        if self.key is not None:
+            key = _field(value, self.key)
+        at_ms = now_ms if self.timestamp is None else _time(_field(value, self.timestamp))
+        return _bytes(self.key_serde, key), _bytes(self.value_serde, value), at_ms
+
+    def _split(self, line: str) -> tuple[str | None, str]:
+        if self.separator is None:
+            return None, line
+        key, found, value = line.partition(self.separator)
+        if not found:
+            message = f"there is no {self.separator!r} in it"
+            raise ValueError(message)
+        return key, value
+
+
+def write_lines(kafka: Mapping[str, str], topic: str, lines: Iterable[str], form: LineFormat) -> int:
+    """Write lines to a topic, each once; returns how many were written. Empty lines are none.
+
+    Args:
+        kafka: Client properties.
+        topic: The topic; must exist.
+        lines: The lines.
+        form: How they become records.
+
+    Raises:
+        ConfigError: If the format makes no sense.
+        TopicError: If there is no such topic.
+        SerializationError: If a line cannot be written; those before it are, and none behind it.
+        BrokerError: If brokers do not take the records.
+    """
+    form.check()
+    Admin(kafka).require([topic], "are to be written")
+    producer, clock = IdempotentProducer(kafka), SystemClock()
+    try:
+        for number, line in enumerate(lines, 1):
+            text = line.rstrip("\r\n")
+            if not text:
+                continue
+            try:
+                key, value, at_ms = form.record(text, clock.now_ms())
+            except Exception as error:  # whatever a serde raises
+                producer.flush()
+                written = counted(producer.sent().get(topic, 0), "record")
+                message = f"Line {number} cannot be written: {error}: {text[:100]!r}"
+                hint = f"{written} before it are written. Correct the line, and go on with it."
+                raise SerializationError(message, hint=hint) from error
+            producer.send(topic, key, value, at_ms, (), None)
+        producer.flush()
+        return producer.sent().get(topic, 0)
+    finally:
+        producer.close()
+
+
+def _bytes(serde: Serde[Any], value: Any) -> bytes | None:
+    return None if value is None else serde.serialize(value)
+
+
+def _field(value: Any, name: str) -> Any:
+    if not isinstance(value, dict):
+        message = f"it is no JSON object with a field {name!r}"
+        raise ValueError(message)  # noqa: TRY004 - what the line says, not what the code does
+    if name not in value:
+        message = f"it has no field {name!r}"
+        raise ValueError(message)
+    return value[name]
+
+
+def _time(value: Any) -> int:
+    """A time in ms; text without a zone is in UTC."""
+    try:
+        found = time_ms(value) if isinstance(value, str) else value
+    except RangeError as error:
+        raise ValueError(error.message) from error
+    if type(found) is int and found >= 0:  # a bool is none
+        return found
+    message = f"{value!r} is neither ms since 1970 nor a time since then"
+    raise ValueError(message)

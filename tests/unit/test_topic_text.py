@@ -1,0 +1,147 @@
+"""Records of topics as people read and write them in a shell."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from pipeline import (
+    DOUBLE,
+    JSON,
+    LONG,
+    STRING,
+    Consumed,
+    Materialized,
+    Produced,
+    StreamsBuilder,
+    TimeWindows,
+    Topology,
+    Window,
+    Windowed,
+    windowed,
+)
+from pipeline.errors import ConfigError
+from pipeline.transfers.topic_serdes import from_text, jsonable, readable, serde_named, serdes_of
+from pipeline.transfers.topic_writing import LineFormat
+
+NOW = 7_000
+
+
+def counting(*minutes: int) -> Topology:
+    builder = StreamsBuilder()
+    grouped = builder.stream("clicks", Consumed(STRING, JSON)).group_by_key()
+    for size in minutes:
+        windows = TimeWindows.of(timedelta(minutes=size), grace=timedelta())
+        counts = grouped.windowed_by(windows).count(Materialized(f"counts-{size}"))
+        counts.to_stream().to(f"counts-{size}", Produced(windowed(STRING), LONG))
+    return builder.build()
+
+
+def test_the_size_of_windows_is_that_of_the_application_if_it_has_but_one() -> None:
+    written = windowed(STRING).serialize(Windowed("ann", Window(300_000, 600_000)))
+    keys, values = serdes_of(counting(5), "counts-5")
+    assert values is LONG
+    assert readable(keys.deserialize(written)) == "ann [1970-01-01T00:05:00Z, 1970-01-01T00:10:00Z)"
+    keys, _ = serdes_of(counting(5, 10), "counts-5")
+    assert readable(keys.deserialize(written)) == "ann [1970-01-01T00:05:00Z)"
+    keys, _ = serdes_of(counting(5, 10), "counts-5", "5m")
+    assert jsonable(keys.deserialize(written)) == {"key": "ann", "start": 300_000, "end": 600_000}
+
+
+def test_a_topic_that_an_application_reads_is_read_as_it_reads_it() -> None:
+    assert serdes_of(counting(5), "clicks") == (STRING, JSON)
+    with pytest.raises(ConfigError, match="neither reads nor writes orders") as refused:
+        serdes_of(counting(5), "orders")
+    assert "clicks, counts-5" in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("string", "ann", "ann"),
+        ("json", {"b": 1, "a": [None]}, '{"a":[null],"b":1}'),
+        ("long", -3, "-3"),
+        ("double", 0.5, "0.5"),
+        ("boolean", True, "true"),
+        ("bytes", b"\x00\xff", "0x00ff"),
+        (
+            "session-windowed-string",
+            Windowed("ann", Window(0, 1)),
+            "ann [1970-01-01T00:00:00Z, 1970-01-01T00:00:00.001Z)",
+        ),
+    ],
+)
+def test_values_are_read_and_shown_by_the_name_of_their_serde(name: str, value: Any, shown: str) -> None:
+    serde = serde_named(name)
+    assert readable(serde.deserialize(serde.serialize(value))) == shown
+
+
+@pytest.mark.parametrize("name", ["text", "windowed-", "windowed-text"])
+def test_a_serde_that_there_is_not_is_refused_with_those_that_there_are(name: str) -> None:
+    with pytest.raises(ConfigError, match="There is no serde") as refused:
+        serde_named(name)
+    assert "windowed-NAME" in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize("size", ["5", "m", "0s", "5 minutes"])
+def test_a_size_of_windows_has_a_unit(size: str) -> None:
+    with pytest.raises(ConfigError, match="is no size of a window"):
+        serde_named("windowed-string", size)
+
+
+@pytest.mark.parametrize("name", ["string", "json", "long", "double", "boolean", "bytes", "uuid"])
+def test_what_is_shown_can_be_written_again(name: str) -> None:
+    value = {
+        "string": "a b", "json": {"n": None}, "long": 2**60, "double": 1.5, "boolean": False, "bytes": b"x",
+        "uuid": __import__("uuid").UUID(int=5),
+    }[name]  # fmt: skip
+    shown = readable(value).strip('"') if name == "uuid" else readable(value)
+    assert from_text(serde_named(name), shown) == value
+
+
+@pytest.mark.parametrize(
+    ("form", "line", "record"),
+    [
+        (LineFormat(STRING, JSON), '{"n": 1}', (None, b'{"n":1}', NOW)),
+        (LineFormat(STRING, JSON, key="user"), '{"user": "ann"}', (b"ann", b'{"user":"ann"}', NOW)),
+        (LineFormat(STRING, JSON, timestamp="at"), '{"at": 5}', (None, b'{"at":5}', 5)),
+        (LineFormat(STRING, JSON, timestamp="at"), '{"at":"1970-01-02"}', (None, b'{"at":"1970-01-02"}', 86_400_000)),
+        (LineFormat(STRING, STRING, separator=":"), "ann:a:b", (b"ann", b"a:b", NOW)),
+        (LineFormat(LONG, DOUBLE, separator="\t"), "1\t2.5", (b"\0" * 7 + b"\1", DOUBLE.serialize(2.5), NOW)),
+        (LineFormat(STRING, JSON, separator="="), "ann=null", (b"ann", None, NOW)),
+    ],
+)  # fmt: skip
+def test_a_line_becomes_a_record(form: LineFormat, line: str, record: tuple[object, ...]) -> None:
+    form.check()
+    assert form.record(line, NOW) == record
+
+
+@pytest.mark.parametrize(
+    ("form", "line", "complaint"),
+    [
+        (LineFormat(STRING, JSON), "{", "truncated"),
+        (LineFormat(STRING, JSON, key="user"), "[1]", "it is no JSON object with a field 'user'"),
+        (LineFormat(STRING, JSON, key="user"), "{}", "it has no field 'user'"),
+        (LineFormat(STRING, JSON, timestamp="at"), '{"at": true}', "neither ms since 1970"),
+        (LineFormat(STRING, JSON, timestamp="at"), '{"at": "soon"}', "'soon' is not a time"),
+        (LineFormat(STRING, STRING, separator=":"), "ann", "there is no ':' in it"),
+    ],
+)
+def test_a_line_that_does_not_fit_is_told_why(form: LineFormat, line: str, complaint: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(complaint)):
+        form.record(line, NOW)
+
+
+@pytest.mark.parametrize(
+    ("form", "complaint"),
+    [
+        (LineFormat(STRING, JSON, key="user", separator=":"), "both say where keys come from"),
+        (LineFormat(STRING, LONG, key="user"), "serde long have no field user"),
+    ],
+)
+def test_a_format_that_makes_no_sense_is_refused(form: LineFormat, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        form.check()

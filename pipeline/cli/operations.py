@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path  # noqa: TC003 - typer reads the annotation
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from pipeline.records import counted
 
 _ANSWER_SECONDS = 10.0
 
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before anything is deleted.")]
 Server = Annotated[str | None, typer.Option(help="host:port of an instance; application.server if left out.")]
 
 
@@ -66,6 +68,7 @@ def reset(
     ] = "earliest",
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and stop.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Make an application begin anew: delete its internal topics and local state, and set where it reads next."""
     from pipeline.kafka.admin import Admin
@@ -88,6 +91,8 @@ def reset(
             typer.echo(f"It is refused as long as the group has members: {', '.join(plan.members)}")
         typer.echo("Nothing was done")
         return
+    if not plan.members:  # else it is refused
+        _confirm(f"Delete all that {application.id} has computed?", yes=yes)
     carry_out(plan, admin)
     typer.echo(f"{application.id} begins anew")
 
@@ -97,6 +102,8 @@ def clean_up(
     app: App,
     version: Version = None,
     state_dir: Annotated[Path | None, typer.Option(help="Where local state is; state.dir if left out.")] = None,
+    *,
+    yes: Yes = False,
 ) -> None:
     """Delete an application's local state on this machine; workers restore theirs. With --version no broker is asked."""
     from pipeline.worker.local_state import directories_of
@@ -104,11 +111,28 @@ def clean_up(
 
     application_id, state_directory = settings_of(context).local_state(app, version, state_dir)
     found = directories_of(application_id, state_directory)
+    if found:
+        _confirm(f"Delete {', '.join(map(str, found))}?", yes=yes)
     carry_out(found)
     for directory in found:
         typer.echo(f"Deleted local state {directory}")
     if not found:
         typer.echo(f"There is no local state of {application_id} in {state_directory}")
+
+
+def _confirm(question: str, *, yes: bool) -> None:
+    """Ask before something is deleted.
+
+    Raises:
+        ConfigError: If nobody can be asked.
+        Abort: If the answer is no.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        message = f"{question} There is no terminal where that could be asked"
+        raise ConfigError(message, hint="Say it beforehand: --yes.")
+    typer.confirm(question, abort=True)
 
 
 def scale(
@@ -123,7 +147,7 @@ def scale(
         message = f"It is not known where an instance of {app} answers"
         raise ConfigError(message, hint="Name one: --server host:port, or set application.server.")
     answer = _asked(context, app, "POST", address, "/scale", threads=threads)
-    typer.echo(f"{address} runs {answer['threads']} stream threads from now on")
+    typer.echo(f"{address} runs {counted(answer['threads'], 'stream thread')} from now on")
 
 
 def _is_complete(address: str) -> bool:
@@ -168,7 +192,8 @@ def _asked(context: typer.Context, app: str, method: str, address: str, path: st
 
 def _show_instance(status: Any) -> None:
     typer.echo(f"{status['server']} is {status['state']}{', paused' if status['paused'] else ''}:")
-    typer.echo(f"  {status['threads']} stream threads, {status['processed']} records in {status['commits']} commits")
+    done = f"{counted(status['processed'], 'record')} in {counted(status['commits'], 'commit')}"
+    typer.echo(f"  {counted(status['threads'], 'stream thread')}, {done}")
     typer.echo(f"  active: {' '.join(status['active']) or 'none'}")
     for task, missing in status["restoring"].items():
         typer.echo(f"  restoring: {task}, {'an unknown number of' if missing is None else missing} records missing")

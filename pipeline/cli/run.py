@@ -77,7 +77,7 @@ def run(
         summary = run_job(
             application,
             chosen,
-            settings.spark(master),
+            lambda: settings.spark(master),
             build_topology,
             max_records_per_slice=max_records_per_slice,
             advance_to_ms=advance_to_ms,

@@ -45,6 +45,7 @@ def import_topic(
     """Write what is new in a source to a topic, exactly once: new files, or rows with a higher value in a column."""
     from pipeline.cli.transfer_report import followed_transfer
     from pipeline.transfers.imports import ImportSpec, run_import
+    from pipeline.transfers.transfer_checks import check_import
 
     spec = ImportSpec(
         topic,
@@ -60,9 +61,11 @@ def import_topic(
         parts,
         missing_timestamp,
     )
-    kafka, spark = settings_of(context).project().kafka, settings_of(context).spark(master, packages=package or ())
+    settings = settings_of(context)
+    check_import(spec, settings.project().spark, master, package or ())
+    kafka = settings.reached().kafka
     with followed_transfer(f"import {spec.id}") as on_progress:
-        summary = run_import(spec, kafka, spark, on_progress)
+        summary = run_import(spec, kafka, lambda: settings.spark(master, packages=package or ()), on_progress)
     written = f"{counted(summary.written, 'record')} written to {topic} in {counted(summary.batches, 'batch')}"
     typer.echo(f"{counted(summary.read, 'row')} read, {written}")
 
@@ -93,21 +96,27 @@ def export_topic(
     """
     from pipeline.cli.transfer_report import followed_transfer
     from pipeline.transfers.exports import ExportSpec, run_export
+    from pipeline.transfers.transfer_checks import check_format, check_schema
 
-    options = _pairs(context, option)
-    spark = settings_of(context).spark(master, packages=package or ())
+    settings, options = settings_of(context), _pairs(context, option)
+    check_format(kind, settings.project().spark, package or ())
     if store is not None:
-        rows = _export_store(settings_of(context).application(source, version), store, at, spark, target, kind, options)
-        typer.echo(f"{store} of {source}: {rows} rows written to {target}")
+        application = settings.application(source, version)
+        spark = settings.spark(master, packages=package or ())
+        rows = _export_store(application, store, at, spark, target, kind, options)
+        typer.echo(f"{store} of {source}: {counted(rows, 'row')} written to {target}")
         return
+    check_schema(schema)
+    kafka = settings.reached().kafka
     spec = ExportSpec(source, target, kind, options, schema, binary, name, tuple(key or ()))
     with followed_transfer(f"export {spec.id}") as on_progress:
-        summary = run_export(spec, settings_of(context).project().kafka, spark, on_progress)
+        summary = run_export(spec, kafka, lambda: settings.spark(master, packages=package or ()), on_progress)
     if summary.batch is None:
         typer.echo(f"{source}: nothing is new")
         return
     typer.echo(f"batch {summary.batch.number} is written: {summary.batch.range}")
-    typer.echo(f"{summary.read} records read, {summary.written} rows written to {target}")
+    done = f"{counted(summary.read, 'record')} read, {counted(summary.written, 'row')} written to {target}"
+    typer.echo(done)
 
 
 def _export_store(

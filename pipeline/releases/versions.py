@@ -119,7 +119,7 @@ class Versions:
         target = OffsetVector(self.target(leader, follower))
         start = COMMITTED if self._admin.committed(follower.id, target.offsets) else EARLIEST
         wanted = resolve(follower, self._admin, start, str(target))
-        return run(follower, wanted, self._spark(), build_topology)
+        return run(follower, wanted, self._spark, build_topology)
 
     def _sources(self, application: Application) -> frozenset[str]:
         return frozenset(with_topics(application, self._admin).topology.source_topics)

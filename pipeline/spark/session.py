@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import logging
+import re
 import signal
 import sys
 import threading
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+<<<<<<< HEAD
 from pipeline.config.secrets import is_secret
+=======
+from pipeline.errors import ConfigError
+>>>>>>> e405590 (Start no Spark for what can be told, or done, without it)
 from pipeline.spark.engine.failures import spark_failures
 from pipeline.spark.engine.java_classes import archive_options
+from pipeline.spark.engine.java_output import quiet_java
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 DEFAULT_MASTER = "local[2,4]"
 """Two cores, and up to four attempts of a task: `local[2]` would never try again."""
 
 _CONNECT = "sc://"
+_MASTERS = re.compile(r"local(\[.+\])?|(sc|spark|k8s|local-cluster|yarn|mesos)\b.*")
 _OF_A_SESSION = "spark.sql."
 _PYTHON, _PY_FILES, _ARCHIVES = "spark.pyspark.python", "spark.submit.pyFiles", "spark.archives"
 _PACKAGES = "spark.jars.packages"
@@ -30,6 +38,15 @@ _UTC = "-Duser.timezone=UTC"
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _LOG_LEVEL = "spark.log.level"
 _TELLING_OF_TASKS = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
+
+
+def lazily(spark: Any) -> Callable[[], Any]:
+    """What gives a session when one is needed: a start takes many seconds, and there may be nothing to do.
+
+    Args:
+        spark: A session, or a function that makes one; it is called once at most.
+    """
+    return cache(spark) if callable(spark) else lambda: spark
 
 
 def spark_session(
@@ -53,6 +70,7 @@ def spark_session(
         archive: An archive of Spark's classes (`classes_archive`), used on this machine if it is there.
 
     Raises:
+        ConfigError: If that is no master URL.
         EngineError: If it does not start.
     """
     given = dict(settings or {})
@@ -60,6 +78,11 @@ def spark_session(
         given[_PACKAGES] = ",".join([*_listed(given, _PACKAGES), *packages])
     remote, cluster = given.pop("spark.remote", None), given.pop("spark.master", None)
     chosen = master or remote or cluster or DEFAULT_MASTER
+    if not _MASTERS.fullmatch(chosen):
+        message = f"{chosen!r} is no master of Spark"
+        raise ConfigError(
+            message, hint="local[2,4], spark://host:7077, yarn, k8s://..., or sc://host:15002 for Spark Connect."
+        )
     with spark_failures(f"start with the master {chosen}"):
         return _connected(chosen, given) if chosen.startswith(_CONNECT) else _started(chosen, given, name, archive)
 
@@ -78,9 +101,13 @@ def _started(master: str, given: Mapping[str, str], name: str, archive: Path | N
     settings = {**_defaults(), **_virtual_machine(master, archive), **_interpreter(given), **given}
     for key, value in settings.items():
         builder = builder.config(key, value)
+<<<<<<< HEAD
     with _ctrl_c_as_before():
         if any(map(is_secret, settings)):
             _launch({"spark.master": master, "spark.app.name": name, **settings})
+=======
+    with _ctrl_c_as_before(), quiet_java():
+>>>>>>> e405590 (Start no Spark for what can be told, or done, without it)
         session = builder.getOrCreate()
     if _LOG_LEVEL not in given:
         _hush(session)

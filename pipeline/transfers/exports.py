@@ -23,6 +23,7 @@ from pipeline.spark.bounded_runs.progress import watched
 from pipeline.spark.engine.databases import has_jvm
 from pipeline.spark.engine.failures import complaint, spark_failures
 from pipeline.spark.ranges import RunRange
+from pipeline.spark.session import lazily
 from pipeline.transfers.export_rows import columns_of, first_malformed, records_of
 from pipeline.transfers.export_spec import ExportBatch, ExportSpec
 from pipeline.transfers.files import escaped, has_files, listing
@@ -61,7 +62,7 @@ def run_export(
     Args:
         spec: What.
         kafka: Client properties.
-        spark: A Spark session.
+        spark: A Spark session, or a function that makes one: it is called if there is something to export.
         on_progress: Called again and again with the offsets read and those of the whole batch, from another thread. Never over
             Spark Connect, which has no accumulators.
 
@@ -80,16 +81,16 @@ def run_export(
     last = _last(topic, spec.id)
     _check_same_topic(spec, last, admin)
     _check_same_target(spec, last)
-    done = []
+    done, session = [], lazily(spark)
     if not last.is_done:
         check_ranges(admin, last.ranges)
-        done.append(_write(spec, last, kafka, spark, topic, on_progress))
+        done.append(_write(spec, last, kafka, session(), topic, on_progress))
         last = done[-1].batch or last
     new = _next_batch(spec, last, admin)
     if new is not None:
-        _check_free(spec, new, spark)
+        _check_free(spec, new, session())
         topic.write({spec.id: msgspec.json.encode(asdict(new))}, lambda: _check(topic, spec.id, last))
-        done.append(_write(spec, new, kafka, spark, topic, on_progress))
+        done.append(_write(spec, new, kafka, session(), topic, on_progress))
     batch = done[-1].batch if done else None
     return ExportSummary(batch, sum(each.read for each in done), sum(each.written for each in done))
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import ConfigError, RangeError
 from pipeline.kafka.admin import Admin
+from pipeline.spark.session import lazily
 from pipeline.transfers.import_parts import fence_parts, write_batch
 from pipeline.transfers.import_progress import Batch, Progress, Terms
 from pipeline.transfers.import_source import with_what_is_new
@@ -51,7 +52,7 @@ def run_import(
     Args:
         spec: What.
         kafka: Client properties.
-        spark: A Spark session.
+        spark: A Spark session, or a function that makes one: it is called once the topic is found to be there.
         on_progress: Called again and again with the records written and the rows of the whole batch, from another thread; to
             know these, the rows are counted first.
 
@@ -69,15 +70,16 @@ def run_import(
         raise ConfigError(message, hint="Allowed: fail, now")
     admin, progress = Admin(kafka), Progress(kafka, spec.id)
     admin.require([spec.topic], f"import {spec.id} writes to")
+    session = lazily(spark)()
     read = written = batches = 0
     while True:
         last = progress.last()
-        batch = _to_do(spec, kafka, admin, spark, last)
+        batch = _to_do(spec, kafka, admin, session, last)
         if batch is None:
             return ImportSummary(read, written, batches)
         if batch != last:
             progress.begin(batch, last)
-        rows, records = write_batch(spec, batch, dict(kafka), spark, on_progress)
+        rows, records = write_batch(spec, batch, dict(kafka), session, on_progress)
         read, written = read + rows, written + records
         progress.finish(batch)
         batches += 1

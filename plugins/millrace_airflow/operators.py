@@ -93,7 +93,7 @@ class BoundedRunOperator(BaseOperator):
             summary = run(
                 application,
                 chosen,
-                session_for(project, self.master),
+                lambda: session_for(project, self.master),
                 build_topology,
                 advance_to_ms=time_ms(self.advance_stream_time_to) if self.advance_stream_time_to else None,
                 by=f"airflow:{self.dag_id}.{self.task_id}",

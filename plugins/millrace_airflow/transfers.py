@@ -106,8 +106,9 @@ class ImportOperator(BaseOperator):
             self.missing_timestamp,
         )
         project = project_of(self.config)
-        spark = session_for(project, self.master, self.packages)
-        summary = run_import(spec, project.kafka, spark, logged_progress(self.log))
+        summary = run_import(
+            spec, project.kafka, lambda: session_for(project, self.master, self.packages), logged_progress(self.log)
+        )
         read, written = summary.read, summary.written
         self.log.info("%d rows read, %d records written to %s", read, written, self.topic)
         return str(summary.written)
@@ -184,8 +185,9 @@ class ExportOperator(BaseOperator):
             self.key,
         )
         project = project_of(self.config)
-        spark = session_for(project, self.master, self.packages)
-        summary = run_export(spec, project.kafka, spark, logged_progress(self.log))
+        summary = run_export(
+            spec, project.kafka, lambda: session_for(project, self.master, self.packages), logged_progress(self.log)
+        )
         if summary.batch is None:
             self.log.info("nothing is new")
             return ""

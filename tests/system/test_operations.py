@@ -57,7 +57,7 @@ def test_an_application_is_looked_at_scaled_and_begins_anew_once_nobody_is_at_wo
     assert f"delete local state {state}\ndelete local state {on_spark}" in planned
     assert state.exists()
     source = TopicPartition(f"{group.name}.in", 0)
-    anew = group.command("reset", group.name, "--from", f"{source}@5")
+    anew = group.command("reset", group.name, "--yes", "--from", f"{source}@5")
     assert anew.returncode == 0, anew.stderr
     assert not state.exists()
     assert not on_spark.exists()
@@ -79,7 +79,7 @@ def test_an_application_that_was_reset_computes_everything_again(group: Group) -
     group.until_done()
     once = len(group.counts())
     group.stop(first)
-    assert group.command("reset", group.name).returncode == 0
+    assert group.command("reset", group.name, "--yes").returncode == 0
     group.start("--state-dir", str(group.directory / "state-0"))
     group.until(lambda: len(group.counts()) > once and group.total() == group.written, "counted everything again")
 

@@ -197,11 +197,17 @@ topology = "clicks:build"
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     with locked(state):
-        refused = clean_up("--version", "v1")
+        refused = clean_up("--version", "v1", "--yes")
     assert refused.returncode == 1
     assert "Another worker uses the state directory" in refused.stderr
     assert (state / "0_0").exists()
-    assert clean_up("--version", "v1").stdout == f"Deleted local state {state}\nDeleted local state {on_spark}\n"
+    unasked = clean_up("--version", "v1")
+    assert unasked.returncode == 1
+    assert "Hint: Say it beforehand: --yes." in unasked.stderr
+    assert state.exists()
+    assert (
+        clean_up("--version", "v1", "--yes").stdout == f"Deleted local state {state}\nDeleted local state {on_spark}\n"
+    )
     assert not state.exists()
     assert not on_spark.exists()
     elsewhere = clean_up("--version", "v1", "--state-dir", str(tmp_path / "other"))

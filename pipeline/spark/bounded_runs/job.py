@@ -19,6 +19,7 @@ from pipeline.spark.planning.runs import RunLog, committed_at_end
 from pipeline.spark.planning.slices import MAX_RECORDS_PER_SLICE, slices_of
 from pipeline.spark.planning.unfinished import left_of_cut
 from pipeline.spark.ranges import RunRange, completed
+from pipeline.spark.session import lazily
 from pipeline.spark.tasks.patience import outlast
 from pipeline.spark.tasks.work import TaskResult, job_of, total
 from pipeline.topology.grouping import loops
@@ -131,7 +132,7 @@ def run(
     Args:
         application: What to run.
         run_range: What to process.
-        spark: A Spark session.
+        spark: A Spark session, or a function that makes one: it is called when there is something to process.
         build: Builds the topology on executors; must be picklable.
         max_records_per_slice: A slice is one transaction per task: larger ones are fewer, and need more memory.
         advance_to_ms: Where to move event time (ms since the epoch) in all tasks after the last slice. Windows that end before,
@@ -159,7 +160,7 @@ def run(
     recorded = runs.started(application, run_range, by)
     try:
         check()
-        results = _run_levels(application, plan, spark, build, advance_to_ms, runs)
+        results = _run_levels(application, plan, lazily(spark), build, advance_to_ms, runs)
     except BaseException as error:
         runs.failed(recorded, error)
         raise
@@ -192,7 +193,7 @@ def _committed(application: Application, run_range: RunRange) -> dict[str, tuple
 def _run_levels(
     application: Application,
     plan: RunPlan,
-    spark: Any,
+    spark: Callable[[], Any],
     build: Callable[[Job], Topology],
     advance_to_ms: int | None,
     runs: RunLog,
@@ -219,7 +220,7 @@ def _run_levels(
         if layout.repartition_topics:
             outlasting(partial(runs.begin, application, levels.begun(step, slices, origin)))
         while works := outlasting(partial(levels.works, step, slices)):
-            results += run_on_spark(spark, works, build)
+            results += run_on_spark(spark(), works, build)
             if not levels.repeats(step):
                 break
         outlasting(partial(levels.finish, step))
@@ -227,7 +228,7 @@ def _run_levels(
         end = {tp: OffsetRange(r.end, r.end) for tp, r in ranges.items()}
         for level in range(len(plan.levels)):
             works = [replace(work, advance_to_ms=advance_to_ms) for work in levels.last_works(level, end)]
-            results += run_on_spark(spark, works, build)
+            results += run_on_spark(spark(), works, build) if works else []
     return results
 
 

@@ -1,0 +1,60 @@
+"""What Java prints to the standard error output, without what Spark says at each start."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_STDERR = 2
+_NOISE = re.compile(
+    rb"WARNING: Using incubator modules|Using Spark's default log4j profile|Setting default log level"
+    rb"|To adjust logging level use|WARN NativeCodeLoader|Setting Spark log level to"
+)
+"""Lines that nobody can act on: Spark prints them before it reads its settings, or whatever these say."""
+
+
+@contextmanager
+def quiet_java() -> Iterator[None]:
+    """Within this, Java is started: its lines come through, but for those.
+
+    Java inherits this process' standard error output, and keeps it. So it gets a pipe, and a thread passes on what comes, for
+    as long as the two live.
+    """
+    if threading.current_thread() is not threading.main_thread():  # others may just be starting processes
+        yield
+        return
+    sys.stderr.flush()
+    before, (ours, javas) = os.dup(_STDERR), os.pipe()
+    threading.Thread(target=_pass_on, args=(ours, before), name="java-output", daemon=True).start()
+    os.dup2(javas, _STDERR)
+    os.close(javas)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(before, _STDERR)
+
+
+def _pass_on(source: int, target: int) -> None:
+    """Copy lines until the last one who writes has ended; what is shown is whole lines."""
+    rest = b""
+    while chunk := os.read(source, 65_536):
+        *lines, rest = (rest + chunk).split(b"\n")
+        _show(target, [line + b"\n" for line in lines])
+    _show(target, [rest])
+
+
+def _show(target: int, lines: list[bytes]) -> None:
+    shown = b"".join(line for line in lines if not _NOISE.search(line))
+    try:
+        while shown:
+            shown = shown[os.write(target, shown) :]
+    except OSError:  # nobody reads any more: Java must not wait for that
+        return

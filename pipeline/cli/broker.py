@@ -28,7 +28,7 @@ def start(
     broker = settings_of(context).broker(port)
     if reset:
         broker.reset()
-    status = broker.start()
+    status = broker.start(lambda step: typer.echo(step, err=True))
     typer.echo(f"Broker runs at {status.bootstrap_servers} (process {status.pid})")
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 KAFKA = "kafka-4.3.1"
-pytestmark = [pytest.mark.broker, pytest.mark.spark]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(1500)]
 
 _FILE = re.compile(r"`([\w.]+)`[^\n]*:\n\n```(?:python|toml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _TERMINAL = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -109,4 +109,6 @@ def test_the_commands_of_the_readme_show_what_it_says(shell: Shell) -> None:
             shown = shell.run(command)
             for line in filter(None, expected.splitlines()):
                 assert line in shown, f"{command}\n{shown}"
+            for noise in ("WARN", "Traceback", "log4j"):
+                assert noise not in shown, f"{command}\n{shown}"
     assert worker is not None

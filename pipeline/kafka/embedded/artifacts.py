@@ -6,8 +6,10 @@ import hashlib
 import importlib.util
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,10 +17,13 @@ from typing import TYPE_CHECKING
 from pipeline.errors import EmbeddedBrokerError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 MINIMUM_JAVA = 17
 _DOWNLOAD_SECONDS = 900
+_STEP = 5
+"""So many libraries are downloaded between two words about it."""
+_TELLING = re.compile(r"not found|ERROR|[Ee]xception|FAILED|refused|timed out|[Uu]nknown host|[Dd]enied")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,13 @@ def find_java(java_home: Path | None = None) -> str:
     return str(java)
 
 
-def resolve(artifacts: Sequence[Artifact], target: Path, java: str, checksums: str | None = None) -> Path:
+def resolve(
+    artifacts: Sequence[Artifact],
+    target: Path,
+    java: str,
+    checksums: str | None = None,
+    on_step: Callable[[str], None] = lambda _step: None,
+) -> Path:
     """A directory with the libraries and everything they need; downloaded once, whole or not at all.
 
     Args:
@@ -63,6 +74,7 @@ def resolve(artifacts: Sequence[Artifact], target: Path, java: str, checksums: s
         java: The Java that runs Ivy.
         checksums: What the files must be, as `sha256sum` writes it; asked once, before they can be used. None believes the
             server they come from.
+        on_step: Told again and again, in words, how far the downloads are.
 
     Raises:
         EmbeddedBrokerError: If a download failed, or is not what was to be downloaded.
@@ -73,7 +85,8 @@ def resolve(artifacts: Sequence[Artifact], target: Path, java: str, checksums: s
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         jars = Path(scratch) / "jars"
         for artifact in artifacts:
-            _retrieve(java, artifact, Path(scratch), jars)
+            on_step(f"Downloading {artifact.name} {artifact.version} and what it needs; this happens once")
+            _retrieve(java, artifact, Path(scratch), jars, on_step)
         if checksums is not None:
             _check(jars, checksums)
         try:
@@ -84,19 +97,22 @@ def resolve(artifacts: Sequence[Artifact], target: Path, java: str, checksums: s
     return target
 
 
-def _retrieve(java: str, artifact: Artifact, scratch: Path, jars: Path) -> None:
-    command = [java, "-cp", str(_ivy_jar()), "org.apache.ivy.Main", "-warn", "-cache", str(scratch / "cache")]
+def _retrieve(java: str, artifact: Artifact, scratch: Path, jars: Path, on_step: Callable[[str], None]) -> None:
+    command = [java, "-cp", str(_ivy_jar()), "org.apache.ivy.Main", "-cache", str(scratch / "cache")]
     command += ["-dependency", artifact.group, artifact.name, artifact.version, "-confs", "default"]
     command += ["-types", "jar", "bundle", "-retrieve", f"{jars}/[artifact]-[revision].[ext]"]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, cwd=scratch, timeout=_DOWNLOAD_SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired as error:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", cwd=scratch
+    ) as ivy:
+        watchdog = threading.Timer(_DOWNLOAD_SECONDS, ivy.kill)
+        watchdog.start()
+        assert ivy.stdout is not None  # noqa: S101 - it is a pipe
+        lines = _followed(ivy.stdout, on_step)
+        watchdog.cancel()
+    if ivy.returncode == -signal.SIGKILL:
         message = f"Download of {artifact.name} {artifact.version} took more than {_DOWNLOAD_SECONDS} s"
-        raise EmbeddedBrokerError(message, hint="Check the network, then try again.") from error
-    if done.returncode or not jars.is_dir():
-        lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        raise EmbeddedBrokerError(message, hint="Check the network, then try again.")
+    if ivy.returncode or not jars.is_dir():
         message = f"Download of {artifact.name} {artifact.version} failed: {' / '.join(lines[-3:])}"
         raise EmbeddedBrokerError(
             message, hint="The first start needs a Maven repository; later ones work without a network."
@@ -114,6 +130,24 @@ def _check(jars: Path, checksums: str) -> None:
             "The repository, or what is between, gives something else. Nothing of it was kept; try another repository."
         )
         raise EmbeddedBrokerError(message, hint=hint)
+
+
+def _followed(output: Iterable[str], on_step: Callable[[str], None]) -> list[str]:
+    """Ivy's lines that say why it fails; meanwhile, how many libraries it has found and downloaded is told."""
+    lines, found, done = [], 0, 0
+    for line in output:
+        text = line.strip()
+        if _TELLING.search(text):
+            lines.append(text)
+        if text.startswith("found "):
+            found += 1
+            if found % _STEP == 0:
+                on_step(f"{found} libraries found")
+        if text.startswith("[SUCCESSFUL ]"):
+            done += 1
+            if done % _STEP == 0 or done == found:
+                on_step(f"{done} of {found} libraries")
+    return lines
 
 
 def _has_libraries(directory: Path) -> bool:

@@ -134,8 +134,11 @@ class EmbeddedBroker:
         port = self._port if pid is None else self._configured_port()
         return BrokerStatus(pid is not None, pid, f"127.0.0.1:{port}")
 
-    def start(self) -> BrokerStatus:
+    def start(self, on_step: Callable[[str], None] = lambda _step: None) -> BrokerStatus:
         """Start it unless it runs, and wait until it answers.
+
+        Args:
+            on_step: Told in words what it is at: what is downloaded, how much of it, and the start itself.
 
         Raises:
             EmbeddedBrokerError: If there is no Java, a port is taken, the download fails, it runs at another port, or it does
@@ -149,7 +152,7 @@ class EmbeddedBroker:
             if status.is_running:
                 self._wait_for(lambda: self._answers() or self._live_pid() is None, _START_SECONDS)
             if self._live_pid() is None:
-                self._launch()
+                self._launch(on_step)
             elif not self._answers():
                 message = f"The broker (process {status.pid}) runs, and does not answer at {self.bootstrap_servers}"
                 raise EmbeddedBrokerError(message, hint=f"Stop it with `millrace broker stop`, see {self.log_file}.")
@@ -211,7 +214,7 @@ class EmbeddedBroker:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def _launch(self) -> None:
+    def _launch(self, on_step: Callable[[str], None]) -> None:
         java = find_java(self._java_home)
         if self._pid_file.exists():  # one that died; at this moment, maybe
             self._wait_for(self._has_let_go, _LET_GO_SECONDS)
@@ -220,7 +223,8 @@ class EmbeddedBroker:
                 message = f"Port {port} is taken by another process"
                 raise EmbeddedBrokerError(message, hint="Stop that process, or choose another port with --port.")
         checksums = resources.files(__package__).joinpath(f"kafka-{KAFKA_VERSION}.sha256").read_text()
-        libraries = resolve(_ARTIFACTS, self._libraries, java, checksums)
+        libraries = resolve(_ARTIFACTS, self._libraries, java, checksums, on_step)
+        on_step(f"Starting Kafka {KAFKA_VERSION} at {self.bootstrap_servers}")
         logging = self._write_settings()
         command = [java, "-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={logging}"]
         command += ["-cp", f"{libraries}/*"]

@@ -22,7 +22,7 @@ def start(
     context: typer.Context,
     port: Port = DEFAULT_PORT,
     *,
-    reset: Annotated[bool, typer.Option("--reset", help="Delete all data first.")] = False,
+    reset: Annotated[bool, typer.Option("--reset", metavar="", help="Delete all data first.")] = False,
 ) -> None:
     """Start it, unless it runs; the first time downloads Kafka."""
     broker = settings_of(context).broker(port)

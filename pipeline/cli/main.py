@@ -80,10 +80,11 @@ def settings(
         Path, typer.Option(envvar="MILLRACE_HOME", help="Where downloads are kept, and the embedded broker's data.")
     ] = Path("~/.cache/millrace"),
     *,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens.")] = False,
-    log_json: Annotated[bool, typer.Option("--log-json", help="Log JSON, one object per line.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", metavar="", help="Log what happens.")] = False,
+    log_json: Annotated[bool, typer.Option("--log-json", metavar="", help="Log JSON, one object per line.")] = False,
     _version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version, and end.")
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, metavar="", help="Show the version, and end."),
     ] = False,
 ) -> None:
     """Read the options that come before the command."""

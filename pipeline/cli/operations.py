@@ -15,7 +15,7 @@ from pipeline.records import counted
 
 _ANSWER_SECONDS = 10.0
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before anything is deleted.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask before anything is deleted.")]
 Server = Annotated[str | None, typer.Option(help="host:port of an instance; application.server if left out.")]
 
 
@@ -67,7 +67,7 @@ def reset(
         str, typer.Option("--from", help="earliest, latest, a vector (topic-0@12,topic-1@7) or a time.")
     ] = "earliest",
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and stop.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", metavar="", help="Say what would be done, and stop.")] = False,
     yes: Yes = False,
 ) -> None:
     """Make an application begin anew: delete its internal topics and local state, and set where it reads next."""

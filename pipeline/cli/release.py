@@ -77,7 +77,9 @@ def promote(
     context: typer.Context,
     app: App,
     *,
-    accept_warnings: Annotated[bool, typer.Option("--accept-warnings", help="Go on in spite of warnings.")] = False,
+    accept_warnings: Annotated[
+        bool, typer.Option("--accept-warnings", metavar="", help="Go on in spite of warnings.")
+    ] = False,
 ) -> None:
     """Put the candidate in the place of the live version."""
     _show(_releaser(context, app).promote(accept_warnings=accept_warnings))

@@ -41,8 +41,10 @@ def run(
     ] = None,
     max_records_per_slice: Annotated[int, typer.Option(min=1, help="A slice is one transaction per task.")] = 2_000_000,
     *,
-    plan: Annotated[bool, typer.Option("--plan", help="Say what would be processed, and stop.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be written, and commit nothing.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", metavar="", help="Say what would be processed, and stop.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", metavar="", help="Show what would be written, and commit nothing.")
+    ] = False,
 ) -> None:
     """Process a bounded range of offsets on Spark, exactly once.
 

@@ -17,8 +17,10 @@ def runs(
     app: App,
     limit: Annotated[int, typer.Option(min=1, help="How many, latest first.")] = 20,
     *,
-    wide: Annotated[bool, typer.Option("--wide", "-w", help="With who ran them, their ranges and errors.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON, one run per line.")] = False,
+    wide: Annotated[
+        bool, typer.Option("--wide", "-w", metavar="", help="With who ran them, their ranges and errors.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON, one run per line.")] = False,
 ) -> None:
     """List the bounded runs of an application: who ran what, when, and what came of it."""
     import msgspec

@@ -80,8 +80,8 @@ def read(
     end: Annotated[str | None, typer.Option("--to", help="The same; latest if left out.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Stop after so many records.")] = None,
     *,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more, until Ctrl-C.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON, one record per line.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", metavar="", help="Wait for more, until Ctrl-C.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON, one record per line.")] = False,
 ) -> None:
     """Show the records of a topic that are committed: place, time, key and value.
 

@@ -87,7 +87,7 @@ def export_topic(
     version: Annotated[str | None, typer.Option(help="Of a store: which version; the live one if left out.")] = None,
     master: Master = None,
     *,
-    binary: Annotated[bool, typer.Option("--binary", help="Keys and values are bytes, not text.")] = False,
+    binary: Annotated[bool, typer.Option("--binary", metavar="", help="Keys and values are bytes, not text.")] = False,
 ) -> None:
     """Write what is new in a topic to a target, every record once; or, with --store, all rows of a state store.
 

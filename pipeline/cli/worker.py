@@ -55,7 +55,10 @@ def worker(
     master: Master = None,
     *,
     until_caught_up: Annotated[
-        bool, typer.Option("--until-caught-up", help="Run all tasks alone, and stop once everything is processed.")
+        bool,
+        typer.Option(
+            "--until-caught-up", metavar="", help="Run all tasks alone, and stop once everything is processed."
+        ),
     ] = False,
 ) -> None:
     """Run an instance of an application until it is told to stop (Ctrl-C or SIGTERM); instances share the tasks."""

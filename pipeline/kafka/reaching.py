@@ -74,6 +74,11 @@ def require_answer(kafka: Mapping[str, str], on_wait: Callable[[str], None] = la
             what = "; ".join(dict.fromkeys(obstacle.what for obstacle in obstacles))
             message = f"No broker can be reached: {what}"
             raise BrokerError(message, retriable=not obstacles[0].is_final, hint=obstacles[0].hint)
+        if failure.code() == KafkaError._UNSUPPORTED_FEATURE and waited > _STARTING_SECONDS:  # noqa: SLF001 - its own code
+            message = f"What listens at {servers} answers, but not as a broker of Kafka"
+            raise BrokerError(
+                message, hint="Is that the port of a controller? Name the brokers' own in bootstrap.servers."
+            )
         if waited > REQUEST_SECONDS:
             raise requests.error(failure, "connect to brokers")
 

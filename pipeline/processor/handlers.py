@@ -9,6 +9,7 @@ A handler is called with the place of the failure, the record and the exception,
 
 from __future__ import annotations
 
+import inspect
 import logging
 import traceback
 from dataclasses import dataclass
@@ -262,10 +263,21 @@ def _handler(chosen: str, topic: str | None) -> Any:
         return None if topic is None else LogAndFail(topic)
     found = load_attribute(chosen)
     handler = found() if isinstance(found, type) else found
-    if not callable(handler):
+    if not (callable(handler) and _takes_three(handler)):
         message = f"{chosen} is {handler!r}, which cannot be called as an exception handler"
         raise ConfigError(message, hint="Write a function of (context, record, exception) that gives a Response.")
     return handler
+
+
+def _takes_three(handler: Any) -> bool:
+    """Whether it can be called with three arguments, as far as it says which it takes."""
+    try:
+        inspect.signature(handler).bind(None, None, None)
+    except TypeError:
+        return False
+    except ValueError:  # it does not say
+        return True
+    return True
 
 
 def dead_letter_queue_record(topic: str, context: ErrorHandlerContext, exception: Exception) -> ProducerRecord:

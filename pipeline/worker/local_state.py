@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import re
@@ -75,7 +76,10 @@ def instance_id(application: Application) -> str:
 
 def _unusable(directory: Path, error: OSError) -> StateError:
     message = f"State in {directory} cannot be used: {error}"
-    return StateError(message, hint="Is the disk full, or the directory read-only?")
+    hint = "Is the disk full, or the directory read-only?"
+    if error.errno in {errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.ENAMETOOLONG}:
+        hint = "Name a directory that can be made with --state-dir or state.dir."
+    return StateError(message, hint=hint)
 
 
 def left_positions(application: Application) -> dict[TaskId, int]:

@@ -32,11 +32,13 @@ from pipeline import (
     TopicPartition,
 )
 from pipeline.cli.main import INTERRUPTED
-from pipeline.errors import DeserializationError, RangeError, UnsupportedByHostError
+from pipeline.errors import DeserializationError, RangeError, TopicError, UnsupportedByHostError
 from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.planning.runs import RunLog
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
+from pipeline.transfers.exports import ExportSpec, run_export
+from pipeline.transfers.imports import ImportSpec, run_import
 from tests.conformance.conftest import on_executor
 
 if TYPE_CHECKING:
@@ -163,6 +165,22 @@ def test_a_run_says_what_it_will_do_and_what_each_task_did_and_is_recorded(case:
     assert recorded.range == str(plan.range)
     assert recorded.ended_ms is not None
     assert recorded.ended_ms >= recorded.started_ms
+
+
+def test_where_nothing_is_to_be_done_no_spark_is_started(case: Case) -> None:
+    def no_spark() -> Any:
+        pytest.fail("Spark was started")
+
+    app = case.app(waiting(case.name))
+    empty = run(app, resolve(app, case.broker.admin()), no_spark, on_executor(waiting(case.name)))
+    assert (empty.processed, empty.tasks) == (0, ())
+    assert run_export(ExportSpec(f"{case.name}.in", "out", "parquet"), case.broker.kafka, no_spark).batch is None
+    with pytest.raises(TopicError, match="writes to do not exist: nowhere"):
+        run_import(ImportSpec("nowhere", "in", "parquet"), case.broker.kafka, no_spark)
+    case.broker.write(f"{case.name}.in", [(b"a", b"x", 1)])
+    case.run(waiting(case.name))
+    again = run(app, resolve(app, case.broker.admin()), no_spark, on_executor(waiting(case.name)))
+    assert (again.processed, again.tasks) == (0, ())
 
 
 def test_a_run_that_fails_is_recorded_with_its_reason(case: Case) -> None:

@@ -140,6 +140,7 @@ def test_retry_of_user_code_is_fail() -> None:
         ("tests.handlers:missing", "no attribute 'missing'"),
         ("no.such.module:x", "cannot be imported"),
         ("tests.handlers:not_a_handler", "cannot be called as an exception handler"),
+        ("pipeline:JSON", "cannot be called as an exception handler"),
     ],
 )
 def test_a_handler_that_is_none_is_refused_at_the_start(handler: str, complaint: str) -> None:

@@ -123,13 +123,23 @@ def test_a_broker_that_runs_elsewhere_is_not_started_again(
     assert running.status() == status
 
 
-def test_topics_are_created_with_the_command_once_the_broker_runs(stopped: EmbeddedBroker, tmp_path: Path) -> None:
-    code, shown = millrace(tmp_path, "broker", "create", "clicks")
-    assert (code, "Broker is not running" in shown, "Traceback" in shown) == (1, True, False)
+def test_topics_are_created_and_listed_with_the_command_once_the_broker_runs(
+    stopped: EmbeddedBroker, tmp_path: Path
+) -> None:
+    config = tmp_path / "streams.toml"
+    config.write_text(f'[kafka]\n"bootstrap.servers" = "{stopped.bootstrap_servers}"\n')
+
+    def topic(*arguments: str) -> tuple[int, str]:
+        return millrace(tmp_path, "--config", str(config), "topic", *arguments)
+
+    code, shown = topic("create", "clicks")
+    assert (code, "nothing listens at" in shown, "Traceback" in shown) == (1, True, False)
     admin = Admin({"bootstrap.servers": stopped.start().bootstrap_servers})
-    assert millrace(tmp_path, "broker", "create", "clicks", "counts", "--partitions", "3")[0] == 0
+    assert topic("create", "clicks", "counts", "--partitions", "3", "--config", "retention.ms=5")[0] == 0
     assert admin.partitions(["clicks", "counts"]) == {"clicks": 3, "counts": 3}
-    code, shown = millrace(tmp_path, "broker", "create", "clicks")
+    assert admin.topic_config("clicks")["retention.ms"] == "5"
+    assert topic("list", "cl")[1].endswith("clicks: 3 partitions\n")
+    code, shown = topic("create", "clicks")
     assert (code, "clicks has 3 partitions, not 4" in shown) == (1, True)
 
 

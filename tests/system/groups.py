@@ -84,19 +84,13 @@ def build_named(builder):
     named.to("{name}.out", Produced(STRING, STRING))
     return builder.build()
 
-class Stuck:
-    name = "stuck"
-
-    def serialize(self, value):
-        return value.encode()
-
-    def deserialize(self, data):
-        return stick(data)
+def stuck():
+    return Serde("stuck", str.encode, stick)
 
 def build_named_slowly(builder):
-    names = builder.global_table("{name}.names", Consumed(STRING, Stuck()), Materialized("names"))
+    names = builder.global_table("{name}.names", Consumed(STRING, stuck()), Materialized("names"))
     words = builder.stream("{name}.in", Consumed(STRING, STRING))
-    words.join(names, lambda word, name: name, key=lambda k, v: v).to("{name}.out", Produced(STRING, Stuck()))
+    words.join(names, lambda word, name: name, key=lambda k, v: v).to("{name}.out", Produced(STRING, stuck()))
     return builder.build()
 
 def build_slow(builder):

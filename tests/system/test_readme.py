@@ -109,6 +109,6 @@ def test_the_commands_of_the_readme_show_what_it_says(shell: Shell) -> None:
             shown = shell.run(command)
             for line in filter(None, expected.splitlines()):
                 assert line in shown, f"{command}\n{shown}"
-            for noise in ("WARN", "Traceback", "log4j"):
+            for noise in ("incubator", "NativeCodeLoader", "log4j", "Traceback"):
                 assert noise not in shown, f"{command}\n{shown}"
     assert worker is not None

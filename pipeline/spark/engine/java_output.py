@@ -16,6 +16,7 @@ _STDERR = 2
 _NOISE = re.compile(
     rb"WARNING: Using incubator modules|Using Spark's default log4j profile|Setting default log level"
     rb"|To adjust logging level use|WARN NativeCodeLoader|Setting Spark log level to"
+    rb"|WARN Utils: Your hostname|WARN Utils: Set SPARK_LOCAL_IP"
 )
 """Lines that nobody can act on: Spark prints them before it reads its settings, or whatever these say."""
 

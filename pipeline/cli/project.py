@@ -97,7 +97,10 @@ class Settings:
         """
         from pipeline.releases.versions import processing_application
 
-        application = processing_application(self.project(), name, version)
+        project = self.project()
+        project.app(name)
+        _reach(project)
+        application = processing_application(project, name, version)
         if application.published is not None:
             topics = ", ".join(application.published.values()) or "none"
             typer.echo(f"{name} {application.version} is not live, and publishes nothing: it writes to {topics}")

@@ -13,11 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-<<<<<<< HEAD
 from pipeline.config.secrets import is_secret
-=======
 from pipeline.errors import ConfigError
->>>>>>> e405590 (Start no Spark for what can be told, or done, without it)
 from pipeline.spark.engine.failures import spark_failures
 from pipeline.spark.engine.java_classes import archive_options
 from pipeline.spark.engine.java_output import quiet_java
@@ -101,13 +98,9 @@ def _started(master: str, given: Mapping[str, str], name: str, archive: Path | N
     settings = {**_defaults(), **_virtual_machine(master, archive), **_interpreter(given), **given}
     for key, value in settings.items():
         builder = builder.config(key, value)
-<<<<<<< HEAD
-    with _ctrl_c_as_before():
+    with _ctrl_c_as_before(), quiet_java():
         if any(map(is_secret, settings)):
             _launch({"spark.master": master, "spark.app.name": name, **settings})
-=======
-    with _ctrl_c_as_before(), quiet_java():
->>>>>>> e405590 (Start no Spark for what can be told, or done, without it)
         session = builder.getOrCreate()
     if _LOG_LEVEL not in given:
         _hush(session)

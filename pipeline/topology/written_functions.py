@@ -29,6 +29,7 @@ def written(function: FunctionType) -> object | None:
     code = function.__code__
     if function.__globals__.get("__name__") == "__main__" or code.co_filename.startswith("<"):
         return None
+    linecache.checkcache(code.co_filename)  # a module may have been written and imported anew
     lines = linecache.getlines(code.co_filename, function.__globals__)
     found = [
         node for node in _functions("".join(lines)) if _begins(node) == code.co_firstlineno and _may_be(node, code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import linecache
+import runpy
 import shutil
 import subprocess
 from pathlib import Path
@@ -111,3 +112,12 @@ def test_partials_differ_by_what_they_fix() -> None:
     function = written(DIFFERENT["a default by name"])
     digests = {digest(functools.partial(function, w=fixed)) for fixed in (1, 2)}
     assert len(digests | {digest(function)}) == 3
+
+
+def test_a_module_that_is_written_and_imported_anew_is_read_anew(tmp_path: Path) -> None:
+    file = tmp_path / "module.py"
+    digests = []
+    for source in (ONE, DIFFERENT["a helper"]):
+        file.write_text(source)
+        digests.append(digest(runpy.run_path(str(file), run_name="module")["f"]))
+    assert digests[0] != digests[1]

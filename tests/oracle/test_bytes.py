@@ -49,7 +49,7 @@ def test_the_key_of_a_window_in_a_changelog_ends_with_a_sequence_number() -> Non
 
 def test_a_store_holds_the_timestamp_before_the_value_and_the_changelog_the_value_alone() -> None:
     codec = codec_of(Stores.timestamped_key_value_store("store", STRING, STRING))
-    data = codec.encode(ValueAndTimestamp("xyz", 5))
+    data = codec.encode("k", ValueAndTimestamp("xyz", 5))
     assert data.hex() == "000000000000000578797a"
     (record,) = codec.to_changelog({b"k": data}, {b"k": 9})
     assert (record.value, record.timestamp) == (b"xyz", 5)

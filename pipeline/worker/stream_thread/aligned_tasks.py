@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from pipeline.records import TaskId, TopicPartition
     from pipeline.runtime.layout import Layout
+    from pipeline.state.api import StoreBuilder
     from pipeline.topology.nodes import SubTopology
     from pipeline.topology.topology import Topology
 
@@ -67,18 +68,18 @@ def drift_of(topology: Topology) -> int:
     """How far tasks may be apart (ms), so that what is in time in the inputs is in time behind repartition topics as well.
 
     That is half of the smallest grace period there, as inputs may be out of order themselves. Repartition topics that records
-    pass one after the other share it.
+    pass one after the other share it. Without a grace period no distance is safe: a tenth of the window loses little, and lets
+    tasks go on.
     """
     levels = _levels(topology.sub_topologies())
-    graces = [
-        (store.grace_ms, levels[sub.id])
+    found = [
+        _tolerated_ms(store) // levels[sub.id]
         for sub in topology.sub_topologies()
         if levels[sub.id]
         for store in sub.stores
         if store.grace_ms is not None
     ]
-    least = min((grace_ms // (2 * level) for grace_ms, level in graces), default=UNBOUNDED_DRIFT_MS)
-    return max(least, LEAST_DRIFT_MS)
+    return max(min(found, default=UNBOUNDED_DRIFT_MS), LEAST_DRIFT_MS)
 
 
 def limits(tasks: Iterable[TaskId], next_times: Mapping[TaskId, int], drift_ms: int) -> dict[TaskId, int]:
@@ -97,6 +98,13 @@ def limits(tasks: Iterable[TaskId], next_times: Mapping[TaskId, int], drift_ms: 
         others = [time_ms for time_ms, other in slowest if other != task]
         found[task] = others[0] + drift_ms if others else MAX_TIME_MS
     return found
+
+
+def _tolerated_ms(store: StoreBuilder) -> int:
+    """How far apart tasks may be because of one store."""
+    if store.grace_ms:
+        return store.grace_ms // 2
+    return (store.window_size_ms or store.retention_ms) // 10
 
 
 def _levels(subs: Sequence[SubTopology]) -> dict[int, int]:

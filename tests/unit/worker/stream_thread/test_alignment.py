@@ -48,7 +48,7 @@ def test_a_task_that_waits_does_so_for_another_one(times: dict[TaskId, int], tas
     assert limits(TASKS, alone, DRIFT_MS)[task] == MAX_TIME_MS
 
 
-def counted_in_windows(grace_ms: int | None, levels: int) -> Topology:
+def counted_in_windows(grace_ms: int | None, levels: int, size: timedelta = timedelta(seconds=1)) -> Topology:
     """Counts behind so many repartition topics, in windows if there is a grace."""
     builder = StreamsBuilder()
     stream = builder.stream("in", Consumed(STRING, STRING)).select_key(lambda _key, value: value)
@@ -58,8 +58,7 @@ def counted_in_windows(grace_ms: int | None, levels: int) -> Topology:
     if grace_ms is None:
         grouped.count()
     else:
-        second = timedelta(seconds=1)
-        grouped.windowed_by(TimeWindows.of(second, grace=timedelta(milliseconds=grace_ms))).count()
+        grouped.windowed_by(TimeWindows.of(size, grace=timedelta(milliseconds=grace_ms))).count()
     return builder.build()
 
 
@@ -71,6 +70,10 @@ def test_the_drift_is_half_of_the_grace_for_all_levels_together(
     grace_ms: int | None, levels: int, drift_ms: int
 ) -> None:
     assert drift_of(counted_in_windows(grace_ms, levels)) == drift_ms
+
+
+def test_without_grace_tasks_may_be_a_tenth_of_a_window_apart() -> None:
+    assert drift_of(counted_in_windows(0, 1, timedelta(hours=1))) == 360_000
 
 
 @dataclass

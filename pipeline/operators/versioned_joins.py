@@ -119,12 +119,12 @@ class BufferedStreamTableJoin:
             self._sequence = max(self._sequence, sequence_of(store_key))
 
     def times(self) -> tuple[int, ...]:
-        """The highest time so far."""
-        return (self._observed,)
+        """The highest time so far, and how many records have waited: it orders those of one time, and is in their keys."""
+        return (self._observed, self._sequence)
 
     def resume(self, times: Sequence[int]) -> None:
         """What was late stays late."""
-        self._observed = times[0]
+        self._observed, self._sequence = times
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Let one record wait, or join it if it is late; then join what has waited long enough."""

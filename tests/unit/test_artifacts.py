@@ -31,7 +31,7 @@ CHECKSUMS = "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, da
 def test_libraries_with_other_checksums_are_not_kept(
     change: dict[str, bytes | None], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def retrieve(_java: str, _artifact: artifacts.Artifact, _scratch: Path, jars: Path) -> None:
+    def retrieve(_java: str, _artifact: artifacts.Artifact, _scratch: Path, jars: Path, _on_step: object) -> None:
         jars.mkdir()
         for name, data in (GOOD | change).items():
             if data is not None:

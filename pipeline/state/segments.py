@@ -22,6 +22,9 @@ _TIME = struct.Struct(">q")
 """A time (ms): an entry's in its key, and a segment's first one before the keys of one that shares its table
 (`LogicalKeyValueSegment`)."""
 
+_END = struct.Struct(">Q")
+"""A time (ms) that may lie behind the last one there is, for ends of ranges."""
+
 
 def segment_length_ms(retention_ms: int) -> int:
     """Length of a segment: half the retention, at least a minute (`SegmentedBytesStore`)."""
@@ -34,7 +37,7 @@ class _SharedTable:
     def __init__(self, table: Table, start: int, end: int) -> None:
         """The segment is from `start` to `end` (ms)."""
         self._table = table
-        self._lowest, self._end = _TIME.pack(start), _TIME.pack(end)
+        self._lowest, self._end = _TIME.pack(start), _END.pack(end)
 
     def get(self, key: bytes) -> bytes | None:
         """The value, or None."""
@@ -154,7 +157,7 @@ class Segments:
             self._backend.drop(name)
         for start in expired:
             if (name := self._table_name(start)) in kept:
-                self._backend.delete_range(name, _TIME.pack(start), _TIME.pack(start + self._segment_ms))
+                self._backend.delete_range(name, _TIME.pack(start), _END.pack(start + self._segment_ms))
 
     def _found(self) -> Iterator[int]:
         """The first times of the segments that the backend has."""
@@ -170,7 +173,7 @@ class Segments:
             while (entry := next(table.scan(lower, None), None)) is not None:
                 (found,) = _TIME.unpack_from(entry[0])
                 yield found
-                lower = _TIME.pack(found + self._segment_ms)
+                lower = _END.pack(found + self._segment_ms)
 
     def _starts_between(self, time_from: int, time_to: int) -> list[int]:
         starts = self._starts

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pipeline.errors import SerializationError, StreamsError
 from pipeline.records import Record, check_headers
-from pipeline.windows import millis
+from pipeline.windows import MAX_TIME_MS, millis
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -56,6 +56,9 @@ class TestInputTopic(Generic[K, V]):
         if not isinstance(timestamp, int | None):
             message = f"timestamp must be ms since the epoch, an int, not {timestamp!r}"
             raise StreamsError(message, hint="round(moment.timestamp() * 1000) for a datetime with a time zone.")
+        if timestamp is not None and timestamp > MAX_TIME_MS:
+            message = f"timestamp {timestamp} does not fit into 64 bits"
+            raise StreamsError(message, hint="Times are ms since the epoch.")
         at = timestamp
         if at is None:
             at = self.time_ms

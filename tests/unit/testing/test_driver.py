@@ -341,3 +341,27 @@ def test_a_datetime_is_no_timestamp() -> None:
     moment: Any = datetime.now(UTC)
     with TopologyTestDriver(builder.build()) as driver, pytest.raises(StreamsError, match="timestamp must be ms"):
         driver.input_topic("in", STRING, STRING).pipe_input("k", "v", timestamp=moment)
+
+
+LAST_MS = 2**63 - 1
+
+
+def test_a_time_beyond_64_bits_is_no_timestamp() -> None:
+    topology = counting(TimeWindows.of(timedelta(seconds=1)))
+    with TopologyTestDriver(topology) as driver, pytest.raises(StreamsError, match="does not fit into 64 bits"):
+        driver.input_topic("in", STRING, STRING).pipe_input("k", "v", timestamp=LAST_MS + 1)
+
+
+@pytest.mark.parametrize("windows", [TimeWindows.of(timedelta(seconds=1)), SessionWindows.of(timedelta(seconds=1))])
+def test_the_last_times_there_are_can_be_counted(windows: Any) -> None:
+    with TopologyTestDriver(counting(windows)) as driver:
+        for timestamp in (1, LAST_MS - 500, LAST_MS):
+            driver.input_topic("in", STRING, STRING).pipe_input("k", "v", timestamp=timestamp)
+        assert driver.output_topic("out", STRING, LONG).read_records_to_list()[0].value == 1
+
+
+def counting(windows: Any) -> Topology:
+    builder = StreamsBuilder()
+    counts = builder.stream("in", Consumed(STRING, STRING)).group_by_key().windowed_by(windows).count()
+    counts.to_stream().map(lambda key, count: (key.key, count)).to("out", Produced(STRING, LONG))
+    return builder.build()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -163,21 +164,29 @@ def test_a_users_mistake_shows_no_traceback_in_the_shell(tmp_path: Path) -> None
 
 
 def test_a_spark_that_does_not_start_is_an_error_without_a_traceback(broker: Any, unique: str, tmp_path: Path) -> None:
-    broker.create(1, "lines", "word-counts")
+    broker.create(1, f"{unique}.in", f"{unique}.out")
+    broker.write(f"{unique}.in", [(b"k", b"without a record no Spark is needed", 1)])
+    (tmp_path / f"{unique}_app.py").write_text(
+        "from pipeline import *\n"
+        "def build(builder):\n"
+        f"    builder.stream('{unique}.in', Consumed(STRING, STRING)).to('{unique}.out', Produced(STRING, STRING))\n"
+        "    return builder.build()\n"
+    )
     (tmp_path / "streams.toml").write_text(
         f"""
 [kafka]
 "bootstrap.servers" = "{broker.bootstrap_servers}"
 [spark]
-"spark.master" = "nonsense"
+"spark.master" = "yarn"
 [apps.{unique}]
-topology = "pipeline.apps.word_count:build"
+topology = "{unique}_app:build"
 """
     )
     command = [sys.executable, "-m", "pipeline.cli", "--config", str(tmp_path / "streams.toml"), "run", unique]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    environ = {name: value for name, value in os.environ.items() if name not in {"HADOOP_CONF_DIR", "YARN_CONF_DIR"}}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environ)
     assert done.returncode == 1
-    assert "Error: Spark cannot start with the master nonsense" in done.stderr
+    assert "Error: Spark cannot start with the master yarn" in done.stderr
     assert "Traceback" not in done.stderr
 
 

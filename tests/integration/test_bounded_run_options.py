@@ -288,5 +288,5 @@ def test_ctrl_c_ends_a_run_at_once_and_without_a_trace(case: Case, tmp_path: Pat
         assert started.poll() is None, (tmp_path / "log").read_text()
         time.sleep(0.05)
     os.killpg(started.pid, signal.SIGINT)
-    assert started.wait(60) == INTERRUPTED, (tmp_path / "log").read_text()
+    assert started.wait(240) == INTERRUPTED, (tmp_path / "log").read_text()
     assert "Traceback" not in (tmp_path / "log").read_text()

@@ -1,4 +1,4 @@
-"""What the calls by which a topology is described take: checked at each call, with the line of the user's code in the message.
+"""Checks the arguments of calls that describe a topology, and names the line of the user's code in the message.
 
 Calls declare it by the names of their parameters (`takes`); what is given at a call and does not fit raises `TopologyError`.
 """
@@ -31,7 +31,7 @@ _USERS = tuple(str(Path(_PACKAGE, room)) for room in ("apps", "demo"))
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a parameter takes.
+    """Describes the values that a parameter takes.
 
     Args:
         wanted: What it is, for messages: `a timedelta`.
@@ -169,7 +169,7 @@ def users_line() -> str | None:
 
 
 def name_of_function(given: Any) -> str:
-    """What messages call a function."""
+    """Name a function for messages."""
     while isinstance(given, functools.partial):
         given = given.func
     name = getattr(given, "__qualname__", None) or type(given).__qualname__
@@ -177,7 +177,7 @@ def name_of_function(given: Any) -> str:
 
 
 def _places(called: Callable[..., Any]) -> dict[str, slice]:
-    """Where among the positional arguments of a call those for each parameter are."""
+    """Map each parameter to its place among the positional arguments of a call."""
     code = inspect.unwrap(called).__code__
     places = {name: slice(at, at + 1) for at, name in enumerate(code.co_varnames[: code.co_argcount])}
     if code.co_flags & inspect.CO_VARARGS:
@@ -210,14 +210,14 @@ def _must_be(wanted: str, given: object) -> str:
 
 
 def _is(given: Any, test: Callable[[Any], bool]) -> bool:
-    """Whether a test holds for a function, for what a partial calls, or for the method that makes an object callable."""
+    """Test a function, the function that a partial calls, or the method that makes an object callable."""
     while isinstance(given, functools.partial):
         given = given.func
     return test(given) or (not isinstance(given, type) and test(vars(type(given)).get("__call__")))
 
 
 def _can_take(given: Callable[..., Any], arity: int) -> bool:
-    """Whether a function can be called with so many arguments. What has no signature that can be known may be."""
+    """Check that a function takes so many arguments; one without a known signature passes."""
     try:
         signature = inspect.signature(given)
     except (TypeError, ValueError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from pipeline.errors import OpenTransactionError
+from pipeline.errors import OpenTransactionError, UnderWayError
 from pipeline.hosting.application import source_partitions, with_partitions
 from pipeline.kafka.producer import TransactionalProducer
 
@@ -39,6 +39,19 @@ def fence_owners(application: Application, task_ids: Iterable[TaskId]) -> None:
             owner.init()
         finally:
             owner.close()
+
+
+def require_no_members(application: Application, admin: Admin) -> None:
+    """Make sure that no worker processes an application: being fenced, it would only take its tasks over again.
+
+    Raises:
+        UnderWayError: If its group has members.
+        BrokerError: If the brokers do not answer.
+    """
+    members = admin.group(application.id).members
+    if members:
+        message = f"{application.id} is processing: its group has members: {', '.join(members)}"
+        raise UnderWayError(message, hint="Stop its workers; one that died is a member until its session times out.")
 
 
 def settled_offsets(

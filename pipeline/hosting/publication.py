@@ -26,7 +26,7 @@ SWITCHING: Mapping[str, str] = {"cutting": "promote", "rolling-back": "rollback"
 
 
 class LiveVersion(msgspec.Struct, frozen=True):
-    """What the control topic says of the right to publish; the rest of a record is the releases' own.
+    """Holds the right to publish, as the control topic says it; the rest of a record belongs to the releases.
 
     Args:
         app: The application.
@@ -51,7 +51,7 @@ class LiveVersion(msgspec.Struct, frozen=True):
 
 
 def staging_name(application_id: str, topic: str) -> str:
-    """Where a version that is not live writes what it would publish."""
+    """Name the topic to which a version that is not live writes, in place of a public one."""
     return f"{application_id}-staging-{topic}"
 
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pipeline.errors import ProcessingError, RangeError, UnderWayError
+from pipeline.errors import ProcessingError, RangeError
 from pipeline.hosting.application import source_partitions, with_partitions
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.control_topic import ControlTopic
-from pipeline.hosting.fencing import transactional_id
+from pipeline.hosting.fencing import require_no_members, transactional_id
 from pipeline.hosting.offset_reset import reset_offsets
 from pipeline.kafka.producer import TransactionalProducer
 from pipeline.kafka.ranges import read_range
@@ -64,10 +64,7 @@ def plan_skip(application: Application, admin: Admin, tp: TopicPartition, offset
         RangeError: If the application does not read the partition, or another record comes next.
         BrokerError: If the brokers do not answer.
     """
-    members = admin.group(application.id).members
-    if members:
-        message = f"{application.id} is processing: its group has members: {', '.join(members)}"
-        raise UnderWayError(message, hint="Stop its workers; one that died is a member until its session times out.")
+    require_no_members(application, admin)
     resolved, layout = with_partitions(application, source_partitions(application, admin))
     task_id = next((task_id for task_id, inputs in layout.tasks.items() if tp in inputs), None)
     if task_id is None:

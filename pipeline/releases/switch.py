@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import TaskMigratedError, UnderWayError, VersionConflictError
 from pipeline.hosting.application import prepare, with_topics
-from pipeline.hosting.fencing import fence_owners
+from pipeline.hosting.fencing import fence_owners, require_no_members
 from pipeline.releases.tables import bring, create_staging
 from pipeline.spark.planning.runs import RUNNING, RunLog
 
@@ -118,12 +118,7 @@ class Switch:
         Raises:
             UnderWayError: If a worker or a run does.
         """
-        members = self._admin.group(application.id).members
-        if members:
-            message = f"{application.id} is processing: its group has members: {', '.join(members)}"
-            raise UnderWayError(
-                message, hint="Stop its workers; one that died is a member until its session times out."
-            )
+        require_no_members(application, self._admin)
         for each in RunLog(self._kafka).runs(self._app):
             if each.version == application.version and each.state == RUNNING:
                 since = datetime.fromtimestamp(each.started_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")

@@ -66,6 +66,11 @@ class Commits:
             self._begin(self._tasks[task_id])
         self._finish(wanted)
 
+    def come_to_end(self, owned: OwnedTask) -> bool:
+        """Wait for a task's commit, if one is under way; gives whether the task runs on."""
+        self._finish({owned.id})
+        return self._tasks.get(owned.id) is owned
+
     def settle(self, owned: OwnedTask) -> bool:
         """Commit a task, and make sure that its state is what was committed; gives whether it is, and the task runs on."""
 

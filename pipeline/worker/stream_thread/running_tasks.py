@@ -296,6 +296,8 @@ class RunningTasks:
             if owned is None:
                 hint = "Start again: a global table is filled with what its topic has then."
                 raise MissingOffsetError(error.message, hint=hint) from error
+            if not self._commits.come_to_end(owned):  # its outcome has said already whose the task is
+                return
             try:
                 owned.check_owner()
             except (BrokerError, TaskMigratedError) as found:

@@ -1,0 +1,81 @@
+"""Commits that are under way when something else happens to their tasks."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import TaskMigratedError
+from pipeline.records import TaskId
+from pipeline.worker.stream_thread.commit_schedule import CommitSchedule
+from pipeline.worker.stream_thread.commits import Commits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+
+class Alone:
+    def away(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def attend(self) -> None:
+        pass
+
+    def pause(self) -> None:
+        pass
+
+
+class Owned:
+    """A task whose commit waits until it is told to end."""
+
+    def __init__(self, outcome: Callable[[], None]) -> None:
+        self.id, self.task = TaskId(0, 0), self
+        self.needs_commit = self.commit_requested = True
+        self.may_end = threading.Event()
+        self._outcome = outcome
+
+    def prepare_commit(self) -> None:
+        pass
+
+    def send_commit(self) -> None:
+        self.may_end.wait(60)
+        self._outcome()
+
+    def finish_commit(self) -> None:
+        pass
+
+
+def fenced() -> None:
+    message = "fenced"
+    raise TaskMigratedError(message)
+
+
+def commits_of(owned: Any, given_up: list[Any]) -> tuple[Commits, dict[TaskId, Any]]:
+    tasks = {owned.id: owned}
+
+    def give_up(task: Any, _error: Exception) -> None:
+        given_up.append(task)
+        del tasks[task.id]
+
+    commits = Commits(tasks, CommitSchedule(100, 0), Alone(), give_up)
+    commits.under_way.send(owned)
+    return commits, tasks
+
+
+def test_a_task_is_given_up_once_though_its_commit_is_under_way() -> None:
+    owned, given_up = Owned(fenced), list[Any]()
+    commits, tasks = commits_of(owned, given_up)
+    threading.Timer(0.05, owned.may_end.set).start()
+    assert not commits.come_to_end(owned)
+    commits.finish()
+    assert (given_up, tasks) == ([owned], {})
+
+
+def test_a_task_whose_commit_succeeds_runs_on() -> None:
+    owned, given_up = Owned(lambda: None), list[Any]()
+    commits, tasks = commits_of(owned, given_up)
+    owned.may_end.set()
+    assert commits.come_to_end(owned)
+    assert (given_up, list(tasks), commits.done) == ([], [owned.id], 1)

@@ -25,6 +25,26 @@ SWITCHING: Mapping[str, str] = {"cutting": "promote", "rolling-back": "rollback"
 """Steps of a release in which nothing may publish, with the command that completes each."""
 
 
+class Mark(msgspec.Struct, frozen=True):
+    """Asks the owners of some versions to process up to given offsets exactly, to commit there, and to hold.
+
+    It comes in phases. In phase 0 tasks that read topics of others stop wherever they are. In phase 1 these process up to the
+    offsets that are named then, and hold. Each further phase names the ends of the repartition topics one level below.
+    A task says that it holds by a commit whose metadata names the mark and its phase. Holds end when the record has no mark.
+
+    Args:
+        id: Names the mark.
+        phase: Which phase is under way.
+        limits: Offset per `topic-partition` at which to hold, by version; versions that are not in it do not hold.
+        hold_ms: A mark that is not complete after so long is given up, ms; not once a switch is under way.
+    """
+
+    id: str
+    phase: int = 0
+    limits: Mapping[str, Mapping[str, int]] = {}
+    hold_ms: int = 30_000
+
+
 class LiveVersion(msgspec.Struct, frozen=True):
     """Holds the right to publish, as the control topic says it; the rest of a record belongs to the releases.
 
@@ -32,11 +52,15 @@ class LiveVersion(msgspec.Struct, frozen=True):
         app: The application.
         live: The version that has the right.
         step: Where its release stands.
+        epoch: Counts the switches.
+        mark: Where versions are to hold; None if nobody is asked to.
     """
 
     app: str
     live: str
     step: str = "none"
+    epoch: int = 0
+    mark: Mark | None = None
 
     def require_no_switch(self) -> None:
         """Make sure that no switch is under way.

@@ -21,7 +21,7 @@ from pipeline.errors import (
     VersionConflictError,
 )
 from pipeline.hosting.control_topic import ControlTopic
-from pipeline.hosting.publication import CONTROL_TOPIC, LiveVersion, require_never_released
+from pipeline.hosting.publication import CONTROL_TOPIC, LiveVersion, Mark, require_never_released
 from pipeline.kafka.admin import Admin
 
 if TYPE_CHECKING:
@@ -73,6 +73,8 @@ class Release:
         gate: Result of the last gate: expectation to outcome.
         corrections: Records that the last switch published.
         digests: Of the code by which each version has computed what it has, as far as it is known.
+        epoch: Counts the switches.
+        mark: Where running versions are to hold; None if nobody is asked to.
         revision: Counts the writes; what compare-and-set compares.
         operation: Names one write, to recognise it after an unknown outcome.
     """
@@ -86,6 +88,8 @@ class Release:
     gate: dict[str, str] = field(default_factory=dict)
     corrections: int = 0
     digests: dict[str, str] = field(default_factory=dict)
+    epoch: int = 0
+    mark: Mark | None = None
     revision: int = 0
     operation: str = ""
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pipeline.records import Headers, TaskId
     from pipeline.runtime.context import TaskContext
     from pipeline.runtime.failures import Failures
-    from pipeline.runtime.ports import Collector
+    from pipeline.runtime.ports import Collector, Watch
     from pipeline.topology.nodes import SubTopology
 
     Forward = Callable[[Any, Any, int, Headers], None]
@@ -74,6 +74,7 @@ def compile_nodes(
     stores: Mapping[str, Any],
     global_stores: Mapping[str, Any],
     failures: Failures,
+    watch: Watch | None = None,
 ) -> CompiledNodes:
     """Build the operators of a task, children before parents, so that each is bound once and for all.
 
@@ -86,6 +87,7 @@ def compile_nodes(
         stores: The task's stores by name.
         global_stores: The global stores by name.
         failures: What becomes of records that a node fails on.
+        watch: Looks on at each call of a node, if anybody does.
     """
     children: dict[str, list[str]] = {node.name: [] for node in sub.nodes}
     for node in sub.nodes:
@@ -113,8 +115,10 @@ def compile_nodes(
                     below,
                     {**global_stores, **accessible},
                     failures,
+                    watch,
                 )
-                process: Forward = failures.guarded(operators[node.name].process, node.name)
+                called = watched(operators[node.name].process, node.name, context, watch)
+                process: Forward = failures.guarded(called, node.name)
                 inlets[node.name] = entering(process, context) if accessible and node.name in retimed else process
     entries = {source.name: inlets[source.name] for source in sub.sources}
     fusion = Fusion(
@@ -126,6 +130,7 @@ def compile_nodes(
         context,
         collector,
         reads_all=failures.asks_what_to_skip,
+        watch=watch,
     )
     if not failures.needs_sources:
         cached = {store.name for store in sub.stores if store.caching}
@@ -156,6 +161,20 @@ def below_retiming(sub: SubTopology, operators: Mapping[str, Operator]) -> froze
             if parent in found or sub.store_access.get(parent) or is_users:
                 found.add(node.name)
     return frozenset(found)
+
+
+def watched(process: Forward, node: str, context: TaskContext, watch: Watch | None) -> Forward:
+    """A node's function that tells a watch of its calls; without a watch, the same function."""
+    if watch is None:
+        return process
+    enter, leave = watch.enter, watch.leave
+
+    def look_on(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
+        call = enter(node, key, value, context.topic)
+        process(key, value, timestamp, headers)
+        leave(call)
+
+    return look_on
 
 
 def entering(process: Forward, context: TaskContext) -> Forward:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from pipeline.processor.operator import Operator
     from pipeline.records import Headers
     from pipeline.runtime.context import TaskContext
-    from pipeline.runtime.ports import Collector
+    from pipeline.runtime.ports import Collector, Watch
     from pipeline.state.api import CachedUpdate
     from pipeline.state.cache import CachedFold
     from pipeline.topology.nodes import Node, SourceNode, SubTopology
@@ -217,6 +217,7 @@ class Fusion:
         context: The task's current record.
         collector: Where sinks send.
         reads_all: Whether keys and values are decoded even if nobody looks at them.
+        watch: Looks on at each call of a node, if anybody does.
     """
 
     sub: SubTopology
@@ -227,6 +228,7 @@ class Fusion:
     context: TaskContext
     collector: Collector
     reads_all: bool = False
+    watch: Watch | None = None
     _folds: dict[str, CachedFold] = field(default_factory=dict)
     _children: dict[str, list[Node]] = field(default_factory=dict)
     _names: dict[str, Any] = field(default_factory=dict)
@@ -351,7 +353,13 @@ class Fusion:
             return self._sink(node, name, key, value)
         if depth > _DEEPEST or not self._is_taken_apart(node):
             return [f"{name}({key}, {value}, timestamp, headers)"]
-        return self._operator(node, name, key, value, depth)
+        lines = self._operator(node, name, key, value, depth)
+        return lines if self.watch is None else self._watched(self.watch, lines, node, name, key, value)
+
+    def _watched(self, watch: Watch, lines: list[str], node: Node, name: str, key: str, value: str) -> list[str]:
+        """The lines for an operator, between those that tell a watch of its call."""
+        self._names |= {"enter": watch.enter, "leave": watch.leave}
+        return [f"call_{name} = enter({node.name!r}, {key}, {value}, context.topic)", *lines, f"leave(call_{name})"]
 
     def _operator(self, node: Node, name: str, key: str, value: str, depth: int) -> list[str]:
         """The lines for an operator without state."""

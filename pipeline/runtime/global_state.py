@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipeline.processor.handlers import ErrorHandlers
-from pipeline.runtime.compile import instantiate
+from pipeline.runtime.compile import instantiate, watched
 from pipeline.runtime.context import GLOBAL_TASK, Environment, TaskContext
 from pipeline.runtime.failures import Failures, fail_at
 from pipeline.runtime.node_context import NodeContext
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pipeline.processor.metrics import Measurement
     from pipeline.processor.operator import Operator
     from pipeline.records import Headers, RawFields, TopicPartition
-    from pipeline.runtime.ports import Clock
+    from pipeline.runtime.ports import Clock, Watch
     from pipeline.state.api import StateBackend, StateStore
     from pipeline.topology.nodes import GlobalStore
     from pipeline.topology.topology import Topology
@@ -47,8 +47,10 @@ class GlobalState:
         clock: Clock,
         handlers: ErrorHandlers | None = None,
         environment: Environment | None = None,
+        watch: Watch | None = None,
     ) -> None:
         """Open the stores as they were left; the handlers are asked about records that cannot be decoded or processed."""
+        self._watch = watch
         self._context = TaskContext(clock, environment=environment or Environment())
         self._failures = Failures(handlers or ErrorHandlers(), self._context, GLOBAL_TASK, _not_sent)
         self._backend = backend
@@ -112,16 +114,22 @@ class GlobalState:
 
     def _open(self, declared: GlobalStore, application_id: str) -> _Opened:
         store = open_store(declared.store, self._backend, self._context)
+        if self._watch is not None:
+            self._watch.opened(declared.store, store)
         operator = instantiate(declared.processor)
         name = declared.processor.name
         stores = {declared.store.name: store}
         operator.init(
-            NodeContext(name, application_id, GLOBAL_TASK, self._context, _nowhere, {}, stores, self._failures)
+            NodeContext(
+                name, application_id, GLOBAL_TASK, self._context, _nowhere, {}, stores, self._failures, self._watch
+            )
         )
         return _Opened(declared, store, operator)
 
     def _queue(self, tp: TopicPartition, opened: _Opened) -> RecordQueue:
-        enter = self._failures.guarded(opened.operator.process, opened.declared.processor.name)
+        name = opened.declared.processor.name
+        called = watched(opened.operator.process, name, self._context, self._watch)
+        enter = self._failures.guarded(called, name)
         return RecordQueue(tp, opened.declared.source, enter, self._context, self._failures)
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pipeline.records import Headers, RecordMetadata, TaskId
     from pipeline.runtime.context import TaskContext
     from pipeline.runtime.failures import Failures
+    from pipeline.runtime.ports import Watch
     from pipeline.runtime.punctuation import Schedule
     from pipeline.state.api import CachedUpdate, Place
 
@@ -39,6 +40,7 @@ class NodeContext:
     children: Mapping[str, Callable[[Any, Any, int, Headers], None]]
     stores: Mapping[str, Any]
     failures: Failures
+    watch: Watch | None = None
     flush: Callable[[Sequence[CachedUpdate], Callable[[Any], Any]], None] | None = None
     """Forwards updates without a call for each, where such a function was made (`Fusion.flush`)."""
     opened: list[Callable[[], None]] = field(default_factory=list)
@@ -138,9 +140,11 @@ class NodeContext:
             message = f"schedule() not supported in global processor context: {self.node} fills a global store"
             raise TopologyError(message)
 
+        called = punctuator if self.watch is None else self._watched(punctuator, self.watch)
+
         def punctuate(now_ms: int) -> None:
             self.task.enter(None, now_ms, ())
-            self.failures.punctuate(punctuator, now_ms, self.node)
+            self.failures.punctuate(called, now_ms, self.node)
 
         if punctuation_type is PunctuationType.STREAM_TIME:
             clock, now_ms, first_ms = self.task.stream_punctuations, self.task.stream_time, 0
@@ -154,6 +158,16 @@ class NodeContext:
         if self.starting and punctuation_type is PunctuationType.STREAM_TIME:
             self.schedules.add(schedule)
         return schedule
+
+    def _watched(self, punctuator: Callable[[int], None], watch: Watch) -> Callable[[int], None]:
+        """A punctuator that tells a watch of its calls."""
+
+        def look_on(now_ms: int) -> None:
+            call = watch.enter(self.node, None, None, None)
+            punctuator(now_ms)
+            watch.leave(call)
+
+        return look_on
 
     def processor_metadata(self, key: str) -> int | None:
         """A time that was kept with the committed offsets."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pipeline.records import Headers
-    from pipeline.state.api import StateBackend
+    from pipeline.state.api import StateBackend, StateStore, StoreBuilder
 
 
 class Collector(Protocol):
@@ -55,6 +55,22 @@ class Clock(Protocol):
         ...
 
 
+class Watch(Protocol):
+    """What a host for tests has look on at calls of nodes and at stores. The other hosts have none."""
+
+    def opened(self, builder: StoreBuilder, store: StateStore) -> None:
+        """A store was opened, and nobody uses it yet."""
+        ...
+
+    def enter(self, node: str, key: Any, value: Any, topic: str | None) -> int:
+        """A node is called with a key and a value, because of a record of a topic; returns the number of the call."""
+        ...
+
+    def leave(self, number: int) -> None:
+        """A call has ended, and with it all calls within it; a call that fails does not say so."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Ports:
     """What a host hands to a task.
@@ -65,6 +81,7 @@ class Ports:
         clock: What time it is.
         global_stores: The global stores by name, opened and filled by the host.
         pause: Called now and then while a commit is prepared: stores may be read by key meanwhile, but not scanned.
+        watch: Looks on at what nodes do with values, if anybody does.
     """
 
     collector: Collector
@@ -72,3 +89,4 @@ class Ports:
     clock: Clock
     global_stores: Mapping[str, Any] = field(default_factory=dict)
     pause: Callable[[], None] = idle
+    watch: Watch | None = None

@@ -94,6 +94,9 @@ class Task:
             builder.name: open_store(builder, ports.backend, self._context, ports.pause)
             for builder in spec.sub_topology.stores
         }
+        if ports.watch is not None:
+            for builder in spec.sub_topology.stores:
+                ports.watch.opened(builder, self._stores[builder.name])
         self._keeping_reads = [store for store in self._stores.values() if isinstance(store, KeepsReads)]
         self._may_be_torn = all(_may_be_torn(builder) for builder in spec.sub_topology.stores)
         self._changelogs, self._source_changelogs = spec.own_changelogs, spec.source_changelogs
@@ -106,6 +109,7 @@ class Task:
             self._stores,
             ports.global_stores,
             self._failures,
+            ports.watch,
         )
         self._times = ObservedTimes(dict(self._keepers_of_times()))
         self._sources = {

@@ -18,10 +18,12 @@ from __future__ import annotations
 from pipeline.testing.contexts import CapturedForward, CapturedPunctuator, MockProcessorContext
 from pipeline.testing.driver import TopologyTestDriver
 from pipeline.testing.topics import TestInputTopic, TestOutputTopic
+from pipeline.testing.watching import ChangedValueWarning
 
 __all__ = [
     "CapturedForward",
     "CapturedPunctuator",
+    "ChangedValueWarning",
     "MockProcessorContext",
     "TestInputTopic",
     "TestOutputTopic",

@@ -22,6 +22,7 @@ from pipeline.state.memory import MemoryBackend
 from pipeline.testing.settings import given_settings
 from pipeline.testing.stores import PlainKeyValueStore, PlainWindowStore
 from pipeline.testing.topics import TestInputTopic, TestOutputTopic
+from pipeline.testing.watching import ValueWatch
 from pipeline.topology.nodes import SinkNode
 from pipeline.windows import millis
 
@@ -154,13 +155,14 @@ class TopologyTestDriver:
         self._is_closed = False
         self._clock = MockClock(initial_wall_clock_time_ms)
         self._topics = MemoryTopics()
+        self._watch = ValueWatch()
         self._global = GlobalState(
-            topology, application_id, MemoryBackend(), self._clock, global_handlers, environment("global")
+            topology, application_id, MemoryBackend(), self._clock, global_handlers, environment("global"), self._watch
         )
         self._tasks: dict[TaskId, Task] = {}
         self._readers: dict[str, list[Task]] = {}
         for spec in _task_specs(topology, settings, application_id, environment):
-            task = Task(spec, Ports(self._topics, MemoryBackend(), self._clock, self._global.stores))
+            task = Task(spec, Ports(self._topics, MemoryBackend(), self._clock, self._global.stores, watch=self._watch))
             self._tasks[spec.id] = task
             for tp in spec.inputs:
                 self._readers.setdefault(tp.topic, []).append(task)
@@ -223,10 +225,12 @@ class TopologyTestDriver:
         """Advance the wall clock and call the punctuations that become due."""
         self._check_open()
         self._clock.time_ms += millis(by)
+        self._watch.forget_calls()
         for task in self._tasks.values():
             task.punctuate_wall_clock()
             self._process(task)
         self._drain()
+        self._watch.tell()
 
     def get_state_store(self, name: str) -> Any:
         """A store by name, of whatever kind, for reading and for setting up a test.
@@ -340,7 +344,9 @@ class TopologyTestDriver:
     def _pipe(self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers) -> None:
         self._check_open()
         self._topics.pipe(topic, key, value, timestamp, headers)
+        self._watch.forget_calls()
         self._drain()
+        self._watch.tell()
 
     def _drain(self) -> None:
         """Process what has arrived, then what came of it, and so on."""

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from pipeline import KStream, ProcessorContext, Record, Serde
 
+pytestmark = pytest.mark.filterwarnings("ignore::pipeline.testing.ChangedValueWarning")
 SECOND = timedelta(seconds=1)
 RECORDS = [("a", "v"), ("b", "w"), ("a", "x"), ("a", "y"), ("b", "z"), ("a", "u"), ("b", "t"), ("a", "s")]
 

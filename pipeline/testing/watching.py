@@ -1,0 +1,147 @@
+"""Finds user code that changes in place what is not its own: values it was given, and values out of stores.
+
+No store holds such a change, and other nodes that were given the value see it. In most cases that is a mistake, and a test is
+where to hear of it.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import warnings
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pipeline.records import Change
+from pipeline.state.values import is_atom
+from pipeline.testing.watched_stores import WatchedStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pipeline.runtime.ports import Watch
+    from pipeline.state.api import StateStore, StoreBuilder
+
+_SHOWN = 200
+"""So many characters of a value's bytes are shown."""
+_GIVEN_HINT = "Change a copy: other nodes may be given this value."
+_READ_HINT = "Put the changed value, or change a copy: the store holds what was put last."
+_FOLDED_HINT = "Return the aggregate that is changed, or change a copy."
+
+
+class ChangedValueWarning(UserWarning):
+    """User code has changed in place a value that it was given, or one out of a store that it has not put again."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A value that a node may read, but not change: where it is from, words for it, and its bytes."""
+
+    value: Any
+    encode: Callable[[Any], bytes | None]
+    origin: str
+    words: str
+    hint: str
+    before: bytes | None
+
+
+@dataclass(slots=True)
+class ValueWatch:
+    """Compares values before and after each call of a node; a change is that of the innermost call around it.
+
+    It tells of one change per node and origin: others are alike.
+    """
+
+    _found: list[str] = field(default_factory=list)
+    _known: set[tuple[str, str]] = field(default_factory=set)
+    _calls: list[tuple[str, list[_Seen]]] = field(default_factory=list)
+
+    def opened(self, builder: StoreBuilder, store: StateStore) -> None:
+        """Look on at what nodes read from a store, and what they put into it."""
+        WatchedStore(self, builder).attach(store)
+
+    def enter(self, node: str, key: Any, value: Any, topic: str | None) -> int:
+        """A node is called because of a record of a topic; returns the number of the call."""
+        seen: list[_Seen] = []
+        self._calls.append((node, seen))
+        sides = (("value", value.new), ("old value", value.old)) if type(value) is Change else (("value", value),)
+        for side, given in sides:
+            if not is_atom(given):
+                words = f"the {side} of key {key!r} that it was given" + (f" (topic {topic})" if topic else "")
+                seen.append(_Seen(given, _any_bytes, side, words, _GIVEN_HINT, _any_bytes(given)))
+        return len(self._calls) - 1
+
+    def leave(self, number: int) -> None:
+        """The call has ended, and with it all calls within it."""
+        node, all_seen = self._calls[number]
+        del self._calls[number:]
+        for seen in all_seen:
+            now = seen.encode(seen.value)
+            if now != seen.before:
+                self._changed(node, seen.origin, f"{seen.words}: {_became(seen.before, now)}", seen.hint)
+                self.was_put(seen.value)  # the calls around it are not to blame
+
+    def was_read(self, store: str, value: Any, encode: Callable[[Any], bytes | None], words: str) -> None:
+        """The node that is called has read a value from a store."""
+        if self._calls and not is_atom(value):
+            self._calls[-1][1].append(_Seen(value, encode, store, words, _READ_HINT, encode(value)))
+
+    def was_put(self, value: Any) -> None:
+        """A value has been put: nothing is wrong with what was changed so far."""
+        for seen in self._all_seen(value):
+            seen.before = seen.encode(value)
+
+    def was_left(self, store: str, words: str, before: bytes | None, now: bytes | None) -> None:
+        """An aggregator has changed an aggregate, but returned something else."""
+        node = self._calls[-1][0] if self._calls else "An aggregator"
+        self._changed(node, store, f"{words}: {_became(before, now)}", _FOLDED_HINT)
+
+    def forget_calls(self) -> None:
+        """No call is under way: the last one may have failed."""
+        self._calls.clear()
+
+    def tell(self) -> None:
+        """Warn of what was found, at the line of the test that has led to it."""
+        found, self._found = self._found, []
+        for message in found:
+            warnings.warn(message, ChangedValueWarning, stacklevel=_depth_of_test())
+
+    def _changed(self, node: str, origin: str, change: str, hint: str) -> None:
+        if (node, origin) not in self._known:
+            self._known.add((node, origin))
+            self._found.append(f"{node} has changed in place {change}\nHint: {hint}")
+
+    def _all_seen(self, value: Any) -> Iterator[_Seen]:
+        return (seen for _, all_seen in self._calls for seen in all_seen if seen.value is value)
+
+
+def _any_bytes(value: Any) -> bytes | None:
+    """Bytes that tell whether a value has changed, as JSON if that is possible; None if there are none."""
+    for encode in (msgspec.json.encode, pickle.dumps):
+        with suppress(Exception):
+            return encode(value)
+    return None
+
+
+def _became(before: bytes | None, now: bytes | None) -> str:
+    return f"{_shown(before)} has become {_shown(now)}"
+
+
+def _shown(data: bytes | None) -> str:
+    shown = repr(data)
+    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
+
+
+def _depth_of_test() -> int:
+    """How many calls lie between the one that warns and the test's line."""
+    depth, frame = 1, sys._getframe(1)  # noqa: SLF001 - the only way to the caller
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "pipeline":
+        depth, frame = depth + 1, frame.f_back
+    return depth
+
+
+if TYPE_CHECKING:
+    _watch: type[Watch] = ValueWatch

@@ -72,6 +72,7 @@ class Release:
         cut: The offset vector, as text, below which outputs are the old version's and from which on the new one's.
         gate: Result of the last gate: expectation to outcome.
         corrections: Records that the last switch published.
+        switch: Names the last switch, whoever completes it.
         digests: Of the code by which each version has computed what it has, as far as it is known.
         epoch: Counts the switches.
         mark: Where running versions are to hold; None if nobody is asked to.
@@ -87,6 +88,7 @@ class Release:
     cut: str | None = None
     gate: dict[str, str] = field(default_factory=dict)
     corrections: int = 0
+    switch: str = ""
     digests: dict[str, str] = field(default_factory=dict)
     epoch: int = 0
     mark: Mark | None = None

@@ -20,9 +20,9 @@ from pipeline.hosting.publication import staging_name
 from pipeline.kafka.admin import Admin
 from pipeline.quality.gate import CHANGE, judge
 from pipeline.records import OffsetRange, TopicPartition, counted
+from pipeline.releases.differ import Differ
 from pipeline.releases.registry import Registry, Release, Step, release_of
-from pipeline.releases.switch import Switch
-from pipeline.releases.tables import read_table
+from pipeline.releases.switch import DIFFERENCES, Switch
 from pipeline.releases.versions import Versions
 from pipeline.runtime.layout import own_topics
 from pipeline.spark.ranges import RunRange
@@ -282,13 +282,12 @@ class Releaser:
             sink = candidate.topology.sink_of(topic)
             if sink is None:
                 continue
-            live = read_table(self._admin, self._project.kafka, topic, is_settled=False)
-            new = read_table(self._admin, self._project.kafka, staging_name(candidate.id, topic))
-            for where, row in new.items():
-                known = live.get(where)
-                change = "new" if known is None else "same" if known.value == row.value else "changed"
-                rows.append({**_columns(sink.value_serde.deserialize(row.value)), "topic": topic, CHANGE: change})
-            rows += ({"topic": topic, CHANGE: "gone"} for where in live.keys() - new.keys())
+            staging, directory = staging_name(candidate.id, topic), candidate.directory / DIFFERENCES / topic
+            with Differ(topic, topic, staging, directory, self._project.kafka, self._admin) as differ:
+                differ.advance(*differ.stable_ends())
+                for pair in differ.rows():
+                    value = {} if pair.new is None else _columns(sink.value_serde.deserialize(pair.new.value))
+                    rows.append({**value, "topic": topic, CHANGE: pair.change.value})
         return rows
 
     def _expectations(self) -> list[Any]:

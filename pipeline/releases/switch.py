@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -10,11 +11,13 @@ from typing import TYPE_CHECKING
 from pipeline.errors import TaskMigratedError, UnderWayError, VersionConflictError
 from pipeline.hosting.application import prepare, with_topics
 from pipeline.hosting.fencing import fence_owners, require_no_members
-from pipeline.releases.tables import bring, create_staging
+from pipeline.releases.differ import Differ
+from pipeline.releases.tables import create_staging
 from pipeline.spark.planning.runs import RUNNING, RunLog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
     from pipeline.releases.versions import Versions
 
 log = logging.getLogger(__name__)
+
+DIFFERENCES, KEPT = "differences", "kept-differences"
+"""Below a version's directory: what its outputs and the public topics hold, of a candidate and of a version to go back to."""
 
 
 class Switch:
@@ -72,9 +78,10 @@ class Switch:
             self._fence(old_app)
             way_back = self._versions.are_at_one_place(old_app, new_app)
             mine = mine if way_back else self._cut_anew(mine, old_app, new_app)
-        corrections = mine.corrections
+        corrections = 0
         for topic, staging in (new_app.published or {}).items():
-            corrections += self._bring(topic, staging, f"{self._app}-corrections-{topic}", mine)
+            directory = new_app.directory / DIFFERENCES / topic
+            corrections += self._bring(topic, staging, f"{self._app}-corrections-{topic}", directory, mine)
         previous = release.live if way_back else None
         return self._registry.write(mine.to(after, live=new, previous=previous, corrections=corrections))
 
@@ -87,7 +94,7 @@ class Switch:
         self._fence(old)
         summary = self._versions.follow(new, old)
         self._keep_table(old, release)
-        cut = self._registry.write(release.to(during, cut=str(summary.range.end), corrections=0))
+        cut = self._registry.write(release.to(during, cut=str(summary.range.end), switch=uuid.uuid4().hex))
         self._fence(old)  # once more: an owner that came back before that was written does not know of it
         try:
             self._require_idle(old)
@@ -134,16 +141,27 @@ class Switch:
     def _keep_table(self, application: Application, release: Release) -> None:
         """Bring a version's staging topics to what it has published so far: what a way back starts from."""
         for topic, staging in create_staging(self._admin, application.id, application.topology.sink_topics).items():
-            self._bring(staging, topic, f"{application.id}-keep-{topic}", release)
+            self._bring(staging, topic, f"{application.id}-keep-{topic}", application.directory / KEPT / topic, release)
 
-    def _bring(self, topic: str, wanted: str, name: str, mine: Release) -> int:
+    def _bring(self, topic: str, wanted: str, name: str, directory: Path, mine: Release) -> int:
         """Bring a topic to the content of another one, unless somebody else has taken the release over.
+
+        Args:
+            topic: The topic.
+            wanted: The other one.
+            name: Names whoever does this.
+            directory: Where the index of their differences is kept.
+            mine: The release, as it was written last.
+
+        Returns:
+            Number of records that this switch has published to the topic, in earlier attempts as well.
 
         Raises:
             VersionConflictError: If somebody has.
         """
         try:
-            return bring(self._admin, self._kafka, topic, wanted, name, lambda: self._registry.require(mine))
+            with Differ(name, topic, wanted, directory, self._kafka, self._admin) as differ:
+                return differ.publish(lambda: self._registry.require(mine), mine.switch)
         except TaskMigratedError as error:
             message = f"{mine.app}: somebody else is switching its version"
             raise VersionConflictError(message, hint="Look at `millrace release status`.") from error

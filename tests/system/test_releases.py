@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer
 from pyspark.sql import SparkSession
 
-import pipeline.releases.tables as tables_module
+import pipeline.releases.differ as differ_module
 import pipeline.releases.versions as versions_module
 from pipeline import LONG, StreamsBuilder
 from pipeline.config import ProjectConfig
@@ -29,8 +29,7 @@ from pipeline.hosting.application import load_application, prepare, with_topics
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.owned_task import OwnedTask
 from pipeline.kafka.admin import TopicSpec
-from pipeline.kafka.producer import IdempotentProducer, TransactionalProducer
-from pipeline.records import RawRecord
+from pipeline.kafka.producer import TransactionalProducer
 from pipeline.releases.build import build_topology
 from pipeline.releases.registry import Registry, Release, Step, live_version, require_no_switch
 from pipeline.releases.releaser import Releaser
@@ -255,13 +254,14 @@ def test_a_switch_that_died_before_or_after_the_commit_of_its_corrections_is_com
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(tables_module, "TransactionalProducer", _dying_in("corrections", dies))
+        patched.setattr(differ_module, "TransactionalProducer", _dying_in("corrections", dies))
         with pytest.raises(KeyboardInterrupt):
             releaser.promote(accept_warnings=True)
     assert releaser.status().step is Step.CUTTING
     with pytest.raises(UnderWayError, match="nothing else may process"):
         require_no_switch(project.config.kafka, project.config.app(project.unique), "v1")
-    assert project.releaser().promote(accept_warnings=True).live == "v2"
+    promoted = project.releaser().promote(accept_warnings=True)
+    assert (promoted.live, promoted.corrections) == ("v2", 2), "those of the attempt that died are counted"
     assert project.sums() == {"ann": 3, "bob": -1}
     with pytest.raises(UnderWayError, match="v2 has taken the place of v1"):
         require_no_switch(project.config.kafka, project.config.app(project.unique), "v1")
@@ -353,13 +353,13 @@ def test_of_two_switches_at_the_same_time_the_first_publishes_nothing_more(
     releaser, commit = project.gated(), TransactionalProducer.commit
 
     def overtaken(producer: Any, *arguments: Any) -> None:
-        monkeypatch.setattr(tables_module, "TransactionalProducer", TransactionalProducer)
+        monkeypatch.setattr(differ_module, "TransactionalProducer", TransactionalProducer)
         project.releaser().promote(accept_warnings=True)
         project.pay(("ann", 10), ("bob", 1))
         project.run("v2")
         commit(producer, *arguments)
 
-    monkeypatch.setattr(tables_module, "TransactionalProducer", _dying_in(died_in, overtaken))
+    monkeypatch.setattr(differ_module, "TransactionalProducer", _dying_in(died_in, overtaken))
     with pytest.raises(VersionConflictError):
         releaser.promote(accept_warnings=True)
     assert project.sums() == {"ann": 13, "bob": 1}
@@ -467,16 +467,6 @@ def _dying_in(name: str, commit: Any) -> type[TransactionalProducer]:
                 super().commit(*arguments)
 
     return Dying
-
-
-def test_rows_that_are_published_at_a_switch_keep_their_times_and_headers(broker: Any, unique: str) -> None:
-    public, staging = f"{unique}.public", f"{unique}.staging"
-    broker.create(1, public, staging)
-    producer = IdempotentProducer(broker.kafka)
-    producer.send(staging, b"ann", b"5", 7, (("trace", b"1"), ("empty", None)), 0)
-    producer.flush()
-    assert tables_module.bring(broker.admin(), broker.kafka, public, staging, unique, lambda: None) == 1
-    assert broker.read(public) == [RawRecord(b"ann", b"5", 7, 0, (("trace", b"1"), ("empty", None)))]
 
 
 def test_of_writers_at_the_same_time_exactly_one_wins(broker: Any, unique: str) -> None:

@@ -1,0 +1,251 @@
+"""Keeps the difference of two topics: reads what is new in both into an index on disk, and brings one to the other's content.
+
+The index is a cache of the topics. One that is damaged, lost, or of topics that were made anew is built again.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.config.directories import make_directory
+from pipeline.errors import CorruptStateError, RangeError, StateInUseError
+from pipeline.hosting.clock import SystemClock
+from pipeline.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
+from pipeline.kafka.ranges import read_fields
+from pipeline.records import RAW_OFFSET, OffsetRange, TopicPartition
+from pipeline.releases.difference import DifferenceIndex, Side
+from pipeline.state.rocksdb import RocksDbBackend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from types import TracebackType
+    from typing import Self, TypeAlias
+
+    from pipeline.kafka.admin import Admin
+    from pipeline.releases.difference import Digests, Pair
+
+    Ends: TypeAlias = Mapping[TopicPartition, int]
+
+log = logging.getLogger(__name__)
+
+_READ_AT = "read at"
+_FIRST = "first of "
+_FOREVER_MS = 2**63 - 1
+
+
+class Differ:
+    """Compares what two topics hold per key, and brings the first one to the content of the second.
+
+    It remembers how far it has read, so that it reads only the tail of both topics when it is asked again.
+
+    Args:
+        name: Names whoever publishes these corrections, in whatever process: transactional id and group.
+        topic: The topic that is to change: `old`.
+        wanted: The topic whose content it is to get: `new`. It has as many partitions.
+        directory: Where the index is kept. While another process uses it, an index of its own is built beside it.
+        kafka: Client properties.
+        admin: Asks the brokers.
+    """
+
+    def __init__(
+        self, name: str, topic: str, wanted: str, directory: Path, kafka: Mapping[str, str], admin: Admin
+    ) -> None:
+        """Open the index, or begin one."""
+        self._name = name
+        self._topics = {Side.OLD: topic, Side.NEW: wanted}
+        self._kafka = kafka
+        self._admin = admin
+        self._temporary: Path | None = None
+        self._backend = self._opened(directory)
+        self._index = DifferenceIndex(self._backend)
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def close(self) -> None:
+        """Release the index. Idempotent."""
+        self._backend.close()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def stable_ends(self) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """Return the ends of both topics, once the transactions that are open now have ended. Others may go on writing.
+
+        Raises:
+            OpenTransactionError: If one stays open.
+        """
+        old, new = (self._admin.stable_end_offsets(self._partitions(side)) for side in Side)
+        return old, new
+
+    def advance(self, ends: Ends, wanted_ends: Ends) -> None:
+        """Take in the records of both topics up to the given ends, and none beyond.
+
+        Args:
+            ends: Of the topic that is to change, as `end_offsets` or a mark tells them.
+            wanted_ends: Of the other topic.
+
+        Raises:
+            RangeError: If more has been taken in already: a point in the past cannot be told from compacted topics.
+            ReleaseError: If a record has no key: the topic is no table.
+            StateError: If the index cannot be written: the disk is full. What was taken in stays.
+            BrokerError: If brokers do not answer.
+        """
+        try:
+            self._advance(ends, wanted_ends)
+        except CorruptStateError as error:
+            self._begin_anew(error.message)
+            self._advance(ends, wanted_ends)
+
+    def differences(self) -> Iterator[Pair]:
+        """Return the keys under which the topics differ, with their rows, sorted by partition and key."""
+        return self._index.differences()
+
+    def rows(self) -> Iterator[Pair]:
+        """Return all keys with their rows in both topics, sorted by partition and key."""
+        return self._index.rows()
+
+    def digests(self) -> Digests:
+        """Return digests of both topics by partition and range of keys' hashes. Reads all rows."""
+        return self._index.digests()
+
+    def publish(self, check: Callable[[], None], switch: str = "") -> int:
+        """Bring the topic to the content of the wanted one, all or nothing. Nobody else may write to either meanwhile.
+
+        Writes the rows that differ, and tombstones for those that are gone. Others who do this are shut out first: what a
+        predecessor has left open is aborted, and one that lives can commit nothing more. Running it again after a crash at any
+        point publishes what is missing, and nothing twice.
+
+        Args:
+            check: Called when others are shut out; what it raises ends the attempt.
+            switch: Names the switch that this belongs to; attempts of one switch have one name.
+
+        Returns:
+            Number of records that were published for this switch, by earlier attempts as well.
+
+        Raises:
+            TaskMigratedError: If somebody else does the same just now. Nothing was written.
+            UnknownOutcomeError: If it cannot be said whether it was committed: call it again.
+            StateError: If the index cannot be written. Nothing was written to the topic.
+        """
+        try:
+            return self._publish(check, switch)
+        except CorruptStateError as error:
+            self._begin_anew(error.message)
+            return self._publish(check, switch)
+
+    def _publish(self, check: Callable[[], None], switch: str) -> int:
+        producer = TransactionalProducer(self._kafka, self._name, transaction_timeout_ms=LONGEST_TRANSACTION_MS)
+        try:
+            producer.init()
+            check()
+            ends, wanted_ends = (self._admin.settled_end_offsets(self._partitions(side)) for side in Side)
+            self.advance(ends, wanted_ends)
+            published = self._published(switch)
+            count = self._send(producer)
+            if count:
+                note = f"{switch}:{published + count}"
+                producer.commit({tp: (end, note) for tp, end in ends.items()}, self._name)
+            return published + count
+        finally:
+            producer.close()
+
+    def _send(self, producer: TransactionalProducer) -> int:
+        topic, count = self._topics[Side.OLD], 0
+        for partition, key, old, new in self._index.differences():
+            if new is not None:
+                producer.send(topic, key, new.value, new.timestamp, new.headers, partition)
+            elif old is not None:
+                producer.send(topic, key, None, old.timestamp, (), partition)
+            count += 1
+        return count
+
+    def _published(self, switch: str) -> int:
+        """Number of records that earlier attempts of a switch have published: it was committed with them."""
+        for found in self._admin.committed(self._name, self._partitions(Side.OLD)).values():
+            noted, _, count = found.metadata.rpartition(":")
+            if noted == switch and count.isdecimal():
+                return int(count)
+        return 0
+
+    def _advance(self, ends: Ends, wanted_ends: Ends) -> None:
+        sides = {self._topics[Side.OLD]: Side.OLD, self._topics[Side.NEW]: Side.NEW}
+        upto = {**ends, **wanted_ends}
+        starts = self._starts(upto)
+        ranges = {tp: OffsetRange(start, upto[tp]) for tp, start in starts.items()}
+        self._index.note(_READ_AT, SystemClock().now_ms())
+        for tp, records in read_fields(self._admin, self._kafka, ranges):
+            if records:
+                self._index.apply(sides[tp.topic], tp, records, records[-1][RAW_OFFSET] + 1)
+        self._backend.write({}, upto)  # behind the last record there may be ends of transactions, and gaps
+
+    def _starts(self, upto: Ends) -> dict[TopicPartition, int]:
+        """Where reading goes on: what was read is kept if the topics are still those that were read.
+
+        Raises:
+            RangeError: If more was read than is asked for.
+        """
+        ids = self._admin.topic_ids(self._topics.values())
+        first = self._admin.beginning_offsets(upto)
+        known = self._index.positions()
+        if known and not self._is_of(ids, first):
+            self._begin_anew("records have been deleted since it was read")
+            known = {}
+        if not known:
+            self._backend.note_topic_ids(ids)
+            for tp, offset in first.items():
+                self._index.note(_FIRST + str(tp), offset)
+        past = next((tp for tp, end in upto.items() if known.get(tp, 0) > end), None)
+        if past is not None:
+            message = (
+                f"{past} was compared up to offset {known[past]}: what it held at {upto[past]} is not known any more"
+            )
+            raise RangeError(message, hint="Compare both versions at a later offset.")
+        return {tp: known.get(tp, min(offset, upto[tp])) for tp, offset in first.items()}
+
+    def _is_of(self, ids: Mapping[str, str], first: Ends) -> bool:
+        """Whether the index was read from these topics, and nothing has been deleted from them since that it holds."""
+        read_at, known = self._index.noted(_READ_AT), self._index.positions()
+        age_ms = SystemClock().now_ms() - (read_at or 0)
+        return (
+            self._backend.topic_ids() == ids
+            and all(last >= known.get(tp, 0) for tp, last in self._admin.end_offsets(first).items())
+            and all(self._index.noted(_FIRST + str(tp)) == offset for tp, offset in first.items())
+            and all(age_ms < self._forgotten_after_ms(topic) for topic in self._topics.values())
+        )
+
+    def _begin_anew(self, why: str) -> None:
+        log.warning("the index of differences of %s and %s is built anew: %s", *self._topics.values(), why)
+        self._backend.wipe()
+
+    def _forgotten_after_ms(self, topic: str) -> int:
+        """After this brokers may have deleted tombstones of a topic, and the index would keep what they have deleted."""
+        config = self._admin.topic_config(topic)
+        return int(config["delete.retention.ms"]) if "compact" in config["cleanup.policy"] else _FOREVER_MS
+
+    def _partitions(self, side: Side) -> list[TopicPartition]:
+        topic = self._topics[side]
+        return [TopicPartition(topic, number) for number in range(self._admin.partitions([topic])[topic])]
+
+    def _opened(self, directory: Path) -> RocksDbBackend:
+        """Open the index. What is damaged is begun anew; while somebody else has it, another one is made."""
+        try:
+            return RocksDbBackend(directory)
+        except CorruptStateError as error:
+            log.warning("the index of differences is built anew: %s", error.message)
+            shutil.rmtree(directory, ignore_errors=True)
+            return RocksDbBackend(directory)
+        except StateInUseError:
+            make_directory(directory.parent)
+            self._temporary = Path(tempfile.mkdtemp(prefix=f"{directory.name}-", dir=directory.parent))
+            return RocksDbBackend(self._temporary)

@@ -62,12 +62,11 @@ class SubscriptionSend:
         if self._is_versioned and not value.is_latest:
             self._context.drop(DropReason.OUT_OF_ORDER)
             return
+        # before the extractor is called, which may change its argument: the row is stored as it is now
+        hash_ = None if value.new is None else hash128(self._value_bytes(value.new))
         old = None if value.old is None else self._extract(key, value.old)
         new = None if value.new is None else self._extract(key, value.new)
         wanted = self._left_instructions(value, old, new) if self._left_join else self._instructions(value, old, new)
-        if not wanted:
-            return
-        hash_ = None if value.new is None else hash128(self._value_bytes(value.new))
         partition = self._context.task_id.partition
         for foreign_key, instruction in wanted:
             self._context.forward(foreign_key, Subscription(hash_, instruction, key, partition), timestamp, headers)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from pipeline import (
     BufferConfig,
     Consumed,
     Grouped,
+    Joined,
     JoinWindows,
     Materialized,
     Processor,
@@ -27,6 +29,8 @@ from pipeline import (
     Suppressed,
     TimeWindows,
     TopicPartition,
+    Window,
+    Windowed,
 )
 from pipeline.processor.handlers import ErrorHandlers
 from pipeline.records import RawRecord, TaskId
@@ -43,7 +47,7 @@ if TYPE_CHECKING:
     from pipeline import KStream, ProcessorContext, Record, Serde
 
 pytestmark = pytest.mark.filterwarnings("ignore::pipeline.testing.ChangedValueWarning")
-SECOND = timedelta(seconds=1)
+SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
 RECORDS = [("a", "v"), ("b", "w"), ("a", "x"), ("a", "y"), ("b", "z"), ("a", "u"), ("b", "t"), ("a", "s")]
 
 
@@ -68,14 +72,17 @@ class Kind:
         serde: Writes them.
         make: A new one with these texts.
         seen: The list within one.
+        copies: Whether functions change copies: then nothing is changed that is anybody else's.
     """
 
     serde: Serde[Any]
     make: Callable[[list[str]], Any]
     seen: Callable[[Any], list[str]]
+    copies: bool = False
 
     def add(self, value: Any, *texts: str) -> Any:
         """Change a value, and return it."""
+        value = deepcopy(value) if self.copies else value
         self.seen(value).extend(texts)
         return value
 
@@ -83,6 +90,8 @@ class Kind:
         """Change both; return one of what they held."""
         mine, others = self.seen(value), self.seen(other)
         result = self.make([*mine, "+", *others])
+        if self.copies:
+            return result
         mine.append("mine")
         others.append("theirs")
         return result
@@ -118,6 +127,37 @@ class Changing(Processor[str, Any]):
         self.context.forward(record.with_value(self.store.get(record.key)))
 
 
+class Reading(Processor[str, Any]):
+    """Changes what windowed, session or versioned stores have, wherever it comes from.
+
+    Args:
+        kind: Of the values.
+        put: `(store, key, time, value)`.
+        reads: Each returns values for `(store, key, time)`.
+    """
+
+    def __init__(
+        self, kind: Kind, put: Callable[[Any, str, int, Any], object], reads: list[Callable[[Any, str, int], Any]]
+    ) -> None:
+        self.kind, self.put, self.reads = kind, put, reads
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context, self.store = context, context.get_state_store("kept")
+
+    def process(self, record: Record[str, Any]) -> None:
+        kind, key, time = self.kind, record.key, record.timestamp // 3000 * 3000
+        known = next(iter(self.reads[0](self.store, key, time)), None)
+        row = kind.make([*([] if known is None else kind.seen(known)), *kind.seen(record.value)])
+        self.put(self.store, key, time, row)
+        kind.add(row, "changed after put")
+        found: list[str] = []
+        for read in self.reads:
+            for value in list(read(self.store, key, time)):
+                found += [*kind.seen(value), "|"]
+                kind.add(value, "changed after read")
+        self.context.forward(record.with_value(kind.make(found)))
+
+
 @dataclass(frozen=True)
 class Case:
     """What an operator is written with."""
@@ -141,6 +181,13 @@ class Case:
 
     def kept(self, name: str = "kept") -> Materialized:
         return Materialized(name, STRING, self.kind.serde, caching=self.caching)
+
+    def versions(self, name: str = "kept") -> Materialized:
+        return Materialized(name, STRING, self.kind.serde, history_retention=HOUR)
+
+    @property
+    def serdes(self) -> Grouped:
+        return Grouped(STRING, self.kind.serde)
 
     def append(self, _key: Any, value: Any, aggregate: Any) -> Any:
         return self.kind.add(aggregate, *self.kind.seen(value))
@@ -258,7 +305,184 @@ def processed(case: Case) -> Any:
     return case.stream.process(lambda: Changing(case.kind), "kept")
 
 
-BY_RECORD = [joined_with_a_table, left_joined_with_a_table, streams_joined, processed]
+def read_by(case: Case, store: Any, put: Any, *reads: Any) -> Any:
+    case.builder.add_state_store(store)
+    return case.stream.process(lambda: Reading(case.kind, put, list(reads)), "kept")
+
+
+def values_of(items: Any) -> Any:
+    return (item[-1] for item in items)
+
+
+def some(found: Any) -> list[Any]:
+    return [] if found is None else [found]
+
+
+def windows_processed(case: Case) -> Any:
+    kept = Stores.window_store(
+        "kept", STRING, case.kind.serde, retention=HOUR, window_size=SECOND, caching=case.caching
+    )
+    return read_by(
+        case,
+        kept,
+        lambda store, key, time, value: store.put(key, value, time),
+        lambda store, key, time: some(store.fetch(key, time)),
+        lambda store, key, time: values_of(store.fetch_range(key, 0, time)),
+        lambda store, key, time: values_of(store.backward_fetch_range(key, 0, time)),
+        lambda store, key, time: values_of(store.fetch_keys(key, key, 0, time)),
+        lambda store, _key, time: values_of(store.fetch_all(0, time)),
+        lambda store, _key, _time: values_of(store.all()),
+    )
+
+
+def sessions_processed(case: Case) -> Any:
+    kept = Stores.session_store("kept", STRING, case.kind.serde, retention=HOUR, caching=case.caching)
+    return read_by(
+        case,
+        kept,
+        lambda store, key, time, value: store.put(Windowed(key, Window(time, time)), value),
+        lambda store, key, time: some(store.fetch_session(key, time, time)),
+        lambda store, key, time: values_of(store.find_sessions(key, 0, time)),
+        lambda store, key, time: values_of(store.backward_find_sessions(key, 0, time)),
+        lambda store, key, _time: values_of(store.fetch(key)),
+        lambda store, key, _time: values_of(store.fetch_keys(key, key)),
+        lambda store, _key, _time: values_of(store.all()),
+    )
+
+
+def versions_processed(case: Case) -> Any:
+    kept = Stores.versioned_key_value_store("kept", STRING, case.kind.serde, history_retention=HOUR)
+    return read_by(
+        case,
+        kept,
+        lambda store, key, time, value: store.put(key, value, time),
+        lambda store, key, time: (one.value for one in some(store.get(key, time))),
+        lambda store, key, _time: (one.value for one in some(store.get(key))),
+        lambda store, key, _time: (one.value for one in some(store.get(key, 3000))),
+    )
+
+
+def joined_with_versions(case: Case) -> Any:
+    table = case.grouped.reduce(case.reduce, case.versions())
+    return case.stream.join(table, case.kind.joined)
+
+
+def joined_with_versions_later(case: Case) -> Any:
+    table = case.grouped.reduce(case.reduce, case.versions())
+    joined = Joined(STRING, case.kind.serde, grace_period=SECOND)
+    return case.stream.join(table, case.kind.joined, joined=joined)
+
+
+def versions_joined(case: Case) -> Any:
+    table = case.stream.to_table(case.versions())
+    other = case.grouped.reduce(case.reduce, case.versions("other"))
+    return table.join(other, case.kind.joined, materialized=case.kept("joined")).to_stream()
+
+
+def regrouped(case: Case, table: Any) -> Any:
+    """Adds and takes out the rows of a windowed table; what is taken out must be what was added."""
+    kind = case.kind
+
+    def add(_key: Any, row: Any, total: Any) -> Any:
+        kind.seen(total).append("+".join(kind.seen(row)))
+        kind.add(row, "added")
+        return total
+
+    def subtract(_key: Any, row: Any, total: Any) -> Any:
+        kind.seen(total).remove("+".join(kind.seen(row)))
+        kind.add(row, "taken out")
+        return total
+
+    grouped = table.group_by(lambda windowed, row: (windowed.key, kind.add(row, "grouped")), case.serdes)
+    return grouped.aggregate(case.empty, add, subtract, case.kept("totals")).to_stream()
+
+
+def sliding_windows_grouped_again(case: Case) -> Any:
+    windows = SlidingWindows.of_time_difference_and_grace(3 * SECOND, 10 * SECOND)
+    return regrouped(case, case.grouped.windowed_by(windows).aggregate(case.empty, case.append, case.kept()))
+
+
+def sessions_grouped_again(case: Case) -> Any:
+    windows = SessionWindows.of_inactivity_gap_and_grace(2 * SECOND, 10 * SECOND)
+    grouped = case.grouped.windowed_by(windows)
+    return regrouped(case, grouped.aggregate(case.empty, case.append, case.merge, materialized=case.kept()))
+
+
+def versions_grouped_again(case: Case) -> Any:
+    kind = case.kind
+    table = case.stream.to_table(case.versions("rows"))
+    grouped = table.group_by(lambda key, row: (key, kind.add(row, "grouped")), case.serdes)
+    return grouped.reduce(case.reduce, kind.joined, case.kept()).to_stream()
+
+
+def joined_with_a_global_table(case: Case) -> Any:
+    table = case.builder.global_table("all", Consumed(STRING, case.kind.serde), case.kept("everywhere"))
+    return case.stream.join(table, case.kind.joined, key=lambda key, _row: key)
+
+
+class Filling(Processor[str, Any]):
+    """Keeps all values of a key, and changes them."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+
+    def init(self, context: ProcessorContext) -> None:
+        self.store = context.get_state_store("everywhere")
+
+    def process(self, record: Record[str, Any]) -> None:
+        kind, known = self.kind, self.store.get(record.key)
+        row = kind.make([*([] if known is None else kind.seen(known)), *kind.seen(record.value)])
+        self.store.put(record.key, row)
+        for value in (row, known, record.value, self.store.get(record.key)):
+            if value is not None:
+                kind.add(value, "changed")
+
+
+def read_from_a_global_store(case: Case) -> Any:
+    store = Stores.key_value_store("everywhere", STRING, case.kind.serde, logging=False)
+    case.builder.add_global_store(store, "all", Consumed(STRING, case.kind.serde), lambda: Filling(case.kind))
+
+    class Looking(Processor[str, Any]):
+        def init(self, context: ProcessorContext) -> None:
+            self.context, self.store = context, context.get_state_store("everywhere")
+
+        def process(self, record: Record[str, Any]) -> None:
+            row = self.store.get(record.key)
+            self.context.forward(record.with_value(case.kind.make([*case.kind.seen(row)])))
+            case.kind.add(row, "looked at")
+
+    return case.stream.process(Looking)
+
+
+def joined_by_a_foreign_key(case: Case, join: str = "join") -> Any:
+    kind = case.kind
+    foreign = case.grouped.reduce(case.reduce, case.kept("foreign"))
+
+    def extract(row: Any) -> str:
+        key = "a" if kind.seen(row)[0] in "vxt" else "b"
+        kind.add(row, "extracted")
+        return key
+
+    joining = getattr(case.table, join)
+    joiner: Any = lambda one, other: one if other is None else kind.joined(one, other)  # noqa: E731 - a joiner
+    return joining(foreign, joiner, case.kept("joined"), foreign_key_extractor=extract).to_stream()
+
+
+def left_joined_by_a_foreign_key(case: Case) -> Any:
+    return joined_by_a_foreign_key(case, "left_join")
+
+
+BY_RECORD = [
+    joined_with_a_table,
+    left_joined_with_a_table,
+    streams_joined,
+    processed,
+    windows_processed,
+    sessions_processed,
+    versions_processed,
+    joined_with_versions,
+    joined_with_versions_later,
+]
 """Each record has a result."""
 LAST_COUNTS = [
     aggregate,
@@ -272,9 +496,22 @@ LAST_COUNTS = [
     filtered,
     changed_below,
     tables_joined,
+    versions_joined,
 ]
 """A cache may leave out results of a key but the last one."""
-BELOW_REPARTITION = [grouped_again, suppressed]
+IN_SEVERAL_TASKS = [
+    grouped_again,
+    suppressed,
+    sliding_windows_grouped_again,
+    sessions_grouped_again,
+    versions_grouped_again,
+    joined_with_a_global_table,
+    read_from_a_global_store,
+    joined_by_a_foreign_key,
+    left_joined_by_a_foreign_key,
+]
+IN_PLACE_ALONE = [processed, streams_joined, filtered]
+"""Cases in which what is changed in place is forwarded, or given to the next call for the record: as in Kafka Streams."""
 RUNS = [(False, 3, False), (True, 3, False), (True, 3, True), (True, 10, False)]
 """Whether there is a cache, how many records there are to a commit, and whether the task is opened anew after each."""
 
@@ -338,16 +575,34 @@ def test_functions_that_change_values_change_no_store(build: Callable[[Case], An
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("build", BELOW_REPARTITION)
-def test_functions_that_change_values_change_no_edge_of_a_table(build: Callable[[Case], Any], kind: str) -> None:
+@pytest.mark.parametrize("build", [*BY_RECORD, *LAST_COUNTS])
+def test_functions_that_change_values_have_the_results_of_those_that_copy(
+    build: Callable[[Case], Any], kind: str
+) -> None:
+    if build not in IN_PLACE_ALONE:
+        found, expected = (
+            outcome(build, replace(KINDS[kind], copies=copies), caching=False, commits=3, restarts=False)
+            for copies in (False, True)
+        )
+        assert found == expected != []
+
+
+@pytest.mark.parametrize("caching", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("build", IN_SEVERAL_TASKS)
+def test_functions_that_change_values_change_nothing_between_tasks(
+    build: Callable[[Case], Any], kind: str, *, caching: bool
+) -> None:
     found = []
-    for caching in (True, False):
-        with TopologyTestDriver(written(build, KINDS[kind], caching=caching).build()) as driver:
-            topic = driver.input_topic("in", STRING, STRING)
+    for copies in (False, True):
+        own = replace(KINDS[kind], copies=copies)
+        with TopologyTestDriver(written(build, own, caching=caching).build()) as driver:
             for number, (key, text) in enumerate(RECORDS):
-                topic.pipe_input(key, text, timestamp=number * 1000)
-            found.append(driver.output_topic("out", STRING, STRING).read_key_values_to_map())
-    assert found[0] == found[1] != {}
+                if "everywhere" in driver.get_all_state_stores():
+                    driver.input_topic("all", STRING, own.serde).pipe_input(key, own.make([text]), timestamp=number)
+                driver.input_topic("in", STRING, STRING).pipe_input(key, text, timestamp=number * 1000)
+            found.append(driver.output_topic("out", STRING, STRING).read_key_values_to_list())
+    assert found[0] == found[1] != []
 
 
 def test_a_joiner_that_appends_to_a_row_is_given_the_row_as_it_was_put() -> None:

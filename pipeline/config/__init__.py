@@ -6,7 +6,7 @@ the nearest name that is.
 
 from __future__ import annotations
 
-from pipeline.config.app import AppConfig
+from pipeline.config.app import AppConfig, OutputKind
 from pipeline.config.attributes import call_attribute, load_attribute
 from pipeline.config.parsing import streams_config
 from pipeline.config.project import ProjectConfig
@@ -19,6 +19,7 @@ __all__ = [
     "EXACTLY_ONCE_V2",
     "AppConfig",
     "Optimization",
+    "OutputKind",
     "ProjectConfig",
     "StreamsConfig",
     "TopologyConfig",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from pipeline.config.checks import nearest
@@ -11,6 +12,15 @@ from pipeline.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+class OutputKind(Enum):
+    """What the records of an output mean to those who read it."""
+
+    TABLE = "table"
+    """The last record of each key is its row: a release corrects what it holds."""
+    LOG = "log"
+    """Each record counts: a release sends nothing again, and the new version goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +34,7 @@ class AppConfig:
         schedule: Cron expression of bounded runs; None if there are none.
         quality: Where its expectations are: `module:attribute`; None if there are none.
         versions: Further versions to release, with their topologies.
+        outputs: By topic, what its records mean, where the topology does not say it right.
         streams: Kafka Streams' settings.
     """
 
@@ -33,6 +44,7 @@ class AppConfig:
     schedule: str | None = None
     quality: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
+    outputs: Mapping[str, OutputKind] = field(default_factory=dict)
     streams: StreamsConfig = field(default_factory=StreamsConfig)
 
     def application_id(self, version: str | None = None) -> str:

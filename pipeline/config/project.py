@@ -7,7 +7,7 @@ import tomllib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pipeline.config.app import AppConfig
+from pipeline.config.app import AppConfig, OutputKind
 from pipeline.config.checks import check_keys, check_type, nearest
 from pipeline.config.cron import wrong_in
 from pipeline.config.parsing import as_written, check_property, setting_named, streams_config
@@ -141,7 +141,7 @@ def _app(path: Path, name: str, table: Any, environ: Mapping[str, str]) -> AppCo
         raise ConfigError(message)
     texts = ("topology", "version", "schedule", "quality")
     _refuse_settings(path, where, table)
-    check_keys(path, where, table, (*texts, "versions", "config"))
+    check_keys(path, where, table, (*texts, "versions", "outputs", "config"))
     if "topology" not in table:
         message = f"{path}: [{where}] needs topology"
         raise ConfigError(message, hint='For example topology = "my_module:build".')
@@ -157,7 +157,22 @@ def _app(path: Path, name: str, table: Any, environ: Mapping[str, str]) -> AppCo
         settings[key] = expanded(f"{path}: {where}.config.{key}", str(settings[key]), environ)
     streams = streams_config(path, f"{where}.config", settings)
     given = {key: table[key] for key in texts if key in table}
-    return AppConfig(name, **given, versions=versions, streams=streams)
+    outputs = _outputs(path, f"{where}.outputs", table.get("outputs", {}))
+    return AppConfig(name, **given, versions=versions, outputs=outputs, streams=streams)
+
+
+def _outputs(path: Path, where: str, table: Any) -> dict[str, OutputKind]:
+    """What records of outputs mean. Whether a version has such an output is known where its topology is."""
+    check_type(path, where, table, dict)
+    kinds = {kind.value: kind for kind in OutputKind}
+    for topic, kind in table.items():
+        if isinstance(kind, dict):
+            message = f"{path}: {where}.{topic} is a table, not the kind of a topic"
+            raise ConfigError(message, hint=f'Names with dots are quoted: "{as_written(topic, kind)}".')
+        if kind not in kinds:
+            message = f"{path}: {where}.{topic} is {kind!r}"
+            raise ConfigError(message, hint=f"Allowed: {', '.join(kinds)}. {nearest(str(kind), kinds)}")
+    return {topic: kinds[kind] for topic, kind in table.items()}
 
 
 def _refuse_settings(path: Path, where: str, table: Mapping[str, Any]) -> None:

@@ -36,6 +36,7 @@ from pipeline.operators.printing import Print
 from pipeline.operators.process import UserFixedKeyProcessor
 from pipeline.operators.stateless import Filter, FlatMap, FlatMapValues, Map, MapKey, MapValues, PassThrough, Peek
 from pipeline.processor.suppliers import check_supplier
+from pipeline.topology.nodes import Lineage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -116,7 +117,7 @@ class KStream(Generic[K, V]):
     def map_values(self, mapper: Callable[..., V2], *, named: Named | None = None) -> KStream[K, V2]:
         """`mapper(value)` or `mapper(key, value)`, told by its parameters. The value serde is forgotten."""
         function = with_key(mapper)
-        node = self._append("KSTREAM-MAPVALUES-", named, lambda: MapValues(function), mapper)
+        node = self._append("KSTREAM-MAPVALUES-", named, lambda: MapValues(function), mapper, lineage=Lineage.KEPT)
         return self._with_values(node)
 
     @checked(mapper=function("key, value", yields=True))
@@ -151,7 +152,7 @@ class KStream(Generic[K, V]):
     @checked()
     def peek(self, action: Callable[[K, V], object], *, named: Named | None = None) -> KStream[K, V]:
         """Call `action(key, value)` for each record and pass it on. Actions are not part of any transaction."""
-        node = self._append("KSTREAM-PEEK-", named, lambda: Peek(action), action)
+        node = self._append("KSTREAM-PEEK-", named, lambda: Peek(action), action, lineage=Lineage.KEPT)
         return replace(self, _node=node)
 
     @checked()
@@ -171,7 +172,9 @@ class KStream(Generic[K, V]):
         self._plan.check_same(other._plan, self._origin, other._origin)
         name = self._plan.processor_name("KSTREAM-MERGE-", name_of(named))
         parents = dict.fromkeys((self._node, other._node))
-        self._plan.add_step(lambda topology: topology.add_processor(name, PassThrough, *parents, functions=()))
+        self._plan.add_step(
+            lambda topology: topology.add_processor(name, PassThrough, *parents, functions=(), lineage=Lineage.KEPT)
+        )
         self._plan.changes.merges.append(name)
         sources = self._sources | other._sources
         required = self._repartition_required or other._repartition_required
@@ -534,14 +537,25 @@ class KStream(Generic[K, V]):
     def _origin(self) -> str:
         return self._plan.origin(self._node, self._sources)
 
-    def _append(self, prefix: str, named: Named | None, supplier: Callable[[], Operator], *functions: object) -> str:
+    def _append(
+        self,
+        prefix: str,
+        named: Named | None,
+        supplier: Callable[[], Operator],
+        *functions: object,
+        lineage: Lineage = Lineage.OTHER,
+    ) -> str:
         name = self._plan.processor_name(prefix, name_of(named))
-        self._add(name, supplier, *functions)
+        self._add(name, supplier, *functions, lineage=lineage)
         return name
 
-    def _add(self, name: str, supplier: Callable[[], Operator], *functions: object) -> None:
+    def _add(
+        self, name: str, supplier: Callable[[], Operator], *functions: object, lineage: Lineage = Lineage.OTHER
+    ) -> None:
         parent = self._node
-        self._plan.add_step(lambda topology: topology.add_processor(name, supplier, parent, functions=functions))
+        self._plan.add_step(
+            lambda topology: topology.add_processor(name, supplier, parent, functions=functions, lineage=lineage)
+        )
 
     def _with_values(self, node: str) -> KStream[K, Any]:
         self._plan.changes.of_values.add(node)

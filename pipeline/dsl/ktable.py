@@ -15,6 +15,7 @@ from pipeline.dsl.options import Grouped, Materialized, Named, TableJoined, name
 from pipeline.dsl.suppressed import suppressed_table
 from pipeline.errors import TopologyError
 from pipeline.operators.tables import ToStream
+from pipeline.topology.nodes import Lineage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -169,7 +170,9 @@ class KTable(Generic[K, V]):
 
         name = self._plan.processor_name("KTABLE-TOSTREAM-", name_of(named))
         parent = self._node.name
-        self._plan.add_step(lambda topology: topology.add_processor(name, ToStream, parent, functions=()))
+        self._plan.add_step(
+            lambda topology: topology.add_processor(name, ToStream, parent, functions=(), lineage=Lineage.TABLE)
+        )
         stream: KStream[K, V] = KStream(self._plan, name, self.sources, self._key_serde, self._value_serde)
         return stream if mapper is None else stream.select_key(mapper)
 

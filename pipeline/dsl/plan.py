@@ -17,7 +17,7 @@ from pipeline.dsl.unnamed import Unnamed
 from pipeline.errors import TopologyError
 from pipeline.operators.stateless import Filter, has_key
 from pipeline.processor.suppliers import connected_stores
-from pipeline.topology.nodes import ProcessorNode, RepartitionTopic, SinkNode, SourceNode
+from pipeline.topology.nodes import Lineage, ProcessorNode, RepartitionTopic, SinkNode, SourceNode
 from pipeline.topology.topology import Topology
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class Plan:
         topic = first.topic
         merged = replace(first, filter=f"{topic}-filter", sink=f"{topic}-sink", source=f"{topic}-source")
         accept = self.accepted_keys(merged.filter)
-        return merged, ProcessorNode(merged.filter, (parent,), lambda: Filter(accept), (accept,))
+        return merged, ProcessorNode(merged.filter, (parent,), lambda: Filter(accept), (accept,), Lineage.KEPT)
 
     def accepted_keys(self, null_key_filter: str) -> Callable[[object, object], bool]:
         """What the filter of a repartition lets through."""
@@ -273,7 +273,8 @@ def repartition(
     def write(topology: Topology) -> None:
         accept = plan.accepted_keys(null_key_filter)
         topology.add_repartition_topic(RepartitionTopic(topic, partitions))
-        topology.add_processor(null_key_filter, lambda: Filter(accept), parent, functions=(accept,))
+        filtered = ProcessorNode(null_key_filter, (parent,), lambda: Filter(accept), (accept,), Lineage.KEPT)
+        topology.keep_processor(filtered)  # rows of tables have keys
         topology.add_sink(
             sink, topic, null_key_filter, key_serde=key_serde, value_serde=value_serde, partitioner=partitioner
         )

@@ -9,6 +9,7 @@ from pipeline.dsl.join_kinds import LEFT
 from pipeline.dsl.options import name_of
 from pipeline.dsl.versioned_joins import VersionedJoin, write_versioned_join
 from pipeline.operators.joins import StreamTableJoin, StreamTableLeftJoin
+from pipeline.topology.nodes import Lineage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,11 +49,15 @@ def join_table(
     is_left, operator = kind is LEFT, _operator(kind)
     name = plan.processor_name("KSTREAM-LEFTJOIN-" if is_left else "KSTREAM-JOIN-", joined.name)
     table.materialize()
-    function = joiner_with_key(joiner)
+    function, lineage = joiner_with_key(joiner), _lineage(kind)
 
     def write(topology: Topology) -> None:
         topology.add_processor(
-            name, lambda: operator(table.open_getter, None, function), stream.node, functions=(operator, joiner)
+            name,
+            lambda: operator(table.open_getter, None, function),
+            stream.node,
+            functions=(operator, joiner),
+            lineage=lineage,
         )
         topology.connect_processor_and_state_stores(name, *table.materialize())
         topology.copartition(sources)
@@ -96,12 +101,21 @@ def join_global_table(
     name = plan.processor_name("KSTREAM-LEFTJOIN-", name_of(named))  # inner joins are called so as well
     plan.add_step(
         lambda topology: topology.add_processor(
-            name, lambda: operator(open_getter, key, function), parent, functions=(operator, joiner, key)
+            name,
+            lambda: operator(open_getter, key, function),
+            parent,
+            functions=(operator, joiner, key),
+            lineage=_lineage(kind),
         )
     )
     if kind is LEFT:
         plan.null_key_joins.add(name)
     return name
+
+
+def _lineage(kind: JoinKind) -> Lineage:
+    """A left join has a result for each record; an inner one drops those without a match."""
+    return Lineage.KEPT if kind is LEFT else Lineage.OTHER
 
 
 def _operator(kind: JoinKind) -> type[StreamTableJoin | StreamTableLeftJoin]:

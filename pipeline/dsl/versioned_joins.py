@@ -11,6 +11,7 @@ from pipeline.errors import TopologyError
 from pipeline.operators.versioned_joins import BufferedStreamTableJoin, StreamVersionedTableJoin
 from pipeline.serde.primitives import BYTES
 from pipeline.state.api import StoreBuilder, StoreKind
+from pipeline.topology.nodes import Lineage
 from pipeline.windows import millis
 
 if TYPE_CHECKING:
@@ -59,12 +60,13 @@ def write_versioned_join(topology: Topology, join: VersionedJoin, parent: str, s
     """
     open_table, function, left_join = join.table.open_getter, joiner_with_key(join.joiner), join.left_join
     covered = ("left" if left_join else "inner", "versioned", join.joiner)
+    lineage = Lineage.KEPT if left_join else Lineage.OTHER
 
     def at_once() -> StreamVersionedTableJoin:
         return StreamVersionedTableJoin(open_table, function, left_join=left_join)
 
     if join.grace_period is None:
-        topology.add_processor(join.name, at_once, parent, functions=covered)
+        topology.add_processor(join.name, at_once, parent, functions=covered, lineage=lineage)
     else:
         grace_ms = millis(join.grace_period, "grace period")
         _check_history(topology, join, grace_ms)
@@ -77,7 +79,7 @@ def write_versioned_join(topology: Topology, join: VersionedJoin, parent: str, s
         def buffered() -> Operator:
             return BufferedStreamTableJoin(at_once(), name, serdes, grace_ms)
 
-        topology.add_processor(join.name, buffered, parent, functions=(*covered, grace_ms))
+        topology.add_processor(join.name, buffered, parent, functions=(*covered, grace_ms), lineage=lineage)
         topology.add_state_store(StoreBuilder(name, StoreKind.KEY_VALUE, BYTES, BYTES), join.name)
     topology.connect_processor_and_state_stores(join.name, *join.table.materialize())
     topology.copartition(sources)

@@ -21,6 +21,7 @@ from pipeline.kafka.admin import Admin
 from pipeline.quality.gate import CHANGE, judge
 from pipeline.records import OffsetRange, TopicPartition, counted
 from pipeline.releases.differ import Differ
+from pipeline.releases.outputs import outputs, require_known, require_same_kinds, tables
 from pipeline.releases.registry import Registry, Release, Step, release_of
 from pipeline.releases.switch import DIFFERENCES, Switch
 from pipeline.releases.versions import Versions
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pipeline.config import ProjectConfig
     from pipeline.hosting.application import Application
     from pipeline.spark.bounded_runs.job import RunSummary
+    from pipeline.topology.outputs import Output
 
 _BEGUN = frozenset({Step.PLANNED, Step.REPROCESSED, Step.GATED})
 
@@ -49,6 +51,8 @@ class ReleasePlan:
         changed: Nodes and stores whose digest differs, with `added`, `removed` or `changed`.
         range: What the candidate has to process.
         lost: Partitions whose first records are gone already, with the first offset that is left.
+        outputs: What the candidate writes: tables, which are corrected, and logs, of which nothing is sent again.
+        ended: Topics that the live version writes and the candidate does not; their records stay.
     """
 
     app: str
@@ -57,11 +61,15 @@ class ReleasePlan:
     changed: dict[str, str]
     range: RunRange
     lost: dict[TopicPartition, int] = field(default_factory=dict)
+    outputs: tuple[Output, ...] = ()
+    ended: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """What it says, line by line."""
         lines = [f"{self.app}: {self.live} is live, {self.candidate} is to follow"]
         lines += [f"  {kind}: {name}" for name, kind in self.changed.items()]
+        lines += [f"  {each.topic} is a {each.kind.value}: {each.why}" for each in self.outputs]
+        lines += [f"  {topic} is not written any more: its records stay" for topic in self.ended]
         lines.append(f"{counted(self.range.size, 'offset')} to process: {self.range}")
         lines += [f"  gone already: {tp} below offset {offset}" for tp, offset in self.lost.items()]
         return "\n".join(lines)
@@ -128,6 +136,8 @@ class Releaser:
             _changes(live.topology.node_fingerprints(), new.topology.node_fingerprints()),
             RunRange(ranges),
             {tp: offset for tp, offset in first.items() if offset > 0},
+            tuple(outputs(new).values()),
+            tuple(sorted(outputs(live).keys() - outputs(new).keys())),
         )
 
     def start(self, candidate: str) -> Release:
@@ -152,12 +162,16 @@ class Releaser:
         """The live version and the one that is to follow.
 
         Raises:
-            ReleaseError: If they are one, or one of them chooses topics per record.
+            ReleaseError: If they are one, one of them chooses topics per record, or an output is a table in one of them only.
+            ConfigError: If `streams.toml` says what a topic is that no version writes.
         """
         if candidate == release.live:
             message = f"{self._config.name}: {candidate} is live already"
             raise ReleaseError(message)
-        return self._versions.releasable(release.live), self._versions.releasable(candidate)
+        live, new = self._versions.releasable(release.live), self._versions.releasable(candidate)
+        require_known(self._config, (version.topology for version in self._versions.all_from(live, new)))
+        require_same_kinds(live, new)
+        return live, new
 
     def _note_start(self, release: Release, candidate: Application, digests: dict[str, str]) -> Release:
         """Note a release down. Before that, what the candidate has computed by other code than that of now is deleted."""
@@ -278,7 +292,7 @@ class Releaser:
         """The candidate's table as rows, with how each compares to the live one."""
         candidate = self._versions.application(_candidate(release))
         rows: list[dict[str, Any]] = []
-        for topic in candidate.topology.sink_topics:
+        for topic in tables(candidate):
             sink = candidate.topology.sink_of(topic)
             if sink is None:
                 continue

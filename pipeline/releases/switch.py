@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from pipeline.errors import TaskMigratedError, UnderWayError, VersionConflictError
 from pipeline.hosting.application import prepare, with_topics
 from pipeline.hosting.fencing import fence_owners, require_no_members
+from pipeline.hosting.publication import staging_name
 from pipeline.releases.differ import Differ
+from pipeline.releases.outputs import tables
 from pipeline.releases.tables import create_staging
 from pipeline.spark.planning.runs import RUNNING, RunLog
 
@@ -79,7 +81,8 @@ class Switch:
             way_back = self._versions.are_at_one_place(old_app, new_app)
             mine = mine if way_back else self._cut_anew(mine, old_app, new_app)
         corrections = 0
-        for topic, staging in (new_app.published or {}).items():
+        for topic in tables(new_app):
+            staging = staging_name(new_app.id, topic)
             directory = new_app.directory / DIFFERENCES / topic
             corrections += self._bring(topic, staging, f"{self._app}-corrections-{topic}", directory, mine)
         previous = release.live if way_back else None
@@ -140,8 +143,10 @@ class Switch:
 
     def _keep_table(self, application: Application, release: Release) -> None:
         """Bring a version's staging topics to what it has published so far: what a way back starts from."""
-        for topic, staging in create_staging(self._admin, application.id, application.topology.sink_topics).items():
-            self._bring(staging, topic, f"{application.id}-keep-{topic}", application.directory / KEPT / topic, release)
+        staging = create_staging(self._admin, application)
+        for topic in tables(application):
+            directory = application.directory / KEPT / topic
+            self._bring(staging[topic], topic, f"{application.id}-keep-{topic}", directory, release)
 
     def _bring(self, topic: str, wanted: str, name: str, directory: Path, mine: Release) -> int:
         """Bring a topic to the content of another one, unless somebody else has taken the release over.

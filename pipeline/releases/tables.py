@@ -4,25 +4,50 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pipeline.config import OutputKind
+from pipeline.errors import ReleaseError
 from pipeline.hosting.publication import staging_name
 from pipeline.kafka.admin import TopicSpec
+from pipeline.releases.outputs import outputs
 
 if TYPE_CHECKING:
+    from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin
 
+_EVERYTHING = {"cleanup.policy": "delete", "retention.ms": "-1"}
+_SETTINGS = {OutputKind.TABLE: {"cleanup.policy": "compact", "retention.ms": "-1"}, OutputKind.LOG: _EVERYTHING}
 
-def create_staging(admin: Admin, application_id: str, topics: tuple[str, ...]) -> dict[str, str]:
-    """Create the staging topics of a version, each like its public topic; gives public name to staging name.
+
+def create_staging(admin: Admin, application: Application) -> dict[str, str]:
+    """Create the staging topics of a version, each with as many partitions as its public topic.
+
+    Those of tables are compacted. Those of logs keep every record.
+
+    Returns:
+        Staging names by public name.
 
     Raises:
         TopicError: If a public topic does not exist.
+        ReleaseError: If a log has a staging topic that was made for a table: records may be gone from it.
     """
-    admin.require(topics, f"{application_id} is to publish to")
-    counts = admin.partitions(topics)
-    names = {topic: staging_name(application_id, topic) for topic in topics}
-    config = {"cleanup.policy": "compact", "retention.ms": "-1"}
-    admin.create_topics(TopicSpec(names[topic], counts[topic], config) for topic in topics)
+    kinds = outputs(application)
+    admin.require(kinds, f"{application.id} is to publish to")
+    counts = admin.partitions(kinds)
+    names = {topic: staging_name(application.id, topic) for topic in kinds}
+    existing = admin.partitions(names[topic] for topic, output in kinds.items() if output.kind is OutputKind.LOG)
+    for name in existing:
+        _require_all_kept(admin, application, name)
+    admin.create_topics(TopicSpec(names[t], counts[t], _SETTINGS[output.kind]) for t, output in kinds.items())
     return names
+
+
+def _require_all_kept(admin: Admin, application: Application, staging: str) -> None:
+    if "compact" in admin.topic_config(staging)["cleanup.policy"]:
+        message = f"{staging} was made for a table, and is compacted: it does not keep every record of a log"
+        hint = (
+            f"If {application.version} is a candidate, `millrace release abort {application.config.name}` deletes it."
+        )
+        raise ReleaseError(message, hint=hint)
 
 
 def create_letters(admin: Admin, application_id: str, topic: str | None) -> str:
@@ -38,5 +63,5 @@ def create_letters(admin: Admin, application_id: str, topic: str | None) -> str:
     if topic is not None:
         admin.require([topic], f"{application_id} is to keep failures in")
         partitions = admin.partitions([topic])[topic]
-    admin.create_topics([TopicSpec(name, partitions, {"cleanup.policy": "delete", "retention.ms": "-1"})])
+    admin.create_topics([TopicSpec(name, partitions, _EVERYTHING)])
     return name

@@ -18,7 +18,7 @@ from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.ranges import COMMITTED, EARLIEST, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pipeline.config import ProjectConfig
     from pipeline.spark.bounded_runs.job import RunSummary
@@ -92,6 +92,14 @@ class Versions:
             raise ReleaseError(message, hint="Name the topics: `split()`, and one `to(topic)` per branch.")
         return application
 
+    def all_from(self, *loaded: Application) -> Iterator[Application]:
+        """Return versions that are loaded already, then load the others one by one."""
+        yield from loaded
+        known = {application.version for application in loaded}
+        for version in {self._config.version: None} | dict.fromkeys(self._config.versions):
+            if version not in known:
+                yield self.application(version)
+
     def staged(self, version: str) -> Application:
         """A version that publishes to its staging topics, its dead letters as well.
 
@@ -99,7 +107,7 @@ class Versions:
             ReleaseError: If it chooses topics per record.
         """
         application, streams = self.releasable(version), self._config.streams
-        published = create_staging(self._admin, application.id, application.topology.sink_topics)
+        published = create_staging(self._admin, application)
         letters = None
         if may_keep_letters(streams):
             letters = create_letters(self._admin, application.id, streams.errors_dead_letter_queue_topic_name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -47,6 +48,17 @@ class SourceNode:
         return ()
 
 
+class Lineage(Enum):
+    """What a processor forwards, compared with what it receives."""
+
+    TABLE = "table"
+    """The updates of a table: the last one of each key is its row."""
+    KEPT = "kept"
+    """Exactly one record for each that it receives, under its key."""
+    OTHER = "other"
+    """Anything else: records less or more, or under other keys."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessorNode:
     """Runs a built-in operator or a user's processor.
@@ -56,12 +68,14 @@ class ProcessorNode:
         parents: Names of the nodes it receives records from.
         supplier: Gives a new instance on each call.
         functions: The user's functions within it; part of the fingerprint.
+        lineage: What it forwards, compared with what it receives.
     """
 
     name: str
     parents: tuple[str, ...]
     supplier: Callable[[], Operator] | Callable[[], Processor[Any, Any]]
     functions: tuple[Any, ...] = ()
+    lineage: Lineage = Lineage.OTHER
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from pipeline.topology.fingerprint import fingerprint, node_fingerprints
 from pipeline.topology.grouping import levels, sub_topologies
 from pipeline.topology.nodes import (
     GlobalStore,
+    Lineage,
     Node,
     ProcessorNode,
     RepartitionTopic,
@@ -135,6 +136,7 @@ class Topology:
         supplier: Callable[[], Operator] | Callable[[], Processor[Any, Any]],
         *parents: str,
         functions: tuple[Any, ...] | None = None,
+        lineage: Lineage = Lineage.OTHER,
     ) -> Topology:
         """Run a processor on what its parents forward.
 
@@ -144,13 +146,15 @@ class Topology:
                 `stores()` gives, if it has that (of a class: a static method), are added and connected.
             parents: The nodes to receive records from.
             functions: What the fingerprint covers; the supplier itself if left out.
+            lineage: What it forwards, compared with what it receives; topics below it are tables or logs for releases.
 
         Raises:
             TopologyError: If the name is taken, or a parent is missing or a sink; if the supplier gives an instance twice.
         """
         if functions is None:
             check_supplier(supplier)
-        self.keep_processor(ProcessorNode(name, parents, supplier, (supplier,) if functions is None else functions))
+        covered = (supplier,) if functions is None else functions
+        self.keep_processor(ProcessorNode(name, parents, supplier, covered, lineage))
         for store in connected_stores(supplier):
             self.add_state_store(store, name)
         return self

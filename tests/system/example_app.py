@@ -1,4 +1,4 @@
-"""Two versions of a small application, for tests of releases: sums per user; version 1 forgets negative amounts."""
+"""Versions of a small application, for tests of releases: receipts, and sums per user; version 1 forgets negative amounts."""
 
 from __future__ import annotations
 
@@ -43,16 +43,19 @@ def expectations() -> list[Any]:
     ]
 
 
+def _user(key: str, _value: int) -> str:
+    return key.partition("/")[0]
+
+
 def _with_owed(value: int, owed: int | None) -> int:
     return value - (owed or 0)
 
 
 def _build(builder: StreamsBuilder, amount: Any, joined: Callable[[Any], Any] = lambda stream: stream) -> Topology:
-    sums = (
-        joined(builder.stream(f"{PREFIX}.payments", Consumed(STRING, LONG)))
-        .map_values(amount)
-        .group_by(lambda key, _value: key.split("/")[0], Grouped(STRING, LONG))
-        .reduce(lambda total, value: total + value, Materialized("sums", STRING, LONG))
+    paid = joined(builder.stream(f"{PREFIX}.payments", Consumed(STRING, LONG))).map_values(amount)
+    paid.select_key(_user).to(f"{PREFIX}.receipts", Produced(STRING, LONG))
+    sums = paid.group_by(_user, Grouped(STRING, LONG)).reduce(
+        lambda total, value: total + value, Materialized("sums", STRING, LONG)
     )
     sums.to_stream().to(f"{PREFIX}.sums", Produced(STRING, LONG))
     return builder.build()

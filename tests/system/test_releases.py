@@ -72,7 +72,7 @@ choosing_nothing = "{unique}:build"
         self.config = ProjectConfig.load(path, {})
         example = Path(__file__).with_name("example_app.py").read_text()
         (directory / f"{unique}.py").write_text(example.replace('"example"', f'"{unique}"'))
-        broker.create(2, f"{unique}.payments", f"{unique}.sums", f"{unique}.owed")
+        broker.create(2, f"{unique}.payments", f"{unique}.sums", f"{unique}.owed", f"{unique}.receipts")
         broker.create(1, f"{unique}.letters")
 
     def pay(self, *payments: tuple[str, int]) -> None:
@@ -95,6 +95,11 @@ choosing_nothing = "{unique}:build"
     def sums(self) -> dict[str, int]:
         records = self.broker.read(f"{self.unique}.sums")
         return {r.key.decode(): LONG.deserialize(r.value) for r in records}
+
+    def receipts(self, prefix: str = "") -> list[tuple[str, int]]:
+        """All receipts; those of one user may have come in another order."""
+        records = self.broker.read(f"{prefix}{self.unique}.receipts")
+        return sorted((r.key.decode(), LONG.deserialize(r.value)) for r in records)
 
     def releaser(self) -> Releaser:
         return Releaser(self.config, self.unique, spark_session)
@@ -158,6 +163,30 @@ def test_a_release_corrects_what_differs_goes_on_from_the_cut_and_can_be_taken_b
     assert releaser.rollback().live == "v1"
     assert releaser.rollback() == releaser.status()
     assert project.sums() == {"ann": 5, "bob": 7, "cy": 4}
+
+
+def test_of_a_log_every_record_is_kept_and_nothing_is_sent_again(project: Project) -> None:
+    project.pay(("ann", 5), ("ann", -2), ("bob", 7))
+    project.run("v1")
+    releaser, receipts = project.releaser(), f"{project.unique}.receipts"
+    plan = str(releaser.plan("v2"))
+    assert f"{receipts} is a log: KSTREAM-KEY-SELECT-0000000002 may send" in plan
+    assert f"{project.unique}.sums is a table: it has the updates of a table" in plan
+    published = project.receipts()
+    assert published == [("ann", 0), ("ann", 5), ("bob", 7)]
+    project.gated().promote(accept_warnings=True)
+    staging = f"{project.unique}-v2-staging-"
+    assert project.receipts(staging) == [("ann", -2), ("ann", 5), ("bob", 7)]
+    admin = project.broker.admin()
+    assert admin.topic_config(staging + receipts)["cleanup.policy"] == "delete"
+    assert admin.topic_config(f"{staging}{project.unique}.sums")["cleanup.policy"] == "compact"
+    assert (project.receipts(), releaser.status().corrections) == (published, 1)
+    project.pay(("ann", -1))
+    project.run("v2")
+    published = sorted([*published, ("ann", -1)])
+    assert project.receipts() == published
+    project.releaser().rollback()
+    assert project.receipts() == published, "the old version goes on as well, and corrects nothing"
 
 
 def test_a_topic_that_only_the_new_version_reads_is_read_to_its_end_whenever_that_one_follows(project: Project) -> None:

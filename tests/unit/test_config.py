@@ -37,6 +37,11 @@ v2 = "m:build_v2"
 """
 
 
+def outputs(lines: str) -> tuple[str, str]:
+    """The change that declares outputs."""
+    return "[apps.delays.config]", f"[apps.delays.outputs]\n{lines}\n[apps.delays.config]"
+
+
 def load(tmp_path: Path, text: str) -> ProjectConfig:
     path = tmp_path / "streams.toml"
     path.write_text(text)
@@ -217,6 +222,10 @@ def test_snapshots_are_kept_at_a_url_or_beside_the_file(tmp_path: Path, url: str
         (('version = "v1"', 'version = "v 1"'), "version 'v 1' of apps.delays has characters other"),
         (('v2 = "m:build_v2"', "v2 = 3"), "apps.delays.versions.v2 is 3, not a str"),
         (("v2 = ", "v1 = "), "versions.v1 is declared twice"),
+        (outputs('alerts = "lot"'), r"outputs.alerts is 'lot'.*Allowed: table, log. Did you mean 'log'"),
+        (outputs("alerts = 1"), "outputs.alerts is 1.*Allowed: table, log"),
+        (outputs('my.alerts = "log"'), 'outputs.my is a table.*with dots are quoted: "my.alerts"'),
+        (outputs('alerts = "log"\n[apps.delays.output]'), "unknown key apps.delays.output.*Did you mean 'outputs'"),
     ],
 )
 def test_what_is_wrong_is_named_with_what_would_be_right(

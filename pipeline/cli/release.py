@@ -21,8 +21,8 @@ NEXT = {
     "none": "millrace release start {app} --to VERSION",
     "planned": "millrace release reprocess {app}",
     "reprocessed": "millrace release gate {app}",
-    "gated": "millrace release promote {app}",
-    "cutting": "millrace release promote {app}",
+    "gated": "millrace release cut {app}",
+    "cutting": "millrace release cut {app}",
     "live": "millrace release rollback {app}, if it must be",
     "rolling-back": "millrace release rollback {app}",
     "rolled-back": "millrace release start {app} --to VERSION",
@@ -73,7 +73,7 @@ def gate(context: typer.Context, app: App) -> None:
 
 
 @app.command()
-def promote(
+def cut(
     context: typer.Context,
     app: App,
     *,
@@ -82,7 +82,7 @@ def promote(
     ] = False,
 ) -> None:
     """Put the candidate in the place of the live version."""
-    _show(_releaser(context, app).promote(accept_warnings=accept_warnings))
+    _show(_releaser(context, app).cut(accept_warnings=accept_warnings))
 
 
 @app.command()

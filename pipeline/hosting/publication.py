@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pipeline.kafka.admin import Admin
 
 CONTROL_TOPIC = "millrace-releases"
-SWITCHING: Mapping[str, str] = {"cutting": "promote", "rolling-back": "rollback"}
+SWITCHING: Mapping[str, str] = {"cutting": "cut", "rolling-back": "rollback"}
 """Steps of a release in which nothing may publish, with the command that completes each."""
 
 

@@ -1,4 +1,4 @@
-"""The steps of a release between two bounded runs: plan, start, reprocess, gate, promote, rollback.
+"""The steps of a release between two bounded runs: plan, start, reprocess, gate, cut, rollback.
 
 The candidate computes from the earliest offsets into state of its own and publishes to staging topics; consumers of the public
 topics notice nothing. At the cut, an offset vector that both versions have processed exactly, the public topics get the
@@ -219,7 +219,7 @@ class Releaser:
             raise GateFailedError(message, hint=hint)
         return self._registry.write(release.to(Step.GATED, gate=dict(verdict.outcomes)))
 
-    def promote(self, *, accept_warnings: bool = False) -> Release:
+    def cut(self, *, accept_warnings: bool = False) -> Release:
         """Put the candidate in the place of the live version, at an offset vector both have processed.
 
         Args:

@@ -88,7 +88,7 @@ def release(config: Path, app: AppConfig) -> DAG:
                 to="{{ params['version'] }}",
                 accept_warnings="{{ params['accept_warnings'] }}",
             )
-            for step in ("start", "reprocess", "gate", "promote")
+            for step in ("start", "reprocess", "gate", "cut")
         ]
         for before, after in pairwise(steps):
             before >> after

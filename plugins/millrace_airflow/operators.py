@@ -134,9 +134,9 @@ class ReleaseOperator(BaseOperator):
     Args:
         config: Path of `streams.toml`.
         app: The application.
-        step: `plan`, `start`, `reprocess`, `gate`, `promote`, `rollback` or `abort`.
+        step: `plan`, `start`, `reprocess`, `gate`, `cut`, `rollback` or `abort`.
         to: The version that is to go live; for `plan` and `start`.
-        accept_warnings: For `promote`: go on in spite of warnings of the gate. Text that a template made counts as true if it
+        accept_warnings: For `cut`: go on in spite of warnings of the gate. Text that a template made counts as true if it
             reads `true`, in any case.
         master: Spark's master URL, or that of a Spark Connect server; as `[spark]` says if left out.
     """
@@ -181,7 +181,7 @@ class ReleaseOperator(BaseOperator):
             "start": lambda r: r.start(self.to),
             "reprocess": lambda r: r.reprocess(),
             "gate": lambda r: r.gate(),
-            "promote": lambda r: r.promote(accept_warnings=str(self.accept_warnings).lower() == "true"),
+            "cut": lambda r: r.cut(accept_warnings=str(self.accept_warnings).lower() == "true"),
             "rollback": lambda r: r.rollback(),
             "abort": lambda r: r.abort(),
         }

@@ -105,7 +105,7 @@ choosing_nothing = "{unique}:build"
         return Releaser(self.config, self.unique, spark_session)
 
     def gated(self) -> Releaser:
-        """A release of version 2 that may be promoted."""
+        """A release of version 2 that may be cut over to."""
         releaser = self.releaser()
         releaser.start("v2")
         releaser.reprocess()
@@ -143,14 +143,14 @@ def test_a_release_corrects_what_differs_goes_on_from_the_cut_and_can_be_taken_b
     assert plan.range.size >= 3
     releaser.start("v2")
     releaser.reprocess()
-    assert project.sums() == {"ann": 5, "bob": 7}, "consumers notice nothing before the promotion"
+    assert project.sums() == {"ann": 5, "bob": 7}, "consumers notice nothing before the cut"
     assert project.letters() == project.letters(f"{project.unique}-v2-staging-") == [b"bad"]
     releaser.gate()
     assert not [record for record in caplog.records if record.name.startswith("great_expectations")]
     with pytest.raises(ReleaseError, match="warnings"):
-        releaser.promote()
-    assert releaser.promote(accept_warnings=True).corrections == 1
-    assert releaser.promote() == releaser.status(), "who has not heard of a success may ask for it again"
+        releaser.cut()
+    assert releaser.cut(accept_warnings=True).corrections == 1
+    assert releaser.cut() == releaser.status(), "who has not heard of a success may ask for it again"
     assert project.sums() == {"ann": 3, "bob": 7}
     assert [(r.key, r.value) for r in project.broker.read(f"{project.unique}.sums")].count(
         (b"bob", LONG.serialize(7))
@@ -174,7 +174,7 @@ def test_of_a_log_every_record_is_kept_and_nothing_is_sent_again(project: Projec
     assert f"{project.unique}.sums is a table: it has the updates of a table" in plan
     published = project.receipts()
     assert published == [("ann", 0), ("ann", 5), ("bob", 7)]
-    project.gated().promote(accept_warnings=True)
+    project.gated().cut(accept_warnings=True)
     staging = f"{project.unique}-v2-staging-"
     assert project.receipts(staging) == [("ann", -2), ("ann", 5), ("bob", 7)]
     admin = project.broker.admin()
@@ -199,7 +199,7 @@ def test_a_topic_that_only_the_new_version_reads_is_read_to_its_end_whenever_tha
     releaser.reprocess()
     project.owe("bob/1", 2)  # what comes until the cut is read as well
     releaser.gate()
-    releaser.promote(accept_warnings=True)
+    releaser.cut(accept_warnings=True)
     assert project.sums() == {"ann": 4, "bob": 7}
     project.pay(("cy", 1), ("bob", 9))
     project.run("owing")
@@ -212,7 +212,7 @@ def test_a_topic_that_only_the_new_version_reads_is_read_to_its_end_whenever_tha
     releaser.start("owing")
     releaser.reprocess()
     releaser.gate()
-    releaser.promote(accept_warnings=True)
+    releaser.cut(accept_warnings=True)
     assert project.sums() == {"ann": 5, "bob": 14, "cy": 1}
 
 
@@ -227,14 +227,14 @@ def test_a_gate_that_fails_leaves_the_live_version_live_and_says_why(project: Pr
     with pytest.raises(GateFailedError, match=r"v2 does not pass.*max_value=1000"):
         releaser.gate()
     with pytest.raises(ReleaseError, match="this needs gated"):
-        releaser.promote()
+        releaser.cut()
     assert releaser.status().live == "v1"
     assert project.sums() == {"ann": 5000}
     Registry(project.config.kafka).write(releaser.status().to(Step.GATED))  # by other expectations
     with pytest.raises(GateFailedError):
         releaser.gate()
     with pytest.raises(ReleaseError, match="this needs gated"):
-        releaser.promote(accept_warnings=True)
+        releaser.cut(accept_warnings=True)
     admin, public = project.broker.admin(), f"{project.unique}-v2-orders"
     admin.create_topics([TopicSpec(public, 1)])
     assert releaser.abort().step is Step.ABORTED
@@ -259,7 +259,7 @@ def test_a_version_that_chooses_topics_per_record_is_refused_at_every_step_and_p
         releaser.reprocess()
     seen = registry.write(seen.to(Step.REPROCESSED).to(Step.GATED))
     with pytest.raises(ReleaseError, match=refusal):
-        releaser.promote()
+        releaser.cut()
     assert project.sums() == {}
     assert releaser.abort().step is Step.ABORTED, "it can be given up"
     live = registry.write(replace(releaser.status(), live="choosing"))
@@ -285,12 +285,12 @@ def test_a_switch_that_died_before_or_after_the_commit_of_its_corrections_is_com
     with monkeypatch.context() as patched:
         patched.setattr(differ_module, "TransactionalProducer", _dying_in("corrections", dies))
         with pytest.raises(KeyboardInterrupt):
-            releaser.promote(accept_warnings=True)
+            releaser.cut(accept_warnings=True)
     assert releaser.status().step is Step.CUTTING
     with pytest.raises(UnderWayError, match="nothing else may process"):
         require_no_switch(project.config.kafka, project.config.app(project.unique), "v1")
-    promoted = project.releaser().promote(accept_warnings=True)
-    assert (promoted.live, promoted.corrections) == ("v2", 2), "those of the attempt that died are counted"
+    done = project.releaser().cut(accept_warnings=True)
+    assert (done.live, done.corrections) == ("v2", 2), "those of the attempt that died are counted"
     assert project.sums() == {"ann": 3, "bob": -1}
     with pytest.raises(UnderWayError, match="v2 has taken the place of v1"):
         require_no_switch(project.config.kafka, project.config.app(project.unique), "v1")
@@ -326,12 +326,12 @@ def test_a_switch_does_not_begin_while_the_live_version_is_processing(
     member.subscribe([f"{project.unique}.payments"])
     member.poll(1)
     with pytest.raises(UnderWayError, match="its group has members"):
-        releaser.promote(accept_warnings=True)
+        releaser.cut(accept_warnings=True)
     member.close()
     v1, runs = releaser._versions.application("v1"), RunLog(project.config.kafka)
     begun = runs.started(v1, resolve(v1, project.broker.admin()), "another")
     with pytest.raises(UnderWayError, match=r"A run of .*-v1 is under way, of another"):
-        releaser.promote(accept_warnings=True)
+        releaser.cut(accept_warnings=True)
     runs.failed(begun, KeyboardInterrupt())
     follows = versions_module.run
 
@@ -344,10 +344,10 @@ def test_a_switch_does_not_begin_while_the_live_version_is_processing(
     with monkeypatch.context() as patched:
         patched.setattr(versions_module, "run", overtaken)
         with pytest.raises(UnderWayError, match="has moved on during the switch"):
-            releaser.promote(accept_warnings=True)
+            releaser.cut(accept_warnings=True)
     assert releaser.status().step is Step.GATED
     assert project.sums() == {"ann": 15, "bob": 1}
-    releaser.promote(accept_warnings=True)
+    releaser.cut(accept_warnings=True)
     assert project.sums() == {"ann": -7, "bob": 1}
     releaser.rollback()
     assert project.sums() == {"ann": 15, "bob": 1}
@@ -365,7 +365,7 @@ def test_if_the_old_version_moves_on_after_its_cut_the_new_one_follows_and_there
     project.pay(("ann", 1000))
     with pytest.raises(UnderWayError, match="until that is completed"):
         project.run("v1")
-    releaser.promote(accept_warnings=True)
+    releaser.cut(accept_warnings=True)
     assert project.sums() == {"ann": -7}
     with pytest.raises(ReleaseError, match="no version to go back to"):
         releaser.rollback()
@@ -383,14 +383,14 @@ def test_of_two_switches_at_the_same_time_the_first_publishes_nothing_more(
 
     def overtaken(producer: Any, *arguments: Any) -> None:
         monkeypatch.setattr(differ_module, "TransactionalProducer", TransactionalProducer)
-        project.releaser().promote(accept_warnings=True)
+        project.releaser().cut(accept_warnings=True)
         project.pay(("ann", 10), ("bob", 1))
         project.run("v2")
         commit(producer, *arguments)
 
     monkeypatch.setattr(differ_module, "TransactionalProducer", _dying_in(died_in, overtaken))
     with pytest.raises(VersionConflictError):
-        releaser.promote(accept_warnings=True)
+        releaser.cut(accept_warnings=True)
     assert project.sums() == {"ann": 13, "bob": 1}
     project.releaser().rollback()
     assert project.sums() == {"ann": 15, "bob": 1}
@@ -408,7 +408,7 @@ def test_a_candidate_whose_code_has_changed_is_computed_anew(project: Project) -
     mended.start("v2")
     mended.reprocess()
     mended.gate()
-    mended.promote(accept_warnings=True)
+    mended.cut(accept_warnings=True)
     assert project.sums() == {"ann": 3}
 
 
@@ -419,7 +419,7 @@ def test_a_version_that_is_not_live_publishes_nothing_whoever_names_it(project: 
     run(named, resolve(named, project.broker.admin()), spark_session(), build_topology)
     assert project.sums() == {"ann": 5, "bob": 0}
     assert len(project.broker.read(f"{project.unique}-v2-staging-{project.unique}.sums")) > 0
-    project.gated().promote(accept_warnings=True)
+    project.gated().cut(accept_warnings=True)
     assert project.sums() == {"ann": 3, "bob": -1}, "corrections start from what it wrote to staging"
     project.pay(("ann", 1))
     back = processing_application(project.config, project.unique, "v1")
@@ -441,7 +441,7 @@ def test_an_owner_that_was_away_during_a_switch_does_not_publish_afterwards(proj
     ]
     for each in owned:
         each.open()
-    releaser.promote(accept_warnings=True)
+    releaser.cut(accept_warnings=True)
     for each in owned:
         each.close(abort=False)
         with pytest.raises(NotLiveError, match="v1 may not publish: v2 is live"):
@@ -457,9 +457,9 @@ def test_looking_at_a_plan_leaves_the_way_back_open(project: Project) -> None:
     project.pay(("ann", 5), ("ann", -2))
     project.run("v1")
     releaser = project.gated()
-    promoted = releaser.promote(accept_warnings=True)
+    done = releaser.cut(accept_warnings=True)
     assert releaser.plan("owing").candidate == "owing"
-    assert releaser.status() == promoted
+    assert releaser.status() == done
     assert releaser.rollback().live == "v1"
 
 
@@ -467,7 +467,7 @@ def test_a_lost_control_topic_is_refused_until_somebody_says_which_version_is_li
     project.pay(("ann", 5), ("ann", -2))
     project.run("v1")
     releaser = project.gated()
-    releaser.promote(accept_warnings=True)
+    releaser.cut(accept_warnings=True)
     Registry(project.config.kafka).forget(project.unique)
     project.pay(("bob", -3))
     for look in (

@@ -14,6 +14,7 @@ import msgspec
 
 from pipeline.errors import NotLiveError, ReleaseError, UnderWayError
 from pipeline.hosting.control_topic import ControlTopic
+from pipeline.runtime.offset_metadata import OffsetMetadata
 
 if TYPE_CHECKING:
     from pipeline.config import AppConfig
@@ -54,6 +55,7 @@ class LiveVersion(msgspec.Struct, frozen=True):
         step: Where its release stands.
         epoch: Counts the switches.
         mark: Where versions are to hold; None if nobody is asked to.
+        revision: Counts the writes.
     """
 
     app: str
@@ -61,6 +63,7 @@ class LiveVersion(msgspec.Struct, frozen=True):
     step: str = "none"
     epoch: int = 0
     mark: Mark | None = None
+    revision: int = 0
 
     def require_no_switch(self) -> None:
         """Make sure that no switch is under way.
@@ -72,6 +75,18 @@ class LiveVersion(msgspec.Struct, frozen=True):
             message = f"{self.app}: the release is {self.step}; until that is completed, nothing else may process"
             hint = f"Wait for it. If it died: millrace release {SWITCHING[self.step]} {self.app}"
             raise UnderWayError(message, hint=hint)
+
+
+def acknowledged_mark(metadata: str) -> tuple[str, int] | None:
+    """For which mark a task holds, and the phase that it has reached, by the metadata of an offset that it has committed.
+
+    Args:
+        metadata: As the brokers keep it.
+
+    Returns:
+        The mark's id and the phase; None if the task did not hold at that commit.
+    """
+    return OffsetMetadata.decode(metadata).mark
 
 
 def staging_name(application_id: str, topic: str) -> str:

@@ -1,8 +1,8 @@
 """What Kafka Streams writes beside a committed offset: the partition's highest event time, and processors' own times.
 
 What it does not know has its place among the processors' times: how much of a pack (`runtime.packs`) has been processed, the
-times that operators and stores go on from (`runtime.observed_times`), and the time of the next record, by which tasks are
-aligned. Kafka Streams reads these, and ignores them.
+times that operators and stores go on from (`runtime.observed_times`), the time of the next record, by which tasks are
+aligned, and the mark for which a task holds. Kafka Streams reads these, and ignores them.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ _UNKNOWN = -1
 _TAKEN = "__millrace.taken"
 _TIMES = "__millrace.time "
 _NEXT_TIME = "__millrace.next-time"
+_MARK = "__millrace.mark "
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class OffsetMetadata:
         times: Times that operators and stores go on from, by short names without spaces. Brokers take 4 KiB of metadata at
             most, and most of these times are equal: names that share a time are written as one key.
         next_time: Event time up to which the next record brings the partition, ms; -1 if it is not known.
+        mark: Id of the mark for which the task holds, and the phase that it has reached; None if it does not hold.
     """
 
     partition_time: int
@@ -47,6 +49,7 @@ class OffsetMetadata:
     taken: int = 0
     times: Mapping[str, int] = field(default_factory=dict)
     next_time: int = _UNKNOWN
+    mark: tuple[str, int] | None = None
 
     def encode(self) -> str:
         """Base64 of Kafka Streams' version 2 layout."""
@@ -56,6 +59,8 @@ class OffsetMetadata:
             kept[_TAKEN] = self.taken
         if self.next_time >= 0:
             kept[_NEXT_TIME] = self.next_time
+        if self.mark is not None:
+            kept[_MARK + self.mark[0]] = self.mark[1]
         if kept:
             data += struct.pack(">i", len(kept))
             for key, value in kept.items():
@@ -73,8 +78,9 @@ class OffsetMetadata:
                 return cls(_UNKNOWN)
             kept = dict(_processor_metadata(data))
             taken, next_time, times = kept.pop(_TAKEN, 0), kept.pop(_NEXT_TIME, _UNKNOWN), _ungrouped(kept)
-            own = {key: value for key, value in kept.items() if not key.startswith(_TIMES)}
-            return cls(partition_time, own, taken, times, next_time)
+            mark = next(((key[len(_MARK) :], phase) for key, phase in kept.items() if key.startswith(_MARK)), None)
+            own = {key: value for key, value in kept.items() if not key.startswith((_TIMES, _MARK))}
+            return cls(partition_time, own, taken, times, next_time, mark)
         except (binascii.Error, struct.error, UnicodeDecodeError):
             return cls(_UNKNOWN)
 

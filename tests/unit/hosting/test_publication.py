@@ -7,7 +7,7 @@ from pipeline.runtime.offset_metadata import OffsetMetadata
 
 
 def test_metadata_tell_for_which_mark_a_task_holds_and_how_far_it_is() -> None:
-    metadata = OffsetMetadata(100, {"user's": 7}, taken=3, times={"store a": 5}, next_time=9, mark=("m-1", 2))
+    metadata = OffsetMetadata(100, {"user's": 7}, taken=3, times={"s": 5}, next_time=9, mark=("m-1", 2))
     assert acknowledged_mark(metadata.encode()) == ("m-1", 2)
     assert OffsetMetadata.decode(metadata.encode()) == metadata
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from pipeline.errors import ProcessingError, RangeError
+from pipeline.hosting.actor import this_user
 from pipeline.hosting.application import source_partitions, with_partitions
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.control_topic import ControlTopic
@@ -169,15 +168,11 @@ def _send_letter(application: Application, skip: Skip, owner: TransactionalProdu
     where = ErrorHandlerContext(
         *skip.tp, record.offset, record.headers, "skip", skip.task_id, record.timestamp, record.key, record.value
     )
-    letter = dead_letter_queue_record(topic, where, ProcessingError(f"Skipped by {_somebody()}"))
+    letter = dead_letter_queue_record(topic, where, ProcessingError(f"Skipped by {this_user()}"))
     owner.send(letter.topic, letter.key, letter.value, letter.timestamp, letter.headers, letter.partition)
 
 
 def _note(application: Application, skip: Skip) -> None:
     name = f"{application.config.name}/{application.version}/{skip.tp}@{skip.record.offset}"
-    note = {"by": _somebody(), "at_ms": SystemClock().now_ms(), "task": str(skip.task_id)}
+    note = {"by": this_user(), "at_ms": SystemClock().now_ms(), "task": str(skip.task_id)}
     ControlTopic(application.kafka, SKIPPED_TOPIC).put({name: msgspec.json.encode(note)})
-
-
-def _somebody() -> str:
-    return f"{getpass.getuser()}@{socket.gethostname()}"

@@ -1,18 +1,20 @@
 """The control topic: which version of each application is live, and where its release stands.
 
-One compacted partition, one record per application. Every writer goes through one transactional id, so writing is a
-compare-and-set: take the lock (which fences the previous holder), read under it, compare, write, commit.
+One compacted partition, one record per application, and one per revision of it (`releases.history`). Every writer goes through
+one transactional id, so writing is a compare-and-set: take the lock (which fences the previous holder), read under it, compare,
+write, commit.
 """
 
 from __future__ import annotations
 
 import uuid
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+import pipeline
 from pipeline.errors import (
     ReleaseError,
     TaskMigratedError,
@@ -20,14 +22,20 @@ from pipeline.errors import (
     UnknownOutcomeError,
     VersionConflictError,
 )
+from pipeline.hosting.actor import this_user
+from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.control_topic import ControlTopic
 from pipeline.hosting.publication import CONTROL_TOPIC, LiveVersion, Mark, require_never_released
 from pipeline.kafka.admin import Admin
+from pipeline.releases.history import Change, encoded, history, last_revision, names_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pipeline.config import AppConfig
+    from pipeline.runtime.ports import Clock
+
+_BOOKKEEPING = frozenset({"app", "revision", "operation", "changed_by", "changed_ms"})
 
 
 class Step(Enum):
@@ -78,6 +86,8 @@ class Release:
         mark: Where running versions are to hold; None if nobody is asked to.
         revision: Counts the writes; what compare-and-set compares.
         operation: Names one write, to recognise it after an unknown outcome.
+        changed_by: Who wrote it.
+        changed_ms: When, by the clock of the machine it was written on, ms since the epoch.
     """
 
     app: str
@@ -94,6 +104,8 @@ class Release:
     mark: Mark | None = None
     revision: int = 0
     operation: str = ""
+    changed_by: str = ""
+    changed_ms: int = 0
 
     def __str__(self) -> str:
         """What it says, line by line."""
@@ -123,32 +135,69 @@ class Release:
         return replace(self, step=step, **changes)
 
 
+class Notes(Protocol):
+    """Where releases are noted: the control topic, or a test's."""
+
+    def read(self) -> dict[str, bytes]:
+        """All that is noted, by name."""
+
+    def write(self, values: Mapping[str, bytes | None], check: Callable[[], None]) -> None:
+        """Note values, all or nothing, if `check` does not raise under the lock."""
+
+
 class Registry:
     """Reads and writes releases.
 
     Args:
         kafka: Client properties.
+        by: Who writes; this user on this machine if left out.
+        notes: Where they are noted; the control topic if left out.
+        clock: Says when something is written.
     """
 
-    def __init__(self, kafka: Mapping[str, str]) -> None:
+    def __init__(
+        self, kafka: Mapping[str, str], by: str = "", *, notes: Notes | None = None, clock: Clock | None = None
+    ) -> None:
         """The control topic is created when it is first written."""
-        self._topic = ControlTopic(kafka, CONTROL_TOPIC)
+        self._notes: Notes = ControlTopic(kafka, CONTROL_TOPIC) if notes is None else notes
+        self._by = by
+        self._clock: Clock = SystemClock() if clock is None else clock
 
     def read(self, app: str, default_version: str) -> Release:
         """Where an application stands; one that was never released is live in its configured version."""
-        found = self._topic.read().get(app)
+        found = self._notes.read().get(app)
         return Release(app, default_version) if found is None else _decoded(found)
+
+    def history(self, app: str) -> list[Change]:
+        """All changes of an application's release, first to last.
+
+        Raises:
+            ReleaseError: If one of them cannot be read.
+            BrokerError: If brokers do not answer.
+        """
+        return history(app, self._notes.read())
 
     def write(self, release: Release) -> Release:
         """Write a release that was read before, unless somebody else has written since; gives what was written.
 
+        A record of the change is written with it, or neither is.
+
         Raises:
             VersionConflictError: If somebody else has written since, or is just writing. Nothing was written.
         """
-        written = replace(release, revision=release.revision + 1, operation=uuid.uuid4().hex)
-
+        notes = self._notes.read()
+        found = notes.get(release.app)
+        written = replace(
+            release,
+            revision=max(release.revision, last_revision(release.app, notes)) + 1,
+            operation=uuid.uuid4().hex,
+            changed_by=self._by or this_user(),
+            changed_ms=self._clock.now_ms(),
+        )
+        done = _change(None if found is None else _decoded(found), written)
+        values = {release.app: msgspec.json.encode(asdict(written)), **encoded(done)}
         try:
-            self._topic.write({release.app: msgspec.json.encode(asdict(written))}, lambda: self.require(release))
+            self._notes.write(values, lambda: self.require(release))
         except (TaskMigratedError, UnknownOutcomeError) as error:
             if self.read(release.app, release.live).operation != written.operation:
                 message = f"{release.app}: somebody else is writing its release"
@@ -166,9 +215,20 @@ class Registry:
             message = f"{release.app}: revision {found.revision} was written meanwhile, {release.revision} expected"
             raise VersionConflictError(message, hint="Look at `millrace release status`, then decide again.")
 
+    def require_no_history(self, app: str) -> None:
+        """Make sure that nothing was ever written of an application of which nothing is known.
+
+        Raises:
+            ReleaseError: If something was: its record is lost, so nobody knows which version is live.
+        """
+        if done := self.history(app):
+            message = f"The control topic {CONTROL_TOPIC} knows nothing of {app}, although it was released: {done[-1]}"
+            hint = f"Restore the topic, or say which version is live: millrace release restore {app} --live VERSION"
+            raise ReleaseError(message, hint=hint)
+
     def forget(self, app: str) -> None:
-        """Delete what is known of an application, as if it had never been released."""
-        self._topic.write({app: None})
+        """Delete what is known of an application, its history as well, as if it had never been released."""
+        self._notes.write(dict.fromkeys([app, *names_of(app, self._notes.read())]), lambda: None)
 
 
 def release_of(kafka: Mapping[str, str], app: AppConfig) -> Release:
@@ -178,8 +238,10 @@ def release_of(kafka: Mapping[str, str], app: AppConfig) -> Release:
         ReleaseError: If it was released, and the control topic has lost it.
         BrokerError: If brokers do not answer.
     """
-    release = Registry(kafka).read(app.name, app.version)
+    registry = Registry(kafka)
+    release = registry.read(app.name, app.version)
     if not release.revision:
+        registry.require_no_history(app.name)
         require_never_released(Admin(kafka), app)
     return release
 
@@ -210,6 +272,26 @@ def require_no_switch(kafka: Mapping[str, str], app: AppConfig, live: str | None
     if live is not None and release.live != live:
         message = f"{app.name}: {release.live} has taken the place of {live} just now"
         raise UnderWayError(message, hint="Try again.")
+
+
+def _change(before: Release | None, after: Release) -> Change:
+    names = [each.name for each in fields(after) if each.name not in _BOOKKEEPING]
+    return Change(
+        after.app,
+        after.revision,
+        after.changed_by,
+        after.changed_ms,
+        pipeline.__version__,
+        "none" if before is None else before.step.value,
+        after.step.value,
+        after.live,
+        after.candidate,
+        after.epoch,
+        after.digests,
+        after.cut,
+        corrections=after.corrections,
+        changed=tuple(name for name in names if before is None or getattr(before, name) != getattr(after, name)),
+    )
 
 
 def _decoded(value: bytes) -> Release:

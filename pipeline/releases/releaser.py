@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from pipeline.config import ProjectConfig
     from pipeline.hosting.application import Application
+    from pipeline.releases.history import Change
     from pipeline.spark.bounded_runs.job import RunSummary
     from pipeline.topology.outputs import Output
 
@@ -82,14 +83,15 @@ class Releaser:
         project: All applications.
         app: Which one.
         spark: Gives a Spark session when one is needed.
+        by: Who does it, for the history; this user on this machine if left out.
     """
 
-    def __init__(self, project: ProjectConfig, app: str, spark: Callable[[], Any]) -> None:
+    def __init__(self, project: ProjectConfig, app: str, spark: Callable[[], Any], by: str = "") -> None:
         """Nothing is done before a step is called."""
         self._project = project
         self._config = project.app(app)
         self._admin = Admin(project.kafka)
-        self._registry = Registry(project.kafka)
+        self._registry = Registry(project.kafka, by)
         self._versions = Versions(project, app, self._admin, spark)
         self._switch = Switch(self._config.name, self._versions, self._registry, self._admin, project.kafka)
 
@@ -100,6 +102,14 @@ class Releaser:
             ReleaseError: If the control topic has lost it.
         """
         return release_of(self._project.kafka, self._config)
+
+    def log(self) -> list[Change]:
+        """What was done to the application's releases, first to last; also if the record of the application itself is lost.
+
+        Raises:
+            BrokerError: If brokers do not answer.
+        """
+        return self._registry.history(self._config.name)
 
     def restore(self, live: str) -> Release:
         """Note again which version is live, after the control topic was lost.

@@ -163,19 +163,19 @@ class ReleaseOperator(BaseOperator):
         self.accept_warnings = accept_warnings
         self.master = master
 
-    def execute(self, context: Context) -> str:  # noqa: ARG002 - Airflow's signature
+    def execute(self, context: Context) -> str:
         """Take the step; a gate that fails is not tried again."""
-        return acting(self._take)
+        return acting(lambda: self._take(f"airflow:{self.dag_id}/{context['run_id']}"))
 
     def on_kill(self) -> None:
         """End, and Spark with this process; the step may be taken again."""
         end_at_once()
 
-    def _take(self) -> str:
+    def _take(self, by: str) -> str:
         from pipeline.releases.releaser import Releaser
 
         project = project_of(self.config)
-        releaser = Releaser(project, self.app, lambda: session_for(project, self.master))
+        releaser = Releaser(project, self.app, lambda: session_for(project, self.master), by)
         steps: dict[str, Callable[[Releaser], object]] = {
             "plan": lambda r: r.plan(self.to),
             "start": lambda r: r.start(self.to),

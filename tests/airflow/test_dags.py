@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pipeline import LONG
+from pipeline.releases.registry import Registry
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ENGINES = ("confluent_kafka", "great_expectations", "pyspark", "rocksdict")
@@ -180,6 +181,9 @@ with DAG("{unique}_transfers", schedule=None):
     assert total() == 5
     airflow("dags", "test", f"millrace_{unique}_release", "--conf", '{"accept_warnings": true}')
     assert total() == 3
+    assert {done.by.partition("/")[0] for done in Registry(broker.kafka).history(unique)} == {
+        f"airflow:millrace_{unique}_release"
+    }
     for _ in range(2):  # the second time, nothing is new
         airflow("dags", "test", f"{unique}_transfers")
         assert sorted(r.value for r in broker.read(f"{unique}.copied")) == [b'{"id":1}', b'{"id":2}']

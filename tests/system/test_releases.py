@@ -163,6 +163,10 @@ def test_a_release_corrects_what_differs_goes_on_from_the_cut_and_can_be_taken_b
     assert releaser.rollback().live == "v1"
     assert releaser.rollback() == releaser.status()
     assert project.sums() == {"ann": 5, "bob": 7, "cy": 4}
+    done = releaser.log()
+    steps = ["planned", "reprocessed", "gated", "cutting", "live", "rolling-back", "rolled-back"]
+    assert list(dict.fromkeys(change.step for change in done)) == steps
+    assert [change.revision for change in done] == list(range(1, releaser.status().revision + 1))
 
 
 def test_of_a_log_every_record_is_kept_and_nothing_is_sent_again(project: Project) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import logging
-import socket
 import uuid
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pipeline.errors import BrokerError
+from pipeline.hosting.actor import this_user
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.control_topic import ControlTopic
 from pipeline.spark.planning.unfinished import Begun
@@ -113,7 +112,7 @@ class RunLog:
         """
         now_ms = SystemClock().now_ms()
         run_id = f"{now_ms:013d}-{uuid.uuid4().hex[:6]}"
-        who = by or f"{getpass.getuser()}@{socket.gethostname()}"
+        who = by or this_user()
         run = RunRecord(run_id, application.config.name, application.version, who, now_ms, str(run_range))
         self._put(run)
         return run

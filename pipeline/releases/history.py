@@ -1,0 +1,106 @@
+"""The history of an application's releases: one record per revision, beside that of where the release stands.
+
+Records are kept under `<app>/<revision>`; names of applications have no slash. No record is written twice, so compaction
+keeps all of them. There are as many as steps that people and schedules take, each of some hundred bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pipeline.errors import ReleaseError
+from pipeline.hosting.publication import CONTROL_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One write of a release: who did what, and when.
+
+    Args:
+        app: The application.
+        revision: Orders the changes; times do not, since machines' clocks differ.
+        by: Who made it: `user@host`, or a run of a DAG.
+        at_ms: When, by the clock of the machine it was made on, ms since the epoch.
+        millrace: The version of Millrace that made it.
+        before: The step the release was at before.
+        step: The step it is at since.
+        live: The version that is live since.
+        candidate: The version that is released.
+        epoch: The number of switches so far.
+        digests: Of the versions' code.
+        cut: The offset vector, as text.
+        verdict: The id of the gate's verdict; empty if there is none.
+        corrections: Records that the last switch published.
+        changed: Fields of the release that are different since.
+    """
+
+    app: str
+    revision: int
+    by: str
+    at_ms: int
+    millrace: str
+    before: str
+    step: str
+    live: str
+    candidate: str | None = None
+    epoch: int = 0
+    digests: dict[str, str] = field(default_factory=dict)
+    cut: str | None = None
+    verdict: str = ""
+    corrections: int = 0
+    changed: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """What it says, on one line."""
+        at = datetime.fromtimestamp(self.at_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
+        step = self.step if self.before == self.step else f"{self.before} -> {self.step}"
+        release = f"{self.live} is live" + (f", {self.candidate} is released" if self.candidate else "")
+        cut = f", at {self.cut}" if "cut" in self.changed and self.cut else ""
+        verdict = f", verdict {self.verdict}" if "verdict" in self.changed and self.verdict else ""
+        return f"{self.revision}  {at}  {self.by}  {step}: {release}{cut}{verdict}"
+
+
+def encoded(one: Change) -> dict[str, bytes | None]:
+    """A change under the name it is kept under."""
+    return {f"{one.app}/{one.revision}": msgspec.json.encode(asdict(one))}
+
+
+def history(app: str, notes: Mapping[str, bytes]) -> list[Change]:
+    """The changes of an application, first to last.
+
+    Args:
+        app: The application.
+        notes: All that the control topic holds.
+
+    Raises:
+        ReleaseError: If one of them cannot be read.
+    """
+    return [_decoded(name, notes[name]) for name in names_of(app, notes)]
+
+
+def names_of(app: str, notes: Mapping[str, bytes]) -> list[str]:
+    """The names of an application's changes, first to last."""
+    prefix = f"{app}/"
+    numbers = [name.removeprefix(prefix) for name in notes if name.startswith(prefix)]
+    return [f"{prefix}{number}" for number in sorted(map(int, filter(str.isdecimal, numbers)))]
+
+
+def last_revision(app: str, notes: Mapping[str, bytes]) -> int:
+    """The revision of the last change that is known; 0 if none is."""
+    names = names_of(app, notes)
+    return int(names[-1].rpartition("/")[2]) if names else 0
+
+
+def _decoded(name: str, value: bytes) -> Change:
+    try:
+        return msgspec.json.decode(value, type=Change)
+    except msgspec.DecodeError as error:
+        message = f"The control topic {CONTROL_TOPIC} holds a record {name} that cannot be read: {error}"
+        raise ReleaseError(message, hint="Was it written by a newer version of Millrace?") from error

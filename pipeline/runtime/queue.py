@@ -16,7 +16,7 @@ from pipeline.runtime.choices import is_time
 from pipeline.windows import MAX_TIME_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pipeline.processor.timestamps import TimestampExtractor
     from pipeline.records import Headers, RawFields, TopicPartition
@@ -58,6 +58,9 @@ class RecordQueue:
     next_offset: int = -1
     is_caught_up: bool = False
     waiting: deque[RawFields] = field(default_factory=deque)
+    _limit: int | None = None
+    _beyond: deque[RawFields] = field(default_factory=deque)
+    _head_beyond: Decoded | None = None
     _batches: Iterator[Iterable[RawFields]] | None = None
     _head: Decoded | None = None
     _end: int = -1
@@ -79,13 +82,54 @@ class RecordQueue:
             self.enter = self._entering(self.enter)
 
     def __len__(self) -> int:
-        """Number of records waiting."""
+        """Number of records waiting, without those beyond a limit."""
         return len(self.waiting) + (self._head is not None)
+
+    def buffered(self) -> int:
+        """Number of records in memory."""
+        return len(self) + len(self._beyond) + (self._head_beyond is not None)
 
     def add(self, records: Iterable[RawFields]) -> None:
         """Append records; they must follow those already there."""
-        self.waiting.extend(records)
+        self.waiting.extend(records if self._limit is None else self._within(records, self._limit))
         self.is_caught_up = False
+
+    def limit(self, offset: int | None) -> None:
+        """Put aside what is not before an offset, as if it had not been added, until there is another limit.
+
+        Args:
+            offset: The limit; 0 holds the input where it is, and None lifts the limit.
+        """
+        if self._head_beyond is not None:
+            self._head, self._head_beyond = self._head_beyond, None
+        self.waiting.extend(self._beyond)
+        self._beyond.clear()
+        self._limit = offset
+        if offset is None:
+            return
+        while self.waiting and self.waiting[-1][RAW_OFFSET] >= offset:
+            self._beyond.appendleft(self.waiting.pop())
+        if self._head is not None and self._head[_OFFSET] >= offset:
+            self._head, self._head_beyond = None, self._head
+
+    def is_at_limit(self) -> bool:
+        """Whether there is a limit, and nothing can come before it any more."""
+        if self._limit is None or len(self):
+            return False
+        return self._first_beyond() >= self._limit
+
+    def _first_beyond(self) -> int:
+        """The offset of the first record that is put aside; without any, the one to go on from, -1 if unknown."""
+        if self._head_beyond is not None:
+            return self._head_beyond[_OFFSET]
+        return self._beyond[0][RAW_OFFSET] if self._beyond else max(self.next_offset, self._end)
+
+    def _within(self, records: Iterable[RawFields], limit: int) -> list[RawFields]:
+        """Put records aside that are not before the limit; gives the others."""
+        within: list[RawFields] = []
+        for record in records:
+            (within if record[RAW_OFFSET] < limit else self._beyond).append(record)
+        return within
 
     def follow(self, batches: Iterator[Iterable[RawFields]]) -> None:
         """Append records that are fetched when those at hand have been processed."""
@@ -127,6 +171,9 @@ class RecordQueue:
             return self._head[_OFFSET]
         if self.waiting:
             return self.waiting[0][RAW_OFFSET]
+        if self._limit is not None:
+            first = self._first_beyond()
+            return max(self.next_offset, min(first, self._limit)) if self._limit else first
         return max(self.next_offset, self._end)  # behind the last record there may be markers and gaps
 
     def next_time(self) -> int:
@@ -241,6 +288,13 @@ class RecordQueues:
         """All inputs."""
         return list(self._queues.values())
 
+    def limit(self, limits: Mapping[TopicPartition, int]) -> None:
+        """Limit inputs to what is before these offsets, and lift the limits of all others."""
+        for tp, queue in self._queues.items():
+            queue.limit(limits.get(tp))
+        self._heap.clear()
+        self._in_heap.clear()
+
     def only(self) -> RecordQueue | None:
         """The input, if there is just one: then there is nothing to choose."""
         return next(iter(self._queues.values())) if len(self._queues) == 1 else None
@@ -267,7 +321,9 @@ class RecordQueues:
         """
         is_waited_for = False
         for queue in self._queues.values():
-            if len(queue) or not queue.is_caught_up:
+            if queue.is_at_limit():  # as if it had ended there
+                self._idle_since.pop(queue.tp, None)
+            elif len(queue) or not queue.is_caught_up:
                 self._idle_since.pop(queue.tp, None)
                 is_waited_for |= not len(queue)
             else:

@@ -24,6 +24,7 @@ from pipeline.processor.operator import FollowsStreamTime
 from pipeline.runtime.compile import compile_nodes
 from pipeline.runtime.context import Sources, TaskContext
 from pipeline.runtime.failures import Failures, fail_at, to_topic
+from pipeline.runtime.holding import Hold, Holding
 from pipeline.runtime.layout import full_name
 from pipeline.runtime.observed_times import ObservedTimes
 from pipeline.runtime.offset_metadata import OffsetMetadata
@@ -120,6 +121,7 @@ class Task:
         self._queues = RecordQueues()
         self._packs: dict[TopicPartition, PackedInput] = {}
         self._processing = Processing(spec, self._context, self._queues)
+        self._holding = Holding(self._queues, self._packs.__contains__)
         for tp in spec.inputs:
             self._queues.register(self._new_queue(tp))
         self._forgetful: Mapping[TopicPartition, tuple[Any, int]] = {
@@ -254,7 +256,7 @@ class Task:
     def buffered(self, tp: TopicPartition) -> int:
         """Number of records of an input that wait."""
         queue = self._queues.of(tp)
-        return len(queue) if queue is not None else 0
+        return queue.buffered() if queue is not None else 0
 
     def position(self, tp: TopicPartition) -> int:
         """The next offset of an input that has not been processed; -1 if it was never read."""
@@ -271,6 +273,25 @@ class Task:
     def process_until(self, latest_ms: int) -> None:
         """Let records of later event times (ms) wait, with all that lie behind them in their input."""
         self._processing.latest_ms = latest_ms
+
+    def hold(self, hold: Hold | None) -> None:
+        """Hold for a mark, or go on. Not while a commit is under way.
+
+        Meanwhile punctuations by the wall clock do not fire, and commits say which phase of the mark the task has reached.
+
+        Args:
+            hold: What is asked for; None to go on.
+        """
+        self._holding.obey(hold)
+
+    @property
+    def holds(self) -> Hold | None:
+        """What the task holds for; None if it runs freely."""
+        return self._holding.hold
+
+    def has_news_of_hold(self) -> bool:
+        """Whether the task has reached a phase of the mark that no commit has said yet."""
+        return self._holding.has_news()
 
     def tell_next_times(self, *, tells: bool) -> None:
         """Whether commits say, beside each offset, which event time the next record brings the input to."""
@@ -309,9 +330,9 @@ class Task:
         return done
 
     def punctuate_wall_clock(self) -> int:
-        """Call the wall-clock punctuations that are due; gives how many."""
+        """Call the wall-clock punctuations that are due, unless the task holds; gives how many."""
         now_ms = self._ports.clock.now_ms()
-        if now_ms < self._context.wall_clock_punctuations.next_due_ms:
+        if self._holding.hold is not None or now_ms < self._context.wall_clock_punctuations.next_due_ms:
             return 0
         try:
             fired = self._context.wall_clock_punctuations.fire(now_ms)
@@ -428,14 +449,14 @@ class Task:
         self.state = TaskState.CLOSED
 
     def _committable(self) -> Iterator[tuple[TopicPartition, tuple[int, str]]]:
-        kept, times = self._context.processor_metadata, self._times.current()
+        kept, times, mark = self._context.processor_metadata, self._times.current(), self._holding.say()
         for tp in self.spec.inputs:
             queue = self._queue(tp)
             next_time = queue.next_time() if self._tells_next_times else -1  # what cannot be decoded is passed over
             offset = queue.committable_offset()
             if offset >= 0:
                 taken = self._packs[tp].taken(offset, queue.waiting_at(offset)) if tp in self._packs else 0
-                metadata = OffsetMetadata(queue.partition_time, kept, taken, times, next_time)
+                metadata = OffsetMetadata(queue.partition_time, kept, taken, times, next_time, mark)
                 yield tp, (offset, metadata.encode())
 
     def _queue(self, tp: TopicPartition) -> RecordQueue:

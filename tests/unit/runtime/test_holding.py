@@ -1,0 +1,180 @@
+"""How a task holds for a mark: exactly at the offsets it is given, while what is internal drains."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline import STRING, Consumed, Produced, PunctuationType, Record, Repartitioned, StreamsBuilder
+from pipeline.processor.handlers import ErrorHandlers, LogAndContinue
+from pipeline.records import RawRecord, TaskId, TopicPartition
+from pipeline.runtime.holding import Hold
+from pipeline.runtime.offset_metadata import OffsetMetadata
+from pipeline.runtime.ports import Ports
+from pipeline.runtime.task import Task
+from pipeline.runtime.task_spec import TaskSpec
+from pipeline.state.memory import MemoryBackend
+from pipeline.testing.driver import MemoryTopics, MockClock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pipeline import ProcessorContext
+
+ONE, TWO, OWN = TopicPartition("one", 0), TopicPartition("two", 0), TopicPartition("app-own-repartition", 0)
+PLAIN = ErrorHandlers(None, LogAndContinue(None), None)
+"""With a handler that wants input records, tasks do without generated loops."""
+
+
+class Ticking:
+    """Writes a record every second of the wall clock."""
+
+    def init(self, context: ProcessorContext[Any, Any]) -> None:
+        def tick(now_ms: int) -> None:
+            context.forward(Record(None, f"tick@{now_ms}", now_ms))
+
+        context.schedule(timedelta(seconds=1), PunctuationType.WALL_CLOCK_TIME, tick)
+        self._context = context
+
+    def process(self, record: Record[Any, Any]) -> None:
+        self._context.forward(record)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class Holder:
+    """A task with one, two or three inputs: of others, and a repartition topic of its own."""
+
+    def __init__(self, *inputs: TopicPartition, is_fused: bool = True, idle_ms: int = 0, ticks: bool = False) -> None:
+        builder = StreamsBuilder()
+        merged = builder.stream("raw", Consumed(STRING, STRING)).repartition(Repartitioned(STRING, STRING, name="own"))
+        for tp in {ONE, TWO} & set(inputs):
+            merged = merged.merge(builder.stream(tp.topic, Consumed(STRING, STRING)))
+        if ticks:
+            merged = merged.process(Ticking)
+        merged.to("out", Produced(STRING, STRING))
+        sub = next(sub for sub in builder.build().sub_topologies() if "raw" not in sub.source_topics)
+        self.clock, self.topics = MockClock(), MemoryTopics()
+        handlers = ErrorHandlers(None, None, None) if is_fused else PLAIN
+        spec = TaskSpec(TaskId(1, 0), sub, "app", inputs, handlers=handlers, max_task_idle_ms=idle_ms)
+        self.task = Task(spec, Ports(self.topics, MemoryBackend(), self.clock))
+        self.task.start({tp: (0, OffsetMetadata(-1).encode()) for tp in inputs})
+
+    def add(self, tp: TopicPartition, *offsets: int) -> None:
+        self.task.add_records(tp, [RawRecord(None, f"{tp.topic}@{n}".encode(), n, n) for n in offsets])
+
+    def take(self) -> list[str]:
+        before = len(self.topics.logs.get("out", []))
+        self.task.process(100)
+        return [record.value.decode() for record in self.topics.logs.get("out", [])[before:] if record.value]
+
+    def hold(self, phase: int, limits: Mapping[TopicPartition, int] | None = None, mark: str = "m") -> None:
+        self.task.hold(Hold(mark, phase, limits or {}))
+
+    def commit(self) -> dict[TopicPartition, tuple[int, tuple[str, int] | None]]:
+        """Offset and acknowledged mark per input."""
+        offsets = self.task.prepare_commit().offsets
+        self.task.post_commit({})
+        return {tp: (offset, OffsetMetadata.decode(text).mark) for tp, (offset, text) in offsets.items()}
+
+
+@pytest.fixture(params=[True, False], ids=["fused", "plain"])
+def is_fused(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+def test_an_input_holds_where_it_is_then_at_its_limit_and_then_goes_on(is_fused: bool) -> None:
+    holder = Holder(ONE, is_fused=is_fused)
+    holder.add(ONE, 0, 1, 2)
+    holder.task.process(1)
+    holder.hold(0)
+    assert holder.task.has_news_of_hold()
+    assert holder.take() == []
+    assert holder.commit() == {ONE: (1, ("m", 0))}
+    assert not holder.task.has_news_of_hold(), "it is said once"
+    holder.add(ONE, 3, 5, 6)
+    holder.hold(1, {ONE: 5})
+    assert not holder.task.has_news_of_hold(), "it is not there yet"
+    assert holder.take() == ["one@1", "one@2", "one@3"]
+    assert holder.commit() == {ONE: (5, ("m", 1))}, "where it is to hold, whatever gap there is"
+    holder.add(ONE, 7)
+    assert holder.take() == []
+    holder.task.hold(None)
+    assert holder.take() == ["one@5", "one@6", "one@7"]
+    assert holder.commit() == {ONE: (8, None)}
+
+
+def test_a_record_that_was_decoded_before_the_mark_came_waits_as_well(is_fused: bool) -> None:
+    holder = Holder(ONE, TWO, is_fused=is_fused)
+    holder.add(ONE, 10)
+    holder.add(TWO, 11)
+    holder.task.is_ready()  # decodes the heads
+    holder.hold(1, {ONE: 10, TWO: 12})
+    assert holder.take() == ["two@11"], "an input that holds is not waited for"
+    assert holder.commit() == {ONE: (10, ("m", 1)), TWO: (12, ("m", 1))}
+    holder.task.hold(None)
+    holder.add(TWO, 12)
+    holder.task.reached_end(ONE, 11)
+    assert holder.take() == ["one@10", "two@12"], "in order again"
+
+
+def test_an_idle_input_says_that_it_holds_once_its_end_is_known() -> None:
+    holder = Holder(ONE)
+    holder.hold(1, {ONE: 4})
+    holder.task.reached_end(ONE, 3)
+    assert not holder.task.has_news_of_hold()
+    holder.task.reached_end(ONE, 4)  # the marker of a transaction that was aborted, or a gap
+    assert holder.commit() == {ONE: (4, ("m", 1))}
+
+
+def test_what_is_internal_drains_while_inputs_of_others_hold(is_fused: bool) -> None:
+    holder = Holder(ONE, OWN, is_fused=is_fused, idle_ms=60_000)
+    holder.add(ONE, 3)
+    holder.add(OWN, 1)
+    holder.hold(0)
+    assert holder.take() == ["app-own-repartition@1"], "nobody waits for an input that holds"
+    holder.hold(1, {ONE: 4})
+    holder.task.reached_end(OWN, 2)
+    holder.take()
+    holder.clock.time_ms += 60_001
+    assert holder.take() == ["one@3"], "below its limit it goes by the rules: the other input may still get records"
+    assert holder.commit()[ONE] == (4, ("m", 1))
+    holder.hold(2, {OWN: 6})
+    holder.add(OWN, 2, 4)
+    holder.take()
+    assert not holder.task.has_news_of_hold(), "markers are still to come"
+    holder.task.reached_end(OWN, 6)
+    assert holder.commit() == {ONE: (4, ("m", 2)), OWN: (6, ("m", 2))}
+
+
+def test_a_task_without_inputs_of_others_only_says_that_it_has_drained() -> None:
+    holder = Holder(OWN)
+    holder.hold(0)
+    holder.add(OWN, 0, 1)
+    assert holder.take() == ["app-own-repartition@0", "app-own-repartition@1"]
+    assert holder.commit() == {OWN: (2, None)}
+    holder.hold(2, {OWN: 2})
+    assert holder.commit() == {OWN: (2, ("m", 2))}
+
+
+def test_the_wall_clock_writes_nothing_while_a_task_holds() -> None:
+    holder = Holder(ONE, ticks=True)
+    holder.add(ONE, 0)
+    holder.take()
+    holder.hold(0)
+    holder.clock.time_ms += 10_000
+    assert holder.task.punctuate_wall_clock() == 0
+    holder.task.hold(None)
+    assert holder.task.punctuate_wall_clock() == 1
+
+
+def test_another_mark_has_to_be_acknowledged_anew() -> None:
+    holder = Holder(ONE)
+    holder.hold(0)
+    holder.commit()
+    holder.hold(0, mark="another")
+    assert holder.task.has_news_of_hold()
+    assert holder.commit() == {ONE: (0, ("another", 0))}

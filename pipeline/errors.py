@@ -96,11 +96,11 @@ class RecordError(StreamsError):
 
 
 class DeserializationError(RecordError):
-    """Bytes read from a topic are not what the serde expects, or carry no valid timestamp."""
+    """Bytes of a topic or a store are not what the serde expects, or a record carries no valid timestamp."""
 
 
 class SerializationError(RecordError):
-    """A value cannot be written with the serde of its sink or store."""
+    """A key or a value cannot be written with the serde of its sink or store."""
 
 
 class ProcessingError(RecordError):

@@ -21,6 +21,7 @@ class Context:
     timestamp: int = 7
     headers: Headers = ()
     record_metadata: RecordMetadata | None = None
+    keeps_sources: bool = False
     kept_bytes: int = 10 * 1024 * 1024
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pipeline.errors import SerializationError
 from pipeline.processor.drops import DropReason
 from pipeline.records import ValueAndTimestamp
 from pipeline.serde.foreign_key import Instruction, Subscription, SubscriptionResponse, combined_key
 from pipeline.serde.murmur3 import hash128
+from pipeline.state.values import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,8 +49,8 @@ class SubscriptionSend:
     ) -> None:
         """Nothing is opened before `init`."""
         self._extract = extract
-        self._foreign_key_bytes = foreign_key_bytes
-        self._value_bytes = value_bytes
+        self._foreign_key_bytes = _writing("foreign key", foreign_key_bytes)
+        self._value_bytes = _writing("row", value_bytes)
         self._left_join = left_join
         self._is_versioned = is_versioned
         self._context: OperatorContext
@@ -111,8 +113,8 @@ class SubscriptionReceive:
     def __init__(self, store: str, foreign_key_bytes: Bytes, primary_key_bytes: Bytes) -> None:
         """Nothing is opened before `init`."""
         self._store_name = store
-        self._foreign_key_bytes = foreign_key_bytes
-        self._primary_key_bytes = primary_key_bytes
+        self._foreign_key_bytes = _writing("foreign key", foreign_key_bytes)
+        self._primary_key_bytes = _writing("primary key", primary_key_bytes)
         self._store: KeyValueStore[bytes, ValueAndTimestamp[Subscription]]
         self._context: OperatorContext
 
@@ -190,7 +192,7 @@ class ForeignTableJoin:
     def __init__(self, store: str, foreign_key_bytes: Bytes, *, is_versioned: bool) -> None:
         """Nothing is opened before `init`."""
         self._store_name = store
-        self._foreign_key_bytes = foreign_key_bytes
+        self._foreign_key_bytes = _writing("foreign key", foreign_key_bytes)
         self._is_versioned = is_versioned
         self._store: KeyValueStore[bytes, ValueAndTimestamp[Subscription]]
         self._context: OperatorContext
@@ -238,7 +240,7 @@ class ResponseJoin:
     ) -> None:
         """Nothing is opened before `init`."""
         self._open_primary = open_primary
-        self._value_bytes = value_bytes
+        self._value_bytes = _writing("row", value_bytes)
         self._joiner = joiner
         self._left_join = left_join
         self._context: OperatorContext
@@ -264,3 +266,17 @@ class ResponseJoin:
 
     def close(self) -> None:
         """Nothing to release."""
+
+
+def _writing(part: str, serialize: Bytes) -> Bytes:
+    """The function of a serde; what it refuses is an error that names the part of the join."""
+
+    def written(value: Any) -> bytes:
+        try:
+            return serialize(value)
+        except Exception as error:
+            why = f"its serde refuses it ({type(error).__name__}: {error})"
+            message = f"A join by a foreign key cannot write the {type(value).__name__} {part} {shown(value)}: {why}"
+            raise SerializationError(message, hint="Give the tables serdes for such keys and values.") from error
+
+    return written

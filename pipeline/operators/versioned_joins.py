@@ -14,6 +14,8 @@ from pipeline.serde.buffered import (
     encode_buffered,
     sequence_of,
 )
+from pipeline.state.keys import StoredKeys
+from pipeline.state.values import StoredValues
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -99,7 +101,7 @@ class BufferedStreamTableJoin:
         """Nothing is opened before `init`."""
         self._join = join
         self._store_name = store
-        self._keys, self._values = serdes
+        self._keys, self._values = StoredKeys(store, serdes[0]), StoredValues(store, serdes[1])
         self._grace_ms = grace_ms
         self._waiting: list[bytes] = []
         self._places: dict[bytes, RecordMetadata | None] = {}
@@ -135,10 +137,10 @@ class BufferedStreamTableJoin:
             return
         self._observed = max(self._observed, timestamp)
         self._sequence += 1
-        store_key = buffer_key(timestamp, self._keys.serialize(key), self._sequence)
+        store_key = buffer_key(timestamp, self._keys.written(key), self._sequence)
         metadata = self._context.record_metadata
         self._places[store_key] = metadata  # it finds the input record; one that is read back may not
-        record = BufferedRecord(timestamp, headers, metadata, self._values.serialize(value))
+        record = BufferedRecord(timestamp, headers, metadata, self._values.written(key, value))
         self._store.put(store_key, encode_buffered(record))
         heappush(self._waiting, store_key)
         self._emit_until(self._observed - self._grace_ms)
@@ -154,8 +156,8 @@ class BufferedStreamTableJoin:
         data, place = self._store.delete(store_key), self._places.pop(store_key, None)
         if data is None:
             return
-        record, key = decode_buffered(data), self._keys.deserialize(buffered_key_of(store_key))
-        result, matches = self._join.joined(key, self._values.deserialize(record.value), record.timestamp)
+        record, key = decode_buffered(data), self._keys.read(buffered_key_of(store_key))
+        result, matches = self._join.joined(key, self._values.read(key, record.value), record.timestamp)
         if matches:
             self._context.forward_as(place or record.metadata, key, result, record.timestamp, record.headers)
 

@@ -6,7 +6,7 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from pipeline.errors import RefusedRecordError
+from pipeline.errors import RefusedRecordError, SerializationError
 from pipeline.operators.process import UserFixedKeyProcessor, UserProcessor
 from pipeline.partitioning import partition_for
 from pipeline.processor.handlers import ProducerRecord, SerializationExceptionOrigin
@@ -14,6 +14,7 @@ from pipeline.runtime.choices import ChosenPartitions, ChosenTopic
 from pipeline.runtime.fusion import Fusion
 from pipeline.runtime.layout import full_name
 from pipeline.runtime.node_context import NodeContext
+from pipeline.state.values import shown
 from pipeline.topology.nodes import ProcessorNode, SinkNode, SourceNode
 
 if TYPE_CHECKING:
@@ -242,7 +243,11 @@ def sink(
 
     def by_inner_key(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         name = topic_of if isinstance(topic_of, str) else topic_of(key, value, timestamp)
-        where = None if key is None else partition_for(cast("Any", inner)(key), count(name))
+        try:
+            hashed = None if key is None else cast("Any", inner)(key)
+        except Exception as error:
+            raise SerializationError(refused_text(node, name, key, error)) from error
+        where = None if hashed is None else partition_for(hashed, count(name))
         write(name, where, key, value, timestamp, headers)
 
     if partitions_of is not None:
@@ -263,7 +268,9 @@ def writer(
             origin = SerializationExceptionOrigin.VALUE
             raw_value = None if value is None else value_bytes(value)
         except Exception as error:  # noqa: BLE001 - serdes are the user's, and the handler decides
-            message = f"Sink {node.name} cannot write {error_text(error)} to {topic} with {serdes_text(node)}"
+            message = refused_text(
+                node, topic, key, error, *(() if origin is SerializationExceptionOrigin.KEY else (value,))
+            )
             record = ProducerRecord(topic, key, value, timestamp, headers, partition)
             failures.unserializable(node.name, record, origin, error, message)
             return
@@ -276,11 +283,10 @@ def writer(
     return write
 
 
-def serdes_text(node: SinkNode) -> str:
-    """The serdes of a sink, for a message."""
-    return f"key serde {node.key_serde.name} and value serde {node.value_serde.name}"
-
-
-def error_text(error: Exception) -> str:
-    """An error in one line."""
-    return f"({type(error).__name__}: {error})"
+def refused_text(node: SinkNode, topic: str, key: Any, error: Exception, *value: Any) -> str:
+    """What is said of a key, or of its value if that is given, that the serde of a sink refuses."""
+    part, serde = f"{type(key).__name__} key {shown(key)}", node.key_serde
+    if value:
+        part, serde = f"{type(value[0]).__name__} of key {shown(key)}", node.value_serde
+    why = f"serde {serde.name} refuses it ({type(error).__name__}: {error})"
+    return f"Sink {node.name} cannot write the {part} to {topic}: {why}"

@@ -26,7 +26,7 @@ _BY_KEY = """\
 if {key} is None or {value} is None:
     {name}({key}, {value}, timestamp, headers)
 else:
-    key_as_bytes = {key_as_bytes}
+{key_as_bytes}
     entry = {name}_known(key_as_bytes)
     if entry is None:
         entry = {name}_find(key_as_bytes, {key_as_read})
@@ -38,8 +38,13 @@ else:
     observed = {name}_operator.observed_ms
     if timestamp > observed:
         {name}_operator.observed_ms = observed = timestamp
-    key_as_bytes = {key_as_bytes}
+{key_as_bytes}
 {windows}"""
+_BYTES = """\
+try:
+    key_as_bytes = {name}_bytes({key})
+except Exception as error:
+    raise {name}_refused({key}, error) from error"""
 _WINDOW = """\
 if start <= observed - {kept_ms} or not {name}_kept.first <= start < {name}_kept.end:
     {name}_operator.update({key_as_read}, {value}, timestamp, headers, start)
@@ -108,6 +113,13 @@ class Origin:
     key_of: Callable[[bytes], Any] | None = None
 
 
+def _bytes_lines(name: str, origin: Origin) -> str:
+    """The lines for the bytes that stand for a key."""
+    if origin.raw_key is not None:
+        return f"key_as_bytes = {origin.raw_key}"
+    return _BYTES.format(name=name, key=origin.key)
+
+
 def fold_lines(name: str, operator: Any, fold: CachedFold, origin: Origin) -> tuple[list[str], dict[str, Any]]:
     """The lines, and the things they name besides `context`, `timestamp` and `headers`.
 
@@ -118,7 +130,8 @@ def fold_lines(name: str, operator: Any, fold: CachedFold, origin: Origin) -> tu
         origin: What is aggregated.
     """
     names: dict[str, Any] = {
-        f"{name}_bytes": fold.key_bytes,
+        f"{name}_bytes": fold.keys.serialize,
+        f"{name}_refused": fold.keys.refused,
         f"{name}_known": fold.index.get,
         f"{name}_find": fold.find,
         f"{name}_mark": fold.mark,
@@ -136,7 +149,7 @@ def fold_lines(name: str, operator: Any, fold: CachedFold, origin: Origin) -> tu
         "name": name,
         "key": key,
         "value": value,
-        "key_as_bytes": origin.raw_key or f"{name}_bytes({key})",
+        "key_as_bytes": indent(_bytes_lines(name, origin), " " * 4),
         "key_as_read": key if origin.key_of is None else f"{name}_key_of({key})",
     }
     update = _UPDATE.format(name=name, place=origin.place)

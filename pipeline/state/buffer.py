@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pipeline.errors import CorruptStateError
 from pipeline.records import Change, RecordMetadata
 from pipeline.state.api import ChangelogRecord
+from pipeline.state.keys import stored_keys
 from pipeline.state.pending import WRITE_OVERHEAD_BYTES
 from pipeline.state.values import stored_values
 
@@ -108,10 +109,7 @@ class SuppressionBuffer:
         self.name = builder.name
         self.expired_puts = 0  # it forgets nothing
         self._context = context
-        self._key_bytes = builder.key_serde.serialize
-        self._key_of = builder.key_serde.deserialize
-        self._value_bytes = stored_values(builder).written
-        self._value_of = builder.value_serde.deserialize
+        self._keys, self._values = stored_keys(builder), stored_values(builder)
         self._table = backend.table(builder.name)
         self._loaded: dict[bytes, BufferedChange] | None = None
         self._order: list[tuple[int, bytes]] = []
@@ -136,7 +134,7 @@ class SuppressionBuffer:
 
     def put(self, buffer_time: int, key: Any, change: Change[Any], timestamp: int, headers: Headers) -> None:
         """Buffer an update; a key that is buffered keeps its place."""
-        raw, entries = self._key_bytes(key), self._entries()
+        raw, entries = self._keys.written(key), self._entries()
         old, new = self._encoded(key, change.old), self._encoded(key, change.new)
         known = entries.get(raw)
         if known is None:
@@ -158,12 +156,12 @@ class SuppressionBuffer:
         entry = entries.pop(raw)
         self._size_bytes -= entry.size_bytes() + len(raw)
         self._changed[raw] = self._context.timestamp
-        return self._key_of(raw), Change(self._decoded(entry.new), self._decoded(entry.old)), entry
+        return self._keys.read(raw), Change(self._decoded(raw, entry.new), self._decoded(raw, entry.old)), entry
 
     def prior_value(self, key: Any) -> tuple[bool, Any]:
         """Whether the key is buffered, and the value that downstream knows meanwhile."""
-        entry = self._entries().get(self._key_bytes(key))
-        return (False, None) if entry is None else (True, self._decoded(entry.prior))
+        entry = self._entries().get(self._keys.written(key))
+        return (False, None) if entry is None else (True, self._decoded(key, entry.prior))
 
     def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:  # noqa: ARG002 - nothing to listen to
         """False: the operator takes out what it forwards."""
@@ -221,10 +219,10 @@ class SuppressionBuffer:
             yield raw, None if entry is None else entry.encode()
 
     def _encoded(self, key: Any, value: Any) -> bytes | None:
-        return None if value is None else self._value_bytes(key, value)
+        return None if value is None else self._values.written(key, value)
 
-    def _decoded(self, data: bytes | None) -> Any:
-        return None if data is None else self._value_of(data)
+    def _decoded(self, key: Any, data: bytes | None) -> Any:
+        return None if data is None else self._values.read(key, data)
 
 
 def _prefixed(data: bytes | None) -> bytes:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pipeline.state.api import FlushListener, Place, UpdateContext
     from pipeline.state.codec import Fold, ValueCodec
     from pipeline.state.kept_times import KeptTimes
+    from pipeline.state.keys import StoredKeys
 
 ENTRY_OVERHEAD_BYTES = 550
 """What an entry costs beside its serialized key and value: the objects around them, those of key and value, and its places in
@@ -85,6 +86,8 @@ class UpdateCache:
         write: How a flushed value gets into the store: `(store_key, data, timestamp_ms)`.
         time_of: The time (ms) to forward an update with.
         pause: Called now and then while entries are flushed: values may be read by their keys meanwhile, but not scanned.
+        writes_at_once: Whether a value that cannot be written is refused when it is put, for a handler that decides about its
+            record; otherwise some are when they are flushed.
     """
 
     codec: ValueCodec
@@ -92,6 +95,7 @@ class UpdateCache:
     write: Callable[[bytes, bytes | None, int], None]
     time_of: Callable[[CacheEntry], int] = stored_time
     pause: Callable[[], None] = idle
+    writes_at_once: bool = False
     dirty: dict[bytes, CacheEntry] = field(default_factory=dict)
     entries: dict[bytes, CacheEntry] = field(default_factory=dict)
     _flushing: dict[bytes, CacheEntry] = field(default_factory=dict)
@@ -127,7 +131,7 @@ class UpdateCache:
             return self._new_entry(store_key)
         values = self.codec.values
         raw, time = self.codec.split(data)
-        value = values.deserialize(raw)
+        value = values.read(store_key, raw)
         entry = self._new_entry(store_key)
         entry.time = time
         if type(value) in values.serde.immutable_types:
@@ -142,7 +146,12 @@ class UpdateCache:
         if value is not ENCODED:
             return value
         copy, entry.copy = entry.copy, None
-        return self.codec.values.deserialize(entry.data) if copy is None else copy
+        if copy is not None:
+            return copy
+        try:
+            return self.codec.values.deserialize(entry.data)
+        except Exception as error:
+            raise self.codec.values.unreadable(entry.key, entry.data, error) from error
 
     def hold(self, entry: CacheEntry, value: Any) -> None:
         """Set the value of an entry to one that somebody may change later; None deletes.
@@ -180,7 +189,9 @@ class UpdateCache:
         known = self.entries.get(store_key)
         entry = CacheEntry(store_key) if known is None else known
         entry.key = key
-        inner, time = (None, 0) if value is None else self.codec.parts(value)
+        inner, time = (None, 0) if value is None else self.codec.parts(key, value)
+        if self.writes_at_once and type(inner) in self.codec.values.shared:
+            self.codec.values.written(key, inner)
         self.hold(entry, inner)
         if known is None:
             self._add(entry)
@@ -225,7 +236,7 @@ class UpdateCache:
                 if value is None and old_data is None:
                     continue  # came and went within one commit: nobody has heard of it
                 if sends_old and old_data is not None:
-                    old = codec.parts(codec.decode(old_data))[0]
+                    old = codec.parts(store_key, codec.decode(store_key, old_data))[0]
             if value is ENCODED:
                 data = joined(entry.data, entry.time)
                 value, entry.copy = self.value_of(entry) if tells else None, None
@@ -319,7 +330,7 @@ class CachedFold:
 
     Args:
         fold: What is done with values.
-        key_bytes: Gives the key as the store has it.
+        keys: The keys of the store, as bytes.
         index: Entries that were found.
         find: `(bytes, key)`, of a window store `(bytes, key, start) -> entry`; puts it into the index.
         cache: Whose entries these are.
@@ -329,7 +340,7 @@ class CachedFold:
     """
 
     fold: Fold
-    key_bytes: Callable[[Any], bytes]
+    keys: StoredKeys
     index: dict[Any, Any]
     find: Callable[..., CacheEntry]
     cache: UpdateCache

@@ -6,9 +6,10 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from pipeline.errors import SerializationError
 from pipeline.records import ValueAndTimestamp
 from pipeline.state.api import ChangelogRecord, StoreBuilder, StoreKind
-from pipeline.state.values import stored_values
+from pipeline.state.values import shown, stored_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -53,8 +54,8 @@ class ValueCodec(Protocol):
         """A key's value as it lies in the store."""
         ...
 
-    def decode(self, data: bytes) -> Any:
-        """The value back."""
+    def decode(self, key: Any, data: bytes) -> Any:
+        """The value of a key back."""
         ...
 
     def joined(self, data: bytes, time: int) -> bytes:
@@ -65,8 +66,8 @@ class ValueCodec(Protocol):
         """The bytes of the value that lies in the store so, and its time (ms); 0 if values have none."""
         ...
 
-    def parts(self, value: Any) -> tuple[Any, int]:
-        """A value without its time, and that time (ms); 0 if values have none."""
+    def parts(self, key: Any, value: Any) -> tuple[Any, int]:
+        """A key's value without its time, and that time (ms); 0 if values have none."""
         ...
 
     def whole(self, value: Any, time: int) -> Any:
@@ -92,9 +93,12 @@ class PlainCodec:
         """The value."""
         return self.values.encode(key, value)
 
-    def decode(self, data: bytes) -> Any:
+    def decode(self, key: Any, data: bytes) -> Any:
         """The value back."""
-        return self.values.deserialize(data)
+        try:
+            return self.values.deserialize(data)
+        except Exception as error:
+            raise self.values.unreadable(key, data, error) from error
 
     def joined(self, data: bytes, time: int) -> bytes:  # noqa: ARG002 - there is none
         """The value."""
@@ -104,7 +108,7 @@ class PlainCodec:
         """There is no time."""
         return data, 0
 
-    def parts(self, value: Any) -> tuple[Any, int]:
+    def parts(self, key: Any, value: Any) -> tuple[Any, int]:  # noqa: ARG002 - as all codecs
         """There is no time."""
         return value, 0
 
@@ -129,27 +133,44 @@ class TimestampedCodec:
 
     def encode(self, key: Any, value: ValueAndTimestamp[Any]) -> bytes:
         """Timestamp, then value."""
-        return _TIME.pack(value[1]) + self.values.encode(key, value[0])
+        try:
+            time = _TIME.pack(value[1])
+        except Exception as error:
+            raise self._untimed(key, value) from error
+        return time + self.values.encode(key, value[0])
 
     def joined(self, data: bytes, time: int) -> bytes:
         """The same, of both apart."""
         return _TIME.pack(time) + data
 
-    def decode(self, data: bytes) -> ValueAndTimestamp[Any]:
+    def decode(self, key: Any, data: bytes) -> ValueAndTimestamp[Any]:
         """Both back."""
-        return _made(ValueAndTimestamp, (self.values.deserialize(data[8:]), _TIME.unpack_from(data)[0]))
+        try:
+            return _made(ValueAndTimestamp, (self.values.deserialize(data[8:]), _TIME.unpack_from(data)[0]))
+        except Exception as error:
+            raise self.values.unreadable(key, data, error) from error
 
     def split(self, data: bytes) -> tuple[bytes, int]:
         """Both apart."""
         return data[8:], _TIME.unpack_from(data)[0]
 
-    def parts(self, value: ValueAndTimestamp[Any]) -> tuple[Any, int]:
-        """It consists of them."""
+    def parts(self, key: Any, value: ValueAndTimestamp[Any]) -> tuple[Any, int]:
+        """It consists of them.
+
+        Raises:
+            SerializationError: If it is something else.
+        """
+        if value.__class__ is not ValueAndTimestamp and not _is_timed(value):
+            raise self._untimed(key, value)
         return value
 
     def whole(self, value: Any, time: int) -> ValueAndTimestamp[Any]:
         """Both."""
         return _made(ValueAndTimestamp, (value, time))
+
+    def _untimed(self, key: Any, value: Any) -> SerializationError:
+        message = f"Store {self.values.store} keeps values with their times, not the {type(value).__name__} of key {shown(key)}"
+        return SerializationError(message, hint="Put ValueAndTimestamp(value, time in ms).")
 
     def folding(self, fold: Fold, *, tells_old: bool) -> Callable[[bytes | None, Any, Any, int], Folded]:
         """A function of stored bytes, or None, and a record's key, value and timestamp (ms) that adds the value.
@@ -172,7 +193,11 @@ class TimestampedCodec:
                 (time,) = time_of(data)
                 if time > timestamp:
                     timestamp = time
-                new = add(key, value, decode(data[8:]))
+                try:
+                    known = decode(data[8:])
+                except Exception as error:
+                    raise values.unreadable(key, data, error) from error
+                new = add(key, value, known)
                 if tells_old:
                     old = decode(data[8:])
             if new is None:
@@ -200,6 +225,11 @@ class TimestampedCodec:
         """Each record's timestamp before its value."""
         pack, rows = _TIME.pack, zip(batch.values(), batch.timestamps(), strict=True)
         return [None if value is None else pack(timestamp) + value for value, timestamp in rows]
+
+
+def _is_timed(value: Any) -> bool:
+    """Whether something may stand for a value and its time."""
+    return isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], int)  # noqa: PLR2004 - these two
 
 
 def codec_of(builder: StoreBuilder) -> ValueCodec:

@@ -12,6 +12,7 @@ from heapq import merge
 from typing import TYPE_CHECKING, Any
 
 from pipeline.state.api import ChangelogRecord
+from pipeline.state.keys import stored_keys
 from pipeline.state.pending import written_bytes
 from pipeline.state.segments import Segments
 from pipeline.state.values import stored_values
@@ -50,10 +51,7 @@ class JoinWindowStateStore:
         self.name = builder.name
         self.expired_puts = 0
         self._retention_ms = builder.retention_ms
-        self._key_bytes = builder.key_serde.serialize
-        self._key_of = builder.key_serde.deserialize
-        self._encode = stored_values(builder).written
-        self._decode = builder.value_serde.deserialize
+        self._keys, self._values = stored_keys(builder), stored_values(builder)
         self._segments = Segments(builder.name, builder.retention_ms, backend, _SUFFIX.size)
         self._state_table = f"{builder.name}.state"
         self._pending: dict[bytes, bytes] = {}
@@ -81,7 +79,8 @@ class JoinWindowStateStore:
         if time <= self._observed - self._retention_ms:
             self.expired_puts += 1
             return
-        raw, suffix, data = self._key_bytes(key), _SUFFIX.pack(time, self._sequence), self._encode(key, value)
+        raw, data = self._keys.written(key), self._values.written(key, value)
+        suffix = _SUFFIX.pack(time, self._sequence)
         self._pending[raw + suffix] = data
         insort(self._pending_of_key.setdefault(raw, []), (suffix, data))
 
@@ -90,12 +89,12 @@ class JoinWindowStateStore:
         first = max(0, time_from, self.first_kept)
         if first > time_to:
             return
-        raw = self._key_bytes(key)
+        raw = self._keys.written(key)
         lower, upper = _SUFFIX.pack(first, 0), _SUFFIX.pack(time_to + 1, 0)
         stored, pending = self._stored(raw, lower, upper, first, time_to), self._pending_between(raw, lower, upper)
-        decode = self._decode
+        read = self._values.read
         for suffix, data in merge(stored, pending) if pending else stored:
-            yield _SUFFIX.unpack(suffix)[0], decode(data)
+            yield _SUFFIX.unpack(suffix)[0], read(key, data)
 
     def all(self) -> Iterator[tuple[Any, int, Any]]:
         """`(key, time, value)` of everything that has not expired, in no particular order."""
@@ -105,7 +104,8 @@ class JoinWindowStateStore:
             for store_key, data in entries:
                 time = self._segments.time_of(store_key)
                 if time >= first:
-                    yield self._key_of(store_key[: -_SUFFIX.size]), time, self._decode(data)
+                    raw = store_key[: -_SUFFIX.size]
+                    yield self._keys.read(raw), time, self._values.read(raw, data)
 
     def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:  # noqa: ARG002 - nothing to tell
         """Nothing is held back."""

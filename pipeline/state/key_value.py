@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.state.api import idle
 from pipeline.state.cache import CachedFold, CachedLookup, UpdateCache
 from pipeline.state.codec import TimestampedCodec, codec_of
+from pipeline.state.keys import stored_keys
 from pipeline.state.pending import merged_scan, prefix_end, written_bytes
 from pipeline.state.recency import Recency
 
@@ -42,29 +43,39 @@ class KeyValueStateStore:
         self.name = builder.name
         self.expired_puts = 0  # it forgets nothing
         self._context = context
-        self._key_bytes = builder.key_serde.serialize
-        self._key_of = builder.key_serde.deserialize
+        self._keys = keys = stored_keys(builder)
+        self._key_bytes, self._key_of = keys.serialize, keys.read
         self._fixed_keys = builder.key_serde.immutable_types
         self._codec = codec_of(builder)
         self._table = backend.table(builder.name)
         self._pending: dict[bytes, bytes | None] = {}
         self._times: dict[bytes, int] = {}
-        self._cache = UpdateCache(self._codec, self._stored, self._write, pause=pause) if builder.caching else None
+        self._cache = (
+            UpdateCache(self._codec, self._stored, self._write, pause=pause, writes_at_once=context.keeps_sources)
+            if builder.caching
+            else None
+        )
         self._recency = None if builder.max_entries is None else Recency(builder.name, builder.max_entries, backend)
 
     def get(self, key: Any) -> Any:
         """The value, or None."""
-        store_key = self._key_bytes(key)
+        try:
+            store_key = self._key_bytes(key)
+        except Exception as error:
+            raise self._keys.refused(key, error) from error
         cache = self._cache
         if cache is not None:
             entry = cache.entries.get(store_key)
             return cache.get(store_key) if entry is None or entry.whole is None else entry.whole
         data = self._stored(store_key)
-        return None if data is None else self._codec.decode(data)
+        return None if data is None else self._codec.decode(key, data)
 
     def put(self, key: Any, value: Any) -> None:
         """Set the value; None deletes."""
-        store_key = self._key_bytes(key)
+        try:
+            store_key = self._key_bytes(key)
+        except Exception as error:
+            raise self._keys.refused(key, error) from error
         context, cache = self._context, self._cache
         if cache is None:
             data = None if value is None else self._codec.encode(key, value)
@@ -123,13 +134,13 @@ class KeyValueStateStore:
 
     def cached_fold(self, fold: Fold) -> CachedFold | None:
         """An aggregation into this store in parts; None without a cache, or where input records or so many keys are kept."""
-        cache, key_bytes = self._cache, self._key_bytes
+        cache, keys = self._cache, self._keys
         if cache is None or self._recency is not None or self._context.keeps_sources:
             return None
         index, committed = cache.new_index(), self._table.get
 
         def find(key_as_bytes: bytes, key: Any) -> CacheEntry:
-            store_key, pending = key_bytes(key), self._pending
+            store_key, pending = keys.written(key), self._pending
             entry = cache.entries.get(store_key)
             if entry is None:
                 data = pending[store_key] if store_key in pending else committed(store_key)
@@ -138,20 +149,24 @@ class KeyValueStateStore:
             index[key_as_bytes] = entry
             return entry
 
-        return CachedFold(fold, key_bytes, index, find, cache, cache.mark)
+        return CachedFold(fold, keys, index, find, cache, cache.mark)
 
     def cached_lookup(self) -> CachedLookup | None:
         """Look-ups of values in parts; None without a cache, or where values have no time or so many keys are kept."""
-        cache, codec, key_bytes = self._cache, self._codec, self._key_bytes
+        cache, codec, key_bytes = self._cache, self._codec, self._keys.written
         if cache is None or self._recency is not None or not isinstance(codec, TimestampedCodec):
             return None
         values, changeable, stored = cache.new_reads(), cache.new_reads(), self._stored
-        decode, fixed = codec.values.deserialize, codec.values.serde.immutable_types
+        values_of, fixed = codec.values, codec.values.serde.immutable_types
+        decode = values_of.deserialize
 
         def find(key_as_bytes: bytes, key: Any) -> Any:
             data = changeable.get(key_as_bytes)
             if data is not None:
-                return decode(data)
+                try:
+                    return decode(data)
+                except Exception as error:
+                    raise values_of.unreadable(key, data, error) from error
             store_key = key_bytes(key)
             entry = cache.entries.get(store_key)
             if entry is not None:
@@ -159,7 +174,7 @@ class KeyValueStateStore:
             if store_key != key_as_bytes:  # an update could not tell where its value is kept
                 return cache.value_of(cache.loaded(store_key, stored(store_key)))
             data = stored(store_key)
-            value = None if data is None else decode(data[8:])
+            value = None if data is None else values_of.read(key, data[8:])
             if data is None or type(value) in fixed:
                 values[store_key] = value
             else:
@@ -181,10 +196,15 @@ class KeyValueStateStore:
             or not isinstance(codec, TimestampedCodec)
         ):
             return None
-        folded, key_bytes, committed = codec.folding(fold, tells_old=tells_old), self._key_bytes, self._table.get
+        folded, keys, committed = codec.folding(fold, tells_old=tells_old), self._keys, self._table.get
+        key_bytes = keys.serialize
 
         def put(key: Any, value: Any, timestamp: int) -> Folded:
-            store_key, pending = key_bytes(key), self._pending
+            try:
+                store_key = key_bytes(key)
+            except Exception as error:
+                raise keys.refused(key, error) from error
+            pending = self._pending
             known = pending[store_key] if store_key in pending else committed(store_key)
             update = folded(known, key, value, timestamp)
             pending[store_key] = update[1]
@@ -259,13 +279,13 @@ class KeyValueStateStore:
             self._cache.forget(store_key)
 
     def _bounds(self, from_key: Any, to_key: Any) -> tuple[bytes | None, bytes | None]:
-        lower = None if from_key is None else self._key_bytes(from_key)
-        upper = None if to_key is None else self._key_bytes(to_key) + b"\0"
+        lower = None if from_key is None else self._keys.written(from_key)
+        upper = None if to_key is None else self._keys.written(to_key) + b"\0"
         return lower, upper
 
     def _scan(self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
         key_of, decode = self._key_of, self._codec.decode
-        return ((key_of(k), decode(data)) for k, data in self._scan_bytes(lower, upper, reverse=reverse))
+        return ((key_of(k), decode(k, data)) for k, data in self._scan_bytes(lower, upper, reverse=reverse))
 
     def _scan_bytes(
         self, lower: bytes | None, upper: bytes | None, *, reverse: bool = False

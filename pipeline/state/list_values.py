@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.serde.join_sides import decode_list, encode_list
 from pipeline.state.api import ChangelogRecord
+from pipeline.state.keys import stored_keys
 from pipeline.state.pending import written_bytes
 from pipeline.state.values import stored_values
 
@@ -35,10 +36,7 @@ class ListValueStateStore:
         """Open the store as the backend holds it."""
         self.name = builder.name
         self.expired_puts = 0  # it forgets nothing
-        self._key_bytes = builder.key_serde.serialize
-        self._key_of = builder.key_serde.deserialize
-        self._encode = stored_values(builder).written
-        self._decode = builder.value_serde.deserialize
+        self._keys, self._values = stored_keys(builder), stored_values(builder)
         self._table = backend.table(builder.name)
         self._pending: dict[bytes, bytes | None] = {}
         self._times: dict[bytes, int] = {}
@@ -47,17 +45,17 @@ class ListValueStateStore:
 
     def add(self, key: Any, value: Any, timestamp: int) -> None:
         """Append a value to the key's list. `timestamp` (ms) is that of the change, for the changelog."""
-        store_key = self._key_bytes(key)
+        store_key = self._keys.written(key)
         known = self._get(store_key)
         if self._pending.get(store_key) is None:
             insort(self._live, store_key)
-        entries = [*(decode_list(known) if known is not None else ()), self._encode(key.key, value)]
+        entries = [*(decode_list(known) if known is not None else ()), self._values.written(key.key, value)]
         self._write(store_key, encode_list(entries), timestamp)
         self._floor = store_key if self._floor is None else min(self._floor, store_key)
 
     def delete(self, key: Any, timestamp: int) -> None:
         """Delete the key's list, if it has one. `timestamp` (ms) is that of the change, for the changelog."""
-        store_key = self._key_bytes(key)
+        store_key = self._keys.written(key)
         if self._floor is None or store_key < self._floor or self._get(store_key) is None:
             return
         if self._pending.get(store_key) is not None:
@@ -73,9 +71,9 @@ class ListValueStateStore:
         for store_key, data in self._entries():
             if first:
                 self._floor, first = store_key, False
-            key = self._key_of(store_key)
+            key = self._keys.read(store_key)
             for entry in decode_list(data):
-                yield key, self._decode(entry)
+                yield key, self._values.read(store_key, entry)
         if first:
             self._floor = None
 

@@ -9,6 +9,7 @@ from pipeline.state.api import idle
 from pipeline.state.cache import UpdateCache
 from pipeline.state.codec import codec_of
 from pipeline.state.kept_times import KeptTimes
+from pipeline.state.keys import stored_keys
 from pipeline.state.pending import ChangedKeys, written_bytes
 from pipeline.state.segments import Segments
 from pipeline.windows import MAX_TIME_MS, Window, Windowed
@@ -54,8 +55,8 @@ class SessionStateStore:
         """Open the store as the backend holds it."""
         self.name = builder.name
         self._context = context
-        self._key_bytes = builder.key_serde.serialize
-        self._key_of = builder.key_serde.deserialize
+        self._keys = keys = stored_keys(builder)
+        self._key_bytes, self._key_of = keys.serialize, keys.read
         self._fixed_keys = builder.key_serde.immutable_types
         self._codec = codec_of(builder)
         self._segments = Segments(builder.name, builder.retention_ms, backend, _SUFFIX.size)
@@ -64,7 +65,9 @@ class SessionStateStore:
         self._times: dict[bytes, int] = {}
         self._changed = ChangedKeys()
         self._cache = (
-            UpdateCache(self._codec, self._stored, self._write, _session_end, pause) if builder.caching else None
+            UpdateCache(self._codec, self._stored, self._write, _session_end, pause, context.keeps_sources)
+            if builder.caching
+            else None
         )
 
     @property
@@ -90,7 +93,10 @@ class SessionStateStore:
         end, kept = session.window.end, self._kept
         if not kept.first <= end < kept.end and not kept.takes(end):
             return
-        raw = self._key_bytes(session.key)
+        try:
+            raw = self._key_bytes(session.key)
+        except Exception as error:
+            raise self._keys.refused(session.key, error) from error
         store_key = raw + _SUFFIX.pack(end, session.window.start)
         self._changed.add(raw, store_key)
         context, cache = self._context, self._cache
@@ -111,11 +117,11 @@ class SessionStateStore:
         kept = self._kept
         if not kept.first <= end < kept.end and end < kept.find_first():
             return None
-        store_key = self._key_bytes(key) + _SUFFIX.pack(end, start)
+        store_key = self._keys.written(key) + _SUFFIX.pack(end, start)
         if self._cache is not None:
             return self._cache.get(store_key)
         data = self._stored(store_key)
-        return None if data is None else self._codec.decode(data)
+        return None if data is None else self._codec.decode(key, data)
 
     def find_sessions(self, key: Any, earliest_end: int, latest_start: int) -> Iterator[tuple[Windowed[Any], Any]]:
         """The key's sessions that end at `earliest_end` or later and start at `latest_start` or earlier, by end."""
@@ -205,7 +211,10 @@ class SessionStateStore:
     def _of_key(
         self, key: Any, earliest_end: int, latest_start: int, *, reverse: bool
     ) -> Iterator[tuple[Windowed[Any], Any]]:
-        raw = self._key_bytes(key)
+        try:
+            raw = self._key_bytes(key)
+        except Exception as error:
+            raise self._keys.refused(key, error) from error
         first = max(0, earliest_end, self._kept.find_first())
         lower, upper = raw + _SUFFIX.pack(first, 0), raw + _SUFFIX.pack(MAX_TIME_MS, MAX_TIME_MS) + b"\0"
         changed = self._laid_over(self._changed.of(raw, lower, upper))
@@ -213,13 +222,13 @@ class SessionStateStore:
             if len(store_key) == len(raw) + _SUFFIX.size and store_key.startswith(raw):
                 end, start = _SUFFIX.unpack_from(store_key, len(raw))
                 if start <= latest_start:
-                    yield Windowed(key, Window(start, end)), self._value(store_key, data)
+                    yield Windowed(key, Window(start, end)), self._value(key, store_key, data)
 
     def _of_keys(
         self, key_from: Any, key_to: Any, earliest_end: int, latest_start: int, *, reverse: bool
     ) -> Iterator[tuple[Windowed[Any], Any]]:
-        lowest = None if key_from is None else self._key_bytes(key_from)
-        highest = None if key_to is None else self._key_bytes(key_to)
+        lowest = None if key_from is None else self._keys.written(key_from)
+        highest = None if key_to is None else self._keys.written(key_to)
         first = max(0, earliest_end, self._kept.find_first())
         changed = self._laid_over(self._changed.all())
         for store_key, data in self._segments.scan(changed, lowest, None, first, reverse=reverse):
@@ -227,12 +236,12 @@ class SessionStateStore:
             end, start = _SUFFIX.unpack_from(store_key, len(raw))
             in_keys = (lowest is None or raw >= lowest) and (highest is None or raw <= highest)
             if in_keys and end >= first and start <= latest_start:
-                yield Windowed(self._key_of(raw), Window(start, end)), self._value(store_key, data)
+                yield Windowed(self._key_of(raw), Window(start, end)), self._value(raw, store_key, data)
 
-    def _value(self, store_key: bytes, data: bytes) -> Any:
+    def _value(self, key: Any, store_key: bytes, data: bytes) -> Any:
         cache = self._cache
         if cache is None:
-            return self._codec.decode(data)
+            return self._codec.decode(key, data)
         if store_key not in cache.entries:
             cache.loaded(store_key, data)
         return cache.get(store_key)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pipeline.errors import SerializationError
+from pipeline.errors import DeserializationError, SerializationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pipeline.state.api import StoreBuilder
 
 _SHOWN = 100
-"""So many characters of a key are shown in a message."""
+"""So many characters of a key, or of bytes, are shown in a message."""
 _SCALARS = (int, float, str)
 """An equal value of another of these classes, or of one made of them, does the same."""
 _ATOMS = frozenset({int, float, str, bool, bytes, type(None)})
@@ -30,6 +30,12 @@ _ATOMS = frozenset({int, float, str, bool, bytes, type(None)})
 
 _IDENTITY: Any = object.__eq__
 """How objects compare of which nobody has said when they are equal."""
+
+
+def shown(value: Any) -> str:
+    """A key, or bytes, as a message shows them."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def is_atom(value: Any) -> bool:
@@ -103,6 +109,23 @@ class StoredValues:
             self.shared.add(kind)
         return copy
 
+    def read(self, key: Any, data: bytes) -> Any:
+        """The value of a key back.
+
+        Raises:
+            DeserializationError: If the serde cannot read it.
+        """
+        try:
+            return self.deserialize(data)
+        except Exception as error:
+            raise self.unreadable(key, data, error) from error
+
+    def unreadable(self, key: Any, data: bytes, error: Exception) -> DeserializationError:
+        """The error about bytes that the serde cannot read."""
+        why = f"serde {self.serde.name} refuses it ({type(error).__name__}: {error})"
+        message = f"Store {self.store} cannot read the value {shown(data)} of key {shown(key)}: {why}"
+        return DeserializationError(message, hint="Give the store the serde that has written its values.")
+
     def refused(self, key: Any, value: Any, error: Exception) -> SerializationError:
         """The error about a value that the serde cannot write."""
         message = f"{self._cannot(key, value)}: serde {self.serde.name} refuses it ({type(error).__name__}: {error})"
@@ -121,9 +144,7 @@ class StoredValues:
         return SerializationError(message, hint=hint)
 
     def _cannot(self, key: Any, value: Any) -> str:
-        shown = repr(key)
-        shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
-        return f"Store {self.store} cannot keep the {type(value).__name__} of key {shown}"
+        return f"Store {self.store} cannot keep the {type(value).__name__} of key {shown(key)}"
 
 
 def stored_values(builder: StoreBuilder) -> StoredValues:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pipeline.records import VersionedRecord
 from pipeline.state.api import PUT_RETURN_CODE_NOT_PUT, PUT_RETURN_CODE_VALID_TO_UNDEFINED, ChangelogRecord
 from pipeline.state.cache import ENTRY_OVERHEAD_BYTES
+from pipeline.state.keys import stored_keys
 from pipeline.state.pending import WRITE_OVERHEAD_BYTES, prefix_end, written_bytes
 from pipeline.state.values import stored_values
 
@@ -56,9 +57,7 @@ class VersionedStateStore:
         self.name = builder.name
         self.expired_puts = 0
         self._retention_ms = builder.retention_ms
-        self._key_bytes = builder.key_serde.serialize
-        self._key_of = builder.key_serde.deserialize
-        self._encode, self._decode = stored_values(builder).encode, builder.value_serde.deserialize
+        self._keys, self._values = stored_keys(builder), stored_values(builder)
         self._context = context
         self._rows = backend.table(builder.name)
         self._ends_name = f"{builder.name}.ends"
@@ -72,7 +71,7 @@ class VersionedStateStore:
 
     def put(self, key: Any, value: Any, timestamp: int) -> int:
         """Set the value that holds from `timestamp` on; None deletes."""
-        raw, data = self._key_bytes(key), None if value is None else self._encode(key, value)
+        raw, data = self._keys.written(key), None if value is None else self._values.encode(key, value)
         valid_to = self._put(raw, data, timestamp)
         if valid_to != PUT_RETURN_CODE_NOT_PUT:
             self._log.append(ChangelogRecord(raw, data, timestamp))
@@ -89,26 +88,26 @@ class VersionedStateStore:
 
     def get(self, key: Any, as_of: int | None = None) -> VersionedRecord[Any] | None:
         """The latest value, or the one that held at a time; None if there was none, or the history does not reach back."""
-        versions = self._history(self._key_bytes(key))
+        versions = self._history(self._keys.written(key))
         if not versions:
             return None
         latest = len(versions) - 1
         if as_of is None or versions[latest].timestamp <= as_of:
-            return self._record(versions, latest)
+            return self._record(key, versions, latest)
         if as_of < self._first_kept():
             return None
         at = _index_at(versions, as_of)
-        return None if at < 0 else self._record(versions, at)
+        return None if at < 0 else self._record(key, versions, at)
 
     def all_versions(self) -> Iterator[tuple[Any, VersionedRecord[Any]]]:
         """Every version that `get` could give as of some time, key by key, the oldest first; as it was committed last."""
         first = self._first_kept()
         for raw, versions in groupby(self._rows.scan(None, None), lambda row: row[0][_LENGTH.size : -_TIME.size]):
             history = [_version(row, data) for row, data in versions]
-            found = (self._record(history, at) for at in range(len(history)))
+            found = (self._record(raw, history, at) for at in range(len(history)))
             for record in found:
                 if record is not None and (record.valid_to is None or record.valid_to > first):
-                    yield self._key_of(raw), record
+                    yield self._keys.read(raw), record
 
     def times(self) -> tuple[int, ...]:
         """The highest timestamp ever put, also if the changelog has lost that version."""
@@ -205,12 +204,12 @@ class VersionedStateStore:
                 return
             self._pending[_row_key(raw, versions.pop(0).timestamp)] = None
 
-    def _record(self, versions: list[Version], at: int) -> VersionedRecord[Any] | None:
+    def _record(self, key: Any, versions: list[Version], at: int) -> VersionedRecord[Any] | None:
         timestamp, data = versions[at]
         if data is None:
             return None
         valid_to = versions[at + 1].timestamp if at + 1 < len(versions) else None
-        return VersionedRecord(self._decode(data), timestamp, valid_to)
+        return VersionedRecord(self._values.read(key, data), timestamp, valid_to)
 
     def _history(self, raw: bytes) -> list[Version]:
         """All versions of a key, oldest first."""

@@ -9,6 +9,7 @@ from pipeline.state.api import idle
 from pipeline.state.cache import CachedFold, UpdateCache
 from pipeline.state.codec import TimestampedCodec, codec_of
 from pipeline.state.kept_times import KeptTimes
+from pipeline.state.keys import stored_keys
 from pipeline.state.pending import ChangedKeys, written_bytes
 from pipeline.state.segments import Segments
 from pipeline.windows import MAX_TIME_MS
@@ -51,8 +52,8 @@ class WindowStateStore:
         """Open the store as the backend holds it."""
         self.name = builder.name
         self._context = context
-        self._key_bytes = builder.key_serde.serialize
-        self._key_of = builder.key_serde.deserialize
+        self._keys = keys = stored_keys(builder)
+        self._key_bytes, self._key_of = keys.serialize, keys.read
         self._fixed_keys = builder.key_serde.immutable_types
         self._codec = codec_of(builder)
         self._segments = Segments(builder.name, builder.retention_ms, backend, WINDOW_SUFFIX.size)
@@ -60,7 +61,11 @@ class WindowStateStore:
         self._pending: dict[bytes, bytes | None] = {}
         self._times: dict[bytes, int] = {}
         self._changed = ChangedKeys(is_kept=False)
-        self._cache = UpdateCache(self._codec, self._stored, self._write, pause=pause) if builder.caching else None
+        self._cache = (
+            UpdateCache(self._codec, self._stored, self._write, pause=pause, writes_at_once=context.keeps_sources)
+            if builder.caching
+            else None
+        )
         self._last_key: Any = None
         self._last_start = -1
         self._last_store_key = b""
@@ -108,7 +113,7 @@ class WindowStateStore:
             return self._cache.get(store_key)
         pending = self._pending
         data = pending[store_key] if store_key in pending else self._segments.get(store_key, time)
-        return None if data is None else self._codec.decode(data)
+        return None if data is None else self._codec.decode(key, data)
 
     def fetch_range(self, key: Any, time_from: int, time_to: int) -> Iterator[tuple[int, Any]]:
         """`(start, value)` of the key's windows that start in `[time_from, time_to]`, ascending; values are copies."""
@@ -153,13 +158,13 @@ class WindowStateStore:
 
     def cached_fold(self, fold: Fold) -> CachedFold | None:
         """An aggregation into this store in parts; None without a cache, or where input records are kept."""
-        cache, key_bytes, changed = self._cache, self._key_bytes, self._changed
+        cache, keys, changed = self._cache, self._keys, self._changed
         if cache is None or self._context.keeps_sources:
             return None
         index, suffix, committed = cache.new_index(), WINDOW_SUFFIX.pack, self._segments.get
 
         def find(key_as_bytes: bytes, key: Any, start: int) -> CacheEntry:
-            store_key, pending = key_bytes(key) + suffix(start, 0), self._pending
+            store_key, pending = keys.written(key) + suffix(start, 0), self._pending
             entry = cache.entries.get(store_key)
             if entry is None:
                 data = pending[store_key] if store_key in pending else committed(store_key, start)
@@ -176,7 +181,7 @@ class WindowStateStore:
             if changed.is_kept:
                 changed.add(entry.store_key[: -WINDOW_SUFFIX.size], entry.store_key)
 
-        return CachedFold(fold, key_bytes, index, find, cache, mark, self._kept)
+        return CachedFold(fold, keys, index, find, cache, mark, self._kept)
 
     def writing_fold(self, fold: Fold, *, tells_old: bool) -> Callable[[Any, Any, int, int], Folded] | None:
         """A function of key, value, timestamp and window start (ms) that aggregates a record into the value of a window.
@@ -188,13 +193,18 @@ class WindowStateStore:
         codec, context = self._codec, self._context
         if self._cache is not None or context.keeps_sources or not isinstance(codec, TimestampedCodec):
             return None
-        folded, key_bytes, suffix = codec.folding(fold, tells_old=tells_old), self._key_bytes, WINDOW_SUFFIX.pack
+        folded, keys, suffix = codec.folding(fold, tells_old=tells_old), self._keys, WINDOW_SUFFIX.pack
+        key_bytes = keys.serialize
         committed, kept = self._segments.get, self._kept
 
         def put(key: Any, value: Any, timestamp: int, start: int) -> Folded:
             if not kept.first <= start < kept.end and not kept.takes(start):
                 return folded(None, key, value, timestamp)
-            store_key, pending = key_bytes(key) + suffix(start, 0), self._pending
+            try:
+                store_key = key_bytes(key) + suffix(start, 0)
+            except Exception as error:
+                raise keys.refused(key, error) from error
+            pending = self._pending
             known = pending[store_key] if store_key in pending else committed(store_key, start)
             if self._changed.is_kept:
                 self._changed.add(store_key[: -WINDOW_SUFFIX.size], store_key)
@@ -242,7 +252,7 @@ class WindowStateStore:
         return self._segments.puts(entries.items())
 
     def _of_key(self, key: Any, time_from: int, time_to: int, *, reverse: bool) -> Iterator[tuple[int, Any]]:
-        raw = self._key_bytes(key)
+        raw = self._keys.written(key)
         first = max(0, time_from, self._kept.find_first())
         if first > time_to:
             return
@@ -250,26 +260,29 @@ class WindowStateStore:
         changed = self._laid_over(self._changed_by_key().of(raw, lower, upper))
         for store_key, data in self._segments.scan(changed, lower, upper, first, time_to, reverse=reverse):
             if len(store_key) == len(raw) + WINDOW_SUFFIX.size and store_key.startswith(raw):
-                yield self._segments.time_of(store_key), self._codec.decode(data)
+                yield self._segments.time_of(store_key), self._codec.decode(key, data)
 
     def _of_keys(
         self, key_from: Any, key_to: Any, time_from: int, time_to: int, *, reverse: bool
     ) -> Iterator[tuple[Any, int, Any]]:
-        lowest = None if key_from is None else self._key_bytes(key_from)
-        highest = None if key_to is None else self._key_bytes(key_to)
+        lowest = None if key_from is None else self._keys.written(key_from)
+        highest = None if key_to is None else self._keys.written(key_to)
         first = max(0, time_from, self._kept.find_first())
         changed = self._laid_over(self._changed_by_key().all())
         for store_key, data in self._segments.scan(changed, lowest, None, first, time_to, reverse=reverse):
             raw, start = store_key[: -WINDOW_SUFFIX.size], self._segments.time_of(store_key)
             in_keys = (lowest is None or raw >= lowest) and (highest is None or raw <= highest)
             if in_keys and first <= start <= time_to:
-                yield self._key_of(raw), start, self._codec.decode(data)
+                yield self._key_of(raw), start, self._codec.decode(raw, data)
 
     def _store_key(self, key: Any, start: int) -> bytes:
         """The bytes of a window's key. An aggregation puts what it has just fetched: the last ones are remembered."""
         if key is self._last_key and start == self._last_start:
             return self._last_store_key
-        store_key: bytes = self._key_bytes(key) + WINDOW_SUFFIX.pack(start, 0)
+        try:
+            store_key: bytes = self._key_bytes(key) + WINDOW_SUFFIX.pack(start, 0)
+        except Exception as error:
+            raise self._keys.refused(key, error) from error
         if type(key) in self._fixed_keys:  # what can be changed in place is encoded anew
             self._last_key, self._last_start, self._last_store_key = key, start, store_key
         return store_key

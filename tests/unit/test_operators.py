@@ -255,7 +255,7 @@ def test_a_mistake_in_a_topology_is_named_when_it_is_built(
 
 
 def test_a_value_its_serde_cannot_write_is_an_error_that_names_sink_and_serde() -> None:
-    with pytest.raises(SerializationError, match=r"KSTREAM-SINK-0000000001 .* value serde long"):
+    with pytest.raises(SerializationError, match=r"KSTREAM-SINK-0000000001 .* the str of key .*serde long"):
         results(lambda _b, s: s, [("a", "x", 1)], value=LONG)
 
 

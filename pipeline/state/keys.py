@@ -1,0 +1,71 @@
+"""The keys of one store, to bytes and back: what a serde refuses is an error that names store, key and serde."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import DeserializationError, SerializationError
+from pipeline.state.values import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.serde.api import Serde
+    from pipeline.state.api import StoreBuilder
+
+
+@dataclass(slots=True, eq=False)
+class StoredKeys:
+    """The keys of one store.
+
+    Functions that run for each record call `serialize` and raise what `refused` returns if it fails: `written` costs one more
+    call.
+
+    Args:
+        store: Name of the store.
+        serde: Serde of its keys.
+    """
+
+    store: str
+    serde: Serde[Any]
+    serialize: Callable[[Any], bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Take the serde's function."""
+        self.serialize = self.serde.serialize
+
+    def written(self, key: Any) -> bytes:
+        """A key as bytes.
+
+        Raises:
+            SerializationError: If the serde cannot write it.
+        """
+        try:
+            return self.serialize(key)
+        except Exception as error:
+            raise self.refused(key, error) from error
+
+    def read(self, data: bytes) -> Any:
+        """The key back.
+
+        Raises:
+            DeserializationError: If the serde cannot read it.
+        """
+        try:
+            return self.serde.deserialize(data)
+        except Exception as error:
+            why = f"serde {self.serde.name} refuses it ({type(error).__name__}: {error})"
+            message = f"Store {self.store} cannot read the key {shown(data)}: {why}"
+            raise DeserializationError(message, hint="Give the store the serde that has written its keys.") from error
+
+    def refused(self, key: Any, error: Exception) -> SerializationError:
+        """The error about a key that the serde cannot write."""
+        why = f"serde {self.serde.name} refuses it ({type(error).__name__}: {error})"
+        message = f"Store {self.store} cannot take the {type(key).__name__} key {shown(key)}: {why}"
+        return SerializationError(message, hint="Give the store a serde for such keys, or keys that its serde writes.")
+
+
+def stored_keys(builder: StoreBuilder) -> StoredKeys:
+    """The keys of a store that is opened."""
+    return StoredKeys(builder.name, builder.key_serde)

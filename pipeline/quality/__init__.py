@@ -4,3 +4,7 @@ Great Expectations costs seconds to import and is imported within functions only
 """
 
 from __future__ import annotations
+
+from pipeline.quality.expectations import Expectations
+
+__all__ = ["Expectations"]

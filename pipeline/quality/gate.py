@@ -1,19 +1,26 @@
-"""The gate: expectations over a candidate's table and over its difference to the live one, judged by Great Expectations."""
+"""The gate: expectations over frames of a candidate's outputs, judged by Great Expectations."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from pipeline.config.checks import nearest
 
-CRITICAL, INFO = "critical", "info"
-CHANGE = "change"
-"""Column of the frame: `same`, `changed`, `new` or `gone`, against the live version's table."""
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pipeline.quality.frames import Frame
+
+CRITICAL, WARNING, INFO = "critical", "warning", "info"
+ROWS_IN_MEMORY = 300_000
+"""Frames of more rows are judged by Spark, which does not need them in memory."""
 _TALKATIVE = "great_expectations", "great_expectations.data_context.types.base"
 """Loggers of the library that tell of temporary directories; the second one gets a level of its own when it is imported."""
+_NAMES_COLUMNS = "column", "column_A", "column_B"
+_NAMES_LISTS = ("column_list",)
+_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,54 +34,113 @@ class Verdict:
     """
 
     outcomes: Mapping[str, str]
-    critical: tuple[str, ...]
-    warnings: tuple[str, ...]
+    critical: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def __add__(self, other: Verdict) -> Verdict:
+        """Return what both found."""
+        outcomes = {**self.outcomes, **other.outcomes}
+        return Verdict(outcomes, self.critical + other.critical, self.warnings + other.warnings)
 
 
-def judge(rows: Sequence[Mapping[str, Any]], expectations: Sequence[Any]) -> Verdict:
-    """Validate rows. An empty table always fails: on nothing, every other expectation holds.
+def judge(
+    name: str,
+    frame: Frame,
+    expectations: Sequence[Any],
+    spark: Callable[[], Any],
+    *,
+    keys: Sequence[str] = (),
+    if_empty: str = CRITICAL,
+) -> Verdict:
+    """Validate the rows of a frame.
+
+    A frame without rows fails: on nothing, every other expectation holds. An expectation of a column that is not there, or that
+    cannot be evaluated, blocks whatever its severity: it says nothing about the data.
 
     Args:
-        rows: One mapping per row, with the column `change`.
+        name: What the rows are, for people; before the name of each outcome.
+        frame: The rows.
         expectations: Great Expectations' own, each with its severity (`critical`, `warning`, `info`).
+        spark: Gives a Spark session, for frames that are large.
+        keys: Columns that name a row, for messages.
+        if_empty: The severity of having no rows: `critical`, `warning`, or `info`.
     """
-    if not rows:
-        rule = "the table has rows"
-        return Verdict({rule: "failed: it is empty"}, (rule,), ())
-    results = _validate(rows, expectations)
-    outcomes: dict[str, str] = {}
-    failed: dict[str, list[str]] = {CRITICAL: [], "warning": [], INFO: []}
-    for result in results:
-        name = _name(result.expectation_config)
-        severity = _severity(result.expectation_config)
-        word = "noted" if severity == INFO else "failed"
-        outcomes[name] = "passed" if result.success else f"{word}: {_observed(result)}"
-        if not result.success:
-            failed[severity].append(name)
-    outcomes["the table has rows"] = f"passed: {len(rows)}"
-    return Verdict(outcomes, tuple(failed[CRITICAL]), tuple(failed["warning"]))
+    found = _Findings(name)
+    found.add("it has rows", if_empty, "" if frame.rows else "it is empty", str(frame.rows))
+    possible = []
+    for each in expectations if frame.rows else ():
+        missing = [column for column in _columns_of(each.configuration) if column not in frame.columns]
+        if missing:
+            outcome = f"there is no column {missing[0]!r}. {nearest(missing[0], frame.columns)}"
+            found.add(_name(each.configuration), CRITICAL, outcome)
+        else:
+            possible.append(each)
+    if possible:
+        for result in _validate(frame, possible, spark, keys):
+            found.add_result(result)
+    return Verdict(found.outcomes, tuple(found.failed[CRITICAL]), tuple(found.failed[WARNING]))
 
 
-def _validate(rows: Sequence[Mapping[str, Any]], expectations: Sequence[Any]) -> Any:
+@dataclass(slots=True)
+class _Findings:
+    """What was found of one frame so far."""
+
+    name: str
+    outcomes: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, list[str]] = field(default_factory=lambda: {CRITICAL: [], WARNING: [], INFO: []})
+
+    def add(self, rule: str, severity: str, failure: str, passed: str = "") -> None:
+        named = f"{self.name}: {rule}"
+        if not failure:
+            self.outcomes.setdefault(named, f"passed: {passed}" if passed else "passed")
+            return
+        self.outcomes[named] = f"{'noted' if severity == INFO else 'failed'}: {failure}"
+        self.failed[severity].append(named)
+
+    def add_result(self, result: Any) -> None:
+        config = result.expectation_config
+        if result.success:
+            self.add(_name(config), INFO, "")
+            return
+        exception = _exception(getattr(result, "exception_info", None) or {})
+        if exception:
+            self.add(_name(config), CRITICAL, f"it cannot be evaluated: {exception}")
+        else:
+            self.add(_name(config), _severity(config), _observed(result.result or {}))
+
+
+def _validate(frame: Frame, expectations: Sequence[Any], spark: Callable[[], Any], keys: Sequence[str]) -> Any:
     import great_expectations as gx
-    import pandas as pd
 
     for name in _TALKATIVE:
         logging.getLogger(name).setLevel(logging.WARNING)
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False}
-    source = context.data_sources.add_pandas("candidate")
-    batch = source.add_dataframe_asset("table").add_batch_definition_whole_dataframe("all")
+    if frame.rows <= ROWS_IN_MEMORY:
+        rows, source = frame.pandas(), context.data_sources.add_pandas("candidate")
+    else:
+        rows, source = frame.spark(spark()), context.data_sources.add_spark("candidate")
+    batch = source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all")
     suite = context.suites.add(gx.ExpectationSuite("gate", expectations=list(expectations)))
     definition = context.validation_definitions.add(gx.ValidationDefinition(name="gate", data=batch, suite=suite))
-    frame = pd.DataFrame.from_records(list(rows))
-    return definition.run(batch_parameters={"dataframe": frame}, result_format="SUMMARY").results
+    result_format = {"result_format": "SUMMARY", "unexpected_index_column_names": list(keys)}
+    return definition.run(batch_parameters={"dataframe": rows}, result_format=result_format).results
+
+
+def _columns_of(config: Any) -> list[str]:
+    """The columns that an expectation needs; those about the columns a table has need none."""
+    if config.type.startswith(("expect_column_to_exist", "expect_table_")):
+        return []
+    named = [config.kwargs[each] for each in _NAMES_COLUMNS if config.kwargs.get(each) is not None]
+    for each in _NAMES_LISTS:
+        named += config.kwargs.get(each) or []
+    return named
 
 
 def _severity(config: Any) -> str:
     """How grave a failure is; whatever is not known to be harmless blocks."""
     severity = getattr(config.severity, "value", config.severity)
-    return severity if severity in {"warning", INFO} else CRITICAL
+    return severity if severity in {WARNING, INFO} else CRITICAL
 
 
 def _name(config: Any) -> str:
@@ -82,9 +148,25 @@ def _name(config: Any) -> str:
     return f"{config.type}({', '.join(f'{k}={v}' for k, v in settings.items())})"
 
 
-def _observed(result: Any) -> str:
-    found = result.result or {}
-    if "unexpected_percent" in found:
-        return f"{found['unexpected_percent']:.3f} % unexpected, such as {found.get('partial_unexpected_list', [])[:3]}"
-    exception = getattr(result, "exception_info", None) or {}
-    return str(found.get("observed_value", exception.get("exception_message", "no result")))
+def _exception(info: Any) -> str | None:
+    """The message of an exception, of which the library tells by metric, or at once."""
+    if not isinstance(info, dict):
+        return None
+    own = info.get("exception_message")
+    if own or "exception_message" in info:
+        return own or None
+    return next((message for message in map(_exception, info.values()) if message), None)
+
+
+def _observed(found: Mapping[str, Any]) -> str:
+    if "unexpected_percent" not in found:
+        return str(found.get("observed_value", "no result"))
+    rows = found.get("partial_unexpected_index_list") or found.get("partial_unexpected_list", [])
+    shown = "; ".join(_shown(row) for row in rows[:_SHOWN])
+    return f"{found['unexpected_percent'] or 0:.3f} % unexpected, such as {shown}"
+
+
+def _shown(row: Any) -> str:
+    if not isinstance(row, dict):
+        return str(row)
+    return ", ".join(f"{name} {value}" for name, value in sorted(row.items()))

@@ -12,18 +12,14 @@ import shutil
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from pipeline.config import call_attribute
 from pipeline.errors import GateFailedError, ReleaseError
 from pipeline.hosting.publication import staging_name
 from pipeline.kafka.admin import Admin
-from pipeline.quality.gate import CHANGE, judge
 from pipeline.records import OffsetRange, TopicPartition, counted
-from pipeline.releases.differ import Differ
-from pipeline.releases.outputs import outputs, require_known, require_same_kinds, tables
+from pipeline.releases.gating import Gate
+from pipeline.releases.outputs import outputs, require_known, require_same_kinds
 from pipeline.releases.registry import Registry, Release, Step, release_of
-from pipeline.releases.switch import DIFFERENCES, Switch
+from pipeline.releases.switch import Switch
 from pipeline.releases.versions import Versions
 from pipeline.runtime.layout import own_topics
 from pipeline.spark.ranges import RunRange
@@ -34,6 +30,7 @@ if TYPE_CHECKING:
 
     from pipeline.config import ProjectConfig
     from pipeline.hosting.application import Application
+    from pipeline.releases.gating import Point
     from pipeline.releases.history import Change
     from pipeline.spark.bounded_runs.job import RunSummary
     from pipeline.topology.outputs import Output
@@ -93,6 +90,7 @@ class Releaser:
         self._admin = Admin(project.kafka)
         self._registry = Registry(project.kafka, by)
         self._versions = Versions(project, app, self._admin, spark)
+        self._gate = Gate(self._config.quality, self._versions, self._admin, spark)
         self._switch = Switch(self._config.name, self._versions, self._registry, self._admin, project.kafka)
 
     def status(self) -> Release:
@@ -212,15 +210,23 @@ class Releaser:
         self._registry.write(release.to(Step.REPROCESSED, cut=str(summary.range.end), gate={}))
         return summary
 
-    def gate(self) -> Release:
-        """Judge the candidate's table, and its difference to the live one.
+    def gate(self, point: Point | None = None) -> Release:
+        """Judge the candidate's outputs, and their difference to the live ones, where both versions stand at the same offsets.
+
+        Args:
+            point: Where they are compared; if left out, where the live version stands: a candidate that is behind follows.
 
         Raises:
             GateFailedError: If an expectation of critical severity fails; the live version stays live.
             ReleaseError: If the candidate has not been computed.
+            UnderWayError: If the live version goes on meanwhile.
+            ConfigError: If the expectations cannot be had, or are of an output that there is not.
         """
         release = self._at(Step.REPROCESSED, Step.GATED)
-        verdict = judge(self._rows(release), self._expectations())
+        live, candidate = self._versions.releasable(release.live), self._versions.staged(_candidate(release))
+        point = point or self._gate.point(live, candidate)
+        verdict = self._gate.judge(live, candidate, point)
+        release = replace(release, cut=str(point.vector))
         if verdict.critical:
             self._registry.write(release.to(Step.REPROCESSED, gate=dict(verdict.outcomes)))
             found = "; ".join(f"{name}: {verdict.outcomes[name]}" for name in verdict.critical)
@@ -298,27 +304,6 @@ class Releaser:
                 message, hint=f"millrace release start {release.app} --to {candidate.version} begins it again."
             )
 
-    def _rows(self, release: Release) -> list[dict[str, Any]]:
-        """The candidate's table as rows, with how each compares to the live one."""
-        candidate = self._versions.application(_candidate(release))
-        rows: list[dict[str, Any]] = []
-        for topic in tables(candidate):
-            sink = candidate.topology.sink_of(topic)
-            if sink is None:
-                continue
-            staging, directory = staging_name(candidate.id, topic), candidate.directory / DIFFERENCES / topic
-            with Differ(topic, topic, staging, directory, self._project.kafka, self._admin) as differ:
-                differ.advance(*differ.stable_ends())
-                for pair in differ.rows():
-                    value = {} if pair.new is None else _columns(sink.value_serde.deserialize(pair.new.value))
-                    rows.append({**value, "topic": topic, CHANGE: pair.change.value})
-        return rows
-
-    def _expectations(self) -> list[Any]:
-        if self._config.quality is None:
-            return []
-        return list(call_attribute(self._config.quality))
-
     def _at(self, *steps: Step) -> Release:
         release = self.status()
         if release.step not in steps:
@@ -333,12 +318,6 @@ def _candidate(release: Release) -> str:
         message = f"{release.app} has no candidate"
         raise ReleaseError(message, hint="Begin with `millrace release start`.")
     return release.candidate
-
-
-def _columns(value: Any) -> dict[str, Any]:
-    """A value's fields as columns; a value without fields is the column `value`."""
-    plain = msgspec.to_builtins(value, builtin_types=(bytes,))
-    return plain if isinstance(plain, dict) else {"value": plain}
 
 
 def _changes(old: dict[str, str], new: dict[str, str]) -> dict[str, str]:

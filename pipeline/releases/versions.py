@@ -122,6 +122,10 @@ class Versions:
         """Whether two versions have processed the same of what both read."""
         return self._committed(one, other) == self._committed(other, one)
 
+    def place(self, one: Application, other: Application) -> OffsetVector:
+        """Return where the first of two versions stands, in the source topics that both read."""
+        return OffsetVector(self._committed(one, other))
+
     def follow(self, follower: Application, leader: Application) -> RunSummary:
         """Process with `follower` what `leader` has processed."""
         target = OffsetVector(self.target(leader, follower))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
+from pipeline.quality import Expectations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,13 +35,15 @@ def build_choosing(builder: StreamsBuilder) -> Topology:
     return builder.build()
 
 
-def expectations() -> list[Any]:
+def expectations() -> dict[str, Expectations]:
     import great_expectations.expectations as gxe  # noqa: PLC0415 - seconds to import
 
-    return [
-        gxe.ExpectColumnValuesToBeBetween(column="value", max_value=1000, severity="critical"),
-        gxe.ExpectColumnValuesToBeInSet(column="change", value_set=["same"], mostly=1.0, severity="warning"),
+    table = [gxe.ExpectColumnValuesToBeBetween(column="value", max_value=1000, severity="critical")]
+    difference = [
+        gxe.ExpectColumnValuesToBeInSet(column="change", value_set=["same", "changed"], severity="critical"),
+        gxe.ExpectColumnPairValuesToBeEqual(column_A="old", column_B="new", severity="warning"),
     ]
+    return {f"{PREFIX}.sums": Expectations(table, difference)}
 
 
 def _user(key: str, _value: int) -> str:

@@ -145,24 +145,30 @@ def test_a_release_corrects_what_differs_goes_on_from_the_cut_and_can_be_taken_b
     releaser.reprocess()
     assert project.sums() == {"ann": 5, "bob": 7}, "consumers notice nothing before the cut"
     assert project.letters() == project.letters(f"{project.unique}-v2-staging-") == [b"bad"]
-    releaser.gate()
+    project.pay(("dan", 1))
+    project.run("v1")
+    gated = releaser.gate()  # the candidate follows first: else dan's row would be gone
+    assert gated.gate[f"{project.unique}.sums: it has rows"] == "passed: 3"
+    assert gated.gate[f"{project.unique}.receipts: it has rows"] == "passed: 4"
+    (warning,) = (outcome for outcome in gated.gate.values() if not outcome.startswith("passed"))
+    assert warning == "failed: 33.333 % unexpected, such as key ann, new 3, old 5"
     assert not [record for record in caplog.records if record.name.startswith("great_expectations")]
     with pytest.raises(ReleaseError, match="warnings"):
         releaser.cut()
     assert releaser.cut(accept_warnings=True).corrections == 1
     assert releaser.cut() == releaser.status(), "who has not heard of a success may ask for it again"
-    assert project.sums() == {"ann": 3, "bob": 7}
+    assert project.sums() == {"ann": 3, "bob": 7, "dan": 1}
     assert [(r.key, r.value) for r in project.broker.read(f"{project.unique}.sums")].count(
         (b"bob", LONG.serialize(7))
     ) == 1, "what does not differ is not published again"
     project.pay(("bob", -1), ("cy", 4))
     project.pay_nonsense(b"worse")
     project.run(releaser.status().live)
-    assert project.sums() == {"ann": 3, "bob": 6, "cy": 4}
+    assert project.sums() == {"ann": 3, "bob": 6, "cy": 4, "dan": 1}
     assert project.letters() == [b"bad", b"worse"]
     assert releaser.rollback().live == "v1"
     assert releaser.rollback() == releaser.status()
-    assert project.sums() == {"ann": 5, "bob": 7, "cy": 4}
+    assert project.sums() == {"ann": 5, "bob": 7, "cy": 4, "dan": 1}
     done = releaser.log()
     steps = ["planned", "reprocessed", "gated", "cutting", "live", "rolling-back", "rolled-back"]
     assert list(dict.fromkeys(change.step for change in done)) == steps

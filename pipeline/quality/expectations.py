@@ -1,0 +1,66 @@
+"""What a user's `quality` function may return, as one form: expectations by topic, on its records and on their difference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pipeline.config.checks import nearest
+from pipeline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+
+@dataclass(frozen=True, slots=True)
+class Expectations:
+    """What the data of an output must be like for a version to go live. Great Expectations' own, each with its severity.
+
+    A `quality` function returns a list, for the records of each output; `Expectations`, for each output; or either by topic.
+
+    Args:
+        table: On the rows that the candidate has computed or, of a log, on its records.
+        difference: On the rows of both versions side by side. Logs have none.
+    """
+
+    table: Sequence[Any] = field(default=())
+    difference: Sequence[Any] = field(default=())
+
+
+def by_topic(where: str, given: Any, topics: Collection[str], logs: Collection[str]) -> dict[str, Expectations]:
+    """Return the expectations of each output.
+
+    Args:
+        where: The function that gave them, for messages.
+        given: A list, for the table of each output; `Expectations`, for each output; or either of these by topic.
+        topics: The outputs.
+        logs: Those of them that are logs.
+
+    Raises:
+        ConfigError: If there is no such output, or it is a log and has no difference, or it is something else.
+    """
+    if not isinstance(given, Mapping):
+        common = _of(where, given)
+        return {topic: Expectations(common.table) if topic in logs else common for topic in topics}
+    found = {topic: Expectations() for topic in topics}
+    for topic, each in given.items():
+        if topic not in found:
+            message = f"{where} has expectations of {topic!r}, which is no output"
+            raise ConfigError(message, hint=nearest(str(topic), found))
+        found[topic] = _of(where, each)
+        if topic in logs and found[topic].difference:
+            message = f"{where} has expectations of the difference of {topic}, which is a log"
+            raise ConfigError(message, hint="Logs are not compared: give expectations of its records (table=).")
+    return found
+
+
+def _of(where: str, given: Any) -> Expectations:
+    if isinstance(given, Expectations):
+        return given
+    if isinstance(given, Sequence) and not isinstance(given, str | bytes):
+        return Expectations(given)
+    message = f"{where} gives {given!r}"
+    raise ConfigError(
+        message, hint="It is to give a list of expectations, Expectations(table=, difference=), or these by topic."
+    )

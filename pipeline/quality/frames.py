@@ -1,0 +1,156 @@
+"""Frames of any length: rows are written to files in batches, and read as pandas or Spark does, whichever has room for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+
+from pipeline.config.directories import make_directory
+from pipeline.errors import StateError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+TIME = pa.timestamp("us", "UTC")
+BATCH_ROWS = 20_000
+"""Rows in memory at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Rows in files.
+
+    Args:
+        directory: Where these are.
+        rows: How many rows there are.
+        columns: Names of their columns, in the order of their first occurrence.
+    """
+
+    directory: Path
+    rows: int
+    columns: tuple[str, ...]
+
+    def pandas(self) -> Any:
+        """Return a DataFrame of pandas, with types that know missing values: whole numbers stay whole."""
+        import pandas as pd
+
+        types = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype(), pa.string(): pd.StringDtype()}
+        return _parquet().read_table(self.directory).to_pandas(types_mapper=types.get)
+
+    def spark(self, session: Any) -> Any:
+        """Return a DataFrame of Spark."""
+        return session.read.parquet(str(self.directory))
+
+
+def write_frame(directory: Path, rows: Iterable[Mapping[str, Any]]) -> Frame:
+    """Write rows to files, which take as little memory as a batch of rows.
+
+    Args:
+        directory: Where to; it is made.
+        rows: The rows, each by the names of its columns; what a row does not have is missing. Columns are of the type that
+            their values have: whole numbers, fractions, truth values, times, bytes or text. Others, and mixtures, become text.
+
+    Raises:
+        StateError: If they cannot be written: the disk is full.
+    """
+    try:
+        make_directory(directory)
+        return _Writer(directory).write(rows)
+    except OSError as error:
+        message = f"The rows to be judged cannot be written to {directory}: {error}"
+        raise StateError(message, hint="Is the disk full, or the directory read-only?") from error
+
+
+class _Writer:
+    """Writes batches as they come, and those again whose columns turn out to have other types.
+
+    Args:
+        directory: Where to.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._types: dict[str, pa.DataType] = {}
+        self._files: list[Path] = []
+
+    def write(self, rows: Iterable[Mapping[str, Any]]) -> Frame:
+        batch: list[Mapping[str, Any]] = []
+        count = 0
+        for row in rows:
+            batch.append(row)
+            if len(batch) == BATCH_ROWS:
+                count += self._write_batch(batch)
+                batch = []
+        count += self._write_batch(batch) if batch or not count else 0
+        self._make_alike()
+        return Frame(self._directory, count, tuple(self._types))
+
+    def _write_batch(self, batch: list[Mapping[str, Any]]) -> int:
+        names = dict.fromkeys(self._types)
+        for row in batch:
+            names.update(dict.fromkeys(row))
+        arrays = {name: _array([row.get(name) for row in batch]) for name in names}
+        for name, each in arrays.items():
+            self._types[name] = _common(self._types.get(name, pa.null()), each.type)
+        path = self._directory / f"{len(self._files):06}.parquet"
+        _parquet().write_table(pa.table(arrays), path)
+        self._files.append(path)
+        return len(batch)
+
+    def _make_alike(self) -> None:
+        """Give all files the columns and types of all."""
+        for name, kind in self._types.items():
+            if pa.types.is_null(kind):
+                self._types[name] = pa.string()
+        schema = pa.schema(list(self._types.items()))
+        for path in self._files:
+            if not _parquet().read_schema(path).equals(schema):
+                table = _parquet().read_table(path)
+                _parquet().write_table(pa.table([_cast(table, field) for field in schema], schema=schema), path)
+
+
+def _parquet() -> Any:
+    """The library's module for files: it loads pandas."""
+    from pyarrow import parquet  # noqa: PLC0415 - as it says
+
+    return parquet
+
+
+def _array(values: list[Any]) -> pa.Array:
+    try:
+        found = pa.array(values)
+    except (pa.ArrowException, OverflowError):
+        found = None
+    if found is None or not _is_plain(found.type):
+        return pa.array([None if value is None else _text(value) for value in values], pa.string())
+    return found
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    return kind in {pa.null(), pa.bool_(), pa.int64(), pa.float64(), pa.string(), pa.binary(), TIME}
+
+
+def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """The type that has the values of both."""
+    if one == other or pa.types.is_null(other):
+        return one
+    if pa.types.is_null(one):
+        return other
+    return pa.float64() if {one, other} == {pa.int64(), pa.float64()} else pa.string()
+
+
+def _cast(table: pa.Table, field: pa.Field) -> Any:
+    if field.name not in table.column_names:
+        return pa.nulls(len(table), field.type)
+    column = table.column(field.name)
+    if pa.types.is_string(field.type) and not (pa.types.is_string(column.type) or pa.types.is_null(column.type)):
+        return pa.array([None if value is None else _text(value) for value in column.to_pylist()], pa.string())
+    return column.cast(field.type, safe=False)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -1,0 +1,182 @@
+"""Judges a candidate at one point: both versions as they were when they had processed the same offsets."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pipeline.config import OutputKind, call_attribute
+from pipeline.errors import UnderWayError
+from pipeline.hosting.lags import input_lags
+from pipeline.hosting.publication import staging_name
+from pipeline.kafka.ranges import read_fields
+from pipeline.quality.expectations import by_topic
+from pipeline.quality.frames import write_frame
+from pipeline.quality.gate import INFO, WARNING, Verdict, judge
+from pipeline.records import OffsetRange, OffsetVector, TopicPartition, counted
+from pipeline.releases.differ import Differ
+from pipeline.releases.outputs import outputs
+from pipeline.releases.rows import KEY_COLUMNS, difference_rows, log_rows, table_rows
+from pipeline.releases.switch import DIFFERENCES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from pipeline.hosting.application import Application
+    from pipeline.kafka.admin import Admin
+    from pipeline.quality.expectations import Expectations
+    from pipeline.quality.frames import Frame
+    from pipeline.releases.versions import Versions
+    from pipeline.topology.nodes import SinkNode
+
+_ATTEMPTS = 5
+"""So often the live version may have moved on while the ends of its outputs were noted."""
+_FRAMES = "gate"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Where two versions are compared.
+
+    Args:
+        vector: The source offsets that both have processed, exactly.
+        ends: Of each partition of their public and staging topics the end, as it was when they stood there.
+    """
+
+    vector: OffsetVector
+    ends: Mapping[TopicPartition, int]
+
+    def of(self, topic: str) -> dict[TopicPartition, int]:
+        """Return the ends of one topic."""
+        return {tp: end for tp, end in self.ends.items() if tp.topic == topic}
+
+
+class Gate:
+    """Judges candidates of one application.
+
+    Args:
+        quality: Where the expectations are: `module:attribute`; None if there are none.
+        versions: The application's versions.
+        admin: Asks the brokers.
+        spark: Gives a Spark session when one is needed: for frames that are large.
+    """
+
+    def __init__(self, quality: str | None, versions: Versions, admin: Admin, spark: Callable[[], Any]) -> None:
+        """Take what is needed for judging."""
+        self._quality = quality
+        self._versions = versions
+        self._admin = admin
+        self._spark = spark
+
+    def point(self, live: Application, candidate: Application) -> Point:
+        """Find a point at which both versions stand. A candidate that is behind follows first.
+
+        Raises:
+            UnderWayError: If the live version goes on meanwhile.
+        """
+        for _ in range(_ATTEMPTS):
+            if not self._versions.are_at_one_place(live, candidate):
+                self._versions.follow(candidate, live)
+            vector = self._versions.place(live, candidate)
+            ends = self._admin.stable_end_offsets(self._partitions(candidate))
+            if self._is_at(live, candidate, vector):
+                return Point(vector, ends)
+        message = f"{live.id} goes on while {candidate.version} is compared with it"
+        raise UnderWayError(message, hint="Wait for the end of its run, or stop its workers for the gate.")
+
+    def judge(self, live: Application, candidate: Application, point: Point) -> Verdict:
+        """Judge a candidate's outputs, and how they differ from the public ones, as they were at a point.
+
+        Args:
+            live: The live version.
+            candidate: The candidate.
+            point: Where both stood: of `point`, or of a mark of running versions.
+
+        Raises:
+            ConfigError: If the expectations cannot be had, or are of an output that there is not.
+            RangeError: If the outputs were compared at a later point already.
+            DeserializationError: If a record of the candidate cannot be read.
+            StateError: If the disk is full.
+        """
+        kinds = outputs(candidate)
+        logs = {topic for topic, output in kinds.items() if output.kind is OutputKind.LOG}
+        where = self._quality or ""
+        wanted = by_topic(where, call_attribute(where) if where else [], kinds, logs)
+        directory = candidate.directory / _FRAMES
+        shutil.rmtree(directory, ignore_errors=True)
+        verdict = Verdict({})
+        try:
+            for topic, expectations in wanted.items():
+                sink = candidate.topology.sink_of(topic)
+                if sink is None:
+                    continue
+                if topic in logs:
+                    verdict += self._of_log(candidate, sink, topic, expectations, point)
+                else:
+                    old = live.topology.sink_of(topic) or sink
+                    verdict += self._of_table(candidate, (old, sink), topic, expectations, point)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+        return verdict
+
+    def _of_table(
+        self,
+        candidate: Application,
+        sinks: tuple[SinkNode, SinkNode],
+        topic: str,
+        expectations: Expectations,
+        point: Point,
+    ) -> Verdict:
+        old, new = sinks
+        staging = staging_name(candidate.id, topic)
+        index = candidate.directory / DIFFERENCES / topic
+        with Differ(topic, topic, staging, index, candidate.kafka, self._admin) as differ:
+            differ.advance(point.of(topic), point.of(staging))
+            frame = self._frame(candidate, topic, table_rows(differ.rows(), new, staging))
+            verdict = self._judged(topic, frame, expectations.table, "_")
+            if not expectations.difference:
+                return verdict
+            unreadable: list[None] = []
+            rows = difference_rows(differ.rows(), old, new, staging, lambda: unreadable.append(None))
+            frame = self._frame(candidate, topic, rows)
+            name = f"{topic}, difference"
+            verdict += self._judged(name, frame, expectations.difference, "")
+        if unreadable:
+            verdict += Verdict({f"{name}: old rows": f"noted: {counted(len(unreadable), 'row')} cannot be read"})
+        return verdict
+
+    def _of_log(
+        self, candidate: Application, sink: SinkNode, topic: str, expectations: Expectations, point: Point
+    ) -> Verdict:
+        ends = point.of(staging_name(candidate.id, topic))
+        first = self._admin.beginning_offsets(ends)
+        ranges = {tp: OffsetRange(min(first[tp], end), end) for tp, end in ends.items()}
+        batches = read_fields(self._admin, candidate.kafka, ranges)
+        frame = self._frame(candidate, topic, log_rows(batches, sink))
+        return self._judged(topic, frame, expectations.table, "_", if_empty=WARNING if expectations.table else INFO)
+
+    def _frame(self, candidate: Application, topic: str, rows: Iterable[Mapping[str, Any]]) -> Frame:
+        directory: Path = candidate.directory / _FRAMES / topic
+        shutil.rmtree(directory, ignore_errors=True)
+        return write_frame(directory, rows)
+
+    def _judged(self, name: str, frame: Frame, expectations: Iterable[Any], prefix: str, **options: str) -> Verdict:
+        keys = [prefix + column for column in KEY_COLUMNS if prefix + column in frame.columns]
+        return judge(name, frame, list(expectations), self._spark, keys=keys, **options)
+
+    def _is_at(self, live: Application, candidate: Application, vector: OffsetVector) -> bool:
+        """Whether both versions are still there, with nothing left between their sub-topologies."""
+        return (
+            self._versions.are_at_one_place(live, candidate)
+            and self._versions.place(live, candidate) == vector
+            and not any(
+                each.is_internal and each.lag for one in (live, candidate) for each in input_lags(one, self._admin)
+            )
+        )
+
+    def _partitions(self, candidate: Application) -> list[TopicPartition]:
+        topics = outputs(candidate).keys()
+        names = {*topics, *(staging_name(candidate.id, topic) for topic in topics)}
+        return [TopicPartition(name, n) for name, count in self._admin.partitions(names).items() for n in range(count)]

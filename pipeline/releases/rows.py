@@ -1,0 +1,145 @@
+"""Rows of the frames that a gate judges: the records of an output with their keys and fields as columns.
+
+In the frame of a table or a log, fields have their own names, and what Millrace adds begins with an underscore. In that of a
+difference all fields have a prefix, so what Millrace adds needs none.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pipeline.errors import DeserializationError, ReleaseError
+from pipeline.records import TopicPartition
+from pipeline.windows import Windowed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from pipeline.records import RawFields
+    from pipeline.releases.difference import Pair
+    from pipeline.topology.nodes import SinkNode
+
+KEY_COLUMNS = "key", "window_start", "window_end"
+"""Columns that name a row, as far as keys are windowed."""
+_OWN = frozenset(f"_{name}" for name in (*KEY_COLUMNS, "partition", "time", "change"))
+_LAST_MS = 253_402_300_799_999
+"""The last ms of the year 9999: Python has no later times."""
+
+
+def table_rows(pairs: Iterable[Pair], sink: SinkNode, topic: str) -> Iterator[dict[str, Any]]:
+    """Return the new rows of a table, each with how it compares to the old one.
+
+    Raises:
+        DeserializationError: If a row cannot be read.
+        ReleaseError: If a field has the name of a column of Millrace's own.
+    """
+    for pair in pairs:
+        if pair.new is not None:
+            place = TopicPartition(topic, pair.partition)
+            own = _own(place, sink, pair.key, pair.new.timestamp) | {"change": pair.change.value}
+            yield _with_fields(topic, own, _read(place, sink.value_serde.deserialize, pair.new.value))
+
+
+def log_rows(batches: Iterable[tuple[TopicPartition, list[RawFields]]], sink: SinkNode) -> Iterator[dict[str, Any]]:
+    """Return the records of a log.
+
+    Raises:
+        DeserializationError: If one cannot be read.
+        ReleaseError: If a field has the name of a column of Millrace's own.
+    """
+    for tp, records in batches:
+        for key, value, timestamp, _, _ in records:
+            found = None if value is None else _read(tp, sink.value_serde.deserialize, value)
+            yield _with_fields(tp.topic, _own(tp, sink, key, timestamp), found)
+
+
+def difference_rows(
+    pairs: Iterable[Pair], old: SinkNode, new: SinkNode, topic: str, unreadable: Callable[[], None]
+) -> Iterator[dict[str, Any]]:
+    """Return the rows of both versions side by side: fields of the old one as `old_NAME`, and of the new one as `new_NAME`.
+
+    Values without fields are `old` and `new`. What a version does not have is missing.
+
+    Args:
+        pairs: The rows.
+        old: The sink of the live version.
+        new: The sink of the candidate.
+        topic: Where it writes, for messages.
+        unreadable: Called for each old row that cannot be read; its fields are missing.
+
+    Raises:
+        DeserializationError: If a new row cannot be read.
+    """
+    for pair in pairs:
+        place = TopicPartition(topic, pair.partition)
+        row = pair.new or pair.old
+        own = _own(place, new, pair.key, row.timestamp if row else 0) | {"change": pair.change.value}
+        before: dict[str, Any] = {}
+        if pair.old is not None:
+            try:
+                before = _fields(old.value_serde.deserialize(pair.old.value))
+            except Exception:  # noqa: BLE001 - a serde may raise anything
+                unreadable()
+        after = {} if pair.new is None else _fields(_read(place, new.value_serde.deserialize, pair.new.value))
+        for name in before.keys() | after.keys():
+            own[f"old_{name}" if name else "old"] = before.get(name)
+            own[f"new_{name}" if name else "new"] = after.get(name)
+        yield own
+
+
+def _own(place: TopicPartition, sink: SinkNode, key: bytes | None, timestamp: int) -> dict[str, Any]:
+    """The columns that every row has."""
+    found: dict[str, Any] = {"key": None}
+    if key is not None:
+        read = _read(place, sink.key_serde.deserialize, key)
+        if isinstance(read, Windowed):
+            found |= {"window_start": _time(read.window.start), "window_end": _time(read.window.end)}
+            read = read.key
+        found["key"] = _plain(read)
+    return found | {"partition": place.partition, "time": _time(timestamp)}
+
+
+def _with_fields(topic: str, own: Mapping[str, Any], value: Any) -> dict[str, Any]:
+    fields = _fields(value)
+    taken = sorted(_OWN & fields.keys())
+    if taken:
+        message = f"Values of {topic} have a field {taken[0]}, which is the name of a column of Millrace's own"
+        raise ReleaseError(message, hint="Rename the field; its serde may write it under the old name.")
+    return {f"_{name}": each for name, each in own.items()} | {name or "value": each for name, each in fields.items()}
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """A value's fields; a value without fields is one without a name."""
+    plain = _builtin(value)
+    return {str(name): each for name, each in plain.items()} if isinstance(plain, dict) else {"": plain}
+
+
+def _plain(key: Any) -> Any:
+    """A key as one column: text, unless it is a number, bytes or a truth value."""
+    found = _builtin(key)
+    if found is None or isinstance(found, str | bytes | bool | int | float):
+        return found
+    return msgspec.json.encode(found).decode()
+
+
+def _builtin(value: Any) -> Any:
+    try:
+        return msgspec.to_builtins(value, builtin_types=(bytes,))
+    except TypeError:
+        return str(value)
+
+
+def _time(ms: int) -> datetime | None:
+    """A time in ms as columns have it; None for a window without an end."""
+    return datetime.fromtimestamp(ms / 1000, UTC) if ms <= _LAST_MS else None
+
+
+def _read(place: TopicPartition, deserialize: Callable[[bytes], Any], data: bytes) -> Any:
+    try:
+        return deserialize(data)
+    except Exception as error:  # a serde may raise anything
+        message = f"A record of the candidate cannot be read: {error}"
+        raise DeserializationError(message).at(topic=place.topic, partition=place.partition) from error

@@ -1,0 +1,66 @@
+"""The gate: expectations over frames, judged by Great Expectations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import great_expectations.expectations as gxe
+
+from pipeline.quality.frames import write_frame
+from pipeline.quality.gate import INFO, Verdict, judge
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROWS = [{"flights": 3, "_key": "ann"}, {"flights": 500, "_key": "bob"}, {"flights": None, "_key": "cy"}]
+
+
+def judged(directory: Path, *expectations: Any, rows: list[dict[str, Any]] = ROWS, **options: Any) -> Verdict:
+    return judge("delays", write_frame(directory / "frame", rows), expectations, _no_spark, **options)
+
+
+def _no_spark() -> Any:
+    raise AssertionError
+
+
+def test_severities_decide_what_a_failure_does_and_failures_name_rows(tmp_path: Path) -> None:
+    verdict = judged(
+        tmp_path,
+        gxe.ExpectColumnValuesToNotBeNull(column="_key", severity="critical"),
+        gxe.ExpectColumnValuesToBeBetween(column="flights", max_value=200, severity="critical"),
+        gxe.ExpectColumnValuesToNotBeNull(column="flights", severity="warning"),
+        gxe.ExpectTableRowCountToBeBetween(min_value=4, severity="info"),
+        keys=["_key"],
+    )
+    between = "delays: expect_column_values_to_be_between(column=flights, max_value=200.0)"
+    not_null = "delays: expect_column_values_to_not_be_null(column=flights)"
+    assert dict(verdict.outcomes) == {
+        "delays: it has rows": "passed: 3",
+        "delays: expect_column_values_to_not_be_null(column=_key)": "passed",
+        between: "failed: 50.000 % unexpected, such as _key bob, flights 500",
+        not_null: "failed: 33.333 % unexpected, such as _key cy, flights <NA>",
+        "delays: expect_table_row_count_to_be_between(min_value=4)": "noted: 3",
+    }
+    assert (verdict.critical, verdict.warnings) == ((between,), (not_null,))
+
+
+def test_an_expectation_that_says_nothing_about_the_data_blocks_whatever_its_severity(tmp_path: Path) -> None:
+    verdict = judged(
+        tmp_path,
+        gxe.ExpectColumnValuesToNotBeNull(column="flihgts", severity="info"),
+        gxe.ExpectColumnPairValuesToBeEqual(column_A="flights", column_B="keys", severity="info"),
+        gxe.ExpectColumnValuesToBeBetween(column="_key", max_value=200, severity="info"),
+        gxe.ExpectColumnToExist(column="carrier", severity="info"),
+    )
+    assert len(verdict.critical) == 3
+    misspelt, pair, text = (verdict.outcomes[name] for name in verdict.critical)
+    assert misspelt == "failed: there is no column 'flihgts'. Did you mean 'flights'?"
+    assert pair.startswith("failed: there is no column 'keys'")
+    assert text.startswith("failed: it cannot be evaluated: ")
+
+
+def test_no_rows_fail_unless_they_may_be_missing(tmp_path: Path) -> None:
+    expectation = gxe.ExpectColumnValuesToNotBeNull(column="flights", severity="critical")
+    assert judged(tmp_path, expectation, rows=[]).critical == ("delays: it has rows",)
+    verdict = judged(tmp_path, expectation, rows=[], if_empty=INFO)
+    assert verdict == Verdict({"delays: it has rows": "noted: it is empty"})

@@ -10,6 +10,7 @@ import hashlib
 import importlib
 import json
 import re
+import warnings
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline import STRING, StreamsBuilder, Topology, ValueAndTimestamp
 from pipeline.state.api import StoreKind
-from pipeline.testing import TopologyTestDriver
+from pipeline.testing import ChangedValueWarning, TopologyTestDriver
 from tests.oracle.scenarios import CLOCK, OPTIMIZED, TOPICS, WITHOUT_TIMES
 from tests.oracle.topologies import PRINTED, ms
 from tests.oracle.topologies_failures import SETTINGS
@@ -43,6 +44,7 @@ MODULES = {
     "optimized": "topologies_optimized",
     "sources": "topologies_sources",
     "suppliers": "topologies_suppliers",
+    "changing": "topologies_changing",
 }
 """Where the topologies of a group are."""
 
@@ -72,7 +74,11 @@ class Twin:
         if not scenario["cache"]:
             settings["statestore.cache.max.bytes"] = 0
         topics: dict[str, Log] = {}
-        with TopologyTestDriver(self.topology, settings, application_id=APPLICATION) as driver:
+        with (
+            warnings.catch_warnings(),
+            TopologyTestDriver(self.topology, settings, application_id=APPLICATION) as driver,
+        ):
+            warnings.simplefilter("ignore", ChangedValueWarning)
             for index, (topic, key, value, timestamp, headers) in enumerate(scenario["records"]):
                 before(driver, index)
                 if topic == CLOCK:

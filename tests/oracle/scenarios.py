@@ -212,6 +212,12 @@ TOPICS: dict[str, dict[str, tuple[str, ...]]] = {
         "supplied_stream_left_join": ("in", "other"),
         "supplied_stream_outer_join_on_one_side": ("in", "other"),
     },
+    "changing": {
+        "changed_rows": ("in", "table"),
+        "changed_aggregates": ("in",),
+        "changed_windows": ("in",),
+        "changed_by_a_processor": ("in",),
+    },
     "optimized": {
         "optimized_aggregations": ("in",),
         "optimized_aggregations_named": ("in",),

@@ -74,6 +74,7 @@ public final class Oracle {
         twins.putAll(Optimized.twins());
         twins.putAll(Sources.twins());
         twins.putAll(Suppliers.twins());
+        twins.putAll(Changing.twins());
         Path state = Files.createTempDirectory("oracle");
         if (arguments.length == 0) {
             answer(state);

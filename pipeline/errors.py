@@ -214,7 +214,7 @@ class VersionConflictError(ReleaseError):
 
 
 class UnderWayError(ReleaseError):
-    """A switch and what processes must not meet: one of them is under way and has to end first. Waiting may help."""
+    """What is under way has to end first: a run, a worker, or a switch, which must not meet. Waiting may help."""
 
 
 class NotLiveError(ReleaseError):
@@ -223,6 +223,23 @@ class NotLiveError(ReleaseError):
 
 class GateFailedError(ReleaseError):
     """The quality gate found critical failures. The live version stays live."""
+
+
+USER_ERRORS = (Exception, SystemExit)
+"""What user code raises that is its failure. `sys.exit` is for commands: within a record it must not end a host."""
+
+
+def as_exception(error: Exception | SystemExit) -> Exception:
+    """A failure of user code as an exception that handlers know.
+
+    >>> as_exception(SystemExit(3))
+    RuntimeError('sys.exit(3) was called')
+    """
+    if isinstance(error, Exception):
+        return error
+    exited = RuntimeError(f"sys.exit({error.code!r}) was called")
+    exited.__cause__ = error
+    return exited
 
 
 def of_an_interrupt(error: BaseException | None) -> bool:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING
 
 from pipeline.errors import OpenTransactionError, UnderWayError
 from pipeline.hosting.application import source_partitions, with_partitions
+from pipeline.hosting.sole_host import group_of, hosts_in
 from pipeline.kafka.producer import TransactionalProducer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from pipeline.hosting.application import Application
+    from pipeline.hosting.sole_host import SoleHost
     from pipeline.kafka.admin import Admin, CommittedOffset
     from pipeline.records import TaskId, TopicPartition
 
@@ -20,6 +23,10 @@ log = logging.getLogger(__name__)
 
 _COMMIT_SECONDS = 10.0
 """How long an owner that lives may take to end a commit, which takes milliseconds."""
+SOLE_SESSION_MS = 10_000
+"""Without heartbeats for so long, a bounded run or a worker that is alone counts as dead."""
+_WORKER_SESSION_MS = 45_000
+_LOOK_SECONDS = 0.5
 
 
 def transactional_id(application_id: str, task_id: TaskId) -> str:
@@ -41,6 +48,17 @@ def fence_owners(application: Application, task_ids: Iterable[TaskId]) -> None:
             owner.close()
 
 
+def session_ms(application: Application, default: int) -> int:
+    """How long hosts of an application count as members after their last heartbeat, unless the default holds."""
+    return int(application.config.streams.consumer.get("session.timeout.ms", default))
+
+
+def under_way(application_id: str, host: SoleHost) -> UnderWayError:
+    """That a run, or a worker that is alone, processes an application."""
+    hint = "Wait for its end, or stop it. One that died counts until its session times out, within seconds."
+    return UnderWayError(f"{application_id} is being processed by {host}", hint=hint)
+
+
 def require_no_members(application: Application, admin: Admin) -> None:
     """Make sure that no worker processes an application: being fenced, it would only take its tasks over again.
 
@@ -52,6 +70,65 @@ def require_no_members(application: Application, admin: Admin) -> None:
     if members:
         message = f"{application.id} is processing: its group has members: {', '.join(members)}"
         raise UnderWayError(message, hint="Stop its workers; one that died is a member until its session times out.")
+
+
+def require_no_sole_host(application: Application, admin: Admin) -> None:
+    """Make sure that neither a bounded run, nor a worker that is alone, processes an application.
+
+    Raises:
+        UnderWayError: If one does.
+        BrokerError: If the brokers do not answer.
+    """
+    for host in hosts_in(admin.group(group_of(application.id)).members):
+        raise under_way(application.id, host)
+
+
+def require_nobody(application: Application, admin: Admin) -> None:
+    """Make sure that nothing processes an application: no worker, and no bounded run.
+
+    Raises:
+        UnderWayError: If something does.
+        BrokerError: If the brokers do not answer.
+    """
+    require_no_members(application, admin)
+    require_no_sole_host(application, admin)
+
+
+def await_no_members(application: Application, admin: Admin) -> None:
+    """Wait until workers that have died are members no more.
+
+    Raises:
+        UnderWayError: If its group has members for longer than a session.
+        BrokerError: If the brokers do not answer.
+    """
+    _wait(lambda: require_no_members(application, admin), session_ms(application, _WORKER_SESSION_MS))
+
+
+def await_no_sole_host(application: Application, admin: Admin) -> None:
+    """Wait until a run, or a worker that was alone, has ended, if it dies or ends within a session.
+
+    Raises:
+        UnderWayError: If it processes for longer.
+        BrokerError: If the brokers do not answer.
+    """
+    _wait(lambda: require_no_sole_host(application, admin), session_ms(application, SOLE_SESSION_MS))
+
+
+def _wait(check: Callable[[], None], session: int) -> None:
+    """Check until it passes, for as long as members that have died may be taken for living ones."""
+    deadline, is_told = time.monotonic() + session / 1000 + 2 * _LOOK_SECONDS, False
+    while True:
+        try:
+            check()
+        except UnderWayError as error:
+            if time.monotonic() > deadline:
+                raise
+            if not is_told:
+                is_told = True
+                log.warning("%s; waiting for its end for %d s, as it may have died", error.message, session // 1000)
+        else:
+            return
+        time.sleep(_LOOK_SECONDS)
 
 
 def settled_offsets(

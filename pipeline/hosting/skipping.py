@@ -12,7 +12,7 @@ from pipeline.hosting.actor import this_user
 from pipeline.hosting.application import source_partitions, with_partitions
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.control_topic import ControlTopic
-from pipeline.hosting.fencing import require_no_members, transactional_id
+from pipeline.hosting.fencing import require_nobody, transactional_id
 from pipeline.hosting.offset_reset import reset_offsets
 from pipeline.kafka.producer import TransactionalProducer
 from pipeline.kafka.ranges import read_range
@@ -59,11 +59,11 @@ def plan_skip(application: Application, admin: Admin, tp: TopicPartition, offset
         offset: The record's offset.
 
     Raises:
-        UnderWayError: If the application's group has members.
+        UnderWayError: If a worker, or a run, processes the application.
         RangeError: If the application does not read the partition, or another record comes next.
         BrokerError: If the brokers do not answer.
     """
-    require_no_members(application, admin)
+    require_nobody(application, admin)
     resolved, layout = with_partitions(application, source_partitions(application, admin))
     task_id = next((task_id for task_id, inputs in layout.tasks.items() if tp in inputs), None)
     if task_id is None:

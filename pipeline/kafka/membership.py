@@ -143,11 +143,16 @@ class GroupMember:
             is_silent = not coordinator._heartbeat_enabled and "stable" in str(coordinator.state).lower()  # noqa: SLF001
             return is_silent and not coordinator.rejoin_needed  # else it is about to join again
 
+    @property
+    def is_joining(self) -> bool:
+        """Whether it has to join, or to join again; if not, a `poll` that does not wait is enough."""
+        return self._rejoins.is_set() or bool(self._consumer._coordinator.need_rejoin())  # noqa: SLF001
+
     def poll(self, timeout_s: float) -> None:
         """Take part in the group for a while.
 
         Args:
-            timeout_s: How long; half a second or more, since a join that takes longer than a poll begins anew.
+            timeout_s: How long; half a second or more if it `is_joining`: a join that takes longer than a poll begins anew.
 
         Raises:
             BrokerError: If the brokers refuse. That they cannot be reached is no error here: the library reconnects.

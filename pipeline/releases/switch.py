@@ -5,17 +5,15 @@ from __future__ import annotations
 import logging
 import uuid
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pipeline.errors import TaskMigratedError, UnderWayError, VersionConflictError
 from pipeline.hosting.application import prepare, with_topics
-from pipeline.hosting.fencing import fence_owners, require_no_members
+from pipeline.hosting.fencing import fence_owners, require_nobody
 from pipeline.hosting.publication import staging_name
 from pipeline.releases.differ import Differ
 from pipeline.releases.outputs import tables
 from pipeline.releases.tables import create_staging
-from pipeline.spark.planning.runs import RUNNING, RunLog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -128,14 +126,7 @@ class Switch:
         Raises:
             UnderWayError: If a worker or a run does.
         """
-        require_no_members(application, self._admin)
-        for each in RunLog(self._kafka).runs(self._app):
-            if each.version == application.version and each.state == RUNNING:
-                since = datetime.fromtimestamp(each.started_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
-                message = f"A run of {application.id} is under way, of {each.by}, since {since}"
-                raise UnderWayError(
-                    message, hint=f"Wait for its end. If it died: millrace run {self._app} completes it."
-                )
+        require_nobody(application, self._admin)
 
     def _fence(self, application: Application) -> None:
         """Take all tasks over for a moment: whoever still runs one can commit nothing more."""

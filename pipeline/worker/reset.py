@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipeline.errors import StreamsError
+from pipeline.hosting.sole_host import group_of, hosts_in
 from pipeline.runtime.layout import own_topics
 from pipeline.worker.local_state import directories_of, locked
 
@@ -28,7 +29,7 @@ class Reset:
         topics: Internal topics that are deleted.
         directories: Local state that is deleted: what there is on this machine, that of instances on Spark included.
         offsets: Where the application starts to read next.
-        members: Members of the group, as `client-id@host`: it is refused as long as there are any.
+        members: Members of the group, as `client-id@host`, and runs: it is refused as long as there are any.
     """
 
     application_id: str
@@ -52,27 +53,32 @@ def plan_reset(application: Application, admin: Admin, offsets: OffsetVector, ot
     """
     topics = own_topics(application.id, admin.list_topics(), others)
     directories = directories_of(application.id, application.state_directory)
-    return Reset(application.id, topics, directories, offsets, admin.group(application.id).members)
+    return Reset(application.id, topics, directories, offsets, _at_work(application.id, admin))
 
 
 def reset(plan: Reset, admin: Admin) -> None:
     """Do it: local state first, since what is left after a crash must not be taken for the state of new topics.
 
-    Only members of the group are seen: a bounded run, or a worker that runs alone, must not be at work.
-
     Raises:
-        StreamsError: If the group has members.
+        StreamsError: If workers or a run are at work.
         StateError: If a worker on this machine uses the local state.
         BrokerError: If the brokers refuse.
     """
-    members = admin.group(plan.application_id).members
+    members = _at_work(plan.application_id, admin)
     if members:
         message = f"{plan.application_id} cannot be reset: its group has members: {', '.join(members)}"
-        raise StreamsError(message, hint="Stop its workers; one that died is a member until its session times out.")
+        hint = "Stop its workers and runs; one that died is a member until its session times out."
+        raise StreamsError(message, hint=hint)
     clean_up(plan.directories)
     admin.delete_topics(plan.topics)
     admin.delete_group(plan.application_id)
     admin.alter_offsets(plan.application_id, plan.offsets.offsets)
+
+
+def _at_work(application_id: str, admin: Admin) -> tuple[str, ...]:
+    """Members of the group, and runs and workers that process alone."""
+    alone = hosts_in(admin.group(group_of(application_id)).members)
+    return (*admin.group(application_id).members, *map(str, alone))
 
 
 def clean_up(directories: Iterable[Path]) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+from pipeline.hosting.alone import processing_alone
+from pipeline.hosting.sole_host import WORKER
+from pipeline.kafka.admin import Admin
 from pipeline.worker.states import WorkerState, moved
 from pipeline.worker.stream_thread.running_tasks import RunningTasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from pipeline.hosting.application import Application
     from pipeline.records import TopicPartition
@@ -35,6 +40,7 @@ class Worker:
         self.state = WorkerState.CREATED
         self.has_begun = False
         """Whether it has taken tasks; until then it reads what there is, and holds nothing that an end could leave behind."""
+        self._application = application
         self._on_state = on_state
         self._tasks = RunningTasks(application, on_restore=on_restore)
         self._stopping = False
@@ -52,9 +58,11 @@ class Worker:
         """Run until told to stop.
 
         Args:
-            until_caught_up: Stop as well once all inputs have been read to their ends and processed.
+            until_caught_up: Stop as well once all inputs have been read to their ends and processed. Nothing else may process
+                the application meanwhile.
 
         Raises:
+            UnderWayError: If it is to stop once it has caught up, and another worker, or a run, of the application lives.
             TopicError: If topics are missing or do not fit.
             TaskMigratedError: If another worker has taken over.
             RecordError: If a record cannot be handled, and is not to be skipped.
@@ -62,17 +70,8 @@ class Worker:
         """
         try:
             self._move_to(WorkerState.REBALANCING)
-            self._tasks.start()
-            self.has_begun = True
-            self._tasks.take_all()
-            while not self._stopping and not (until_caught_up and self._tasks.has_finished()):
-                self._tasks.run_once()
-                self._tasks.follow_topics()
-                if self.state is WorkerState.REBALANCING and not self._tasks.figures.restoring:
-                    self._move_to(WorkerState.RUNNING)
-            self._move_to(WorkerState.PENDING_SHUTDOWN)
-            self._tasks.commit_all()
-            summary = self.summary()
+            with self._alone() if until_caught_up else nullcontext():
+                summary = self._process(until_caught_up=until_caught_up)
         except BaseException:
             self.state = WorkerState.ERROR
             self._on_state(self.state)
@@ -82,6 +81,22 @@ class Worker:
             return summary
         finally:
             self._tasks.close()
+
+    def _alone(self) -> AbstractContextManager[object]:
+        return processing_alone(self._application, Admin(self._application.kafka), WORKER)
+
+    def _process(self, *, until_caught_up: bool) -> WorkerSummary:
+        self._tasks.start()
+        self.has_begun = True
+        self._tasks.take_all()
+        while not self._stopping and not (until_caught_up and self._tasks.has_finished()):
+            self._tasks.run_once()
+            self._tasks.follow_topics()
+            if self.state is WorkerState.REBALANCING and not self._tasks.figures.restoring:
+                self._move_to(WorkerState.RUNNING)
+        self._move_to(WorkerState.PENDING_SHUTDOWN)
+        self._tasks.commit_all()
+        return self.summary()
 
     def _move_to(self, state: WorkerState) -> None:
         self.state = moved(self.state, state)

@@ -25,9 +25,11 @@ from pipeline.errors import (
     UnderWayError,
     VersionConflictError,
 )
+from pipeline.hosting.alone import processing_alone
 from pipeline.hosting.application import load_application, prepare, with_topics
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.owned_task import OwnedTask
+from pipeline.hosting.sole_host import RUN
 from pipeline.kafka.admin import TopicSpec
 from pipeline.kafka.producer import TransactionalProducer
 from pipeline.releases.build import build_topology
@@ -35,7 +37,6 @@ from pipeline.releases.registry import Registry, Release, Step, live_version, re
 from pipeline.releases.releaser import Releaser
 from pipeline.releases.versions import processing_application
 from pipeline.spark.bounded_runs.job import run
-from pipeline.spark.planning.runs import RunLog
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
 from pipeline.worker.worker import Worker
@@ -338,11 +339,12 @@ def test_a_switch_does_not_begin_while_the_live_version_is_processing(
     with pytest.raises(UnderWayError, match="its group has members"):
         releaser.cut(accept_warnings=True)
     member.close()
-    v1, runs = releaser._versions.application("v1"), RunLog(project.config.kafka)
-    begun = runs.started(v1, resolve(v1, project.broker.admin()), "another")
-    with pytest.raises(UnderWayError, match=r"A run of .*-v1 is under way, of another"):
+    v1 = releaser._versions.application("v1")
+    with (
+        processing_alone(v1, project.broker.admin(), RUN, "another"),
+        pytest.raises(UnderWayError, match=r"-v1 is being processed by a run of another"),
+    ):
         releaser.cut(accept_warnings=True)
-    runs.failed(begun, KeyboardInterrupt())
     follows = versions_module.run
 
     def overtaken(*arguments: Any, **options: Any) -> Any:

@@ -80,12 +80,12 @@ def test_a_run_whose_driver_is_killed_is_continued_by_the_next_one(group: Group,
     group.check()
 
 
-def test_of_two_runs_at_once_none_does_what_the_other_has_done(group: Group, cluster: SparkCluster) -> None:
+def test_of_two_runs_at_once_one_is_refused_and_the_other_one_is_exact(group: Group, cluster: SparkCluster) -> None:
     group.configure(build="build_slowly", settings=on_spark(cluster, spark_cores_max="1"))
     group.write(8_000)
     runs = [begin_run(group), begin_run(group)]
-    codes = [run.wait(300) for run in runs]
-    assert 0 in codes or begin_run(group).wait(300) == 0, run_log(group)
+    assert sorted(run.wait(300) for run in runs) == [0, 1], run_log(group)
+    assert f"Error: {group.name}-v1 is being processed by a run of " in run_log(group)
     group.check()
 
 

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pipeline.errors import BrokerError, RangeError
+from pipeline.errors import BrokerError, RangeError, UnderWayError
+from pipeline.hosting.alone import processing_alone
 from pipeline.hosting.application import prepare
 from pipeline.hosting.fencing import fence_owners, settled_offsets
+from pipeline.hosting.sole_host import RUN
 from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetRange, TaskId, TopicPartition, counted
 from pipeline.runtime.layout import plan_layout
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pipeline.hosting.application import Application
+    from pipeline.hosting.sole_host import SoleHost
     from pipeline.kafka.admin import CommittedOffset
     from pipeline.spark.planning.schedule import Slice
     from pipeline.spark.planning.unfinished import Begun
@@ -148,19 +151,39 @@ def run(
             finished first.
         RecordError: If a record cannot be handled.
         UnsupportedByHostError: If a processor schedules by the wall clock, and nothing says what to do about it.
+        UnderWayError: If another run, or a worker, of the application lives.
         BrokerError: If brokers do not answer.
     """
-    runs = RunLog(application.kafka)
-    plan = plan_run(application, run_range, max_records_per_slice)
-    on_plan(plan)
-    run_range = plan.range
-    if plan.is_over:
-        _require_finished(advance_to_ms)
-        return RunSummary(run_range, 0)
-    recorded = runs.started(application, run_range, by)
+    try:
+        with processing_alone(application, Admin(application.kafka), RUN, by) as host:
+            plan = plan_run(application, run_range, max_records_per_slice)
+            on_plan(plan)
+            if not plan.is_over:
+                return _run_alone(application, plan, host, lazily(spark), build, advance_to_ms, check)
+    except UnderWayError:
+        plan = plan_run(application, run_range, max_records_per_slice)
+        if not plan.is_over:
+            raise
+        on_plan(plan)
+    _require_finished(advance_to_ms)
+    return RunSummary(plan.range, 0)
+
+
+def _run_alone(
+    application: Application,
+    plan: RunPlan,
+    host: SoleHost,
+    spark: Callable[[], Any],
+    build: Callable[[Job], Topology],
+    advance_to_ms: int | None,
+    check: Callable[[], None],
+) -> RunSummary:
+    """Carry out a plan, and record what came of it."""
+    runs, run_range = RunLog(application.kafka), plan.range
+    recorded = runs.started(application, run_range, host)
     try:
         check()
-        results = _run_levels(application, plan, lazily(spark), build, advance_to_ms, runs)
+        results = _run_levels(application, plan, spark, build, advance_to_ms, runs)
     except BaseException as error:
         runs.failed(recorded, error)
         raise

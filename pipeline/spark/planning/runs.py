@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import logging
-import uuid
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from pipeline.errors import BrokerError
-from pipeline.hosting.actor import this_user
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.control_topic import ControlTopic
+from pipeline.hosting.sole_host import group_of, hosts_in
+from pipeline.kafka.admin import Admin
 from pipeline.spark.planning.unfinished import Begun
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from pipeline.hosting.application import Application
-    from pipeline.kafka.admin import Admin
+    from pipeline.hosting.sole_host import SoleHost
     from pipeline.runtime.layout import Layout
     from pipeline.spark.ranges import RunRange
     from pipeline.spark.tasks.work import TaskResult
@@ -44,7 +44,7 @@ class RunRecord:
         by: Who started it.
         started_ms: When, ms since the epoch.
         range: What it was to process, as text; a run can be repeated with it.
-        state: `running`, `done`, `failed`, or `died` if another has followed without its end being heard of.
+        state: `running`, `done`, `failed`, or `died` if it lives no more without its end being heard of.
         ended_ms: When it ended; None while it runs.
         slices: Number of slices.
         records_in: Records read from the application's inputs.
@@ -91,6 +91,7 @@ class RunLog:
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
         """The topic is created when the first run is recorded."""
+        self._kafka = kafka
         self._topic = ControlTopic(kafka, RUNS_TOPIC)
 
     def runs(self, app: str) -> list[RunRecord]:
@@ -100,20 +101,24 @@ class RunLog:
             BrokerError: If brokers do not answer.
         """
         found = [_decoded(value) for name, value in self._topic.read().items() if name.startswith(f"{app}/")]
-        return _with_ends(sorted(found, key=lambda run: run.id, reverse=True))
+        open_versions = {run.version for run in found if run.state == RUNNING}
+        living = {host.id for version in open_versions for host in self._living(f"{app}-{version}")}
+        return [_with_end(run, living) for run in sorted(found, key=lambda run: run.id, reverse=True)]
 
-    def started(self, application: Application, run_range: RunRange, by: str | None) -> RunRecord:
+    def _living(self, application_id: str) -> tuple[SoleHost, ...]:
+        """The hosts that have the place of those that process alone; one that died has it for a session."""
+        return hosts_in(Admin(self._kafka).group(group_of(application_id)).members)
+
+    def started(self, application: Application, run_range: RunRange, host: SoleHost) -> RunRecord:
         """Record that a run begins.
 
         Args:
             application: What runs.
             run_range: What it processes.
-            by: Who starts it; this user on this machine if left out.
+            host: The place that it has while it lives.
         """
-        now_ms = SystemClock().now_ms()
-        run_id = f"{now_ms:013d}-{uuid.uuid4().hex[:6]}"
-        who = by or this_user()
-        run = RunRecord(run_id, application.config.name, application.version, who, now_ms, str(run_range))
+        name, version = application.config.name, application.version
+        run = RunRecord(host.id, name, version, host.by, host.since_ms, str(run_range))
         self._put(run)
         return run
 
@@ -198,15 +203,9 @@ def _begun_name(app: str, version: str) -> str:
     return f"/begun/{app}/{version}"
 
 
-def _with_ends(runs: list[RunRecord]) -> list[RunRecord]:
-    """Of runs, latest first: one that seems to run still, although another of its version has followed, has died."""
-    followed: set[str] = set()
-    found = []
-    for run in runs:
-        is_dead = run.state == RUNNING and run.version in followed
-        found.append(replace(run, state=DIED) if is_dead else run)
-        followed.add(run.version)
-    return found
+def _with_end(run: RunRecord, living: Collection[str]) -> RunRecord:
+    """A run as it is known; one that is not among those that live, although nothing was heard of its end, has died."""
+    return replace(run, state=DIED) if run.state == RUNNING and run.id not in living else run
 
 
 def _decoded(value: bytes) -> RunRecord:

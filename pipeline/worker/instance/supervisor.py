@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pipeline.errors import ConfigError, StreamsError, TopologyError
 from pipeline.hosting.application import prepare, with_partitions, with_topics
 from pipeline.hosting.clock import SystemClock
+from pipeline.hosting.fencing import await_no_sole_host
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.consumer import RecordConsumer
 from pipeline.kafka.producer import IdempotentProducer
@@ -188,6 +189,7 @@ class Supervisor:
             ConfigError: If clients do not understand a property.
             TopicError: If topics are missing or do not fit.
             TopologyError: If other instances run another topology.
+            UnderWayError: If a bounded run, or a worker that is alone, processes the application.
             RecordError: If a record cannot be handled, and the handler says so.
             BrokerError: If brokers do not answer.
         """
@@ -199,6 +201,7 @@ class Supervisor:
         try:
             admin = Admin(self._application.kafka)
             _check_properties(self._application)
+            await_no_sole_host(self._application, admin)
             self._application = with_topics(self._application, admin)
             self._layout = prepare(self._application, admin)
             self._membership = Membership(self._application, admin, self._leaves, self._introduce, self._tasks_of)

@@ -1,0 +1,126 @@
+"""Who processes all of an application alone, and which of several may: values and the decision, without a broker.
+
+Bounded runs, and workers that end once they are caught up, are members of a group of their own. Brokers see within a session
+that one has died, so nobody is locked out by what a crash has left behind.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pipeline.hosting.actor import this_user
+from pipeline.hosting.clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+RUN, WORKER = "run", "worker"
+"""Kinds of hosts that process alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class SoleHost:
+    """One host that processes all tasks of an application alone.
+
+    Args:
+        kind: What it is: `RUN` or `WORKER`.
+        by: Who started it.
+        since_ms: When, ms since the epoch.
+        id: Names it; sorts by time.
+
+    >>> host = SoleHost(RUN, "ann@laptop", 1767225600000, "1767225600000-c0ffee")
+    >>> SoleHost.parse(host.name) == host
+    True
+    >>> print(host)
+    a run of ann@laptop, since 2026-01-01 00:00:00+00:00
+    """
+
+    kind: str
+    by: str
+    since_ms: int
+    id: str
+
+    @classmethod
+    def new(cls, kind: str, by: str | None = None) -> SoleHost:
+        """One that begins now, of this user on this machine if nobody is named."""
+        now_ms = SystemClock().now_ms()
+        who = by or this_user()
+        return cls(kind, who, now_ms, f"{now_ms:013d}-{uuid.uuid4().hex[:6]}")
+
+    @property
+    def name(self) -> str:
+        """The client id of its member: brokers tell it to whoever asks for the members."""
+        return f"{self.kind}/{self.by}/{self.id}"
+
+    @classmethod
+    def parse(cls, name: str) -> SoleHost:
+        """Read a member's client id."""
+        kind, _, rest = name.partition("/")
+        by, _, host_id = rest.rpartition("/")
+        return cls(kind, by, int(host_id.partition("-")[0]), host_id)
+
+    def __str__(self) -> str:
+        """What it is, whose, and since when."""
+        since = datetime.fromtimestamp(self.since_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
+        return f"a {self.kind} of {self.by}, since {since}"
+
+
+def group_of(application_id: str) -> str:
+    """The group of the hosts that process an application alone; no application's own group has such a name."""
+    return f"{application_id}:run"
+
+
+def hosts_in(members: tuple[str, ...]) -> tuple[SoleHost, ...]:
+    """The hosts among the members of such a group, as `client-id@host`, the oldest first."""
+    return tuple(sorted((SoleHost.parse(member.rpartition("@")[0]) for member in members), key=lambda host: host.id))
+
+
+class Stand(StrEnum):
+    """How far a host has come."""
+
+    NEW = "new"
+    """It does not know yet whether there are others."""
+    WAITING = "waiting"
+    """It knows of others, and has not begun."""
+    AT_WORK = "at work"
+    """It has begun."""
+
+
+def said(host: SoleHost, stand: Stand) -> bytes:
+    """What a member says of itself when its group meets."""
+    return msgspec.json.encode([host.name, stand])
+
+
+def decided(members: Mapping[str, bytes]) -> bytes:
+    """Decide which of the members may process: its name; nothing as long as one may begin without a decision.
+
+    Args:
+        members: What each says of itself (`said`).
+
+    >>> ann, bob = (SoleHost(RUN, who, 0, f"{at:013d}-0") for at, who in enumerate(["ann", "bob"]))
+    >>> decided({"1": said(ann, Stand.WAITING), "2": said(bob, Stand.AT_WORK)})
+    b'"run/bob/0000000000001-0"'
+    >>> decided({"1": said(ann, Stand.WAITING), "2": said(bob, Stand.WAITING)})
+    b'"run/ann/0000000000000-0"'
+    >>> decided({"1": said(ann, Stand.NEW), "2": said(bob, Stand.WAITING)})
+    b'""'
+    >>> decided({"1": said(ann, Stand.NEW)})
+    b'"run/ann/0000000000000-0"'
+    """
+    stands = {name: Stand(stand) for name, stand in map(msgspec.json.decode, members.values())}
+    by_age = sorted(stands, key=lambda name: SoleHost.parse(name).id)
+    at_work = [name for name in by_age if stands[name] is Stand.AT_WORK]
+    is_open = len(by_age) > 1 and Stand.NEW in stands.values()
+    chosen = at_work or ([] if is_open else by_age)
+    return msgspec.json.encode(chosen[0] if chosen else "")
+
+
+def chosen_in(plan: bytes) -> str:
+    """The name that a plan says (`decided`); empty if it is open."""
+    return msgspec.json.decode(plan, type=str)

@@ -1,0 +1,161 @@
+"""Who may process an application alone: one run, or one worker that is to catch up, while it lives."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer
+
+from pipeline import STRING, Consumed, Produced, StreamsBuilder
+from pipeline.errors import StreamsError, UnderWayError
+from pipeline.hosting.alone import processing_alone
+from pipeline.hosting.skipping import plan_skip
+from pipeline.hosting.sole_host import RUN, WORKER
+from pipeline.records import OffsetVector, TopicPartition
+from pipeline.spark.bounded_runs.job import run
+from pipeline.spark.planning.runs import RunLog
+from pipeline.spark.ranges import resolve
+from pipeline.worker.reset import plan_reset, reset
+from pipeline.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pipeline.hosting.application import Application
+    from pipeline.kafka.admin import Admin
+
+pytestmark = pytest.mark.broker
+
+SESSION = {"session.timeout.ms": "3000"}
+
+
+@dataclass
+class Case:
+    app: Application
+    admin: Admin
+
+    def alone(self, kind: str = RUN, by: str | None = None) -> Any:
+        return processing_alone(self.app, self.admin, kind, by)
+
+    def run(self) -> None:
+        run(self.app, resolve(self.app, self.admin), no_spark, lambda _job: self.app.topology)
+
+
+def no_spark() -> None:
+    pytest.fail("nothing is to be processed")
+
+
+@pytest.fixture
+def case(broker: Any, unique: str, tmp_path: Path) -> Case:
+    builder = StreamsBuilder()
+    builder.stream(f"{unique}.in", Consumed(STRING, STRING)).to(f"{unique}.out", Produced(STRING, STRING))
+    broker.create(1, f"{unique}.in", f"{unique}.out")
+    return Case(broker.application(unique, builder.build(), tmp_path, consumer=SESSION), broker.admin())
+
+
+REFUSED: dict[str, Callable[[Case], object]] = {
+    "a run": Case.run,
+    "a worker that is to catch up": lambda case: Worker(case.app).run(until_caught_up=True),
+    "a skip": lambda case: plan_skip(case.app, case.admin, TopicPartition(f"{case.app.config.name}.in", 0), 0),
+    "a reset": lambda case: reset(plan_reset(case.app, case.admin, OffsetVector({})), case.admin),
+}
+
+
+@pytest.mark.parametrize("kind", [RUN, WORKER])
+def test_while_a_host_processes_alone_all_others_are_refused_and_hear_whose_it_is(case: Case, kind: str) -> None:
+    with case.alone(kind, "ann@laptop"):
+        for refused in REFUSED.values():
+            with pytest.raises(StreamsError, match=rf"a {kind} of ann@laptop, since \d{{4}}-"):
+                refused(case)
+    case.run()
+
+
+def test_of_several_that_begin_at_once_one_processes_and_the_others_are_refused(case: Case) -> None:
+    results: list[str] = []
+    all_know, barrier = threading.Event(), threading.Barrier(4)
+
+    def begin() -> None:
+        barrier.wait()
+        try:
+            with case.alone():
+                results.append("processes")
+                assert all_know.wait(120)
+        except UnderWayError:
+            results.append("refused")
+        if len(results) == barrier.parties:
+            all_know.set()
+
+    threads = [threading.Thread(target=begin) for _ in range(barrier.parties)]
+    for thread in threads:
+        thread.start()
+    while len(results) < barrier.parties:
+        assert any(thread.is_alive() for thread in threads), results
+    all_know.set()
+    for thread in threads:
+        thread.join(120)
+    assert sorted(results) == ["processes", *["refused"] * 3]
+
+
+DYING = """
+import sys
+from pathlib import Path
+from pipeline import STRING, Consumed, Produced, StreamsBuilder
+from pipeline.config import AppConfig, StreamsConfig
+from pipeline.hosting.alone import processing_alone
+from pipeline.hosting.application import Application
+from pipeline.hosting.sole_host import RUN
+from pipeline.kafka.admin import Admin
+from pipeline.spark.planning.runs import RunLog
+from pipeline.spark.ranges import RunRange
+
+name, servers, session = sys.argv[1:]
+builder = StreamsBuilder()
+builder.stream(f"{name}.in", Consumed(STRING, STRING)).to(f"{name}.out", Produced(STRING, STRING))
+config = AppConfig(name, "none:none", streams=StreamsConfig(consumer={"session.timeout.ms": session}))
+kafka = {"bootstrap.servers": servers}
+app = Application(config, "v1", builder.build(), kafka, Path())
+with processing_alone(app, Admin(kafka), RUN, "bob@server") as host:
+    RunLog(kafka).started(app, RunRange({}), host)
+    print("processes", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_host_that_was_killed_is_waited_for_and_its_run_has_died(case: Case, broker: Any) -> None:
+    name = case.app.config.name
+    command = [sys.executable, "-c", DYING, name, broker.bootstrap_servers, SESSION["session.timeout.ms"]]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as dying:
+        assert dying.stdout is not None
+        assert dying.stdout.readline() == "processes\n"
+        assert [each.state for each in RunLog(broker.kafka).runs(name)] == ["running"]
+        with pytest.raises(UnderWayError, match="a run of bob@server"):
+            case.run()
+        dying.kill()
+    case.run()
+    assert [each.state for each in RunLog(broker.kafka).runs(name)] == ["done", "died"]
+
+
+def test_a_run_waits_for_workers_that_leave_the_group_and_is_refused_beside_those_that_stay(
+    case: Case, caplog: pytest.LogCaptureFixture
+) -> None:
+    member = Consumer({**case.app.kafka, "group.id": case.app.id})
+    member.subscribe([f"{case.app.config.name}.in"])
+    while not case.admin.group(case.app.id).members:
+        member.poll(0.5)
+    with pytest.raises(UnderWayError, match="its group has members"):
+        case.run()
+    assert "waiting for its end for 3 s, as it may have died" in caplog.text
+    caplog.clear()
+    running = threading.Thread(target=case.run)
+    running.start()
+    while "waiting for its end" not in caplog.text:
+        assert running.is_alive()
+    member.close()
+    running.join(120)
+    assert [each.state for each in RunLog(case.app.kafka).runs(case.app.config.name)] == ["done"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from pipeline import Response, dead_letter_queue_record
@@ -50,3 +51,7 @@ def one_later(record: Any, _partition_time: int) -> int:
 
 
 not_a_handler = 3
+
+
+def exiting(_context: ErrorHandlerContext, _record: Any, _exception: Exception) -> Response:
+    sys.exit(1)

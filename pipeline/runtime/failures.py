@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pipeline.errors import (
+    USER_ERRORS,
     BrokerError,
     CorruptStateError,
     DeserializationError,
@@ -14,6 +15,7 @@ from pipeline.errors import (
     SerializationError,
     StreamsError,
     TaskError,
+    as_exception,
 )
 from pipeline.processor.drops import DropReason
 from pipeline.processor.handlers import ErrorHandlerContext, Response, Result
@@ -75,10 +77,10 @@ class Failures:
                 process(key, value, timestamp, headers)
             except _NOT_THE_USERS:
                 raise
-            except Exception as error:
+            except USER_ERRORS as error:
                 if error is self._decided:  # a node below has failed, and its handler was asked
                     raise
-                self._processing(node, (key, value, timestamp, headers), error)
+                self._processing(node, (key, value, timestamp, headers), as_exception(error))
 
         return guard
 
@@ -92,12 +94,12 @@ class Failures:
             punctuator(now_ms)
         except _NOT_THE_USERS:
             raise
-        except Exception as error:
+        except USER_ERRORS as error:
             if error is self._decided:
                 raise
             if self._handlers.processing is None:
-                self._fail(f"Punctuation of {node}", error)
-            self._processing(node, None, error)
+                self._fail(f"Punctuation of {node}", as_exception(error))
+            self._processing(node, None, as_exception(error))
 
     def undecodable(
         self, node: str, tp: TopicPartition, raw: RawRecord, error: Exception, message: str, advice: str | None = None
@@ -204,7 +206,8 @@ class Failures:
         """The handler's answer; its dead letters are sent whatever it is."""
         try:
             response = handler(where, record, error)
-        except Exception as fatal:  # noqa: BLE001 - user code, too
+        except USER_ERRORS as error_of_it:  # user code, too
+            fatal = as_exception(error_of_it)
             self._give_up(f"Fatal user code error in {asked} error callback: {type(fatal).__name__}: {fatal}", fatal)
         if not isinstance(response, Response):
             self._give_up(f"The {asked} exception handler gave {response!r}, not a Response", error)
@@ -231,7 +234,7 @@ class Failures:
         raise self._decided from error
 
 
-def fail_at(error: Exception, what: str = "Processing", **coordinates: str | int) -> NoReturn:
+def fail_at(error: Exception | SystemExit, what: str = "Processing", **coordinates: str | int) -> NoReturn:
     """Raise a failure with the place where it happened; user code's as one of ours. For use where it was caught.
 
     Args:
@@ -247,7 +250,8 @@ def fail_at(error: Exception, what: str = "Processing", **coordinates: str | int
         raise _located(error, coordinates) from error
     if isinstance(error, StreamsError):
         raise error
-    raise _located(_processing_error(what, error), coordinates) from error
+    failure = as_exception(error)
+    raise _located(_processing_error(what, failure), coordinates) from failure
 
 
 def _processing_error(what: str, error: Exception) -> ProcessingError:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from pipeline.errors import USER_ERRORS
 from pipeline.operators.branch import Branch
 from pipeline.operators.joins import StreamTableJoin, StreamTableLeftJoin
 from pipeline.operators.process import UserFixedKeyProcessor, UserProcessor
@@ -118,7 +119,7 @@ _READ = """\
 try:
     key = None if raw_key is None else key_of(raw_key)
     value = None if raw_value is None else value_of(raw_value)
-except Exception:  # serdes are the user's: `decode` tries again, and asks the handler
+except user_errors:  # serdes are the user's: `decode` tries again, and asks the handler
     timestamp = -1
 """
 _UNREAD = "key, value = raw_key, raw_value"
@@ -131,7 +132,7 @@ _SINK = """\
 try:
     sink_key = None if {key} is None else {name}_key({key})
     sink_value = None if {value} is None else {name}_value({value}){chosen}
-except Exception:  # the plain function tries again, and asks the handler
+except user_errors:  # the plain function tries again, and asks the handler
     {name}({key}, {value}, timestamp, headers)
 else:
     send({name}_topic, sink_key, sink_value, timestamp, headers, {where})"""
@@ -256,6 +257,7 @@ class Fusion:
         """
         self._names = {
             "context": self.context,
+            "user_errors": USER_ERRORS,
             "punctuations": self.context.stream_punctuations,
             "send": self.collector.send,
             "key_of": source.key_serde.deserialize,
@@ -280,7 +282,7 @@ class Fusion:
         """The function by which an operator forwards to its children; None if each of them is only called."""
         if not any(self._is_taken_apart(child) for child in self._children.get(node, [])):
             return None
-        self._names = {"send": self.collector.send, "context": self.context}
+        self._names = {"send": self.collector.send, "context": self.context, "user_errors": USER_ERRORS}
         self._is_loop = False
         lines = self._below(node, "key", "value", 0)
         made: Forward = self._made(node, _FORWARD.format(nodes=indent("\n".join(lines), " " * 4)))
@@ -297,6 +299,7 @@ class Fusion:
         self._names = {
             "send": self.collector.send,
             "context": self.context,
+            "user_errors": USER_ERRORS,
             "nowhere": NO_RECORD,
             "made": tuple.__new__,
             "change": Change,
@@ -459,14 +462,14 @@ def _places(inner: Callable[[Any], bytes], keys: Sequence[Any], partitions: int)
     """The partitions of windowed keys, by the bytes of the `inner` ones; None for what cannot be written: its sink says so."""
     try:
         return partitions_for([inner(key) for key in keys], partitions)
-    except Exception:  # noqa: BLE001 - serdes are the user's
+    except USER_ERRORS:  # serdes are the user's
         return [_place(inner, key, partitions) for key in keys]
 
 
 def _place(inner: Callable[[Any], bytes], key: Any, partitions: int) -> int | None:
     try:
         return partition_for(inner(key), partitions)
-    except Exception:  # noqa: BLE001 - serdes are the user's
+    except USER_ERRORS:  # serdes are the user's
         return None
 
 

@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pipeline.errors import USER_ERRORS
 from pipeline.processor.handlers import ErrorHandlers
 from pipeline.runtime.compile import instantiate, watched
 from pipeline.runtime.context import GLOBAL_TASK, Environment, TaskContext
@@ -100,7 +101,7 @@ class GlobalState:
             self._context.timestamp, self._context.headers = timestamp, headers
             try:
                 queue.enter(key, value, timestamp, headers)
-            except Exception as error:  # noqa: BLE001 - raised again
+            except USER_ERRORS as error:
                 what = f"Processing for global store {opened.declared.store.name}"
                 fail_at(error, what, task=str(GLOBAL_TASK), topic=tp.topic, partition=tp.partition, offset=offset)
         opened.store.flush()

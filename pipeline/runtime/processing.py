@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
+from pipeline.errors import USER_ERRORS
 from pipeline.records import RAW_TIMESTAMP
 from pipeline.runtime.failures import fail_at
 from pipeline.windows import MAX_TIME_MS
@@ -93,7 +94,7 @@ class Processing:
         """Process up to `limit` records that are at hand, none of a later time than `until`, in one generated loop."""
         try:
             return loop(queue, limit, until)
-        except Exception as error:  # noqa: BLE001 - raised again
+        except USER_ERRORS as error:
             self._fail(error, queue.tp, queue.next_offset - 1)
 
     def _process_records(self, queue: RecordQueue, limit: int) -> int:
@@ -113,9 +114,9 @@ class Processing:
                 enter(key, value, timestamp, headers)
                 if context.stream_time >= punctuations.next_due_ms:
                     punctuations.fire(context.stream_time)
-            except Exception as error:  # noqa: BLE001 - raised again
+            except USER_ERRORS as error:
                 self._fail(error, queue.tp, offset)
         return limit
 
-    def _fail(self, error: Exception, tp: TopicPartition, offset: int) -> NoReturn:
+    def _fail(self, error: Exception | SystemExit, tp: TopicPartition, offset: int) -> NoReturn:
         fail_at(error, task=str(self._spec.id), topic=tp.topic, partition=tp.partition, offset=offset)

@@ -8,7 +8,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from pipeline.errors import DeserializationError, RecordError
+from pipeline.errors import USER_ERRORS, DeserializationError, RecordError, as_exception
 from pipeline.processor.drops import DropReason
 from pipeline.processor.timestamps import NEGATIVE, USE_ANOTHER, WallclockTimestampExtractor
 from pipeline.records import RAW_OFFSET, ConsumerRecord, RawRecord
@@ -203,7 +203,8 @@ class RecordQueue:
         try:
             key = None if raw_key is None else self._key_of(raw_key)
             value = None if raw_value is None else self._value_of(raw_value)
-        except Exception as error:  # noqa: BLE001 - serdes are the user's, and the handler decides
+        except USER_ERRORS as raised:  # serdes are the user's, and the handler decides
+            error = as_exception(raised)
             serdes = f"key serde {self.node.key_serde.name} and value serde {self.node.value_serde.name}"
             message = f"Record cannot be decoded with {serdes}: {type(error).__name__}: {error}"
             self.failures.undecodable(self.node.name, self.tp, RawRecord(*raw), error, message)
@@ -255,7 +256,8 @@ class RecordQueue:
             found = extract(record, self.partition_time)
         except RecordError:
             raise
-        except Exception as error:
+        except USER_ERRORS as raised:
+            error = as_exception(raised)
             message = f"Timestamp extractor of {self.node.name} failed: {type(error).__name__}: {error}"
             raise DeserializationError(message) from error
         if not is_time(found):

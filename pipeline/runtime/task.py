@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import InvalidStateStoreError, StreamsError
+from pipeline.errors import USER_ERRORS, InvalidStateStoreError, StreamsError
 from pipeline.processor.drops import DropReason
 from pipeline.processor.operator import FollowsStreamTime
 from pipeline.runtime.compile import compile_nodes
@@ -336,7 +336,7 @@ class Task:
             return 0
         try:
             fired = self._context.wall_clock_punctuations.fire(now_ms)
-        except Exception as error:  # noqa: BLE001 - raised again
+        except USER_ERRORS as error:
             fail_at(error, task=str(self.spec.id))
         self._has_progress |= fired > 0
         return fired
@@ -393,7 +393,7 @@ class Task:
         try:
             for store in self._stores.values():
                 store.flush()
-        except Exception as error:  # noqa: BLE001 - raised again
+        except USER_ERRORS as error:
             fail_at(error, task=str(self.spec.id))
         send, pause = self._ports.collector.send, self._ports.pause
         written = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import time
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,23 @@ log = logging.getLogger(__name__)
 _ALLOWED = 10
 """So many deaths of processes within `_SECONDS` that nobody explained are too many."""
 _SECONDS = 300.0
+
+
+def _hint(exit_code: int | None) -> str:
+    """Who may have ended a process that has said nothing."""
+    log_has_more = "Its standard error output may say more. Nothing that was committed is lost."
+    if exit_code is None or exit_code >= 0:
+        return f"Functions of the topology, or libraries that they call, may have ended the process (os._exit). {log_has_more}"
+    name = _signal_name(-exit_code)
+    if name == "SIGKILL":
+        return (
+            f"Somebody has killed it: the system, if it has no memory left, or a limit of its container. {log_has_more}"
+        )
+    return f"Signal {name} has ended it: a library that functions of the topology call may have crashed. {log_has_more}"
+
+
+def _signal_name(number: int) -> str:
+    return signal.Signals(number).name if number in set(signal.Signals) else str(number)
 
 
 class Deaths:
@@ -51,6 +69,6 @@ class Deaths:
             return None
         if stream.failure is None:
             message = f"Stream threads ended {len(self._at)} times within {_SECONDS:.0f} s, at last with {reason}"
-            return ProcessingError(message)
+            return ProcessingError(message, hint=_hint(stream.process.exitcode))
         kind: type[StreamsError] = getattr(pipeline.errors, stream.failure.kind, ProcessingError)
         return kind(stream.failure.message, hint=stream.failure.hint)

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pipeline.errors import USER_ERRORS, as_exception
 from pipeline.state.api import StoreKind
 from pipeline.state.segments import segment_length_ms
 from pipeline.windows import end_of
@@ -88,7 +89,8 @@ class StoreAnswers:
             return found
         try:
             page = look_up(found.store, builder, question.query, question.limit, question.after)
-        except Exception as error:  # noqa: BLE001 - a serde may raise anything, and nothing but the answer is lost
+        except USER_ERRORS as raised:  # a serde may raise anything, and nothing but the answer is lost
+            error = as_exception(raised)
             return Refusal(Reason.FAILED, f"Store {question.store}: {type(error).__name__}: {error}")
         if isinstance(page, Refusal):
             return page

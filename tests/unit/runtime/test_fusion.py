@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import groupby
@@ -240,6 +241,18 @@ def failing(stream: KStream[str, str]) -> None:
     stream.map_values(lambda value: value.upper()).to("out", STRINGS)
 
 
+def exiting(stream: KStream[str, str]) -> None:
+    """Ends the process, as it means to: at some values, and where some are written."""
+
+    def leaving(value: str) -> str:
+        return sys.exit(3) if value == "never" else value  # type: ignore[no-any-return]
+
+    written = Serde("leaving", lambda value: leaving(value).encode(), bytes.decode)
+    reduced = stream.filter(lambda _key, value: leaving(value or "") != "a").group_by_key(Grouped(STRING, STRING))
+    reduced.reduce(higher, Materialized("longest", STRING, written)).to_stream().to("out", Produced(STRING, written))
+    stream.to("as-they-are", Produced(STRING, written))
+
+
 TOPOLOGIES = [
     every_operator,
     branches,
@@ -255,6 +268,7 @@ TOPOLOGIES = [
     unwritable_keys,
     unwritable_windows,
     failing,
+    exiting,
 ]
 
 

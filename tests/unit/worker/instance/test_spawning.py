@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -41,13 +43,26 @@ def test_a_script_without_a_guard_hears_so_at_the_first_process_that_ends(tmp_pa
     assert "Traceback" not in done.stderr
 
 
-def test_a_process_that_ended_for_another_reason_is_replaced() -> None:
-    class Stream:
-        failure, number = None, 1
-        process: Any = type("Process", (), {"exitcode": UNGUARDED + 1})
+def ended_with(exit_code: int) -> Any:
+    """A stream process that has ended without a word."""
+    return SimpleNamespace(failure=None, number=1, process=SimpleNamespace(exitcode=exit_code))
 
-    stream: Any = Stream()
-    assert Deaths("shutdown_client").judge(stream) is None
+
+def test_a_process_that_ended_for_another_reason_is_replaced() -> None:
+    assert Deaths("shutdown_client").judge(ended_with(UNGUARDED + 1)) is None
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "hint"),
+    [(3, r"ended the process \(os\._exit\)"), (-9, "has no memory left"), (-11, "Signal SIGSEGV has ended it")],
+)
+def test_when_processes_end_too_often_without_a_word_a_hint_says_who_may_have_ended_them(
+    exit_code: int, hint: str
+) -> None:
+    deaths = Deaths("shutdown_client")
+    judged = next(filter(None, (deaths.judge(ended_with(exit_code)) for _ in range(100))))
+    assert f"at last with exit code {exit_code}" in judged.message
+    assert re.search(hint, judged.hint or "")
 
 
 def test_a_function_of_a_notebook_is_refused_before_a_process_starts(monkeypatch: pytest.MonkeyPatch) -> None:

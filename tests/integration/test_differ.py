@@ -91,7 +91,9 @@ def test_a_differ_reads_only_what_is_new_and_only_up_to_the_given_ends(
             differ.advance(*noted)
 
 
-def test_an_index_of_topics_that_were_made_anew_or_cut_off_is_built_again(topics: Topics) -> None:
+def test_an_index_of_topics_that_were_made_anew_or_cut_off_is_built_again(
+    topics: Topics, caplog: pytest.LogCaptureFixture
+) -> None:
     topics.write(topics.public, ann="1", bob="2")
     topics.write(topics.staging, ann="1")
     assert topics.compared() == {"ann": Change.SAME, "bob": Change.GONE}
@@ -101,6 +103,11 @@ def test_an_index_of_topics_that_were_made_anew_or_cut_off_is_built_again(topics
     assert topics.compared() == {"ann": Change.GONE, "bob": Change.SAME}
     topics.broker.admin().delete_records({TopicPartition(topics.public, 0): 1})
     assert topics.compared() == {"bob": Change.SAME}, "consumers do not find what was deleted"
+    compacted = {"cleanup.policy": "compact", "delete.retention.ms": "0"}
+    topics.broker.configure(topics.staging, compacted)  # tombstones that were not read may be gone at once
+    with caplog.at_level("WARNING"):
+        assert topics.compared() == {"bob": Change.SAME}
+    assert "is built anew: records have been deleted since it was read" in caplog.text
 
 
 def test_an_index_that_is_damaged_or_in_use_does_not_stop_anything(topics: Topics) -> None:

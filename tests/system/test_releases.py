@@ -178,7 +178,7 @@ def test_a_release_corrects_what_differs_goes_on_from_the_cut_and_can_be_taken_b
 
 def test_of_a_log_every_record_is_kept_and_nothing_is_sent_again(project: Project) -> None:
     project.pay(("ann", 5), ("ann", -2), ("bob", 7))
-    project.run("v1")
+    Worker(load_application(project.config, project.unique, StreamsBuilder, version="v1")).run(until_caught_up=True)
     releaser, receipts = project.releaser(), f"{project.unique}.receipts"
     plan = str(releaser.plan("v2"))
     assert f"{receipts} is a log: KSTREAM-KEY-SELECT-0000000002 may send" in plan

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pytest
 
+from pipeline.errors import StateError
 from pipeline.quality import frames
 from pipeline.quality.frames import write_frame
+from tests.full_disk import full_disk
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,6 +45,13 @@ def test_columns_have_the_types_of_all_their_values(
     assert values(found, "flag") == [None, True, None]
     assert values(found, "large") == [None, str(2**70), None]
     assert values(found, "late") == [None, None, b"\xff"]
+
+
+def test_a_full_disk_is_told(tmp_path: Path) -> None:
+    rows = ({"value": number, "text": f"{number:0100}"} for number in range(100_000))
+    with full_disk(), pytest.raises(StateError, match=r"cannot be written to .*frame") as raised:
+        write_frame(tmp_path / "frame", rows)
+    assert "Is the disk full" in str(raised.value)
 
 
 def test_a_frame_may_be_empty(tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.errors import ReleaseError
+from pipeline.errors import ReleaseError, StateError
 from pipeline.records import TopicPartition
 from pipeline.releases.difference import Change, DifferenceIndex, Pair, Row, Side
 from pipeline.state.memory import MemoryBackend
 from pipeline.state.rocksdb import RocksDbBackend
+from tests.full_disk import full_disk
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,6 +95,31 @@ def test_a_record_without_a_key_is_refused_with_its_place() -> None:
         index.apply(Side.OLD, tp, [record(b"ann", b"1", offset=6), record(None, b"lost", offset=7)], 8)
     assert '"log"' in str(raised.value)
     assert index.positions() == {}, "the batch was not taken in"
+
+
+def test_on_a_full_disk_an_index_says_so_and_stays_where_it_was(tmp_path: Path) -> None:
+    backend, tp = RocksDbBackend(tmp_path), TopicPartition("public", 0)
+    index = DifferenceIndex(backend)
+
+    def fill() -> None:
+        for offset in range(100):
+            index.apply(Side.OLD, tp, [record(b"%d" % offset, bytes(100_000))], offset + 1)
+
+    hint = None
+    with full_disk():
+        try:
+            fill()
+        except StateError as error:  # kept, it would keep the index open
+            hint = error.hint
+    assert hint == "Is the disk full, or the directory read-only?"
+    backend.close()
+    backend = RocksDbBackend(tmp_path)
+    index = DifferenceIndex(backend)
+    reached = index.positions().get(tp, 0)
+    assert len(list(index.rows())) == reached < 100
+    index.apply(Side.OLD, tp, [record(b"more", b"1")], reached + 1)
+    assert index.positions() == {tp: reached + 1}
+    backend.close()
 
 
 def test_an_index_goes_on_where_it_stood(tmp_path: Path) -> None:

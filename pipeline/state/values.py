@@ -123,7 +123,7 @@ class StoredValues:
     def unreadable(self, key: Any, data: bytes, error: Exception) -> DeserializationError:
         """The error about bytes that the serde cannot read."""
         why = f"serde {self.serde.name} refuses it ({type(error).__name__}: {error})"
-        message = f"Store {self.store} cannot read the value {shown(data)} of key {shown(key)}: {why}"
+        message = f"Store {self.store} cannot read the {len(data)} bytes of key {shown(key)}: {why}"
         return DeserializationError(message, hint="Give the store the serde that has written its values.")
 
     def refused(self, key: Any, value: Any, error: Exception) -> SerializationError:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from pipeline.errors import SerializationError, StreamsError
+from pipeline.errors import DeserializationError, SerializationError, StreamsError
 from pipeline.records import Record, check_headers
 from pipeline.windows import MAX_TIME_MS, millis
 
@@ -131,14 +131,23 @@ class TestOutputTopic(Generic[K, V]):
 
         Raises:
             StreamsError: If there is none.
+            DeserializationError: If a serde cannot read it.
         """
         raw = self._take(self.topic)
         if raw is None:
             message = f"Output topic {self.topic} has no more records"
             raise StreamsError(message, hint=self._hint(self.topic))
-        key = None if raw.key is None else self.key_serde.deserialize(raw.key)
-        value = None if raw.value is None else self.value_serde.deserialize(raw.value)
+        key = self._read("key", self.key_serde, raw.key)
+        value = self._read("value", self.value_serde, raw.value)
         return Record(key, value, raw.timestamp, raw.headers)
+
+    def _read(self, part: str, serde: Serde[Any], data: bytes | None) -> Any:
+        try:
+            return None if data is None else serde.deserialize(data)
+        except Exception as error:
+            refused = f"serde {serde.name} refuses it ({type(error).__name__}: {error})"
+            message = f"The {part} {data!r} of a record of output topic {self.topic} cannot be read: {refused}"
+            raise DeserializationError(message, hint="Name the serde that the topology writes with.") from error
 
     def read_key_value(self) -> tuple[K | None, V | None]:
         """Key and value of the next record.

@@ -12,6 +12,7 @@ from pipeline import (
     STRING,
     ConfigError,
     Consumed,
+    DeserializationError,
     Grouped,
     Materialized,
     Processor,
@@ -266,7 +267,9 @@ def test_time_does_not_run_backwards() -> None:
 def test_bytes_of_other_serdes_are_refused_where_they_are_read() -> None:
     with TopologyTestDriver(stores()) as driver:
         driver.input_topic("other", STRING, STRING).pipe_input("k", "v")
-        with pytest.raises(ValueError, match="8 bytes"):
+        with pytest.raises(
+            DeserializationError, match=r"The key b'k' .* topic test-plain-changelog .* serde long .*8 bytes"
+        ):
             driver.output_topic("test-plain-changelog", LONG, LONG).read_record()
 
 

@@ -13,9 +13,11 @@ if TYPE_CHECKING:
 
     from pipeline.quality.frames import Frame
 
+log = logging.getLogger(__name__)
+
 CRITICAL, WARNING, INFO = "critical", "warning", "info"
 ROWS_IN_MEMORY = 300_000
-"""Frames of more rows are judged by Spark, which does not need them in memory."""
+"""Frames of more rows are judged by a Spark on this machine, which does not need them in memory."""
 _TALKATIVE = "great_expectations", "great_expectations.data_context.types.base"
 """Loggers of the library that tell of temporary directories; the second one gets a level of its own when it is imported."""
 _NAMES_COLUMNS = "column", "column_A", "column_B"
@@ -116,15 +118,24 @@ def _validate(frame: Frame, expectations: Sequence[Any], spark: Callable[[], Any
         logging.getLogger(name).setLevel(logging.WARNING)
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False}
-    if frame.rows <= ROWS_IN_MEMORY:
-        rows, source = frame.pandas(), context.data_sources.add_pandas("candidate")
+    session = spark() if frame.rows > ROWS_IN_MEMORY else None
+    if session is not None and _reads_files_of_this_machine(session):
+        rows, source = frame.spark(session), context.data_sources.add_spark("candidate")
     else:
-        rows, source = frame.spark(spark()), context.data_sources.add_spark("candidate")
+        rows, source = frame.pandas(), context.data_sources.add_pandas("candidate")
     batch = source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all")
     suite = context.suites.add(gx.ExpectationSuite("gate", expectations=list(expectations)))
     definition = context.validation_definitions.add(gx.ValidationDefinition(name="gate", data=batch, suite=suite))
     result_format = {"result_format": "SUMMARY", "unexpected_index_column_names": list(keys)}
     return definition.run(batch_parameters={"dataframe": rows}, result_format=result_format).results
+
+
+def _reads_files_of_this_machine(session: Any) -> bool:
+    """Whether Spark's executors are on this machine: on others they do not find the frame's files."""
+    is_local = "connect" not in type(session).__module__ and session.conf.get("spark.master", "").startswith("local")
+    if not is_local:
+        log.warning("Executors of a cluster do not find the rows to be judged: they are judged in memory")
+    return is_local
 
 
 def _columns_of(config: Any) -> list[str]:

@@ -76,7 +76,8 @@ def difference_rows(
     for pair in pairs:
         place = TopicPartition(topic, pair.partition)
         row = pair.new or pair.old
-        own = _own(place, new, pair.key, row.timestamp if row else 0) | {"change": pair.change.value}
+        sink = old if pair.new is None else new
+        own = _own(place, sink, pair.key, row.timestamp if row else 0) | {"change": pair.change.value}
         before: dict[str, Any] = {}
         if pair.old is not None:
             try:
@@ -141,5 +142,5 @@ def _read(place: TopicPartition, deserialize: Callable[[bytes], Any], data: byte
     try:
         return deserialize(data)
     except Exception as error:  # a serde may raise anything
-        message = f"A record of the candidate cannot be read: {error}"
+        message = f"A record to be judged cannot be read: {error}"
         raise DeserializationError(message).at(topic=place.topic, partition=place.partition) from error

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import great_expectations.expectations as gxe
 
+from pipeline.quality import gate
 from pipeline.quality.frames import write_frame
 from pipeline.quality.gate import INFO, Verdict, judge
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 ROWS = [{"flights": 3, "_key": "ann"}, {"flights": 500, "_key": "bob"}, {"flights": None, "_key": "cy"}]
 
@@ -57,6 +61,17 @@ def test_an_expectation_that_says_nothing_about_the_data_blocks_whatever_its_sev
     assert misspelt == "failed: there is no column 'flihgts'. Did you mean 'flights'?"
     assert pair.startswith("failed: there is no column 'keys'")
     assert text.startswith("failed: it cannot be evaluated: ")
+
+
+def test_a_cluster_that_cannot_read_the_files_leaves_large_frames_to_this_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(gate, "ROWS_IN_MEMORY", 2)
+    session = SimpleNamespace(conf={"spark.master": "spark://host:7077"})
+    frame = write_frame(tmp_path / "frame", ROWS)
+    expectation = gxe.ExpectColumnValuesToNotBeNull(column="_key", severity="critical")
+    assert not judge("delays", frame, [expectation], lambda: session).critical
+    assert "they are judged in memory" in caplog.text
 
 
 def test_no_rows_fail_unless_they_may_be_missing(tmp_path: Path) -> None:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config import EXACTLY_ONCE_V2
 from pipeline.errors import RangeError, StreamsError, TaskMigratedError
-from pipeline.hosting.collectors import PublishedCollector
 from pipeline.hosting.fencing import transactional_id
 from pipeline.hosting.lost_history import lost_history
 from pipeline.hosting.offset_reset import reset_offsets
 from pipeline.hosting.publication import require_right
 from pipeline.hosting.restoring import Missing, find_missing, restore, silently
 from pipeline.hosting.snapshots import TaskCheckpoint, open_state, publish_checkpoint, take_checkpoint
+from pipeline.hosting.task_right import right_at_start, take_right
 from pipeline.kafka.producer import IdempotentProducer, KafkaCollector, TransactionalProducer
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task, TaskCommit, TaskState
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pipeline.hosting.application import Application
+    from pipeline.hosting.task_right import Right
     from pipeline.kafka.admin import Admin, CommittedOffset
     from pipeline.processor.metrics import Measurement
     from pipeline.records import TaskId, TopicPartition
@@ -52,6 +54,8 @@ class OwnedTask:
         transaction_timeout_ms: How long a transaction may stay open.
         decorate: Wraps the collector; for hosts that add to what is sent.
         pause: Called now and then while a commit is prepared, for hosts that answer questions meanwhile (`Ports`).
+        follows_releases: Whether it holds for marks, and publishes or not as the record of its application says at the time
+            (`obey`). Bounded runs do not: they end before a release takes its next step, or are refused.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class OwnedTask:
         transaction_timeout_ms: int = 60_000,
         decorate: Callable[[Collector], Collector] = lambda collector: collector,
         pause: Callable[[], None] = idle,
+        follows_releases: bool = False,
     ) -> None:
         """Nothing is taken over before `open`."""
         self.id = task_id
@@ -85,6 +90,9 @@ class OwnedTask:
         self._transaction_timeout_ms = transaction_timeout_ms
         self._decorate = decorate
         self._pause = pause
+        self._follows_releases = follows_releases
+        self.right = right_at_start(application)
+        """What it may do, as it has learnt last."""
         self._is_exactly_once = application.config.streams.processing_guarantee == EXACTLY_ONCE_V2
         self._backend: StateBackend | None = None
         self._missing: Missing | None = None
@@ -159,14 +167,18 @@ class OwnedTask:
 
         Raises:
             NotLiveError: If the version would publish and is not live.
-            UnderWayError: If it would publish and a switch to another version is under way.
+            UnderWayError: If a switch to another version is under way, and does not say how far this one may go.
         """
         self._backend = state
         self._commit = TaskCommit({}, ())  # what an earlier attempt prepared must not be committed by this one
         self._owner = owner = self._new_owner()
-        require_right(self._application, self._admin)  # after the owner is fenced: see `hosting.publication`
+        if self._follows_releases:  # after the owner is fenced: see `hosting.publication`
+            self.right = take_right(self._application, self._admin)
+        else:
+            require_right(self._application, self._admin)
         kafka, overrides = self._application.kafka, self._application.config.streams.producer
         self._records = owner if self._is_exactly_once else IdempotentProducer(kafka, overrides)
+        self._records.publish(self.right.published)
         self.committed = self._admin.committed(self._application.id, self.inputs)
         if [self.committed] != self._own_commits[:1]:  # the commit that was in doubt has succeeded
             self.doubted_since = None
@@ -209,6 +221,19 @@ class OwnedTask:
     def start(self) -> None:
         """The last step: the state is complete, go on from the committed offsets."""
         self.task.start({tp: (c.offset, c.metadata) for tp, c in self.committed.items()})
+        self.task.hold(self.right.hold)
+
+    def obey(self, right: Right) -> None:
+        """Do what a later record says from now on. Between two commits only, with nothing to commit: see `may_obey`."""
+        assert self._records is not None, f"task {self.id} is not taken over"  # noqa: S101 - a host's own mistake
+        self._records.publish(right.published)
+        self.task.keep_letters_in(right.dead_letters)
+        self.task.hold(right.hold)
+        self.right = right
+
+    def may_obey(self, right: Right) -> bool:
+        """Whether what a record says can be obeyed at once, rather than after a commit: none is in two places."""
+        return self.right.published == right.published or not self.task.needs_commit
 
     def starts(self) -> dict[TopicPartition, int]:
         """Where to read each input from: the committed offset, else where its source says.
@@ -366,9 +391,8 @@ class OwnedTask:
     def _new_task(self) -> Task:
         assert self._records is not None, f"task {self.id} is not taken over"  # noqa: S101 - a host's own mistake
         spec = self._application.task_spec(self.id, self.inputs)
-        collector: Collector = self._decorate(KafkaCollector(self._records, self._admin))
-        if self._application.published:
-            collector = PublishedCollector(collector, self._application.published)
+        spec = replace(spec, dead_letters=self.right.dead_letters)
+        collector = self._decorate(KafkaCollector(self._records, self._admin))
         return Task(spec, Ports(collector, self._opened, self._clock, self._global_stores, self._pause))
 
 

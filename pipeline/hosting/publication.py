@@ -25,6 +25,8 @@ CONTROL_TOPIC = "millrace-releases"
 SWITCHING: Mapping[str, str] = {"cutting": "cut", "rolling-back": "rollback"}
 """Steps of a release in which nothing may publish, with the command that completes each."""
 
+STAGING_HINT = "Started again, it processes without publishing, into staging topics."
+
 
 class Mark(msgspec.Struct, frozen=True):
     """Asks the owners of some versions to process up to given offsets exactly, to commit there, and to hold.
@@ -76,6 +78,18 @@ class LiveVersion(msgspec.Struct, frozen=True):
             hint = f"Wait for it. If it died: millrace release {SWITCHING[self.step]} {self.app}"
             raise UnderWayError(message, hint=hint)
 
+    def require_no_mark(self, version: str) -> None:
+        """Make sure that a version is not asked to hold.
+
+        Raises:
+            UnderWayError: If it is.
+        """
+        if self.mark is not None and version in self.mark.limits:
+            message = f"{self.app} {version} holds for mark {self.mark.id}; until that is over, no run may process"
+            raise UnderWayError(
+                message, hint="Try again in a minute: a release compares its versions, or switches them."
+            )
+
 
 def acknowledged_mark(metadata: str) -> tuple[str, int] | None:
     """For which mark a task holds, and the phase that it has reached, by the metadata of an offset that it has committed.
@@ -117,31 +131,42 @@ def live_version_of(kafka: Mapping[str, str], app: str, admin: Admin) -> LiveVer
         ReleaseError: If the control topic holds something else.
     """
     found = ControlTopic(kafka, CONTROL_TOPIC, admin).read().get(app)
-    if found is None:
-        return None
+    return None if found is None else decoded(found, app)
+
+
+def decoded(value: bytes, app: str) -> LiveVersion:
+    """What a record of an application says.
+
+    Raises:
+        ReleaseError: If it cannot be read.
+    """
     try:
-        return msgspec.json.decode(found, type=LiveVersion)
+        return msgspec.json.decode(value, type=LiveVersion)
     except msgspec.DecodeError as error:
         message = f"The control topic {CONTROL_TOPIC} holds a record of {app} that cannot be read: {error}"
         raise ReleaseError(message, hint="Was it written by a newer version of Millrace?") from error
 
 
 def require_right(application: Application, admin: Admin) -> None:
-    """Make sure that a version may write where its topology says; one that writes to staging topics always may.
+    """Make sure that a bounded run may write where it was started to write.
+
+    One that writes to staging topics always may, unless its version holds for a mark: it would go beyond.
 
     Raises:
         NotLiveError: If another version is live.
-        UnderWayError: If a switch is under way.
+        UnderWayError: If a switch is under way, or the version holds.
         BrokerError: If brokers do not answer.
         ReleaseError: If the control topic holds something else, or its record of the application is lost.
     """
+    found = live_version_of(application.kafka, application.config.name, admin)
+    if found is not None:
+        found.require_no_mark(application.version)
     if application.published is not None:
         return
-    found = live_version_of(application.kafka, application.config.name, admin)
     if found is None:
         require_never_released(admin, application.config)
         return
     found.require_no_switch()
     if found.live != application.version:
         message = f"{application.config.name} {application.version} may not publish: {found.live} is live"
-        raise NotLiveError(message, hint="Started again, it processes without publishing, into staging topics.")
+        raise NotLiveError(message, hint=STAGING_HINT)

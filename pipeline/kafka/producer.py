@@ -76,6 +76,8 @@ class _Client:
         self._begin = begin
         self._explain = explain
         self._counts: dict[str, int] = {}
+        self._targets: dict[str, str] = {}
+        self._published: Mapping[str, str] = {}
         self._earlier: dict[str, int] = {}
         self._known: set[str] = set()
         with mapped_errors("create a producer"):
@@ -83,7 +85,7 @@ class _Client:
 
     def sending(self) -> Send:
         """What `send` of both producers is: a function, as it takes as long to look up a method's attributes as to count."""
-        counts = self._counts
+        counts, targets = self._counts, self._targets
 
         def send(
             topic: str,
@@ -93,30 +95,42 @@ class _Client:
             headers: Headers,
             partition: int | None,
         ) -> None:
-            if topic not in counts:
-                self._begin_with(topic, partition)
+            try:
+                target = targets[topic]
+            except KeyError:
+                target = self._begin_with(topic, partition)
             where = _ANY_PARTITION if partition is None else partition
             named = list(headers) if headers else None
             while True:
                 try:  # by name it takes twice as long
-                    self.producer.produce(topic, value, key, where, None, None, timestamp or _EARLIEST_TIME_MS, named)
+                    self.producer.produce(target, value, key, where, None, None, timestamp or _EARLIEST_TIME_MS, named)
                     break
                 except BufferError:
                     self.producer.poll(0.1)
                 except KafkaException as error:
-                    raise self._failure(error.args[0], topic, partition) from error
+                    raise self._failure(error.args[0], target, partition) from error
             try:
-                counts[topic] += 1
+                counts[target] += 1
             except KeyError:
-                self._ask_for(topic)
-                counts[topic] = 1
+                self._ask_for(target)
+                counts[target] = 1
 
         return send
+
+    def publish(self, published: Mapping[str, str]) -> None:
+        """Send the records of some topics elsewhere from now on. It costs nothing per record."""
+        self._published = published
+        self._targets.clear()
+
+    def target(self, topic: str) -> str:
+        """Where the records of a topic go."""
+        return self._published.get(topic, topic)
 
     def end(self) -> None:
         """What has begun has ended."""
         self._earlier = self.sent()
         self._counts.clear()
+        self._targets.clear()
 
     def sent(self) -> dict[str, int]:
         """How many records were sent by topic, before what has begun and since."""
@@ -125,11 +139,17 @@ class _Client:
             sent[topic] = sent.get(topic, 0) + count
         return sent
 
-    def _begin_with(self, topic: str, partition: int | None) -> None:
-        """Begin. A partition that is named, and that there is not, is to be refused at once and not unnamed at the commit."""
+    def _begin_with(self, topic: str, partition: int | None) -> str:
+        """Begin; gives where the topic's records go.
+
+        A partition that is named, and that there is not, is to be refused at once and not unnamed at the commit.
+        """
         self._begin()
+        target = self.target(topic)
         if partition is not None:
-            self._ask_for(topic)
+            self._ask_for(target)
+        self._targets[topic] = target
+        return target
 
     def _failure(self, error: KafkaError, topic: str, partition: int | None) -> StreamsError:
         if error.code() == KafkaError._UNKNOWN_PARTITION:  # noqa: SLF001 - how the library names its own codes
@@ -203,6 +223,18 @@ class TransactionalProducer:
     def sent(self) -> dict[str, int]:
         """How many records were sent by topic, in all transactions."""
         return self._client.sent()
+
+    def publish(self, published: Mapping[str, str]) -> None:
+        """Send the records of some topics elsewhere from now on; not within a transaction, which would be in both places.
+
+        Args:
+            published: Where they go, by the topic that `send` is asked for.
+        """
+        self._client.publish(published)
+
+    def target(self, topic: str) -> str:
+        """Where the records of a topic go."""
+        return self._client.target(topic)
 
     def init(self) -> None:
         """Take the task over: aborts the transaction an earlier owner left open, and fences that owner for good.
@@ -359,6 +391,18 @@ class IdempotentProducer:
         """How many records were sent by topic."""
         return self._client.sent()
 
+    def publish(self, published: Mapping[str, str]) -> None:
+        """Send the records of some topics elsewhere from now on.
+
+        Args:
+            published: Where they go, by the topic that `send` is asked for.
+        """
+        self._client.publish(published)
+
+    def target(self, topic: str) -> str:
+        """Where the records of a topic go."""
+        return self._client.target(topic)
+
     def flush(self) -> None:
         """Wait until everything sent has arrived.
 
@@ -391,17 +435,19 @@ class KafkaCollector:
     def __init__(self, producer: TransactionalProducer | IdempotentProducer, admin: Admin) -> None:
         """Nothing is asked before the first windowed or custom partitioner needs it."""
         self.send = producer.send
+        self._target = producer.target
         self._admin = admin
         self._counts: dict[str, int] = {}
 
     def partitions(self, topic: str) -> int:
-        """As the brokers say, who are asked once per topic."""
-        if topic not in self._counts:
-            found = self._admin.partitions([topic])
-            if topic not in found:
-                raise streams_error(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), f"write to {topic}")
+        """As the brokers say of where the topic's records go; they are asked once per topic."""
+        target = self._target(topic)
+        if target not in self._counts:
+            found = self._admin.partitions([target])
+            if target not in found:
+                raise streams_error(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), f"write to {target}")
             self._counts |= found
-        return self._counts[topic]
+        return self._counts[target]
 
 
 def _watched(call: Callable[[], object], name: str) -> None:

@@ -54,8 +54,12 @@ class Failures:
         self._handlers = handlers
         self._context = context
         self._task_id = task_id
-        self._send = send
+        self._send = self._send_anywhere = send
         self._decided: Exception | None = None
+
+    def keep_letters_in(self, topic: str | None) -> None:
+        """Send all dead letters to one topic from now on; with None, to where the handlers say."""
+        self._send = self._send_anywhere if topic is None else _to_topic(self._send_anywhere, topic)
 
     @property
     def needs_sources(self) -> bool:
@@ -269,7 +273,7 @@ def _located(error: RecordError, coordinates: Mapping[str, str | int]) -> Record
     return found
 
 
-def to_topic(send: Send, topic: str) -> Send:
+def _to_topic(send: Send, topic: str) -> Send:
     """The same, but to this topic whatever is asked for, and to whichever partition the key belongs in."""
 
     def send_there(

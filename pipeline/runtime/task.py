@@ -23,7 +23,7 @@ from pipeline.processor.drops import DropReason
 from pipeline.processor.operator import FollowsStreamTime
 from pipeline.runtime.compile import compile_nodes
 from pipeline.runtime.context import Sources, TaskContext
-from pipeline.runtime.failures import Failures, fail_at, to_topic
+from pipeline.runtime.failures import Failures, fail_at
 from pipeline.runtime.holding import Hold, Holding
 from pipeline.runtime.layout import full_name
 from pipeline.runtime.observed_times import ObservedTimes
@@ -86,9 +86,8 @@ class Task:
         self.state = TaskState.CREATED
         self._ports = ports
         self._context = TaskContext(ports.clock, environment=spec.environment)
-        send = ports.collector.send
-        send_letter = send if spec.dead_letters is None else to_topic(send, spec.dead_letters)
-        self._failures = Failures(spec.handlers, self._context, spec.id, send_letter)
+        self._failures = Failures(spec.handlers, self._context, spec.id, ports.collector.send)
+        self._failures.keep_letters_in(spec.dead_letters)
         if self._failures.needs_sources:
             self._context.sources = Sources()
         self._stores: dict[str, StateStore] = {
@@ -283,6 +282,10 @@ class Task:
             hold: What is asked for; None to go on.
         """
         self._holding.obey(hold)
+
+    def keep_letters_in(self, topic: str | None) -> None:
+        """Send all dead letters to one topic from now on; with None, to where the handlers say."""
+        self._failures.keep_letters_in(topic)
 
     @property
     def holds(self) -> Hold | None:

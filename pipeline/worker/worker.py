@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from pipeline.hosting.alone import processing_alone
+from pipeline.hosting.control_tail import ControlTail
 from pipeline.hosting.sole_host import WORKER
 from pipeline.kafka.admin import Admin
 from pipeline.worker.states import WorkerState, moved
@@ -16,12 +18,15 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from pipeline.hosting.application import Application
+    from pipeline.hosting.publication import LiveVersion
     from pipeline.records import TopicPartition
     from pipeline.worker.states import WorkerSummary
 
 
 class Worker:
     """Runs all tasks of one version of an application in this process: alone, without a group.
+
+    It holds for marks, and publishes as the control topic says, as the instances of a group do.
 
     Args:
         application: What to run.
@@ -43,6 +48,8 @@ class Worker:
         self._application = application
         self._on_state = on_state
         self._tasks = RunningTasks(application, on_restore=on_restore)
+        self._news: SimpleQueue[LiveVersion] = SimpleQueue()
+        self._tail = ControlTail(application.kafka, application.config.name, self._news.put)
         self._stopping = False
 
     def stop(self) -> None:
@@ -80,6 +87,7 @@ class Worker:
             self._move_to(WorkerState.NOT_RUNNING)
             return summary
         finally:
+            self._tail.close()
             self._tasks.close()
 
     def _alone(self) -> AbstractContextManager[object]:
@@ -87,9 +95,12 @@ class Worker:
 
     def _process(self, *, until_caught_up: bool) -> WorkerSummary:
         self._tasks.start()
+        self._tail.start()
         self.has_begun = True
         self._tasks.take_all()
         while not self._stopping and not (until_caught_up and self._tasks.has_finished()):
+            while not self._news.empty():
+                self._tasks.learn(self._news.get())
             self._tasks.run_once()
             self._tasks.follow_topics()
             if self.state is WorkerState.REBALANCING and not self._tasks.figures.restoring:

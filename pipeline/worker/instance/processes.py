@@ -20,7 +20,7 @@ from pipeline.worker.group.spreading import spread
 from pipeline.worker.instance.spawning import require_importable
 from pipeline.worker.questions.asking import Asking
 from pipeline.worker.states import WorkerSummary, summed
-from pipeline.worker.stream_thread.protocol import Alive, Command, Failed, Report, Stop, StreamJob, Take
+from pipeline.worker.stream_thread.protocol import Alive, Command, Failed, Learn, Report, Stop, StreamJob, Take
 from pipeline.worker.stream_thread.stream_process import ENDING_SIGNALS, run_stream_process
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.context import SpawnProcess
 
+    from pipeline.hosting.publication import LiveVersion
     from pipeline.records import TaskId
     from pipeline.topology.topology import Topology
 
@@ -64,6 +65,7 @@ class StreamProcess:
     heard_at: float = field(default_factory=time.monotonic)
     failure: Failed | None = None
     lost: frozenset[TaskId] = frozenset()
+    _learnt: LiveVersion | None = None
     _speaking: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -102,6 +104,14 @@ class StreamProcess:
         if (active, standby, topics) != (last.active, last.standby, last.topics):
             self.orders.append(Take(active, standby, last.number + 1, topics))
             self.tell(self.orders[-1])
+
+    def inform(self, record: LiveVersion) -> None:
+        """Tell it what the control topic says, unless it knows. May be called from any thread."""
+        with self._speaking:
+            if self._learnt is record:
+                return
+            self._learnt = record
+        self.tell(Learn(record))  # whichever of two comes last: it knows which is newer
 
     def tell(self, command: Command) -> None:
         """Send a command; a process that is dead does not hear it. May be called from any thread."""
@@ -164,6 +174,11 @@ class StreamProcesses:
         their_line.close()
         asking = Asking(our_line, f"Stream thread {self._next_number}")
         return StreamProcess(self._next_number, process, ours, asking)
+
+    def inform(self, record: LiveVersion) -> None:
+        """Tell each of them what the control topic says, unless it knows. May be called from any thread."""
+        for stream in list(self.all):
+            stream.inform(record)
 
     def listen(self, timeout_s: float) -> bool:
         """Wait for reports; gives whether there were any."""

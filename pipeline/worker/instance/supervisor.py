@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pipeline.errors import ConfigError, StreamsError, TopologyError
 from pipeline.hosting.application import prepare, with_partitions, with_topics
 from pipeline.hosting.clock import SystemClock
+from pipeline.hosting.control_tail import ControlTail
 from pipeline.hosting.fencing import await_no_sole_host
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.consumer import RecordConsumer
@@ -76,6 +77,7 @@ class Supervisor:
         self._id = instance_id(application)
         self._process_name = uuid.uuid4().hex
         self._processes = StreamProcesses(_job(application), build)
+        self._tail = ControlTail(application.kafka, application.config.name, self._processes.inform)
         self._wanted_threads = self._streams.num_stream_threads
         self._orders: Orders | None = None
         self._layout: Layout | None = None
@@ -206,6 +208,7 @@ class Supervisor:
             self._layout = prepare(self._application, admin)
             self._membership = Membership(self._application, admin, self._leaves, self._introduce, self._tasks_of)
             try:
+                self._tail.start()
                 self._start_missing()  # they load meanwhile
                 self._positions = left_positions(self._application)
                 self._membership.start()
@@ -214,6 +217,7 @@ class Supervisor:
                 self._move_to(WorkerState.PENDING_SHUTDOWN)
             finally:
                 self._stop_streams(self._processes.all)
+                self._tail.close()
                 self._leaves.set()  # not before: others would take over what is not committed yet
                 self._membership.join()
         except BaseException:
@@ -226,6 +230,8 @@ class Supervisor:
     def _turn(self) -> None:
         self._scale()
         self._processes.listen(_TURN_SECONDS)
+        if self._tail.latest is not None:
+            self._processes.inform(self._tail.latest)  # those that have just started
         self._positions = {**self._positions, **self._processes.positions()}
         while (arrived := self._membership.heard()) is not None:
             self._follow(arrived)

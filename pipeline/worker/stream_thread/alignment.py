@@ -163,6 +163,7 @@ class Alignment:
         """The tasks here that have records at hand, but wait for others."""
         self.held_back_s: dict[TaskId, float] = {}
         """How long each task has waited, s."""
+        self._holds_at: Mapping[TopicPartition, int] | None = None
 
     def follow(self, groups: Sequence[AlignedTasks]) -> None:
         """Align these from now on."""
@@ -188,6 +189,17 @@ class Alignment:
                 self._end(now)
         self._ask_if_due(now)
         self._turn_at = now
+
+    def hold(self, limits: Mapping[TopicPartition, int] | None) -> None:
+        """Wait no longer for inputs of others that hold for a mark; they are not late when they go on.
+
+        Args:
+            limits: Offset at which each holds; one that is not named holds already. None if none holds any more.
+        """
+        self._holds_at = limits
+        if limits is None:
+            for progress in self._progress.values():
+                progress.since = self._clock()
 
     def close(self) -> None:
         """Ask no more. Idempotent."""
@@ -300,6 +312,8 @@ class Alignment:
         progress = self._progress[tp]
         if tp not in self._external:
             return progress.told_ms >= 0
+        if self._holds_at is not None and progress.offset >= self._holds_at.get(tp, -1):
+            return False
         return self._ends is None or progress.offset < self._ends.get(tp, 0)
 
     def _is_given_up(self, tp: TopicPartition, now: float) -> bool:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline.config import AppConfig
+    from pipeline.hosting.publication import LiveVersion
     from pipeline.processor.metrics import Measurement
     from pipeline.records import TaskId
     from pipeline.worker.states import WorkerSummary
@@ -57,11 +58,18 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
+class Learn:
+    """To a stream process: the control topic says this of the application."""
+
+    record: LiveVersion
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """To a stream process: commit, let go of everything, and end."""
 
 
-Command = Take | Pause | Stop
+Command = Take | Pause | Learn | Stop
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from pipeline.worker.stream_thread.known_topics import KnownTopics
 from pipeline.worker.stream_thread.late_records import LateRecords
 from pipeline.worker.stream_thread.open_stores import OpenStores
 from pipeline.worker.stream_thread.regular_snapshots import RegularSnapshots
+from pipeline.worker.stream_thread.rights import Rights
 from pipeline.worker.stream_thread.tally import Tally
 from pipeline.worker.stream_thread.turns import Turns
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from pipeline.hosting.application import Application
+    from pipeline.hosting.publication import LiveVersion
     from pipeline.records import TaskId
     from pipeline.runtime.global_state import GlobalState
     from pipeline.state.api import StateBackend
@@ -110,6 +112,7 @@ class RunningTasks:
         self._progress = Progress(self._admin, application.id)
         drift_ms = streams.task_alignment_max_drift_ms or drift_of(application.topology)
         self._alignment = Alignment(self._tasks, self._commits.under_way, drift_ms, self._progress.look_up)
+        self._rights = Rights(topics, self._alignment)
         self._late = LateRecords(self._tasks, self._tally.processed_by)
         self.figures = Figures(
             self._tasks, self._arrivals, self._followed, self._commits, self._tally, self._stores, self._alignment
@@ -207,6 +210,10 @@ class RunningTasks:
             log.warning("topics are not looked for: %s", error)
         self.take_all()
 
+    def learn(self, record: LiveVersion) -> None:
+        """Hold, go on, publish or write to staging topics as the control topic says; each task at the border of a commit."""
+        self._rights.learn(record)
+
     def run_once(self) -> None:
         """Fetch, process a few records of each task, and commit if it is time."""
         waiting = self._fetching.waiting()
@@ -274,7 +281,8 @@ class RunningTasks:
     @property
     def _idle_seconds(self) -> float:
         """How long a turn waits for records, if there is nothing else to do."""
-        return _HELD_BACK_SECONDS if self._alignment.held_back else self._streams.poll_ms / 1000
+        is_short = self._alignment.held_back or self._rights.are_holding
+        return _HELD_BACK_SECONDS if is_short else self._streams.poll_ms / 1000
 
     def _align(self) -> None:
         application = self._topics.application
@@ -332,12 +340,13 @@ class RunningTasks:
         """A turn of each task whose commit is not under way; gives how many records it were."""
         processed, kept_bytes = 0, self._kept_bytes
         for owned in list(self._tasks.values()):
-            if owned.id in self._commits.under_way:
+            if owned.id in self._commits.under_way or not self._rights.let_process(owned):
                 continue
             owned.task.let_keep(kept_bytes)
             try:
                 done = self._turns.take(owned.task)
                 owned.task.punctuate_wall_clock()
+                self._rights.have_told(owned)
                 processed += done
                 self._tally.processed(owned.id, done)
             except (*RECOVERABLE, TaskMigratedError) as error:
@@ -376,6 +385,7 @@ class RunningTasks:
             self._clock,
             self._stores.tables.stores,
             pause=self._interruptions.pause,
+            follows_releases=True,
         )
 
     def _fill_global_tables(self) -> GlobalState:

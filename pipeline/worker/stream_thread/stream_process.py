@@ -21,7 +21,7 @@ from pipeline.hosting.garbage import collect_rarely
 from pipeline.hosting.logs import LogStyle, start_logging
 from pipeline.worker.questions.attendance import Attendance
 from pipeline.worker.questions.line import readiness
-from pipeline.worker.stream_thread.protocol import Alive, Command, Failed, Pause, Stop, StreamJob, Take
+from pipeline.worker.stream_thread.protocol import Alive, Command, Failed, Learn, Pause, Stop, StreamJob, Take
 from pipeline.worker.stream_thread.running_tasks import RunningTasks
 
 if TYPE_CHECKING:
@@ -170,6 +170,8 @@ class _StreamThread:
                 if paused:  # Kafka Streams goes on committing; an open transaction would hold up who reads its topics
                     self._tasks.commit_all()
                 self._is_paused = paused
+            case Learn(record):
+                self._tasks.learn(record)
             case Stop():
                 self._is_stopping = True
 

@@ -1,0 +1,95 @@
+"""What a task of a running version may do, as the record of its application says it: publish, write to staging topics, hold.
+
+A task learns it when it has been taken over, after its predecessor is fenced, and from each record that comes later. Whoever
+has said to hold obeys until it reads a record without the mark; whoever takes over afterwards reads it then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pipeline.errors import NotLiveError
+from pipeline.hosting.publication import STAGING_HINT, live_version_of, require_never_released, staging_name
+from pipeline.processor.handlers import may_keep_letters
+from pipeline.records import TopicPartition
+from pipeline.runtime.holding import Hold
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pipeline.hosting.application import Application
+    from pipeline.hosting.publication import LiveVersion
+    from pipeline.kafka.admin import Admin
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """What a task may do.
+
+    Args:
+        published: Where its outputs go instead, by the name the topology uses (staging); empty if it publishes.
+        dead_letters: Where all its dead letters go; None leaves it to the handlers.
+        hold: For which mark it holds; None if it runs freely.
+        revision: Counts the records that said so; 0 if there is none.
+    """
+
+    published: Mapping[str, str]
+    dead_letters: str | None
+    hold: Hold | None = None
+    revision: int = 0
+
+
+def right_at_start(application: Application) -> Right:
+    """The right of an application that was never released: it does what it was started for."""
+    return Right(application.published or {}, application.dead_letters)
+
+
+def right_by(application: Application, record: LiveVersion) -> Right:
+    """The right that a record gives: the live version publishes, and any other one writes to its staging topics."""
+    hold = None
+    if record.mark is not None and application.version in record.mark.limits:
+        limits = record.mark.limits[application.version]
+        hold = Hold(
+            record.mark.id,
+            record.mark.phase,
+            {TopicPartition.parse(name): offset for name, offset in limits.items()},
+        )
+    if record.live == application.version:
+        return Right({}, None, hold, record.revision)
+    topics = {topic: staging_name(application.id, topic) for topic in application.topology.sink_topics}
+    streams = application.config.streams
+    letters = None
+    if may_keep_letters(streams):
+        letters = staging_name(application.id, streams.errors_dead_letter_queue_topic_name or "dead-letters")
+    return Right(topics, letters, hold, record.revision)
+
+
+def take_right(application: Application, admin: Admin) -> Right:
+    """Read which right a task has that has just been taken over.
+
+    Raises:
+        NotLiveError: If the version is not live, and has no topics to write to instead.
+        UnderWayError: If a switch to another version is under way, and no mark says how far this one may go.
+        BrokerError: If brokers do not answer.
+        ReleaseError: If the control topic holds something else, or its record of the application is lost.
+    """
+    record = live_version_of(application.kafka, application.config.name, admin)
+    if record is None:
+        if application.published is None:
+            require_never_released(admin, application.config)
+        return right_at_start(application)
+    right = right_by(application, record)
+    if right.hold is None:
+        record.require_no_switch()
+    if record.live != application.version:
+        _require_staging(application, record, right, admin)
+    return right
+
+
+def _require_staging(application: Application, record: LiveVersion, right: Right, admin: Admin) -> None:
+    """Make sure that a version that is not live can be kept from the public: releases make its staging topics."""
+    wanted = {*right.published.values(), *filter(None, [right.dead_letters])}
+    if application.topology.choosing_sinks or wanted - admin.partitions(wanted).keys():
+        message = f"{application.config.name} {application.version} may not publish: {record.live} is live"
+        raise NotLiveError(message, hint=STAGING_HINT)

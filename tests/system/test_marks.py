@@ -1,0 +1,272 @@
+"""Marks on real brokers: workers stop at given offsets exactly, hold, hand over while they hold, and change who publishes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, Repartitioned, StreamsBuilder
+from pipeline.errors import UnderWayError
+from pipeline.hosting.application import prepare
+from pipeline.hosting.publication import Mark, acknowledged_mark, require_right, staging_name
+from pipeline.kafka.producer import TransactionalProducer
+from pipeline.records import TopicPartition
+from pipeline.releases.registry import Registry, Release, Step
+from pipeline.releases.tables import create_staging
+from pipeline.worker.worker import Worker
+from tests.system.groups import WORDS, tasks_taken
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pipeline.hosting.application import Application
+    from tests.system.groups import Group
+
+pytestmark = pytest.mark.broker
+
+DEADLINE_S = 120.0
+LONG_MS = 600_000
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"never {what}"
+        time.sleep(0.02)
+
+
+class Case:
+    """An application of two levels with two inputs, one of them mostly idle; and its coordinator."""
+
+    def __init__(self, broker: Any, name: str, directory: Path, **settings: Any) -> None:
+        self.broker, self.name, self.directory = broker, name, directory
+        self.left, self.right, self.out = f"{name}.left", f"{name}.right", f"{name}.out"
+        self.settings = {"commit_interval_ms": 100} | settings
+        self.admin, self.registry = broker.admin(), Registry(broker.kafka)
+        broker.create(2, self.left, self.right, self.out)
+        self.app = self.version("v1")
+        self.layout = prepare(self.app, self.admin)
+        self.release = Release(name, "v1")
+        self.written = 0
+
+    def version(self, version: str) -> Application:
+        builder = StreamsBuilder()
+        left = builder.stream(self.left, Consumed(STRING, STRING))
+        merged = left.merge(builder.stream(self.right, Consumed(STRING, STRING)))
+        keyed = merged.select_key(lambda _key, word: word[:1]).repartition(Repartitioned(STRING, STRING, name="first"))
+        counts = keyed.group_by(lambda _key, word: word, Grouped(STRING, STRING, name="second")).count(
+            Materialized("c")
+        )
+        counts.to_stream().to(self.out, Produced(STRING, LONG))
+        app = self.broker.application(self.name, builder.build(), self.directory / version, **self.settings)
+        return replace(app, version=version)
+
+    def write(self, count: int = 50) -> None:
+        for _ in range(count):
+            self.broker.write(self.left, [(None, WORDS[self.written % 7].encode(), self.written + 1)], self.written % 2)
+            self.written += 1
+
+    def note(self, **changes: Any) -> None:
+        """Write the record of the application."""
+        self.release = self.registry.write(replace(self.release, **changes))
+
+    def mark(self, phase: int, limits: dict[TopicPartition, int], hold_ms: int = LONG_MS, **changes: Any) -> None:
+        named = {str(tp): offset for tp, offset in limits.items()}
+        both = {app.version: {k.replace("-v1-", f"-{app.version}-"): n for k, n in named.items()} for app in self.apps}
+        self.note(mark=Mark("m", phase, both, hold_ms), **changes)
+
+    apps: tuple[Application, ...] = ()
+
+    def external(self) -> list[TopicPartition]:
+        return [TopicPartition(topic, n) for topic in (self.left, self.right) for n in range(2)]
+
+    def internal(self, name: str, app: Application | None = None) -> list[TopicPartition]:
+        return [TopicPartition(f"{(app or self.app).id}-{name}-repartition", n) for n in range(2)]
+
+    def until_acknowledged(self, tps: list[TopicPartition], phase: int, app: Application | None = None) -> None:
+        def have_said() -> bool:
+            committed = self.admin.committed((app or self.app).id, tps)
+            said = [acknowledged_mark(committed[tp].metadata) for tp in tps if tp in committed]
+            return len(said) == len(tps) and all(mark is not None and mark >= ("m", phase) for mark in said)
+
+        until(have_said, f"acknowledged phase {phase}")
+
+    def committed(self, app: Application | None = None) -> dict[TopicPartition, int]:
+        return {tp: c.offset for tp, c in self.admin.committed((app or self.app).id, self.external()).items()}
+
+    def drain(self) -> dict[TopicPartition, int]:
+        """Take all versions to the ends that inputs have now, level by level; gives the offsets at which they hold."""
+        self.mark(0, {})
+        for app in self.apps:
+            self.until_acknowledged(self.external(), 0, app)
+        limits = self.admin.end_offsets(self.external())
+        self.write(10)  # beyond the limits
+        self.mark(1, limits)
+        for app in self.apps:
+            self.until_acknowledged(self.external(), 1, app)
+        for phase, name in ((2, "first"), (3, "second")):
+            ends = self.admin.settled_end_offsets(self.internal(name))
+            self.mark(phase, ends)
+            for app in self.apps:
+                self.until_acknowledged(self.internal(name, app), phase, app)
+        return limits
+
+    def totals(self, topic: str | None = None) -> dict[bytes | None, int]:
+        return {r.key: LONG.deserialize(r.value or b"") for r in self.broker.read(topic or self.out)}
+
+    def expected(self, count: int) -> dict[bytes, int]:
+        return {WORDS[n].encode(): len(range(n, count, 7)) for n in range(7)}
+
+    def until_counted(self, count: int, topic: str | None = None) -> None:
+        until(lambda: self.totals(topic) == self.expected(count), f"counted {count}")
+
+
+@contextmanager
+def running(app: Application) -> Iterator[Worker]:
+    """A worker in a thread of its own."""
+    failed: list[Exception] = []
+    worker = Worker(app)
+
+    def run() -> None:
+        try:
+            worker.run()
+        except Exception as error:  # noqa: BLE001 - raised again
+            failed.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        thread.join(60)
+    assert not failed, failed
+
+
+@pytest.fixture
+def case(broker: Any, unique: str, tmp_path: Path) -> Case:
+    found = Case(broker, unique, tmp_path)
+    found.apps = (found.app,)
+    return found
+
+
+def test_a_worker_holds_at_the_offsets_of_a_mark_drains_its_levels_and_goes_on(case: Case) -> None:
+    case.write()
+    open_one = TransactionalProducer(case.broker.kafka, f"{case.name}-writer")
+    with running(case.app):
+        case.until_counted(50)
+        open_one.init()
+        open_one.send(case.right, None, b"w1", 1000, (), 0)  # an open transaction at the tail of an input
+        open_one.flush()
+        limits = case.drain()
+        assert case.committed() == limits
+        assert case.totals() == case.expected(50), "nothing beyond the limits"
+        with pytest.raises(UnderWayError, match="v1 holds for mark m"):
+            require_right(case.app, case.admin)
+        case.note(mark=None)
+        case.until_counted(60)
+        assert (
+            acknowledged_mark(case.admin.committed(case.app.id, case.external())[case.external()[0]].metadata) is None
+        )
+    open_one.abort()
+    open_one.close()
+
+
+def test_who_takes_tasks_over_from_one_that_holds_holds_as_well(case: Case) -> None:
+    case.write()
+    with running(case.app):
+        limits = case.drain()
+    with running(replace(case.app, state_directory=case.directory / "another")) as other:
+        until(lambda: other.state.value == "running", "took over")
+        case.mark(4, {})  # tells nobody anything new, and is read by all
+        case.write(10)
+        case.mark(1, limits | {case.external()[0]: limits[case.external()[0]] + 5})
+        until(
+            lambda: case.committed()[case.external()[0]] == limits[case.external()[0]] + 5, "went on to the new limit"
+        )
+        assert {tp: offset for tp, offset in case.committed().items() if tp != case.external()[0]} == {
+            tp: offset for tp, offset in limits.items() if tp != case.external()[0]
+        }
+        case.note(mark=None)
+        case.until_counted(70)
+
+
+def test_a_mark_whose_coordinator_never_comes_back_is_given_up_but_not_in_a_switch(case: Case) -> None:
+    case.write()
+    with running(case.app):
+        case.until_counted(50)
+        case.mark(0, {}, hold_ms=300, step=Step.CUTTING)
+        case.until_acknowledged(case.external(), 0)
+        case.write()
+        case.mark(0, {}, hold_ms=301, step=Step.GATED)
+        case.until_counted(100)
+        found = case.registry.read(case.name, "v1")
+        assert (found.mark, found.step, found.live) == (None, Step.GATED, "v1")
+        assert found.revision == case.release.revision + 1
+
+
+def test_two_versions_hold_at_one_place_and_change_who_publishes_without_a_restart(case: Case) -> None:
+    other = case.version("v2")
+    prepare(other, case.admin)
+    staging = {app.version: create_staging(case.admin, app) for app in (case.app, other)}
+    case.apps = (case.app, replace(other, published=staging["v2"]))
+    case.note(live="v1")
+    case.write()
+    with running(case.apps[0]), running(case.apps[1]):
+        case.until_counted(50)
+        case.until_counted(50, staging_name(other.id, case.out))
+        limits = case.drain()
+        assert case.committed() == case.committed(other) == limits
+        assert case.totals() == case.totals(staging_name(other.id, case.out)) == case.expected(50)
+        before = len(case.broker.read(case.out))
+        case.note(mark=None, live="v2", epoch=1)
+        case.until_counted(60)
+        until(lambda: sum(case.totals(staging_name(case.app.id, case.out)).values()) > 0, "went on in staging")
+        case.write(40)
+        case.until_counted(100)
+        until(
+            lambda: case.totals(staging_name(case.app.id, case.out)) == case.expected(100),
+            "the old version went on in staging",
+        )
+    counts = [(r.key, LONG.deserialize(r.value or b"")) for r in case.broker.read(case.out)]
+    for word in WORDS[:7]:
+        own = [count for key, count in counts if key == word.encode()]
+        assert own == sorted(set(own)), f"{word} was published by both"
+    assert len(case.broker.read(case.out)) > before
+
+
+def test_an_instance_that_is_killed_while_it_holds_is_replaced_by_one_that_holds(group: Group) -> None:
+    registry, admin = Registry(group.broker.kafka), group.broker.admin()
+    tps = [TopicPartition(f"{group.name}.in", n) for n in range(4)]
+
+    def have_said(phase: int) -> bool:
+        committed = admin.committed(f"{group.name}-v1", tps)
+        said = [acknowledged_mark(found.metadata) for found in committed.values()]
+        return len(said) == len(tps) and all(mark is not None and mark >= ("m", phase) for mark in said)
+
+    first = group.start("--threads", "2", standbys=1)
+    group.start(standbys=1)
+    group.write(2_000)
+    group.until_done()
+    group.until(lambda: bool(tasks_taken(group.log(1))), "gave the second one a task")
+    release = registry.write(Release(group.name, "v1", mark=Mark("m", 0, {"v1": {}}, LONG_MS)))
+    group.until(lambda: have_said(0), "acknowledged phase 0")
+    first.kill()
+    limits = admin.end_offsets(tps)
+    group.write(1_000)
+    named = {str(tp): offset for tp, offset in limits.items()}
+    release = registry.write(replace(release, mark=Mark("m", 1, {"v1": named}, LONG_MS)))
+    group.until(lambda: have_said(1), "acknowledged phase 1, by those that took over")
+    assert {tp: c.offset for tp, c in admin.committed(f"{group.name}-v1", tps).items()} == limits
+    assert group.total() == 2_000
+    assert "holding for mark m" in group.log(1)
+    registry.write(replace(release, mark=None))
+    group.until_done()
+    assert group.stop(group.instances[1]) == 0
+    group.check()

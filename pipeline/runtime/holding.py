@@ -2,6 +2,9 @@
 
 A mark (`hosting.publication.Mark`) is a consistent picture of a running application. Limits are set on the queues of inputs:
 what lies beyond is put aside, so that the loops over records know nothing of it.
+
+An input that is internal has a limit as well once its end is named: tasks above may hear before this one that the hold is
+over, and what they write then is to be processed with the right that this task has got by then.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
 HERE = 0
 """As a limit: an input goes no further than it has come."""
 _NOTHING = -1
+_DRAINING = 2
+"""The first phase that names ends of repartition topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +32,20 @@ class Hold:
     Args:
         mark: Names the mark.
         phase: In phase 0 inputs of others hold where they are. From phase 1 on they go up to their limits and hold there, and
-            those without a limit hold where they are. From phase 2 on limits name ends of repartition topics, to be reached.
+            those without a limit hold where they are. From phase 2 on limits name ends of repartition topics, to be reached,
+            and all inputs that are not named hold where they are.
         limits: Offset per input.
     """
 
     mark: str
     phase: int
     limits: Mapping[TopicPartition, int]
+
+    def limit(self, tp: TopicPartition, *, is_internal: bool) -> int | None:
+        """Up to which offset an input may go, which may be `HERE`; None if it is free, as internal ones are at first."""
+        if is_internal and self.phase < _DRAINING:
+            return None
+        return self.limits.get(tp, HERE) if self.phase else HERE
 
 
 class Holding:
@@ -57,9 +69,7 @@ class Holding:
         if hold is None or self.hold is None or hold.mark != self.hold.mark:
             self._said = _NOTHING
         self.hold = hold
-        self._queues.limit(
-            {} if hold is None else {queue.tp: self._limit(queue.tp, hold) for queue in self._external()}
-        )
+        self._queues.limit({} if hold is None else self._limits(hold))
 
     def has_news(self) -> bool:
         """Whether the task has reached a phase that no commit has said."""
@@ -72,16 +82,14 @@ class Holding:
         self._said = self._reached(self.hold)
         return None if self._said == _NOTHING else (self.hold.mark, self._said)
 
-    def _external(self) -> list[RecordQueue]:
-        return [queue for queue in self._queues.all() if not self._is_internal(queue.tp)]
-
-    def _limit(self, tp: TopicPartition, hold: Hold) -> int:
-        return hold.limits.get(tp, HERE) if hold.phase else HERE
+    def _limits(self, hold: Hold) -> dict[TopicPartition, int]:
+        found = {q.tp: hold.limit(q.tp, is_internal=self._is_internal(q.tp)) for q in self._queues.all()}
+        return {tp: limit for tp, limit in found.items() if limit is not None}
 
     def _reached(self, hold: Hold) -> int:
         """The highest phase that the task has reached, or what it has said already."""
         inputs = self._queues.all()
-        if hold.phase > 1:
+        if hold.phase >= _DRAINING:
             concerned = any(queue.tp in hold.limits and self._is_internal(queue.tp) for queue in inputs)
         else:
             concerned = any(not self._is_internal(queue.tp) for queue in inputs)
@@ -89,6 +97,6 @@ class Holding:
 
     def _has_come(self, queue: RecordQueue, hold: Hold) -> bool:
         """Whether an input is where the phase wants it; in phases that do not ask for it, anywhere."""
-        if not self._is_internal(queue.tp):
-            return queue.is_at_limit()
-        return hold.phase < 2 or queue.committable_offset() >= hold.limits.get(queue.tp, _NOTHING)  # noqa: PLR2004 - the first
+        if hold.phase >= _DRAINING:
+            return queue.is_at_limit() or queue.tp not in hold.limits
+        return queue.is_at_limit() or self._is_internal(queue.tp)

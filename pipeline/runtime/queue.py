@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush, heapreplace
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pipeline.errors import USER_ERRORS, DeserializationError, RecordError, as_exception
@@ -185,8 +185,10 @@ class RecordQueue:
 
     def waiting_at(self, offset: int) -> int:
         """How many of the next records have this offset: those of a pack share one."""
-        waiting = sum(1 for _ in takewhile(lambda raw: raw[RAW_OFFSET] == offset, self.waiting))
-        return waiting + (self._head is not None and self._head[_OFFSET] == offset)
+        heads = sum(1 for head in (self._head, self._head_beyond) if head is not None and head[_OFFSET] == offset)
+        return heads + sum(
+            1 for _ in takewhile(lambda raw: raw[RAW_OFFSET] == offset, chain(self.waiting, self._beyond))
+        )
 
     def has_waiting(self) -> bool:
         """Whether there are records behind the head; fetches if there are none at hand."""

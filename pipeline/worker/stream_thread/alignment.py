@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pipeline.errors import StreamsError
+from pipeline.runtime.holding import HERE
 from pipeline.runtime.offset_metadata import OffsetMetadata
 from pipeline.windows import MAX_TIME_MS
 from pipeline.worker.stream_thread.aligned_tasks import limits
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pipeline.kafka.admin import Admin
     from pipeline.kafka.group_progress import GroupProgress
     from pipeline.records import TaskId, TopicPartition
+    from pipeline.runtime.holding import Hold
     from pipeline.worker.stream_thread.aligned_tasks import AlignedTasks
 
 log = logging.getLogger(__name__)
@@ -163,7 +165,7 @@ class Alignment:
         """The tasks here that have records at hand, but wait for others."""
         self.held_back_s: dict[TaskId, float] = {}
         """How long each task has waited, s."""
-        self._holds_at: Mapping[TopicPartition, int] | None = None
+        self._hold: Hold | None = None
 
     def follow(self, groups: Sequence[AlignedTasks]) -> None:
         """Align these from now on."""
@@ -190,14 +192,14 @@ class Alignment:
         self._ask_if_due(now)
         self._turn_at = now
 
-    def hold(self, limits: Mapping[TopicPartition, int] | None) -> None:
-        """Wait no longer for inputs of others that hold for a mark; they are not late when they go on.
+    def hold(self, hold: Hold | None) -> None:
+        """Wait no longer for inputs that hold for a mark, so that others can drain; they are not late when they go on.
 
         Args:
-            limits: Offset at which each holds; one that is not named holds already. None if none holds any more.
+            hold: Where they hold; None if none does any more.
         """
-        self._holds_at = limits
-        if limits is None:
+        self._hold = hold
+        if hold is None:
             for progress in self._progress.values():
                 progress.since = self._clock()
 
@@ -310,11 +312,15 @@ class Alignment:
     def _has_records(self, tp: TopicPartition) -> bool:
         """Whether records wait in an input, as far as is known; what may come later is not waited for."""
         progress = self._progress[tp]
+        if self._hold is not None and self._stands_still(tp, self._hold):
+            return False
         if tp not in self._external:
             return progress.told_ms >= 0
-        if self._holds_at is not None and progress.offset >= self._holds_at.get(tp, -1):
-            return False
         return self._ends is None or progress.offset < self._ends.get(tp, 0)
+
+    def _stands_still(self, tp: TopicPartition, hold: Hold) -> bool:
+        limit = hold.limit(tp, is_internal=tp not in self._external)
+        return limit is not None and (limit == HERE or self._progress[tp].offset >= limit)
 
     def _is_given_up(self, tp: TopicPartition, now: float) -> bool:
         """Whether an input has been waited for in vain for so long that others go on without it; said once."""

@@ -47,7 +47,7 @@ class Rights:
             return
         before, self._right = self._right, right
         held = before.hold if before else None
-        self._alignment.hold(None if right.hold is None else right.hold.limits)
+        self._alignment.hold(right.hold)
         if held is not None and (right.hold is None or right.hold.mark != held.mark):
             log.info("has held for mark %s for %.3f s, and goes on", held.mark, time.monotonic() - self._since)
         if right.hold is not None and (held is None or right.hold.mark != held.mark):

@@ -12,6 +12,7 @@ from pipeline.processor.handlers import ErrorHandlers, LogAndContinue
 from pipeline.records import RawRecord, TaskId, TopicPartition
 from pipeline.runtime.holding import Hold
 from pipeline.runtime.offset_metadata import OffsetMetadata
+from pipeline.runtime.packs import pack_header, packed
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
 from pipeline.runtime.task_spec import TaskSpec
@@ -48,7 +49,14 @@ class Ticking:
 class Holder:
     """A task with one, two or three inputs: of others, and a repartition topic of its own."""
 
-    def __init__(self, *inputs: TopicPartition, is_fused: bool = True, idle_ms: int = 0, ticks: bool = False) -> None:
+    def __init__(
+        self,
+        *inputs: TopicPartition,
+        is_fused: bool = True,
+        idle_ms: int = 0,
+        ticks: bool = False,
+        committed: Mapping[TopicPartition, tuple[int, str]] | None = None,
+    ) -> None:
         builder = StreamsBuilder()
         merged = builder.stream("raw", Consumed(STRING, STRING)).repartition(Repartitioned(STRING, STRING, name="own"))
         for tp in {ONE, TWO} & set(inputs):
@@ -61,7 +69,8 @@ class Holder:
         handlers = ErrorHandlers(None, None, None) if is_fused else PLAIN
         spec = TaskSpec(TaskId(1, 0), sub, "app", inputs, handlers=handlers, max_task_idle_ms=idle_ms)
         self.task = Task(spec, Ports(self.topics, MemoryBackend(), self.clock))
-        self.task.start({tp: (0, OffsetMetadata(-1).encode()) for tp in inputs})
+        self.committed = committed or {tp: (0, OffsetMetadata(-1).encode()) for tp in inputs}
+        self.task.start(self.committed)
 
     def add(self, tp: TopicPartition, *offsets: int) -> None:
         self.task.add_records(tp, [RawRecord(None, f"{tp.topic}@{n}".encode(), n, n) for n in offsets])
@@ -76,7 +85,7 @@ class Holder:
 
     def commit(self) -> dict[TopicPartition, tuple[int, tuple[str, int] | None]]:
         """Offset and acknowledged mark per input."""
-        offsets = self.task.prepare_commit().offsets
+        self.committed = offsets = self.task.prepare_commit().offsets
         self.task.post_commit({})
         return {tp: (offset, OffsetMetadata.decode(text).mark) for tp, (offset, text) in offsets.items()}
 
@@ -143,11 +152,15 @@ def test_what_is_internal_drains_while_inputs_of_others_hold(is_fused: bool) -> 
     assert holder.take() == ["one@3"], "below its limit it goes by the rules: the other input may still get records"
     assert holder.commit()[ONE] == (4, ("m", 1))
     holder.hold(2, {OWN: 6})
-    holder.add(OWN, 2, 4)
+    holder.add(OWN, 2, 4, 7)
     holder.take()
-    assert not holder.task.has_news_of_hold(), "markers are still to come"
-    holder.task.reached_end(OWN, 6)
     assert holder.commit() == {ONE: (4, ("m", 2)), OWN: (6, ("m", 2))}
+    assert holder.take() == [], (
+        "what comes after its end was written by tasks that have heard before that the hold is over"
+    )
+    holder.task.hold(None)
+    holder.add(ONE, 8)
+    assert holder.take() == ["app-own-repartition@7"]
 
 
 def test_a_task_without_inputs_of_others_only_says_that_it_has_drained() -> None:
@@ -156,8 +169,13 @@ def test_a_task_without_inputs_of_others_only_says_that_it_has_drained() -> None
     holder.add(OWN, 0, 1)
     assert holder.take() == ["app-own-repartition@0", "app-own-repartition@1"]
     assert holder.commit() == {OWN: (2, None)}
-    holder.hold(2, {OWN: 2})
-    assert holder.commit() == {OWN: (2, ("m", 2))}
+    holder.hold(2, {OWN: 4})
+    assert not holder.task.has_news_of_hold(), "a marker is still to come"
+    holder.task.reached_end(OWN, 4)
+    assert holder.commit() == {OWN: (4, ("m", 2))}
+    holder.hold(3, {})
+    holder.add(OWN, 4)
+    assert holder.take() == [], "once its end was named, it holds"
 
 
 def test_the_wall_clock_writes_nothing_while_a_task_holds() -> None:
@@ -169,6 +187,20 @@ def test_the_wall_clock_writes_nothing_while_a_task_holds() -> None:
     assert holder.task.punctuate_wall_clock() == 0
     holder.task.hold(None)
     assert holder.task.punctuate_wall_clock() == 1
+
+
+def test_a_task_that_holds_in_the_middle_of_a_pack_commits_how_much_of_it_it_has_taken() -> None:
+    holder = Holder(OWN)
+    value = packed([b"k"] * 3, [b"a", b"b", b"c"], [0] * 3, [()] * 3)
+    pack = RawRecord(None, value, 0, 0, pack_header(TaskId(0, 0)))
+    holder.task.add_records(OWN, [pack])
+    holder.task.process(1)
+    holder.hold(2)
+    holder.commit()
+    offset, metadata = holder.committed[OWN]
+    again = Holder(OWN, committed={OWN: (offset, metadata)})
+    again.task.add_records(OWN, [pack])
+    assert again.take() == ["b", "c"]
 
 
 def test_another_mark_has_to_be_acknowledged_anew() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pipeline import STRING, Consumed, Grouped, Repartitioned, StreamsBuilder, TimeWindows
 from pipeline.records import TaskId, TopicPartition
+from pipeline.runtime.holding import Hold
 from pipeline.runtime.offset_metadata import OffsetMetadata
 from pipeline.windows import MAX_TIME_MS
 from pipeline.worker.stream_thread.aligned_tasks import AlignedTasks, drift_of, limits
@@ -202,6 +203,22 @@ def test_a_record_of_the_future_waits_for_all_others_and_holds_up_none() -> None
         application.turn()
     application.close()
     assert application.written == [1, 2, 3, MAX_TIME_MS - DRIFT_MS - 1, 7]
+
+
+def test_a_task_that_holds_for_a_mark_is_not_waited_for() -> None:
+    application = Application([[1, 2], [5, 50, 500]])
+    holds = TaskId(0, 0)
+    for alignment, _ in application.processes:
+        alignment.hold(Hold("m", 1, {TopicPartition("in", 1): 2}))
+    for _ in range(20):
+        application.turn(holds)
+    assert 50 in application.written
+    for alignment, _ in application.processes:
+        alignment.hold(None)
+    for _ in range(40):
+        application.turn()
+    application.close()
+    assert application.is_done()
 
 
 def test_a_task_that_makes_no_progress_is_waited_for_within_limits(caplog: pytest.LogCaptureFixture) -> None:

@@ -28,7 +28,9 @@
     - VersionConflictError        somebody else changed the release in between: look again
     - UnderWayError               a run, a worker or a switch that must end first: wait, or stop it
     - NotLiveError                a version that has no right to publish: another one is live
+    - NotReadyError               the candidate has not caught up (yet)
     - GateFailedError             the data did not pass: nothing was switched
+    - ApprovalNeededError         the data passed with warnings that nobody has approved: nothing was switched
 """
 
 from __future__ import annotations
@@ -221,8 +223,16 @@ class NotLiveError(ReleaseError):
     """A version was about to write to public topics although another one is live. Nothing was written."""
 
 
+class NotReadyError(ReleaseError):
+    """The candidate has not caught up with the live version. Waiting may help."""
+
+
 class GateFailedError(ReleaseError):
     """The quality gate found critical failures. The live version stays live."""
+
+
+class ApprovalNeededError(ReleaseError):
+    """The quality gate has warnings that nobody has approved. The live version stays live."""
 
 
 USER_ERRORS = (Exception, SystemExit)

@@ -73,16 +73,19 @@ def gate(context: typer.Context, app: App) -> None:
 
 
 @app.command()
-def cut(
+def approve(
     context: typer.Context,
     app: App,
-    *,
-    accept_warnings: Annotated[
-        bool, typer.Option("--accept-warnings", metavar="", help="Go on in spite of warnings.")
-    ] = False,
+    verdict: Annotated[str, typer.Option(help="The id of the verdict, as `gate` and `status` show it.")],
 ) -> None:
+    """Approve the warnings of a gate."""
+    _show(_releaser(context, app).approve(verdict))
+
+
+@app.command()
+def cut(context: typer.Context, app: App) -> None:
     """Put the candidate in the place of the live version."""
-    _show(_releaser(context, app).cut(accept_warnings=accept_warnings))
+    _show(_releaser(context, app).cut())
 
 
 @app.command()

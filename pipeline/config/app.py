@@ -35,6 +35,7 @@ class AppConfig:
         quality: Where its expectations are: `module:attribute`; None if there are none.
         versions: Further versions to release, with their topologies.
         outputs: By topic, what its records mean, where the topology does not say it right.
+        max_inputs_since_gate: A cut with more inputs since its gate needs a new gate, in offsets; None for no bound.
         streams: Kafka Streams' settings.
     """
 
@@ -45,6 +46,7 @@ class AppConfig:
     quality: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, OutputKind] = field(default_factory=dict)
+    max_inputs_since_gate: int | None = None
     streams: StreamsConfig = field(default_factory=StreamsConfig)
 
     def application_id(self, version: str | None = None) -> str:

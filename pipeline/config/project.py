@@ -24,6 +24,7 @@ _LONGEST_ID = 200
 """Topics' names have 249 characters at most; those of an application's own begin with its id."""
 _PROTOCOLS = frozenset({"", "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
 _HIGHEST_PORT = 65_535
+_BOUND = "max_inputs_since_gate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,7 @@ def _app(path: Path, name: str, table: Any, environ: Mapping[str, str]) -> AppCo
         raise ConfigError(message)
     texts = ("topology", "version", "schedule", "quality")
     _refuse_settings(path, where, table)
-    check_keys(path, where, table, (*texts, "versions", "outputs", "config"))
+    check_keys(path, where, table, (*texts, _BOUND, "versions", "outputs", "config"))
     if "topology" not in table:
         message = f"{path}: [{where}] needs topology"
         raise ConfigError(message, hint='For example topology = "my_module:build".')
@@ -156,9 +157,17 @@ def _app(path: Path, name: str, table: Any, environ: Mapping[str, str]) -> AppCo
     for key in SECRETS & settings.keys():
         settings[key] = expanded(f"{path}: {where}.config.{key}", str(settings[key]), environ)
     streams = streams_config(path, f"{where}.config", settings)
-    given = {key: table[key] for key in texts if key in table}
+    _check_bound(path, where, table.get(_BOUND, 0))
+    given = {key: table[key] for key in (*texts, _BOUND) if key in table}
     outputs = _outputs(path, f"{where}.outputs", table.get("outputs", {}))
     return AppConfig(name, **given, versions=versions, outputs=outputs, streams=streams)
+
+
+def _check_bound(path: Path, where: str, value: Any) -> None:
+    check_type(path, f"{where}.{_BOUND}", value, int)
+    if isinstance(value, bool) or value < 0:
+        message = f"{path}: {where}.{_BOUND} is {value!r}, and must be a number of offsets, at least 0"
+        raise ConfigError(message, hint="Leave it out for no bound.")
 
 
 def _outputs(path: Path, where: str, table: Any) -> dict[str, OutputKind]:

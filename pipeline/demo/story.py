@@ -144,8 +144,9 @@ class Story:
         self.console.print("plan, reprocess from the start into fresh state, judge by Great Expectations, switch over")
         self._airflow("dags", "test", f"millrace_{APP}_release")
         release = Registry(self.project.kafka).read(APP, self.project.app(APP).version)
-        for name, outcome in release.gate.items():
-            self.console.print(f"  {name}: {outcome}", highlight=False)
+        if release.verdict is not None:
+            for name, outcome in release.verdict.outcomes.items():
+                self.console.print(f"  {name}: {outcome}", highlight=False)
         self.console.print(f"{release.live} is live; {release.corrections} corrections were published")
 
     def _changed(self, before: Mapping[Key, Stats], after: Mapping[Key, Stats]) -> None:

@@ -28,6 +28,7 @@ from pipeline.hosting.control_topic import ControlTopic
 from pipeline.hosting.publication import CONTROL_TOPIC, LiveVersion, Mark, require_never_released
 from pipeline.kafka.admin import Admin
 from pipeline.releases.history import Change, encoded, history, last_revision, names_of
+from pipeline.releases.verdicts import GateVerdict, require_approvable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -78,7 +79,7 @@ class Release:
         candidate: The version that is to go live, or that went live last.
         previous: The version that was live before, to roll back to.
         cut: The offset vector, as text, below which outputs are the old version's and from which on the new one's.
-        gate: Result of the last gate: expectation to outcome.
+        verdict: What the last gate found; None if what there is now was not judged.
         corrections: Records that the last switch published.
         switch: Names the last switch, whoever completes it.
         digests: Of the code by which each version has computed what it has, as far as it is known.
@@ -96,7 +97,7 @@ class Release:
     candidate: str | None = None
     previous: str | None = None
     cut: str | None = None
-    gate: dict[str, str] = field(default_factory=dict)
+    verdict: GateVerdict | None = None
     corrections: int = 0
     switch: str = ""
     digests: dict[str, str] = field(default_factory=dict)
@@ -110,9 +111,8 @@ class Release:
     def __str__(self) -> str:
         """What it says, line by line."""
         lines = [f"{self.app}: {self.live} is live; release: {self.step.value} {self.candidate or ''}".rstrip()]
-        for name, outcome in self.gate.items():
-            word, colon, found = outcome.partition(":")
-            lines.append(f"  {word}: {name}{colon}{found}")
+        if self.verdict is not None:
+            lines.append(str(self.verdict))
         if self.step in {Step.LIVE, Step.ROLLED_BACK}:
             lines.append(f"{self.corrections} corrections were published, at {self.cut}")
         return "\n".join(lines)
@@ -160,7 +160,7 @@ class Registry:
     ) -> None:
         """The control topic is created when it is first written."""
         self._notes: Notes = ControlTopic(kafka, CONTROL_TOPIC) if notes is None else notes
-        self._by = by
+        self._by = by or this_user()
         self._clock: Clock = SystemClock() if clock is None else clock
 
     def read(self, app: str, default_version: str) -> Release:
@@ -191,7 +191,7 @@ class Registry:
             release,
             revision=max(release.revision, last_revision(release.app, notes)) + 1,
             operation=uuid.uuid4().hex,
-            changed_by=self._by or this_user(),
+            changed_by=self._by,
             changed_ms=self._clock.now_ms(),
         )
         done = _change(None if found is None else _decoded(found), written)
@@ -203,6 +203,19 @@ class Registry:
                 message = f"{release.app}: somebody else is writing its release"
                 raise VersionConflictError(message, hint="Look at `millrace release status`.") from error
         return written
+
+    def approve(self, release: Release, verdict_id: str) -> Release:
+        """Note who approves a verdict, and when. One that was approved, or that needs no approval, stays as it is.
+
+        Raises:
+            ReleaseError: If it is not the verdict of the last gate, or blocks the release.
+            VersionConflictError: If somebody else has written since.
+        """
+        verdict = require_approvable(release.app, release.verdict, verdict_id)
+        if not verdict.needs_approval:
+            return release
+        approved = replace(verdict, approved_by=self._by, approved_ms=self._clock.now_ms())
+        return self.write(replace(release, verdict=approved))
 
     def require(self, release: Release) -> None:
         """Make sure that a release is still as it was read or written.
@@ -289,6 +302,7 @@ def _change(before: Release | None, after: Release) -> Change:
         after.epoch,
         after.digests,
         after.cut,
+        after.verdict.id if after.verdict else "",
         corrections=after.corrections,
         changed=tuple(name for name in names if before is None or getattr(before, name) != getattr(after, name)),
     )

@@ -12,14 +12,16 @@ import shutil
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from pipeline.config import call_attribute
 from pipeline.errors import GateFailedError, ReleaseError
 from pipeline.hosting.publication import staging_name
 from pipeline.kafka.admin import Admin
-from pipeline.records import OffsetRange, TopicPartition, counted
+from pipeline.records import OffsetRange, OffsetVector, TopicPartition, counted
 from pipeline.releases.gating import Gate
 from pipeline.releases.outputs import outputs, require_known, require_same_kinds
 from pipeline.releases.registry import Registry, Release, Step, release_of
 from pipeline.releases.switch import Switch
+from pipeline.releases.verdicts import GateVerdict, Now, inputs_since, new_id, require_valid, suite_digest
 from pipeline.releases.versions import Versions
 from pipeline.runtime.layout import own_topics
 from pipeline.spark.ranges import RunRange
@@ -192,7 +194,7 @@ class Releaser:
             self._discard(candidate)
         digests = release.digests | digests
         return self._registry.write(
-            replace(planned, candidate=candidate.version, gate={}, corrections=0, digests=digests)
+            replace(planned, candidate=candidate.version, verdict=None, corrections=0, digests=digests)
         )
 
     def reprocess(self) -> RunSummary:
@@ -207,7 +209,7 @@ class Releaser:
         candidate = self._versions.staged(_candidate(release))
         self._require_same_code(release, candidate)
         summary = self._versions.follow(candidate, self._versions.releasable(release.live))
-        self._registry.write(release.to(Step.REPROCESSED, cut=str(summary.range.end), gate={}))
+        self._registry.write(release.to(Step.REPROCESSED, cut=str(summary.range.end), verdict=None))
         return summary
 
     def gate(self, point: Point | None = None) -> Release:
@@ -224,35 +226,50 @@ class Releaser:
         """
         release = self._at(Step.REPROCESSED, Step.GATED)
         live, candidate = self._versions.releasable(release.live), self._versions.staged(_candidate(release))
+        self._require_same_code(release, candidate)
         point = point or self._gate.point(live, candidate)
-        verdict = self._gate.judge(live, candidate, point)
-        release = replace(release, cut=str(point.vector))
+        found = self._gate.judge(live, candidate, point)
+        verdict = GateVerdict(
+            new_id(),
+            str(point.vector),
+            self._suite(),
+            self._digests(release),
+            dict(found.outcomes),
+            found.critical,
+            found.warnings,
+        )
+        release = replace(release, cut=verdict.at)
         if verdict.critical:
-            self._registry.write(release.to(Step.REPROCESSED, gate=dict(verdict.outcomes)))
-            found = "; ".join(f"{name}: {verdict.outcomes[name]}" for name in verdict.critical)
-            message = f"{self._config.name} {release.candidate} does not pass: {found}"
+            self._registry.write(release.to(Step.REPROCESSED, verdict=verdict))
+            failures = "; ".join(f"{name}: {verdict.outcomes[name]}" for name in verdict.critical)
+            message = f"{self._config.name} {release.candidate} does not pass: {failures}"
             hint = f"{release.live} stays live. `release abort`; mend {release.candidate}, and plan it again."
             raise GateFailedError(message, hint=hint)
-        return self._registry.write(release.to(Step.GATED, gate=dict(verdict.outcomes)))
+        return self._registry.write(release.to(Step.GATED, verdict=verdict))
 
-    def cut(self, *, accept_warnings: bool = False) -> Release:
-        """Put the candidate in the place of the live version, at an offset vector both have processed.
-
-        Args:
-            accept_warnings: Go on although expectations of warning severity failed.
+    def approve(self, verdict_id: str) -> Release:
+        """Approve the warnings of a gate, by the id of its verdict. A new gate needs a new approval.
 
         Raises:
-            ReleaseError: If the gate was not passed, or has warnings nobody accepted.
+            ReleaseError: If it is not the verdict of the last gate, or blocks the release.
+            VersionConflictError: If somebody else has changed the release meanwhile.
+        """
+        return self._registry.approve(self._at(Step.REPROCESSED, Step.GATED), verdict_id)
+
+    def cut(self) -> Release:
+        """Put the candidate in the place of the live version, at an offset vector both have processed.
+
+        Raises:
+            ApprovalNeededError: If the gate has warnings nobody has approved.
+            ReleaseError: If the gate was not passed, or the code, the expectations or the data have changed since.
             UnderWayError: If the live version is processing: a worker, or a run.
             VersionConflictError: If somebody else does the same.
         """
         release = self._at(Step.GATED, Step.CUTTING, Step.LIVE)
         if release.step is Step.LIVE:  # whoever did it has not heard of its success
             return release
-        warnings = [name for name, outcome in release.gate.items() if outcome.startswith("failed")]
-        if warnings and not accept_warnings:
-            message = f"{self._config.name}: the gate has warnings: {', '.join(warnings)}"
-            raise ReleaseError(message, hint="Somebody must accept them: --accept-warnings.")
+        if release.step is Step.GATED:
+            self._require_valid_verdict(release)
         return self._switch.to(release, _candidate(release), Step.CUTTING, Step.LIVE)
 
     def rollback(self) -> Release:
@@ -303,6 +320,29 @@ class Releaser:
             raise ReleaseError(
                 message, hint=f"millrace release start {release.app} --to {candidate.version} begins it again."
             )
+
+    def _require_valid_verdict(self, release: Release) -> None:
+        """Make sure that the last gate's verdict lets the candidate go live.
+
+        Raises:
+            ReleaseError: If it does not.
+        """
+        digests, inputs = self._digests(release), 0
+        if self._config.max_inputs_since_gate is not None and release.verdict is not None:
+            live, new = self._versions.releasable(release.live), self._versions.releasable(_candidate(release))
+            inputs = inputs_since(OffsetVector.parse(release.verdict.at), self._versions.target(live, new))
+        suite = self._suite()
+        now = Now(_candidate(release), suite, digests, inputs, self._config.max_inputs_since_gate)
+        require_valid(release.app, release.verdict, now)
+
+    def _digests(self, release: Release) -> dict[str, str]:
+        """Digests of the code of the live version and of the candidate, as it is now."""
+        versions = release.live, _candidate(release)
+        return {version: self._versions.releasable(version).topology.fingerprint() for version in versions}
+
+    def _suite(self) -> str:
+        """Digest of the expectations, as they are now."""
+        return suite_digest([] if self._config.quality is None else call_attribute(self._config.quality))
 
     def _at(self, *steps: Step) -> Release:
         release = self.status()

@@ -13,6 +13,7 @@ from millrace_airflow.operators import BoundedRunOperator, ReleaseOperator
 from pipeline.config import ProjectConfig
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pipeline.config import AppConfig
@@ -36,6 +37,7 @@ def dags(config: Path) -> dict[str, DAG]:
         if app.schedule is not None:
             made.append(bounded_run(config, app))
             made.append(release(config, app))
+            made.append(approved_cut(config, app))
     return {dag.dag_id: dag for dag in made}
 
 
@@ -62,34 +64,44 @@ def bounded_run(config: Path, app: AppConfig) -> DAG:
 
 
 def release(config: Path, app: AppConfig) -> DAG:
-    """Reprocess a new version, judge it, and switch over; by hand."""
-    with DAG(
+    """Reprocess a new version, judge it, and switch over if the gate passes; by hand."""
+    with _by_hand(
         f"millrace_{app.name}_release",
-        description=f"Releases of {app.name}",
+        app,
+        "Releases",
+        {"version": Param(next(iter(app.versions), ""), type="string", description="which is to go live")},
+    ) as dag:
+        _chained(config, app, ("start", "reprocess", "gate", "cut"), to="{{ params['version'] }}")
+    return dag
+
+
+def approved_cut(config: Path, app: AppConfig) -> DAG:
+    """Approve the warnings of a gate, and switch over; by hand."""
+    with _by_hand(
+        f"millrace_{app.name}_cut",
+        app,
+        "Approved cuts",
+        {"verdict": Param("", type="string", description="id of the verdict whose warnings are approved")},
+    ) as dag:
+        _chained(config, app, ("approve", "cut"), verdict="{{ params['verdict'] }}")
+    return dag
+
+
+def _by_hand(dag_id: str, app: AppConfig, what: str, params: dict[str, Param]) -> DAG:
+    return DAG(
+        dag_id,
+        description=f"{what} of {app.name}",
         schedule=None,
         start_date=_EPOCH,
         catchup=False,
         max_active_runs=1,
         tags=["millrace", app.name],
         default_args=_RETRIES,
-        params={
-            "version": Param(next(iter(app.versions), ""), type="string", description="which is to go live"),
-            "accept_warnings": Param(
-                default=False, type="boolean", description="switch over in spite of the gate's warnings"
-            ),
-        },
-    ) as dag:
-        steps = [
-            ReleaseOperator(
-                task_id=step,
-                config=str(config),
-                app=app.name,
-                step=step,
-                to="{{ params['version'] }}",
-                accept_warnings="{{ params['accept_warnings'] }}",
-            )
-            for step in ("start", "reprocess", "gate", "cut")
-        ]
-        for before, after in pairwise(steps):
-            before >> after
-    return dag
+        params=params,
+    )
+
+
+def _chained(config: Path, app: AppConfig, steps: Sequence[str], **options: str) -> None:
+    tasks = [ReleaseOperator(task_id=step, config=str(config), app=app.name, step=step, **options) for step in steps]
+    for before, after in pairwise(tasks):
+        before >> after

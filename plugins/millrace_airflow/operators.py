@@ -134,14 +134,13 @@ class ReleaseOperator(BaseOperator):
     Args:
         config: Path of `streams.toml`.
         app: The application.
-        step: `plan`, `start`, `reprocess`, `gate`, `cut`, `rollback` or `abort`.
+        step: `plan`, `start`, `reprocess`, `gate`, `approve`, `cut`, `rollback` or `abort`.
         to: The version that is to go live; for `plan` and `start`.
-        accept_warnings: For `cut`: go on in spite of warnings of the gate. Text that a template made counts as true if it
-            reads `true`, in any case.
+        verdict: For `approve`: the id of the verdict whose warnings are approved; empty to approve nothing.
         master: Spark's master URL, or that of a Spark Connect server; as `[spark]` says if left out.
     """
 
-    template_fields: Sequence[str] = ("config", "app", "step", "to", "accept_warnings", "master")
+    template_fields: Sequence[str] = ("config", "app", "step", "to", "verdict", "master")
 
     def __init__(
         self,
@@ -150,7 +149,7 @@ class ReleaseOperator(BaseOperator):
         app: str,
         step: str,
         to: str = "",
-        accept_warnings: bool | str = False,
+        verdict: str = "",
         master: str = "",
         **kwargs: Any,
     ) -> None:
@@ -160,7 +159,7 @@ class ReleaseOperator(BaseOperator):
         self.app = app
         self.step = step
         self.to = to
-        self.accept_warnings = accept_warnings
+        self.verdict = verdict
         self.master = master
 
     def execute(self, context: Context) -> str:
@@ -181,7 +180,8 @@ class ReleaseOperator(BaseOperator):
             "start": lambda r: r.start(self.to),
             "reprocess": lambda r: r.reprocess(),
             "gate": lambda r: r.gate(),
-            "cut": lambda r: r.cut(accept_warnings=str(self.accept_warnings).lower() == "true"),
+            "approve": lambda r: r.approve(self.verdict) if self.verdict else "no approval was asked for",
+            "cut": lambda r: r.cut(),
             "rollback": lambda r: r.rollback(),
             "abort": lambda r: r.abort(),
         }

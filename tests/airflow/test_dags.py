@@ -43,7 +43,7 @@ def test_parsing_the_dags_loads_no_engine(tmp_path: Path) -> None:
         env=environment(tmp_path, ROOT / "dags"),
     )
     dags, engines = done.stdout.splitlines()[-2:]
-    assert dags == "millrace_delays_release millrace_delays_run"
+    assert dags == "millrace_delays_cut millrace_delays_release millrace_delays_run"
     assert engines == ""
 
 
@@ -138,6 +138,7 @@ def test_a_bounded_run_a_release_and_transfers_run_as_dags(broker: Any, unique: 
 "bootstrap.servers" = "{broker.bootstrap_servers}"
 [apps.{unique}]
 topology = "{unique}:build"
+quality = "{unique}:expectations"
 schedule = "0 */6 * * *"
 [apps.{unique}.versions]
 v2 = "{unique}:build_v2"
@@ -163,15 +164,15 @@ with DAG("{unique}_transfers", schedule=None):
     )
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.json").write_text('{"id": 1}\n{"id": 2}\n')
-    broker.create(2, f"{unique}.payments", f"{unique}.sums", f"{unique}.copied")
+    broker.create(2, *(f"{unique}.{name}" for name in ("payments", "sums", "receipts", "copied")))
     broker.write(f"{unique}.payments", [(b"ann/1", LONG.serialize(5), 1), (b"ann/2", LONG.serialize(-2), 2)])
     env = environment(tmp_path / "airflow", dags)
     env["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *filter(None, [env.get("PYTHONPATH")])])
 
-    def airflow(*arguments: str) -> None:
+    def airflow(*arguments: str, fails: bool = False) -> None:
         command = [str(Path(sys.executable).with_name("airflow")), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        assert (done.returncode != 0) == fails, done.stdout[-3000:] + done.stderr[-3000:]
 
     def total() -> int:
         return [LONG.deserialize(r.value) for r in broker.read(f"{unique}.sums")][-1]
@@ -179,11 +180,14 @@ with DAG("{unique}_transfers", schedule=None):
     airflow("db", "migrate")
     airflow("dags", "test", f"millrace_{unique}_run")
     assert total() == 5
-    airflow("dags", "test", f"millrace_{unique}_release", "--conf", '{"accept_warnings": true}')
+    airflow("dags", "test", f"millrace_{unique}_release", fails=True)
+    verdict = Registry(broker.kafka).read(unique, "v1").verdict
+    assert verdict is not None
+    assert (total(), verdict.needs_approval) == (5, True)
+    airflow("dags", "test", f"millrace_{unique}_cut", "--conf", json.dumps({"verdict": verdict.id}))
     assert total() == 3
-    assert {done.by.partition("/")[0] for done in Registry(broker.kafka).history(unique)} == {
-        f"airflow:millrace_{unique}_release"
-    }
+    by = [done.by.partition("/")[0] for done in Registry(broker.kafka).history(unique)]
+    assert list(dict.fromkeys(by)) == [f"airflow:millrace_{unique}_release", f"airflow:millrace_{unique}_cut"]
     for _ in range(2):  # the second time, nothing is new
         airflow("dags", "test", f"{unique}_transfers")
         assert sorted(r.value for r in broker.read(f"{unique}.copied")) == [b'{"id":1}', b'{"id":2}']

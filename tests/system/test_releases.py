@@ -20,6 +20,7 @@ import pipeline.releases.versions as versions_module
 from pipeline import LONG, StreamsBuilder
 from pipeline.config import ProjectConfig
 from pipeline.errors import (
+    ApprovalNeededError,
     GateFailedError,
     NotLiveError,
     ReleaseError,
@@ -116,10 +117,21 @@ choosing_nothing = "{unique}:build"
 
     def with_v2(self, function: str) -> Project:
         """The same with other code under the name of version 2."""
+        return self.configured(versions={**self.config.app(self.unique).versions, "v2": f"{self.unique}:{function}"})
+
+    def configured(self, **settings: Any) -> Project:
+        """The same with other settings of the application."""
         changed, app = copy(self), self.config.app(self.unique)
-        versions = {**app.versions, "v2": f"{self.unique}:{function}"}
-        changed.config = replace(self.config, apps={self.unique: replace(app, versions=versions)})
+        changed.config = replace(self.config, apps={self.unique: replace(app, **settings)})
         return changed
+
+
+def cut(releaser: Releaser) -> Release:
+    """Switch over; warnings of the gate are approved."""
+    release = releaser.status()
+    if release.step is Step.GATED and release.verdict is not None:
+        releaser.approve(release.verdict.id)
+    return releaser.cut()
 
 
 @pytest.fixture
@@ -149,15 +161,16 @@ def test_a_release_corrects_what_differs_goes_on_from_the_cut_and_can_be_taken_b
     assert project.letters() == project.letters(f"{project.unique}-v2-staging-") == [b"bad"]
     project.pay(("dan", 1))
     project.run("v1")
-    gated = releaser.gate()  # the candidate follows first: else dan's row would be gone
-    assert gated.gate[f"{project.unique}.sums: it has rows"] == "passed: 3"
-    assert gated.gate[f"{project.unique}.receipts: it has rows"] == "passed: 4"
-    (warning,) = (outcome for outcome in gated.gate.values() if not outcome.startswith("passed"))
+    verdict = releaser.gate().verdict  # the candidate follows first: else dan's row would be gone
+    assert verdict is not None
+    assert verdict.outcomes[f"{project.unique}.sums: it has rows"] == "passed: 3"
+    assert verdict.outcomes[f"{project.unique}.receipts: it has rows"] == "passed: 4"
+    (warning,) = (outcome for outcome in verdict.outcomes.values() if not outcome.startswith("passed"))
     assert warning == "failed: 33.333 % unexpected, such as key ann, new 3, old 5"
     assert not [record for record in caplog.records if record.name.startswith("great_expectations")]
-    with pytest.raises(ReleaseError, match="warnings"):
+    with pytest.raises(ApprovalNeededError, match=r"warnings nobody has approved: .*difference"):
         releaser.cut()
-    assert releaser.cut(accept_warnings=True).corrections == 1
+    assert cut(releaser).corrections == 1
     assert releaser.cut() == releaser.status(), "who has not heard of a success may ask for it again"
     assert project.sums() == {"ann": 3, "bob": 7, "dan": 1}
     assert [(r.key, r.value) for r in project.broker.read(f"{project.unique}.sums")].count(
@@ -177,6 +190,36 @@ def test_a_release_corrects_what_differs_goes_on_from_the_cut_and_can_be_taken_b
     assert [change.revision for change in done] == list(range(1, releaser.status().revision + 1))
 
 
+def test_an_approval_is_of_one_verdict_which_is_of_one_code_suite_and_state_of_the_data(project: Project) -> None:
+    project.pay(("ann", 5), ("bob", 7), ("ann", -2))
+    project.run("v1")
+    releaser = project.gated()
+    first = releaser.status().verdict
+    assert first is not None
+    assert releaser.approve(first.id).verdict == releaser.status().verdict
+    second = releaser.gate().verdict
+    assert second is not None
+    with pytest.raises(ApprovalNeededError, match=f"--verdict {second.id}"):
+        releaser.cut()
+    with pytest.raises(ReleaseError, match=f"{first.id} cannot be approved: the last gate's verdict is {second.id}"):
+        releaser.approve(first.id)
+    approved = releaser.approve(second.id)
+    assert releaser.approve(second.id) == approved, "once is enough"
+    with pytest.raises(ReleaseError, match=f"the expectations have changed since verdict {second.id}"):
+        project.configured(quality=None).releaser().cut()
+    with pytest.raises(ReleaseError, match=f"the code of v2 has changed since verdict {second.id}"):
+        project.with_v2("build").releaser().cut()
+    with pytest.raises(ReleaseError, match="the code of v2 has changed since the release was planned"):
+        project.with_v2("build").releaser().gate()  # what was computed was computed by the other one
+    project.pay(("bob", 0))
+    project.run("v1")
+    bounded = project.configured(max_inputs_since_gate=0).releaser()
+    with pytest.raises(ReleaseError, match=f"verdict {second.id} is 1 input old, max_inputs_since_gate is 0"):
+        bounded.cut()
+    assert releaser.status() == approved, "nothing has changed"
+    assert releaser.cut().live == "v2"
+
+
 def test_of_a_log_every_record_is_kept_and_nothing_is_sent_again(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,7 +232,7 @@ def test_of_a_log_every_record_is_kept_and_nothing_is_sent_again(
     assert f"{project.unique}.sums is a table: it has the updates of a table" in plan
     published = project.receipts()
     assert published == [("ann", 0), ("ann", 5), ("bob", 7)]
-    project.gated().cut(accept_warnings=True)
+    cut(project.gated())
     staging = f"{project.unique}-v2-staging-"
     assert project.receipts(staging) == [("ann", -2), ("ann", 5), ("bob", 7)]
     admin = project.broker.admin()
@@ -214,7 +257,7 @@ def test_a_topic_that_only_the_new_version_reads_is_read_to_its_end_whenever_tha
     releaser.reprocess()
     project.owe("bob/1", 2)  # what comes until the cut is read as well
     releaser.gate()
-    releaser.cut(accept_warnings=True)
+    cut(releaser)
     assert project.sums() == {"ann": 4, "bob": 7}
     project.pay(("cy", 1), ("bob", 9))
     project.run("owing")
@@ -227,7 +270,7 @@ def test_a_topic_that_only_the_new_version_reads_is_read_to_its_end_whenever_tha
     releaser.start("owing")
     releaser.reprocess()
     releaser.gate()
-    releaser.cut(accept_warnings=True)
+    cut(releaser)
     assert project.sums() == {"ann": 5, "bob": 14, "cy": 1}
 
 
@@ -249,7 +292,7 @@ def test_a_gate_that_fails_leaves_the_live_version_live_and_says_why(project: Pr
     with pytest.raises(GateFailedError):
         releaser.gate()
     with pytest.raises(ReleaseError, match="this needs gated"):
-        releaser.cut(accept_warnings=True)
+        cut(releaser)
     admin, public = project.broker.admin(), f"{project.unique}-v2-orders"
     admin.create_topics([TopicSpec(public, 1)])
     assert releaser.abort().step is Step.ABORTED
@@ -300,11 +343,11 @@ def test_a_switch_that_died_before_or_after_the_commit_of_its_corrections_is_com
     with monkeypatch.context() as patched:
         patched.setattr(differ_module, "TransactionalProducer", _dying_in("corrections", dies))
         with pytest.raises(KeyboardInterrupt):
-            releaser.cut(accept_warnings=True)
+            cut(releaser)
     assert releaser.status().step is Step.CUTTING
     with pytest.raises(UnderWayError, match="nothing else may process"):
         require_no_switch(project.config.kafka, project.config.app(project.unique), "v1")
-    done = project.releaser().cut(accept_warnings=True)
+    done = cut(project.releaser())
     assert (done.live, done.corrections) == ("v2", 2), "those of the attempt that died are counted"
     assert project.sums() == {"ann": 3, "bob": -1}
     with pytest.raises(UnderWayError, match="v2 has taken the place of v1"):
@@ -341,14 +384,14 @@ def test_a_switch_does_not_begin_while_the_live_version_is_processing(
     member.subscribe([f"{project.unique}.payments"])
     member.poll(1)
     with pytest.raises(UnderWayError, match="its group has members"):
-        releaser.cut(accept_warnings=True)
+        cut(releaser)
     member.close()
     v1 = releaser._versions.application("v1")
     with (
         processing_alone(v1, project.broker.admin(), RUN, "another"),
         pytest.raises(UnderWayError, match=r"-v1 is being processed by a run of another"),
     ):
-        releaser.cut(accept_warnings=True)
+        cut(releaser)
     follows = versions_module.run
 
     def overtaken(*arguments: Any, **options: Any) -> Any:
@@ -360,10 +403,10 @@ def test_a_switch_does_not_begin_while_the_live_version_is_processing(
     with monkeypatch.context() as patched:
         patched.setattr(versions_module, "run", overtaken)
         with pytest.raises(UnderWayError, match="has moved on during the switch"):
-            releaser.cut(accept_warnings=True)
+            cut(releaser)
     assert releaser.status().step is Step.GATED
     assert project.sums() == {"ann": 15, "bob": 1}
-    releaser.cut(accept_warnings=True)
+    cut(releaser)
     assert project.sums() == {"ann": -7, "bob": 1}
     releaser.rollback()
     assert project.sums() == {"ann": 15, "bob": 1}
@@ -381,7 +424,7 @@ def test_if_the_old_version_moves_on_after_its_cut_the_new_one_follows_and_there
     project.pay(("ann", 1000))
     with pytest.raises(UnderWayError, match="until that is completed"):
         project.run("v1")
-    releaser.cut(accept_warnings=True)
+    cut(releaser)
     assert project.sums() == {"ann": -7}
     with pytest.raises(ReleaseError, match="no version to go back to"):
         releaser.rollback()
@@ -399,14 +442,14 @@ def test_of_two_switches_at_the_same_time_the_first_publishes_nothing_more(
 
     def overtaken(producer: Any, *arguments: Any) -> None:
         monkeypatch.setattr(differ_module, "TransactionalProducer", TransactionalProducer)
-        project.releaser().cut(accept_warnings=True)
+        cut(project.releaser())
         project.pay(("ann", 10), ("bob", 1))
         project.run("v2")
         commit(producer, *arguments)
 
     monkeypatch.setattr(differ_module, "TransactionalProducer", _dying_in(died_in, overtaken))
     with pytest.raises(VersionConflictError):
-        releaser.cut(accept_warnings=True)
+        cut(releaser)
     assert project.sums() == {"ann": 13, "bob": 1}
     project.releaser().rollback()
     assert project.sums() == {"ann": 15, "bob": 1}
@@ -424,7 +467,7 @@ def test_a_candidate_whose_code_has_changed_is_computed_anew(project: Project) -
     mended.start("v2")
     mended.reprocess()
     mended.gate()
-    mended.cut(accept_warnings=True)
+    cut(mended)
     assert project.sums() == {"ann": 3}
 
 
@@ -435,7 +478,7 @@ def test_a_version_that_is_not_live_publishes_nothing_whoever_names_it(project: 
     run(named, resolve(named, project.broker.admin()), spark_session(), build_topology)
     assert project.sums() == {"ann": 5, "bob": 0}
     assert len(project.broker.read(f"{project.unique}-v2-staging-{project.unique}.sums")) > 0
-    project.gated().cut(accept_warnings=True)
+    cut(project.gated())
     assert project.sums() == {"ann": 3, "bob": -1}, "corrections start from what it wrote to staging"
     project.pay(("ann", 1))
     back = processing_application(project.config, project.unique, "v1")
@@ -457,7 +500,7 @@ def test_an_owner_that_was_away_during_a_switch_does_not_publish_afterwards(proj
     ]
     for each in owned:
         each.open()
-    releaser.cut(accept_warnings=True)
+    cut(releaser)
     for each in owned:
         each.close(abort=False)
         with pytest.raises(NotLiveError, match="v1 may not publish: v2 is live"):
@@ -473,7 +516,7 @@ def test_looking_at_a_plan_leaves_the_way_back_open(project: Project) -> None:
     project.pay(("ann", 5), ("ann", -2))
     project.run("v1")
     releaser = project.gated()
-    done = releaser.cut(accept_warnings=True)
+    done = cut(releaser)
     assert releaser.plan("owing").candidate == "owing"
     assert releaser.status() == done
     assert releaser.rollback().live == "v1"
@@ -483,7 +526,7 @@ def test_a_lost_control_topic_is_refused_until_somebody_says_which_version_is_li
     project.pay(("ann", 5), ("ann", -2))
     project.run("v1")
     releaser = project.gated()
-    releaser.cut(accept_warnings=True)
+    cut(releaser)
     Registry(project.config.kafka).forget(project.unique)
     project.pay(("bob", -3))
     for look in (

@@ -37,6 +37,11 @@ v2 = "m:build_v2"
 """
 
 
+def bounded(inputs: str) -> tuple[str, str]:
+    """The change that bounds the inputs since a gate."""
+    return "[apps.delays.versions]", f"max_inputs_since_gate = {inputs}\n[apps.delays.versions]"
+
+
 def outputs(lines: str) -> tuple[str, str]:
     """The change that declares outputs."""
     return "[apps.delays.config]", f"[apps.delays.outputs]\n{lines}\n[apps.delays.config]"
@@ -222,6 +227,9 @@ def test_snapshots_are_kept_at_a_url_or_beside_the_file(tmp_path: Path, url: str
         (('version = "v1"', 'version = "v 1"'), "version 'v 1' of apps.delays has characters other"),
         (('v2 = "m:build_v2"', "v2 = 3"), "apps.delays.versions.v2 is 3, not a str"),
         (("v2 = ", "v1 = "), "versions.v1 is declared twice"),
+        (bounded("-1"), "at least 0.*Leave it out"),
+        (bounded("true"), "is True.*at least 0"),
+        (bounded('"1k"'), "'1k', not an int"),
         (outputs('alerts = "lot"'), r"outputs.alerts is 'lot'.*Allowed: table, log. Did you mean 'log'"),
         (outputs("alerts = 1"), "outputs.alerts is 1.*Allowed: table, log"),
         (outputs('my.alerts = "log"'), 'outputs.my is a table.*with dots are quoted: "my.alerts"'),
@@ -407,6 +415,11 @@ def test_a_module_of_the_users_that_hides_the_library_is_named(tmp_path: Path, m
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match=r"pipeline\.py hides Millrace"):
         load_attribute("topology:build")
+
+
+def test_the_bound_of_inputs_since_a_gate_is_read(tmp_path: Path) -> None:
+    assert load(tmp_path, GOOD.replace(*bounded("0"))).app("delays").max_inputs_since_gate == 0
+    assert load(tmp_path, GOOD).app("delays").max_inputs_since_gate is None
 
 
 @pytest.mark.parametrize(

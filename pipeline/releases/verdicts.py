@@ -1,0 +1,188 @@
+"""The verdict of a gate: what was found of which code, at which offsets, by which expectations; and who has approved it."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pipeline.errors import ApprovalNeededError, ReleaseError
+from pipeline.records import counted
+
+if TYPE_CHECKING:
+    from pipeline.records import OffsetVector, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class GateVerdict:
+    """What a gate found. A new gate makes a new verdict, which needs an approval of its own.
+
+    Args:
+        id: Names it.
+        at: The offset vector, as text, that both versions had processed.
+        suite: Digest of the expectations' configuration.
+        digests: Of the code of both versions, by version.
+        outcomes: Expectation to outcome, in words.
+        critical: Expectations that failed and block the release.
+        warnings: Expectations that failed and ask a person.
+        approved_by: Who has approved it; empty if nobody has.
+        approved_ms: When, ms since the epoch.
+    """
+
+    id: str
+    at: str
+    suite: str
+    digests: dict[str, str] = field(default_factory=dict)
+    outcomes: dict[str, str] = field(default_factory=dict)
+    critical: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    approved_by: str = ""
+    approved_ms: int = 0
+
+    @property
+    def needs_approval(self) -> bool:
+        """Whether a person is asked, and nobody has answered."""
+        return bool(self.warnings) and not self.critical and not self.approved_by
+
+    def __str__(self) -> str:
+        """What it says, line by line."""
+        lines = [f"verdict {self.id}, at {self.at}: {self._summary}"]
+        for name, outcome in self.outcomes.items():
+            word, colon, found = outcome.partition(":")
+            lines.append(f"  {word}: {name}{colon}{found}")
+        return "\n".join(lines)
+
+    @property
+    def _summary(self) -> str:
+        if self.critical:
+            return "does not pass"
+        if self.needs_approval:
+            return "needs an approval"
+        return f"approved by {self.approved_by}" if self.approved_by else "passed"
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """What a verdict is held against before a cut.
+
+    Args:
+        candidate: The version that is to go live.
+        suite: Digest of the expectations' configuration.
+        digests: Of the code of both versions, by version.
+        inputs: Number of offsets since the vector that the gate judged at.
+        bound: The highest number that the application allows; None if there is no bound.
+    """
+
+    candidate: str
+    suite: str
+    digests: Mapping[str, str]
+    inputs: int = 0
+    bound: int | None = None
+
+
+def new_id() -> str:
+    """An id that no other verdict has."""
+    return uuid.uuid4().hex[:8]
+
+
+def require_valid(app: str, verdict: GateVerdict | None, now: Now) -> None:
+    """Make sure that a candidate may go live by a verdict: it passed or was approved, and holds of what there is now.
+
+    Args:
+        app: The application.
+        verdict: The verdict of the last gate; None if there is none.
+        now: What there is now.
+
+    Raises:
+        ApprovalNeededError: If nobody has approved its warnings.
+        ReleaseError: If there is none, it blocks, or the code, the expectations or the data have changed since.
+    """
+    again = f"Judge it again: millrace release gate {app}"
+    if verdict is None or verdict.critical:
+        message = f"{app}: no gate has passed {now.candidate}"
+        raise ReleaseError(message, hint=again)
+    for version, digest in now.digests.items():
+        if verdict.digests.get(version) != digest:
+            message = f"{app}: the code of {version} has changed since verdict {verdict.id}"
+            begins = f"millrace release start {app} --to {version} begins the release again."
+            raise ReleaseError(message, hint=begins if version == now.candidate else again)
+    if verdict.suite != now.suite:
+        message = f"{app}: the expectations have changed since verdict {verdict.id}"
+        raise ReleaseError(message, hint=again)
+    if now.bound is not None and now.inputs > now.bound:
+        message = (
+            f"{app}: verdict {verdict.id} is {counted(now.inputs, 'input')} old, max_inputs_since_gate is {now.bound}"
+        )
+        raise ReleaseError(message, hint=again)
+    if verdict.needs_approval:
+        message = f"{app}: the gate has warnings nobody has approved: {', '.join(verdict.warnings)}"
+        raise ApprovalNeededError(
+            message, hint=f"Look at them, then: millrace release approve {app} --verdict {verdict.id}"
+        )
+
+
+def require_approvable(app: str, verdict: GateVerdict | None, verdict_id: str) -> GateVerdict:
+    """The verdict of the last gate, if it is the one that is to be approved.
+
+    Raises:
+        ReleaseError: If it is another, or blocks the release.
+    """
+    if verdict is None or verdict.id != verdict_id:
+        last = "no gate has judged the candidate" if verdict is None else f"the last gate's verdict is {verdict.id}"
+        message = f"{app}: verdict {verdict_id} cannot be approved: {last}"
+        raise ReleaseError(message, hint=f"An approval is of one verdict. Look at it: millrace release status {app}")
+    if verdict.critical:
+        message = f"{app}: verdict {verdict_id} cannot be approved: it fails critically: {', '.join(verdict.critical)}"
+        raise ReleaseError(message, hint="Mend the candidate, and begin its release again.")
+    return verdict
+
+
+def inputs_since(vector: OffsetVector, now: Mapping[TopicPartition, int]) -> int:
+    """Number of offsets between a vector and where a version stands now; partitions that are new count whole.
+
+    Args:
+        vector: The offsets that were judged.
+        now: Where it stands now; topics that are not in the vector do not count.
+    """
+    topics = {tp.topic for tp in vector.offsets}
+    return sum(max(0, offset - vector.offsets.get(tp, 0)) for tp, offset in now.items() if tp.topic in topics)
+
+
+def suite_digest(expectations: Any) -> str:
+    """Digest of expectations' configuration: of what they are about, their settings and their severities.
+
+    Args:
+        expectations: What an application's `quality` gives: Great Expectations' own, in any nesting.
+    """
+    return hashlib.sha256(msgspec.json.encode(_plain(expectations))).hexdigest()[:16]
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON knows it, the same in every process."""
+    configuration = getattr(value, "configuration", None)
+    if configuration is not None:
+        return [configuration.type, _plain(configuration.kwargs), _plain(configuration.severity)]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Enum):
+        return _plain(value.value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(value[key]) for key in sorted(value, key=str)}
+    return _plain_atom(value)
+
+
+def _plain_atom(value: Any) -> Any:
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, AbstractSet):
+        return sorted((_plain(each) for each in value), key=str)
+    if isinstance(value, Sequence):
+        return [_plain(each) for each in value]
+    text: Any = type(value).__str__
+    return type(value).__qualname__ if text is object.__str__ else str(value)  # which shows where it is in memory

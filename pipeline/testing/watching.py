@@ -20,7 +20,7 @@ from pipeline.state.values import is_atom
 from pipeline.testing.watched_stores import WatchedStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from pipeline.runtime.ports import Watch
     from pipeline.state.api import StateStore, StoreBuilder
@@ -57,7 +57,8 @@ class ValueWatch:
 
     _found: list[str] = field(default_factory=list)
     _known: set[tuple[str, str]] = field(default_factory=set)
-    _calls: list[tuple[str, list[_Seen]]] = field(default_factory=list)
+    _calls: list[tuple[str, dict[int, _Seen]]] = field(default_factory=list)
+    """The calls under way: the node, and what it has seen by the ids of the values."""
 
     def opened(self, builder: StoreBuilder, store: StateStore) -> None:
         """Look on at what nodes read from a store, and what they put into it."""
@@ -65,20 +66,20 @@ class ValueWatch:
 
     def enter(self, node: str, key: Any, value: Any, topic: str | None) -> int:
         """A node is called because of a record of a topic; returns the number of the call."""
-        seen: list[_Seen] = []
+        seen: dict[int, _Seen] = {}
         self._calls.append((node, seen))
         sides = (("value", value.new), ("old value", value.old)) if type(value) is Change else (("value", value),)
         for side, given in sides:
             if not is_atom(given):
                 words = f"the {side} of key {key!r} that it was given" + (f" (topic {topic})" if topic else "")
-                seen.append(_Seen(given, _any_bytes, side, words, _GIVEN_HINT, _any_bytes(given)))
+                seen[id(given)] = _Seen(given, _any_bytes, side, words, _GIVEN_HINT, _any_bytes(given))
         return len(self._calls) - 1
 
     def leave(self, number: int) -> None:
         """The call has ended, and with it all calls within it."""
         node, all_seen = self._calls[number]
         del self._calls[number:]
-        for seen in all_seen:
+        for seen in all_seen.values():
             now = seen.encode(seen.value)
             if now != seen.before:
                 self._changed(node, seen.origin, f"{seen.words}: {_became(seen.before, now)}", seen.hint)
@@ -86,13 +87,15 @@ class ValueWatch:
 
     def was_read(self, store: str, value: Any, encode: Callable[[Any], bytes | None], words: str) -> None:
         """The node that is called has read a value from a store."""
-        if self._calls and not is_atom(value):
-            self._calls[-1][1].append(_Seen(value, encode, store, words, _READ_HINT, encode(value)))
+        if self._calls and not is_atom(value) and id(value) not in (seen := self._calls[-1][1]):
+            seen[id(value)] = _Seen(value, encode, store, words, _READ_HINT, encode(value))
 
     def was_put(self, value: Any) -> None:
         """A value has been put: nothing is wrong with what was changed so far."""
-        for seen in self._all_seen(value):
-            seen.before = seen.encode(value)
+        for _, all_seen in self._calls:
+            seen = all_seen.get(id(value))  # each keeps its value, so no other has this id
+            if seen is not None:
+                seen.before = seen.encode(value)
 
     def was_left(self, store: str, words: str, before: bytes | None, now: bytes | None) -> None:
         """An aggregator has changed an aggregate, but returned something else."""
@@ -113,9 +116,6 @@ class ValueWatch:
         if (node, origin) not in self._known:
             self._known.add((node, origin))
             self._found.append(f"{node} has changed in place {change}\nHint: {hint}")
-
-    def _all_seen(self, value: Any) -> Iterator[_Seen]:
-        return (seen for _, all_seen in self._calls for seen in all_seen if seen.value is value)
 
 
 def _any_bytes(value: Any) -> bytes | None:

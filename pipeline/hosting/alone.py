@@ -79,15 +79,18 @@ class _Place:
 
         Raises:
             UnderWayError: If another one may.
-            BrokerError: If brokers refuse, or nothing is decided for `task.timeout.ms`.
+            BrokerError: If brokers refuse, or nothing is decided for `task.timeout.ms`, and for some sessions.
         """
-        streams = self._application.config.streams
+        sessions_ms = 3 * session_ms(
+            self._application, SOLE_SESSION_MS
+        )  # of one that has died, and of the group to meet
+        patience_s = max(self._application.config.streams.task_timeout_ms, sessions_ms) / 1000
         began, is_told = time.monotonic(), False
         while (decision := self._next_decision(admin)) != self.host.name:
             if decision:
                 raise under_way(self._application.id, SoleHost.parse(decision))
             waited_s = time.monotonic() - began
-            if waited_s > streams.task_timeout_ms / 1000:
+            if waited_s > patience_s:
                 message = f"Group {self._group} has not decided who may process within {waited_s:.0f} s"
                 raise BrokerError(message, retriable=True, hint="Check that the brokers run.")
             if waited_s > _PATIENCE_SECONDS and not is_told:

@@ -29,7 +29,7 @@ from pipeline.cli import (
     worker,
 )
 from pipeline.cli.project import TOKEN, Settings
-from pipeline.cli.signals import interrupt_on_sigterm
+from pipeline.cli.signals import INTERRUPTED, interrupt_on_sigterm
 from pipeline.errors import StreamsError, of_an_interrupt
 from pipeline.hosting.logs import LogStyle, current_style, start_logging
 
@@ -58,7 +58,6 @@ app.command("export")(transfer.export_topic)
 app.add_typer(release.app, name="release")
 app.add_typer(demo.app, name="demo")
 
-INTERRUPTED = 130
 FAILED = 1
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 

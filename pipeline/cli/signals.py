@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _ENDED_EARLY = b"Told to stop before it ran: nothing was processed\n"
+_ENDED_AT_ONCE = b"Told to stop twice: ended at once; what is not committed is processed again\n"
+INTERRUPTED = 130
 _ENDING = frozenset({signal.SIGTERM, signal.SIGINT})
 
 
@@ -59,6 +61,24 @@ class Ending:
         while number := os.read(pipe, 1):
             if number[0] in _ENDING:
                 self._stop()
+
+
+def stop_then_end(stop: Callable[[], None]) -> Callable[[], None]:
+    """What the first signal asks for; at the second one the process ends at once, whatever it hangs in.
+
+    What it has not committed its successor processes again, as if it had been killed.
+    """
+    is_asked = False
+
+    def ask() -> None:
+        nonlocal is_asked
+        if is_asked:
+            os.write(sys.stderr.fileno(), _ENDED_AT_ONCE)
+            os._exit(INTERRUPTED)
+        is_asked = True
+        stop()
+
+    return ask
 
 
 def end_now() -> None:

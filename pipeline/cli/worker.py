@@ -12,7 +12,7 @@ import typer
 
 from pipeline.cli.figures import show_figures
 from pipeline.cli.project import App, Master, Version, settings_of
-from pipeline.cli.signals import Ending, end_now
+from pipeline.cli.signals import Ending, end_now, stop_then_end
 from pipeline.config.address import checked_address
 from pipeline.errors import ConfigError
 from pipeline.records import counted
@@ -118,7 +118,7 @@ def _alone(application: Application, ending: Ending) -> WorkerSummary:
         if not running.has_begun:  # it waits for brokers, or fills global tables
             end_now()
 
-    ending.ask(stop)
+    ending.ask(stop_then_end(stop))
     return running.run(until_caught_up=True)
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config.secrets import is_secret
@@ -130,16 +131,20 @@ def _hush(session: Any) -> None:
 
 @contextmanager
 def _ctrl_c_as_before() -> Iterator[None]:
-    """Undo what Spark does about Ctrl-C.
+    """Keep Spark from what it does about Ctrl-C, while it starts as well.
 
     Its handler cancels jobs over the connection on which this thread waits for their results. That cannot be entered twice:
     what comes out is an error of the connection, and no `KeyboardInterrupt`. Without it the command ends, and Spark with it.
     """
-    handler = signal.getsignal(signal.SIGINT)
+    from pyspark.core import context
+
     logging.getLogger().addFilter(_is_no_trace_of_an_interrupt)
-    yield
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, handler)
+    theirs: Any = context
+    signals, theirs.signal = theirs.signal, SimpleNamespace(SIGINT=signal.SIGINT, signal=lambda *_handler: None)
+    try:
+        yield
+    finally:
+        theirs.signal = signals
 
 
 def _is_no_trace_of_an_interrupt(record: logging.LogRecord) -> bool:

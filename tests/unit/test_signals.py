@@ -1,0 +1,59 @@
+"""What a command does when it is told to end, once and twice, and while Spark starts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from pyspark.core import context
+from pyspark.sql import SparkSession
+
+from pipeline.cli.signals import INTERRUPTED
+from pipeline.spark.session import spark_session
+
+_HANGING = """
+import signal
+from pipeline.cli.signals import Ending, stop_then_end
+
+ending = Ending()
+ending.ask(stop_then_end(lambda: print("is told to stop", flush=True)))
+print("hangs", flush=True)
+while True:
+    signal.pause()
+"""
+
+
+def test_a_worker_that_hangs_is_asked_by_the_first_signal_and_ended_by_the_second() -> None:
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", _HANGING], **pipes) as hanging:
+        assert hanging.stdout.readline() == "hangs\n"
+        hanging.send_signal(signal.SIGINT)
+        assert hanging.stdout.readline() == "is told to stop\n"
+        hanging.send_signal(signal.SIGINT)
+        assert hanging.wait(60) == INTERRUPTED
+        assert hanging.stderr.read().startswith("Told to stop twice: ended at once")
+
+
+def test_ctrl_c_while_spark_starts_is_an_interrupt_and_no_error_of_sparks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_builder: object) -> None:
+        """As Spark does: its handler for Ctrl-C fails, as its connection is in use."""
+
+        def cancel_jobs(*_signal: object) -> None:
+            message = "the connection is in use"
+            raise ConnectionError(message)
+
+        theirs: Any = context
+        theirs.signal.signal(theirs.signal.SIGINT, cancel_jobs)
+        os.kill(os.getpid(), signal.SIGINT)
+        pytest.fail("nobody was interrupted")
+
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", start)
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        spark_session("local[1]")
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert context.__dict__["signal"] is signal

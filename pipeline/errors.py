@@ -163,7 +163,7 @@ class BrokerError(StreamsError):
 
 
 class RefusedRecordError(BrokerError):
-    """The client refused a record before it was sent, as too large: what was sent before it is not affected."""
+    """A record was refused before it was sent, as too large or of the future: what was sent before it is not affected."""
 
 
 class OpenTransactionError(BrokerError):

@@ -130,6 +130,12 @@ def _hint(code: int) -> str | None:
             "Raise the topic's max.message.bytes, or set producer.message.max.bytes to the same: what the client itself refuses"
             " is for production.exception.handler, but brokers refuse whole batches, which nobody can skip."
         )
+    if code in {KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD}:
+        return (
+            "The event time of a record may lie further from the brokers' clock than the topic allows: correct it"
+            " (timestamp_extractor), or raise message.timestamp.after.max.ms or message.timestamp.before.max.ms of the topic."
+            " A compacted topic takes no record without a key."
+        )
     return None
 
 

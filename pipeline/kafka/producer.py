@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
-from pipeline.errors import BrokerError, RefusedRecordError, TopicError, UnknownOutcomeError
+from pipeline.errors import BrokerError, RefusedRecordError, TaskMigratedError, TopicError, UnknownOutcomeError
 from pipeline.kafka.client import CLIENT, quiet
 from pipeline.kafka.ending import end_in_background
-from pipeline.kafka.errors import FENCED, mapped_errors, streams_error
+from pipeline.kafka.errors import FENCED, MISSING_HINT, mapped_errors, streams_error
+from pipeline.kafka.record_times import RecordTimes
 from pipeline.records import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from pipeline.errors import StreamsError
     from pipeline.kafka.admin import Admin
@@ -40,6 +41,7 @@ _COMMIT_SECONDS = 30.0
 LONGEST_TRANSACTION_MS = 15 * 60 * 1000
 """For transactions that take long: brokers allow 15 minutes unless told otherwise (`transaction.max.timeout.ms`)."""
 _METADATA_SECONDS = 15.0
+_LOOK_SECONDS = 2.0
 _WATCHDOG_SECONDS = 90.0
 """Longer than any call it watches: librdkafka issue 5511 lets one hang for ever, whatever its timeout."""
 _FAILED_BEFORE = frozenset({KafkaError._STATE, KafkaError._FATAL})  # noqa: SLF001 - how the library names its own codes
@@ -62,13 +64,15 @@ class _Client:
     or a test that writes little would spend its time waiting for that. So the first record of a topic makes it ask at once.
 
     Args:
-        properties: Client properties.
+        kafka: Client properties of all clients.
+        properties: Those of this one; they come before the others.
         begin: Called before a topic's first record, and again before the first one after `end`.
         explain: What a refusal of the library means: `(error, topic)`.
     """
 
     def __init__(
         self,
+        kafka: Mapping[str, str],
         properties: Mapping[str, Any],
         begin: Callable[[], None],
         explain: Callable[[KafkaError, str], StreamsError],
@@ -80,12 +84,13 @@ class _Client:
         self._published: Mapping[str, str] = {}
         self._earlier: dict[str, int] = {}
         self._known: set[str] = set()
+        self._times = RecordTimes(kafka)
         with mapped_errors("create a producer"):
-            self.producer = Producer({**_SETTINGS, **properties}, logger=quiet)
+            self.producer = Producer({**_SETTINGS, **kafka, **properties}, logger=quiet)
 
     def sending(self) -> Send:
         """What `send` of both producers is: a function, as it takes as long to look up a method's attributes as to count."""
-        counts, targets = self._counts, self._targets
+        counts, targets, latest = self._counts, self._targets, -1
 
         def send(
             topic: str,
@@ -95,10 +100,13 @@ class _Client:
             headers: Headers,
             partition: int | None,
         ) -> None:
+            nonlocal latest
             try:
                 target = targets[topic]
             except KeyError:
                 target = self._begin_with(topic, partition)
+            if timestamp > latest:
+                latest = self._times.unsuspicious(target, timestamp)
             where = _ANY_PARTITION if partition is None else partition
             named = list(headers) if headers else None
             while True:
@@ -166,6 +174,17 @@ class _Client:
                 self.producer.list_topics(topic, _METADATA_SECONDS)
             self._known.add(topic)
 
+    def name_missing(self, failure: StreamsError, topics: Iterable[str]) -> None:
+        """Add to a failure which of the topics that were written to are not there: the library names none."""
+        try:
+            known = self.producer.list_topics(timeout=_LOOK_SECONDS).topics
+        except KafkaException:
+            return
+        missing = sorted(set(topics) - known.keys())
+        if missing:
+            failure.message = f"{failure.message}; the brokers know no topic {', '.join(missing)}"
+            failure.hint = MISSING_HINT
+
     def close(self) -> None:
         """Write nothing more, and release connections in the background. Idempotent.
 
@@ -210,7 +229,7 @@ class TransactionalProducer:
         self._servers = kafka.get("bootstrap.servers", "")
         self._timeout_ms = transaction_timeout_ms
         self._began = 0.0
-        self._client = _Client({**kafka, **(overrides or {}), **forced}, self._begin, self._refusal)
+        self._client = _Client(kafka, {**(overrides or {}), **forced}, self._begin, self._refusal)
         self.send = self._client.sending()
         """Sends a record within the current transaction, which begins with its first record. Arguments as of `Collector.send`.
 
@@ -290,9 +309,12 @@ class TransactionalProducer:
             doing = f"commit the transaction of {self.transactional_id} at {self._servers}"
             cause = self._cause_of(error.args[0])
             unknown = f"Cannot say whether {self.transactional_id} committed at {self._servers}: {cause.str()}"
-            failure = self._failure(cause, doing)
+            written = self._client.sent()
+            failure = self._failure(cause, doing) or UnknownOutcomeError(unknown)
             self._end()
-            raise failure or UnknownOutcomeError(unknown) from error
+            if not isinstance(failure, TaskMigratedError):
+                self._client.name_missing(failure, written)
+            raise failure from error
         self._end()
 
     def abort(self) -> None:
@@ -383,7 +405,7 @@ class IdempotentProducer:
 
         own = {"delivery.report.only.error": True, "on_delivery": delivered}
         begin, explain = lambda: None, lambda error, topic: streams_error(error, f"write to {topic}")
-        self._client = _Client({**kafka, **(overrides or {}), **own}, begin, explain)
+        self._client = _Client(kafka, {**(overrides or {}), **own}, begin, explain)
         self.send = self._client.sending()
         """Sends a record; `flush` tells whether it arrived. Arguments as of `Collector.send`."""
 

@@ -12,6 +12,7 @@ from pipeline.errors import (
     DeserializationError,
     ProcessingError,
     RecordError,
+    RefusedRecordError,
     SerializationError,
     StreamsError,
     TaskError,
@@ -252,6 +253,10 @@ def fail_at(error: Exception | SystemExit, what: str = "Processing", **coordinat
     """
     if isinstance(error, RecordError):
         raise _located(error, coordinates) from error
+    if isinstance(error, RefusedRecordError):
+        where = ", ".join(f"{name} {value}" for name, value in coordinates.items())
+        message = f"{error.message} ({where})"
+        raise RefusedRecordError(message, hint=error.hint) from error
     if isinstance(error, StreamsError):
         raise error
     failure = as_exception(error)

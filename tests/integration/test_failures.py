@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
+IN_2100_MS = 4_102_444_800_000
 HUGE = 2_000_000
 """More bytes than clients send unless told otherwise."""
 
@@ -89,6 +90,36 @@ def test_without_a_handler_a_record_that_is_too_large_stops_the_worker(
     chosen = application(broker, unique, tmp_path, lambda _: "x" * HUGE, guarantee)
     with pytest.raises(RefusedRecordError, match=rf"(?s)Cannot write to {unique}\.out.*production\.exception\.handler"):
         Worker(chosen).run(until_caught_up=True)
+
+
+@pytest.mark.parametrize("handler", ["continue", "fail"])
+def test_a_record_of_a_time_that_its_topic_does_not_take_is_refused_before_it_is_sent(
+    broker: Any, unique: str, tmp_path: Path, guarantee: str, handler: str
+) -> None:
+    anytime = {"message.timestamp.after.max.ms": str(2**63 - 1)}
+    for topic in "in", "letters":
+        broker.create(1, f"{unique}.{topic}", config=anytime)
+    broker.create(1, f"{unique}.out")
+    broker.write(f"{unique}.in", [(b"k", b"1", 1), (b"k", b"2", IN_2100_MS), (b"k", b"3", 3)])
+    chosen = application(
+        broker,
+        unique,
+        tmp_path,
+        str,
+        guarantee,
+        production_exception_handler=handler,
+        errors_dead_letter_queue_topic_name=f"{unique}.letters",
+    )
+    if handler == "fail":
+        place = rf"task 0_0, topic {unique}\.in, partition 0, offset 1"
+        with pytest.raises(
+            RefusedRecordError, match=rf"(?s)to {unique}\.out: time {IN_2100_MS} lies .*\({place}\).*after\.max"
+        ):
+            Worker(chosen).run(until_caught_up=True)
+        return
+    assert Worker(chosen).run(until_caught_up=True).dropped == {"production-failed": 1}
+    assert [record.value for record in broker.read(f"{unique}.out")] == [b"1", b"3"]
+    assert [record.value for record in broker.read(f"{unique}.letters")] == [b"2"]
 
 
 def test_a_record_that_the_brokers_refuse_stops_the_worker_whatever_the_handler(

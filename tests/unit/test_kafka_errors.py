@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from pipeline.errors import BrokerError, ConfigError, StreamsError, TaskMigratedError, TopicError
 from pipeline.kafka.errors import mapped_errors, streams_error
+from pipeline.kafka.producer import _Client
 
 
 @pytest.mark.parametrize(
@@ -58,3 +61,11 @@ def test_the_clients_exceptions_do_not_get_out() -> None:
     with pytest.raises(TopicError) as raised, mapped_errors("read orders"):
         raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
     assert isinstance(raised.value.__cause__, KafkaException)
+
+
+def test_a_failure_of_a_commit_names_the_topics_that_are_gone() -> None:
+    client, failure = object.__new__(_Client), BrokerError("16 message(s) failed delivery")
+    client.producer = SimpleNamespace(list_topics=lambda timeout: SimpleNamespace(topics={"out": timeout}))
+    client.name_missing(failure, ["a-repartition", "out"])
+    assert failure.message == "16 message(s) failed delivery; the brokers know no topic a-repartition"
+    assert "the next start says which ones are missing" in (failure.hint or "")

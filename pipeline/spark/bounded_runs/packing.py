@@ -5,6 +5,8 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, cast
 
+from pipeline.hosting.clock import SystemClock
+from pipeline.kafka.record_times import USUALLY_AHEAD_MS
 from pipeline.partitioning import partitions_for
 from pipeline.runtime.packs import pack_header, packed
 
@@ -66,6 +68,7 @@ class Packing:
         """What is called for every record: a function, as looking up a method's attributes takes as long as what it does."""
         counts, inner_send = self._counts, self._inner_send
         pack, send_alone = self._pack, self._send_alone
+        latest = SystemClock().now_ms() + USUALLY_AHEAD_MS
         enough = {topic: min(_PER_PARTITION * count, _AT_MOST) for topic, count in counts.items()}
         packing_of = {topic: (waiting, enough[topic]) for topic, waiting in self._waiting.items()}.get
 
@@ -88,9 +91,10 @@ class Packing:
                 key, value = _as_bytes(key), _as_bytes(value)
                 size = len(key or b"") + len(value or b"")
             record = key, value, timestamp, headers, partition
-            if headers or partition is not None or size > large_bytes:
+            if headers or partition is not None or size > large_bytes or timestamp > latest:
                 size += sum(len(name) + len(data or b"") for name, data in headers)
-                if size > large_bytes or (partition is not None and partition >= counts[topic]):
+                is_nowhere = partition is not None and partition >= counts[topic]
+                if size > large_bytes or is_nowhere or timestamp > latest:
                     pack(topic, waiting)
                     send_alone(topic, record)  # if it is refused, that is for this one
                     return

@@ -38,14 +38,14 @@ _FOREVER_MS = 2**63 - 1
 
 
 class Differ:
-    """Compares what two topics hold per key, and brings the first one to the content of the second.
+    """Compares what two topics hold per key, and brings one to the content of the other.
 
     It remembers how far it has read, so that it reads only the tail of both topics when it is asked again.
 
     Args:
         name: Names whoever publishes these corrections, in whatever process: transactional id and group.
-        topic: The topic that is to change: `old`.
-        wanted: The topic whose content it is to get: `new`. It has as many partitions.
+        topic: The public topic: `old`.
+        wanted: The staging topic of a version: `new`. It has as many partitions.
         directory: Where the index is kept. While another process uses it, an index of its own is built beside it.
         kafka: Client properties.
         admin: Asks the brokers.
@@ -119,8 +119,8 @@ class Differ:
         """Return digests of both topics by partition and range of keys' hashes. Reads all rows."""
         return self._index.digests()
 
-    def publish(self, check: Callable[[], None], switch: str = "") -> int:
-        """Bring the topic to the content of the wanted one, all or nothing. Nobody else may write to either meanwhile.
+    def publish(self, check: Callable[[], None], switch: str = "", side: Side = Side.OLD) -> int:
+        """Bring one topic to the content of the other, all or nothing. Nobody else may write to either meanwhile.
 
         Writes the rows that differ, and tombstones for those that are gone. Others who do this are shut out first: what a
         predecessor has left open is aborted, and one that lives can commit nothing more. Running it again after a crash at any
@@ -129,6 +129,7 @@ class Differ:
         Args:
             check: Called when others are shut out; what it raises ends the attempt.
             switch: Names the switch that this belongs to; attempts of one switch have one name.
+            side: The topic that is changed: by default the public one.
 
         Returns:
             Number of records that were published for this switch, by earlier attempts as well.
@@ -139,40 +140,41 @@ class Differ:
             StateError: If the index cannot be written. Nothing was written to the topic.
         """
         try:
-            return self._publish(check, switch)
+            return self._publish(check, switch, side)
         except CorruptStateError as error:
             self._begin_anew(error.message)
-            return self._publish(check, switch)
+            return self._publish(check, switch, side)
 
-    def _publish(self, check: Callable[[], None], switch: str) -> int:
+    def _publish(self, check: Callable[[], None], switch: str, side: Side) -> int:
         producer = TransactionalProducer(self._kafka, self._name, transaction_timeout_ms=LONGEST_TRANSACTION_MS)
         try:
             producer.init()
             check()
-            ends, wanted_ends = (self._admin.settled_end_offsets(self._partitions(side)) for side in Side)
-            self.advance(ends, wanted_ends)
-            published = self._published(switch)
-            count = self._send(producer)
+            ends = {each: self._admin.settled_end_offsets(self._partitions(each)) for each in Side}
+            self.advance(ends[Side.OLD], ends[Side.NEW])
+            published = self._published(switch, side)
+            count = self._send(producer, side)
             if count:
                 note = f"{switch}:{published + count}"
-                producer.commit({tp: (end, note) for tp, end in ends.items()}, self._name)
+                producer.commit({tp: (end, note) for tp, end in ends[side].items()}, self._name)
             return published + count
         finally:
             producer.close()
 
-    def _send(self, producer: TransactionalProducer) -> int:
-        topic, count = self._topics[Side.OLD], 0
+    def _send(self, producer: TransactionalProducer, side: Side) -> int:
+        topic, count = self._topics[side], 0
         for partition, key, old, new in self._index.differences():
-            if new is not None:
-                producer.send(topic, key, new.value, new.timestamp, new.headers, partition)
-            elif old is not None:
-                producer.send(topic, key, None, old.timestamp, (), partition)
+            present, wanted = (old, new) if side is Side.OLD else (new, old)
+            if wanted is not None:
+                producer.send(topic, key, wanted.value, wanted.timestamp, wanted.headers, partition)
+            elif present is not None:
+                producer.send(topic, key, None, present.timestamp, (), partition)
             count += 1
         return count
 
-    def _published(self, switch: str) -> int:
+    def _published(self, switch: str, side: Side) -> int:
         """Number of records that earlier attempts of a switch have published: it was committed with them."""
-        for found in self._admin.committed(self._name, self._partitions(Side.OLD)).values():
+        for found in self._admin.committed(self._name, self._partitions(side)).values():
             noted, _, count = found.metadata.rpartition(":")
             if noted == switch and count.isdecimal():
                 return int(count)

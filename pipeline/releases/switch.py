@@ -12,12 +12,12 @@ from pipeline.hosting.application import prepare, with_topics
 from pipeline.hosting.fencing import fence_owners, require_nobody
 from pipeline.hosting.publication import staging_name
 from pipeline.releases.differ import Differ
+from pipeline.releases.difference import Side
 from pipeline.releases.outputs import tables
 from pipeline.releases.tables import create_staging
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-DIFFERENCES, KEPT = "differences", "kept-differences"
-"""Below a version's directory: what its outputs and the public topics hold, of a candidate and of a version to go back to."""
+DIFFERENCES = "differences"
+"""Below a version's directory: the indexes of what its staging topics and the public ones hold, by topic."""
 
 
 class Switch:
@@ -80,9 +80,7 @@ class Switch:
             mine = mine if way_back else self._cut_anew(mine, old_app, new_app)
         corrections = 0
         for topic in tables(new_app):
-            staging = staging_name(new_app.id, topic)
-            directory = new_app.directory / DIFFERENCES / topic
-            corrections += self._bring(topic, staging, f"{self._app}-corrections-{topic}", directory, mine)
+            corrections += self._bring(new_app, topic, f"{self._app}-corrections-{topic}", mine, Side.OLD)
         previous = release.live if way_back else None
         return self._registry.write(mine.to(after, live=new, previous=previous, corrections=corrections))
 
@@ -134,20 +132,19 @@ class Switch:
 
     def _keep_table(self, application: Application, release: Release) -> None:
         """Bring a version's staging topics to what it has published so far: what a way back starts from."""
-        staging = create_staging(self._admin, application)
+        create_staging(self._admin, application)
         for topic in tables(application):
-            directory = application.directory / KEPT / topic
-            self._bring(staging[topic], topic, f"{application.id}-keep-{topic}", directory, release)
+            self._bring(application, topic, f"{application.id}-keep-{topic}", release, Side.NEW)
 
-    def _bring(self, topic: str, wanted: str, name: str, directory: Path, mine: Release) -> int:
-        """Bring a topic to the content of another one, unless somebody else has taken the release over.
+    def _bring(self, application: Application, topic: str, name: str, mine: Release, side: Side) -> int:
+        """Bring a public topic to the content of a version's staging topic, or the other way round.
 
         Args:
-            topic: The topic.
-            wanted: The other one.
+            application: The version.
+            topic: The public topic.
             name: Names whoever does this.
-            directory: Where the index of their differences is kept.
-            mine: The release, as it was written last.
+            mine: The release, as it was written last: ends if somebody else has taken it over.
+            side: Which of the two is changed: the public one is old.
 
         Returns:
             Number of records that this switch has published to the topic, in earlier attempts as well.
@@ -155,9 +152,10 @@ class Switch:
         Raises:
             VersionConflictError: If somebody has.
         """
+        staging, directory = staging_name(application.id, topic), application.directory / DIFFERENCES / topic
         try:
-            with Differ(name, topic, wanted, directory, self._kafka, self._admin) as differ:
-                return differ.publish(lambda: self._registry.require(mine), mine.switch)
+            with Differ(name, topic, staging, directory, self._kafka, self._admin) as differ:
+                return differ.publish(lambda: self._registry.require(mine), mine.switch, side)
         except TaskMigratedError as error:
             message = f"{mine.app}: somebody else is switching its version"
             raise VersionConflictError(message, hint="Look at `millrace release status`.") from error

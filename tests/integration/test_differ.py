@@ -12,7 +12,7 @@ from pipeline.errors import RangeError
 from pipeline.kafka.producer import IdempotentProducer, TransactionalProducer
 from pipeline.records import RawRecord, TopicPartition
 from pipeline.releases.differ import Differ
-from pipeline.releases.difference import Change
+from pipeline.releases.difference import Change, Side
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -146,6 +146,25 @@ def test_corrections_are_published_once_and_counted_whatever_attempt_published_t
         assert differ.publish(lambda: None, "second") == 0
         assert not differ.digests().unequal
     assert len(topics.broker.read(topics.public)) == 3 + 4
+
+
+def test_one_index_serves_both_directions(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    topics.write(topics.public, ann="1", bob="2")
+    topics.write(topics.staging, bob="0", cy="4")
+    with topics.differ() as differ:
+        assert differ.publish(lambda: None, side=Side.NEW) == 3
+    topics.write(topics.staging, ann="7")
+    read, ranges = differ_module.read_fields, []
+
+    def watched(admin: Any, kafka: Any, wanted: Any) -> Any:
+        ranges.append({tp.topic for tp, each in wanted.items() if each.size})
+        return read(admin, kafka, wanted)
+
+    monkeypatch.setattr(differ_module, "read_fields", watched)
+    with topics.differ() as differ:
+        assert differ.publish(lambda: None) == 1
+    assert ranges == [{topics.staging}], "what was read of the public topic is known"
+    assert topics.read() == {"ann": "7", "bob": "2"}
 
 
 def test_rows_that_are_published_keep_their_times_and_headers(topics: Topics) -> None:

@@ -119,8 +119,10 @@ class Differ:
         """Return digests of both topics by partition and range of keys' hashes. Reads all rows."""
         return self._index.digests()
 
-    def publish(self, check: Callable[[], None], switch: str = "", side: Side = Side.OLD) -> int:
-        """Bring one topic to the content of the other, all or nothing. Nobody else may write to either meanwhile.
+    def publish(
+        self, check: Callable[[], None], switch: str = "", side: Side = Side.OLD, *, is_settled: bool = True
+    ) -> int:
+        """Bring one topic to the content of the other, all or nothing. Nobody else may write to the one meanwhile.
 
         Writes the rows that differ, and tombstones for those that are gone. Others who do this are shut out first: what a
         predecessor has left open is aborted, and one that lives can commit nothing more. Running it again after a crash at any
@@ -130,6 +132,7 @@ class Differ:
             check: Called when others are shut out; what it raises ends the attempt.
             switch: Names the switch that this belongs to; attempts of one switch have one name.
             side: The topic that is changed: by default the public one.
+            is_settled: Whether nobody writes to the other one either. Otherwise it is taken as it is when this is called.
 
         Returns:
             Number of records that were published for this switch, by earlier attempts as well.
@@ -140,17 +143,17 @@ class Differ:
             StateError: If the index cannot be written. Nothing was written to the topic.
         """
         try:
-            return self._publish(check, switch, side)
+            return self._publish(check, switch, side, is_settled=is_settled)
         except CorruptStateError as error:
             self._begin_anew(error.message)
-            return self._publish(check, switch, side)
+            return self._publish(check, switch, side, is_settled=is_settled)
 
-    def _publish(self, check: Callable[[], None], switch: str, side: Side) -> int:
+    def _publish(self, check: Callable[[], None], switch: str, side: Side, *, is_settled: bool) -> int:
         producer = TransactionalProducer(self._kafka, self._name, transaction_timeout_ms=LONGEST_TRANSACTION_MS)
         try:
             producer.init()
             check()
-            ends = {each: self._admin.settled_end_offsets(self._partitions(each)) for each in Side}
+            ends = dict(zip(Side, self._settled_ends() if is_settled else self.stable_ends(), strict=True))
             self.advance(ends[Side.OLD], ends[Side.NEW])
             published = self._published(switch, side)
             count = self._send(producer, side)
@@ -160,6 +163,10 @@ class Differ:
             return published + count
         finally:
             producer.close()
+
+    def _settled_ends(self) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        old, new = (self._admin.settled_end_offsets(self._partitions(side)) for side in Side)
+        return old, new
 
     def _send(self, producer: TransactionalProducer, side: Side) -> int:
         topic, count = self._topics[side], 0

@@ -15,10 +15,10 @@ from pipeline.quality.expectations import by_topic
 from pipeline.quality.frames import write_frame
 from pipeline.quality.gate import INFO, WARNING, Verdict, judge
 from pipeline.records import OffsetRange, OffsetVector, TopicPartition, counted
+from pipeline.releases.corrections import DIFFERENCES
 from pipeline.releases.differ import Differ
 from pipeline.releases.outputs import outputs
 from pipeline.releases.rows import KEY_COLUMNS, difference_rows, log_rows, table_rows
-from pipeline.releases.switch import DIFFERENCES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -80,11 +80,15 @@ class Gate:
             if not self._versions.are_at_one_place(live, candidate):
                 self._versions.follow(candidate, live)
             vector = self._versions.place(live, candidate)
-            ends = self._admin.stable_end_offsets(self._partitions(candidate))
+            ends = self.ends(candidate)
             if self._is_at(live, candidate, vector):
                 return Point(vector, ends)
         message = f"{live.id} goes on while {candidate.version} is compared with it"
         raise UnderWayError(message, hint="Wait for the end of its run, or stop its workers for the gate.")
+
+    def ends(self, candidate: Application) -> dict[TopicPartition, int]:
+        """Return the ends of a candidate's public and staging topics."""
+        return self._admin.stable_end_offsets(self._partitions(candidate))
 
     def judge(self, live: Application, candidate: Application, point: Point) -> Verdict:
         """Judge a candidate's outputs, and how they differ from the public ones, as they were at a point.

@@ -82,6 +82,8 @@ class Release:
         verdict: What the last gate found; None if what there is now was not judged.
         corrections: Records that the last switch published.
         switch: Names the last switch, whoever completes it.
+        pause_ms: For how long nobody published during the last switch of running versions, ms.
+        corrections_ms: The part of it that corrections took, ms.
         digests: Of the code by which each version has computed what it has, as far as it is known.
         epoch: Counts the switches.
         mark: Where running versions are to hold; None if nobody is asked to.
@@ -100,6 +102,8 @@ class Release:
     verdict: GateVerdict | None = None
     corrections: int = 0
     switch: str = ""
+    pause_ms: int = 0
+    corrections_ms: int = 0
     digests: dict[str, str] = field(default_factory=dict)
     epoch: int = 0
     mark: Mark | None = None
@@ -115,6 +119,10 @@ class Release:
             lines.append(str(self.verdict))
         if self.step in {Step.LIVE, Step.ROLLED_BACK}:
             lines.append(f"{self.corrections} corrections were published, at {self.cut}")
+            if self.pause_ms:
+                lines.append(
+                    f"publication paused for {self.pause_ms} ms, {self.corrections_ms} ms of it for corrections"
+                )
         return "\n".join(lines)
 
     @property

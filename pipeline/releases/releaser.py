@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config import call_attribute
 from pipeline.errors import GateFailedError, ReleaseError
+from pipeline.hosting.fencing import require_no_members
 from pipeline.hosting.publication import staging_name
 from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetRange, OffsetVector, TopicPartition, counted
-from pipeline.releases.gating import Gate
+from pipeline.releases.gating import Gate, Point
 from pipeline.releases.outputs import outputs, require_known, require_same_kinds
+from pipeline.releases.readiness import looking, readiness
 from pipeline.releases.registry import Registry, Release, Step, release_of
 from pipeline.releases.switch import Switch
 from pipeline.releases.verdicts import GateVerdict, Now, inputs_since, new_id, require_valid, suite_digest
@@ -28,16 +30,17 @@ from pipeline.spark.ranges import RunRange
 from pipeline.worker.local_state import locked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pipeline.config import ProjectConfig
     from pipeline.hosting.application import Application
-    from pipeline.releases.gating import Point
     from pipeline.releases.history import Change
+    from pipeline.releases.readiness import Readiness
     from pipeline.spark.bounded_runs.job import RunSummary
     from pipeline.topology.outputs import Output
 
 _BEGUN = frozenset({Step.PLANNED, Step.REPROCESSED, Step.GATED})
+_SETTLED = frozenset({Step.NONE, Step.LIVE, Step.ROLLED_BACK, Step.ABORTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +86,17 @@ class Releaser:
         app: Which one.
         spark: Gives a Spark session when one is needed.
         by: Who does it, for the history; this user on this machine if left out.
+        on_step: Told what a switch of running versions has done, after each step that a crash may follow.
     """
 
-    def __init__(self, project: ProjectConfig, app: str, spark: Callable[[], Any], by: str = "") -> None:
+    def __init__(
+        self,
+        project: ProjectConfig,
+        app: str,
+        spark: Callable[[], Any],
+        by: str = "",
+        on_step: Callable[[str], None] = lambda _done: None,
+    ) -> None:
         """Nothing is done before a step is called."""
         self._project = project
         self._config = project.app(app)
@@ -93,7 +104,7 @@ class Releaser:
         self._registry = Registry(project.kafka, by)
         self._versions = Versions(project, app, self._admin, spark)
         self._gate = Gate(self._config.quality, self._versions, self._admin, spark)
-        self._switch = Switch(self._config.name, self._versions, self._registry, self._admin, project.kafka)
+        self._switch = Switch(self._config.name, self._versions, self._registry, self._admin, project.kafka, on_step)
 
     def status(self) -> Release:
         """Where the release stands.
@@ -227,7 +238,8 @@ class Releaser:
         release = self._at(Step.REPROCESSED, Step.GATED)
         live, candidate = self._versions.releasable(release.live), self._versions.staged(_candidate(release))
         self._require_same_code(release, candidate)
-        point = point or self._gate.point(live, candidate)
+        if point is None:
+            release, point = self._point(release, live, candidate)
         found = self._gate.judge(live, candidate, point)
         verdict = GateVerdict(
             new_id(),
@@ -288,16 +300,73 @@ class Releaser:
             raise ReleaseError(message)
         return self._switch.to(release, release.previous, Step.ROLLING_BACK, Step.ROLLED_BACK)
 
+    def wait_ready(self, *, max_lag: int = 1000, looks: int = 3, every_s: float = 1.0) -> Iterator[Readiness]:
+        """Say how far the candidate is behind the ends of its inputs, until it is ready for a gate or a cut.
+
+        Args:
+            max_lag: Offsets that an input may be behind.
+            looks: At how many looks in a row none may be further behind.
+            every_s: Seconds between two looks.
+
+        Raises:
+            ReleaseError: If nothing is being released.
+            BrokerError: If brokers do not answer.
+        """
+        candidate = self._versions.application(_candidate(self._at(*_BEGUN)))
+        return readiness(looking(candidate, self._admin, every_s), max_lag=max_lag, looks=looks)
+
+    def retire(self, version: str | None = None) -> Release:
+        """Delete what a version that is not live has computed: its topics, its offsets, its state. There is no way back to it.
+
+        Args:
+            version: Which; if left out, the one that was live before, or that was rolled back from.
+
+        Raises:
+            ReleaseError: If there is none, it is live, or it is being released.
+            UnderWayError: If its workers run.
+        """
+        release = self.status()
+        chosen = version or (release.candidate if release.step is Step.ROLLED_BACK else release.previous)
+        if chosen is None:
+            message = f"{release.app}: there is no version to retire"
+            raise ReleaseError(message, hint="Name one: --version.")
+        if chosen == release.live or (release.step not in _SETTLED and chosen in {release.candidate, release.previous}):
+            message = f"{release.app}: {chosen} cannot be retired: {release.live} is live, and {release.stands}"
+            raise ReleaseError(message, hint="Retire the version before, once the release is done.")
+        retired = self._versions.application(chosen)
+        require_no_members(retired, self._admin)
+        previous = None if chosen == release.previous else release.previous
+        digests = {name: digest for name, digest in release.digests.items() if name != chosen}
+        release = self._registry.write(replace(release, previous=previous, digests=digests))
+        self._discard(retired)
+        return release
+
     def abort(self) -> Release:
         """Give a release up before its cut, and delete what the candidate computed.
 
         Raises:
             ReleaseError: If the cut has begun.
+            UnderWayError: If workers of the candidate run.
         """
         release = self.status()
+        candidate = self._versions.application(_candidate(release))
+        require_no_members(candidate, self._admin)
         aborted = self._registry.write(release.to(Step.ABORTED))
-        self._discard(self._versions.application(_candidate(release)))
+        self._discard(candidate)
         return aborted
+
+    def _point(self, release: Release, live: Application, candidate: Application) -> tuple[Release, Point]:
+        """Where two versions are compared. If workers run, they hold for a moment."""
+        marks = self._switch.marks
+        if not (marks.is_running(live) or marks.is_running(candidate)):
+            return release, self._gate.point(live, candidate)
+        marked = marks.take(release, [live, candidate])
+        try:
+            ends = self._gate.ends(candidate)
+        except BaseException:
+            marks.give_up(marked.release)
+            raise
+        return marks.end(marked.release), Point(marked.vector, ends)
 
     def _discard(self, candidate: Application) -> None:
         """Delete what a version that is not live has computed: its topics, its offsets, and its state on this machine."""

@@ -7,27 +7,23 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pipeline.errors import TaskMigratedError, UnderWayError, VersionConflictError
+from pipeline.errors import UnderWayError
 from pipeline.hosting.application import prepare, with_topics
 from pipeline.hosting.fencing import fence_owners, require_nobody
-from pipeline.hosting.publication import staging_name
-from pipeline.releases.differ import Differ
-from pipeline.releases.difference import Side
-from pipeline.releases.outputs import tables
-from pipeline.releases.tables import create_staging
+from pipeline.releases.corrections import Corrections
+from pipeline.releases.live_switch import LiveSwitch
+from pipeline.releases.marks import Marks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin
+    from pipeline.records import TopicPartition
     from pipeline.releases.registry import Registry, Release, Step
     from pipeline.releases.versions import Versions
 
 log = logging.getLogger(__name__)
-
-DIFFERENCES = "differences"
-"""Below a version's directory: the indexes of what its staging topics and the public ones hold, by topic."""
 
 
 class Switch:
@@ -39,10 +35,17 @@ class Switch:
         registry: Where the release is noted.
         admin: Asks the brokers.
         kafka: Client properties.
+        on_step: Told what a switch of running versions has done, after each step that a crash may follow.
     """
 
     def __init__(
-        self, app: str, versions: Versions, registry: Registry, admin: Admin, kafka: Mapping[str, str]
+        self,
+        app: str,
+        versions: Versions,
+        registry: Registry,
+        admin: Admin,
+        kafka: Mapping[str, str],
+        on_step: Callable[[str], None] = lambda _done: None,
     ) -> None:
         """Nothing is done."""
         self._app = app
@@ -50,6 +53,9 @@ class Switch:
         self._registry = registry
         self._admin = admin
         self._kafka = kafka
+        self._corrections = Corrections(app, registry, admin, kafka)
+        self.marks = Marks(registry, admin, self._bring)
+        self._live = LiveSwitch(versions, registry, self.marks, self._corrections, on_step)
 
     def to(self, release: Release, new: str, during: Step, after: Step) -> Release:
         """Make `new` live.
@@ -70,6 +76,8 @@ class Switch:
             VersionConflictError: If somebody else does the same.
         """
         old_app, new_app = self._versions.releasable(release.live), self._versions.staged(new)
+        if self._live.is_wanted(release, old_app, new_app):
+            return self._live.to(release, old_app, new_app, during, after)
         self._require_idle(old_app)
         mine, way_back = self._registry.write(release), True
         if mine.step is not during:
@@ -78,11 +86,10 @@ class Switch:
             self._fence(old_app)
             way_back = self._versions.are_at_one_place(old_app, new_app)
             mine = mine if way_back else self._cut_anew(mine, old_app, new_app)
-        corrections = 0
-        for topic in tables(new_app):
-            corrections += self._bring(new_app, topic, f"{self._app}-corrections-{topic}", mine, Side.OLD)
+        corrections = self._corrections.publish(new_app, mine)
         previous = release.live if way_back else None
-        return self._registry.write(mine.to(after, live=new, previous=previous, corrections=corrections))
+        changed = mine.to(after, live=new, previous=previous, corrections=corrections, pause_ms=0, corrections_ms=0)
+        return self._registry.write(replace(changed, epoch=mine.epoch + 1))
 
     def _cut(self, release: Release, old: Application, new: Application, during: Step) -> Release:
         """Bring both versions to the same offsets and note that the switch is under way: from now on nothing else begins.
@@ -92,7 +99,7 @@ class Switch:
         """
         self._fence(old)
         summary = self._versions.follow(new, old)
-        self._keep_table(old, release)
+        self._corrections.keep(old, release)
         cut = self._registry.write(release.to(during, cut=str(summary.range.end), switch=uuid.uuid4().hex))
         self._fence(old)  # once more: an owner that came back before that was written does not know of it
         try:
@@ -130,32 +137,8 @@ class Switch:
         """Take all tasks over for a moment: whoever still runs one can commit nothing more."""
         fence_owners(application, prepare(with_topics(application, self._admin), self._admin).tasks)
 
-    def _keep_table(self, application: Application, release: Release) -> None:
-        """Bring a version's staging topics to what it has published so far: what a way back starts from."""
-        create_staging(self._admin, application)
-        for topic in tables(application):
-            self._bring(application, topic, f"{application.id}-keep-{topic}", release, Side.NEW)
-
-    def _bring(self, application: Application, topic: str, name: str, mine: Release, side: Side) -> int:
-        """Bring a public topic to the content of a version's staging topic, or the other way round.
-
-        Args:
-            application: The version.
-            topic: The public topic.
-            name: Names whoever does this.
-            mine: The release, as it was written last: ends if somebody else has taken it over.
-            side: Which of the two is changed: the public one is old.
-
-        Returns:
-            Number of records that this switch has published to the topic, in earlier attempts as well.
-
-        Raises:
-            VersionConflictError: If somebody has.
-        """
-        staging, directory = staging_name(application.id, topic), application.directory / DIFFERENCES / topic
-        try:
-            with Differ(name, topic, staging, directory, self._kafka, self._admin) as differ:
-                return differ.publish(lambda: self._registry.require(mine), mine.switch, side)
-        except TaskMigratedError as error:
-            message = f"{mine.app}: somebody else is switching its version"
-            raise VersionConflictError(message, hint="Look at `millrace release status`.") from error
+    def _bring(self, application: Application, vector: Mapping[TopicPartition, int]) -> None:
+        """Bring a version without workers to a vector; whoever has left something of it open is shut out."""
+        self._require_idle(application)
+        self._fence(application)
+        self._versions.bring(application, vector)

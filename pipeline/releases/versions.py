@@ -18,7 +18,7 @@ from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.ranges import COMMITTED, EARLIEST, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from pipeline.config import ProjectConfig
     from pipeline.spark.bounded_runs.job import RunSummary
@@ -132,6 +132,14 @@ class Versions:
         start = COMMITTED if self._admin.committed(follower.id, target.offsets) else EARLIEST
         wanted = resolve(follower, self._admin, start, str(target))
         return run(follower, wanted, self._spark, build_topology)
+
+    def bring(self, application: Application, vector: Mapping[TopicPartition, int]) -> None:
+        """Process with a version up to given source offsets, in a bounded run. One that is there already runs nothing."""
+        known = self._admin.committed(application.id, vector)
+        if {tp: committed.offset for tp, committed in known.items()} == dict(vector):
+            return
+        wanted = resolve(application, self._admin, COMMITTED if known else EARLIEST, str(OffsetVector(dict(vector))))
+        run(application, wanted, self._spark, build_topology)
 
     def _sources(self, application: Application) -> frozenset[str]:
         return frozenset(with_topics(application, self._admin).topology.source_topics)

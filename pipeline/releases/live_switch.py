@@ -1,0 +1,131 @@
+"""The switch between versions that run: both hold at one vector, public tables are corrected, and the right changes hands."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pipeline.config import EXACTLY_ONCE_V2
+from pipeline.errors import ReleaseError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.hosting.application import Application
+    from pipeline.releases.corrections import Corrections
+    from pipeline.releases.marks import Marks
+    from pipeline.releases.registry import Registry, Release, Step
+    from pipeline.releases.versions import Versions
+
+log = logging.getLogger(__name__)
+
+
+class LiveSwitch:
+    """Puts a version in the place of the live one while workers of one of them, or of both, go on.
+
+    Until the record says that the switch is under way, a crash has changed nothing: the mark is given up, by whoever comes next
+    or by the workers. From then on the versions hold until somebody completes the switch.
+
+    Args:
+        versions: The application's versions.
+        registry: Where the release is noted.
+        marks: Has them hold.
+        corrections: Brings the public tables to the new version's.
+        on_step: Told what was done, after each step that a crash may follow.
+    """
+
+    def __init__(
+        self,
+        versions: Versions,
+        registry: Registry,
+        marks: Marks,
+        corrections: Corrections,
+        on_step: Callable[[str], None] = lambda _done: None,
+    ) -> None:
+        """Nothing is done."""
+        self._versions = versions
+        self._registry = registry
+        self._marks = marks
+        self._corrections = corrections
+        self._on_step = on_step
+
+    def is_wanted(self, release: Release, old: Application, new: Application) -> bool:
+        """Whether workers run, or hold since a switch that was begun."""
+        return release.mark is not None or self._marks.is_running(old) or self._marks.is_running(new)
+
+    def to(self, release: Release, old: Application, new: Application, during: Step, after: Step) -> Release:
+        """Make `new` live in the place of `old`. Run again after a crash, it completes what was begun.
+
+        Args:
+            release: Where it stands, as it was written last.
+            old: The version that is live.
+            new: The version that is to be; it writes to staging topics.
+            during: The step that says that the switch is under way.
+            after: The step that says that it is done.
+
+        Raises:
+            ReleaseError: If a version that runs commits at least once: nothing shuts out what it has sent.
+            UnderWayError: If they do not come to one place in time.
+            VersionConflictError: If somebody else does the same.
+        """
+        began = time.monotonic()
+        if release.step is not during:
+            self._require_transactions(old)
+            release = self._prepared(release, old, new)
+            began = time.monotonic()
+            release = self._held(release, old, new, during)
+        self._corrections.keep(old, release)
+        self._on_step("kept")
+        published_at = time.monotonic()
+        count = self._corrections.publish(new, release)
+        self._on_step("corrected")
+        done = time.monotonic()
+        changed = replace(
+            release.to(after, live=new.version, previous=old.version, corrections=count),
+            epoch=release.epoch + 1,
+            mark=None,
+            pause_ms=int((done - began) * 1000),
+            corrections_ms=int((done - published_at) * 1000),
+        )
+        written = self._registry.write(changed)
+        self._on_step("switched")
+        message = "%s is live from %s on: publication paused for %.1f s, %.1f s of it for %d corrections"
+        log.info(message, new.id, written.cut, time.monotonic() - began, done - published_at, count)
+        return written
+
+    def _prepared(self, release: Release, old: Application, new: Application) -> Release:
+        """Do whatever can be done while both go on, so that the pause is short."""
+        self._versions.staged(old.version)  # it writes there from the switch on
+        if not self._marks.is_running(new):
+            self._versions.follow(new, old)
+        mine = self._registry.write(release)
+        self._corrections.keep(old, mine, is_settled=False)
+        self._corrections.read_ahead(new)
+        self._on_step("prepared")
+        return mine
+
+    def _held(self, release: Release, old: Application, new: Application, during: Step) -> Release:
+        """Have both hold at one vector, and note that the switch is under way."""
+        marked = self._marks.take(release, [old, new])
+        self._on_step("marked")
+        try:
+            cut = self._registry.write(
+                replace(marked.release.to(during, cut=str(marked.vector)), switch=uuid.uuid4().hex)
+            )
+        except BaseException:
+            self._marks.give_up(marked.release)
+            raise
+        self._on_step("cutting")
+        return cut
+
+    def _require_transactions(self, *running: Application) -> None:
+        for application in running:
+            if application.config.streams.processing_guarantee != EXACTLY_ONCE_V2:
+                message = (
+                    f"{application.id} runs at least once: what an old owner has sent cannot be shut out at the switch"
+                )
+                hint = 'Stop its workers for the switch, or set processing_guarantee = "exactly_once_v2".'
+                raise ReleaseError(message, hint=hint)

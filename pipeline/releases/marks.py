@@ -1,0 +1,219 @@
+"""Marks: one offset vector that running versions of an application have processed exactly, and hold at.
+
+The record of the application asks for it, phase by phase (`hosting.publication.Mark`), and the owners of tasks answer in the
+metadata of the offsets they commit. Versions of which no worker runs are brought to the vector by bounded runs.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pipeline.errors import UnderWayError, VersionConflictError
+from pipeline.hosting.application import source_partitions, with_partitions
+from pipeline.hosting.publication import Mark, acknowledged_mark
+from pipeline.records import OffsetVector, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from pipeline.hosting.application import Application
+    from pipeline.kafka.admin import Admin
+    from pipeline.releases.registry import Registry, Release
+
+log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.02
+_HOLD_MS = 30_000
+_HOLD_FOR_RUNS_MS = 1_800_000
+"""For versions without workers: their owners wait for a bounded run meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A mark that is complete: its versions hold.
+
+    Args:
+        release: The record that says so.
+        vector: The source offsets that all of them have processed exactly.
+    """
+
+    release: Release
+    vector: OffsetVector
+
+
+@dataclass(frozen=True, slots=True)
+class _Inputs:
+    """What the tasks of a version read: partitions of others' topics, and of its own repartition topics."""
+
+    application: Application
+    sources: frozenset[TopicPartition]
+    internal: frozenset[TopicPartition]
+
+
+class Marks:
+    """Has versions stop at one vector, and go on.
+
+    Args:
+        registry: Where the record is.
+        admin: Asks the brokers.
+        bring: Brings a version without workers to given source offsets.
+    """
+
+    def __init__(
+        self, registry: Registry, admin: Admin, bring: Callable[[Application, Mapping[TopicPartition, int]], None]
+    ) -> None:
+        """Nobody is asked to hold."""
+        self._registry = registry
+        self._admin = admin
+        self._bring = bring
+
+    def is_running(self, application: Application) -> bool:
+        """Whether workers of a version are at work."""
+        return bool(self._admin.group(application.id).members)
+
+    def take(self, release: Release, versions: Sequence[Application]) -> Marked:
+        """Have versions hold at one vector. If that fails, nobody holds any more, and nothing has changed.
+
+        Args:
+            release: The record as it was read or written last.
+            versions: Which; those without workers must be idle.
+
+        Raises:
+            UnderWayError: If they do not come to one place in time.
+            VersionConflictError: If somebody else has written the record meanwhile.
+        """
+        inputs = [_inputs_of(application, self._admin) for application in versions]
+        running = [each for each in inputs if self.is_running(each.application)]
+        hold_ms = _HOLD_MS if len(running) == len(inputs) else _HOLD_FOR_RUNS_MS
+        attempt = _Attempt(self._registry, self._admin, release, hold_ms)
+        try:
+            return self._take(attempt, inputs, running)
+        except BaseException:
+            if attempt.is_open:
+                self.give_up(attempt.release)
+            raise
+
+    def end(self, release: Release) -> Release:
+        """Let all that hold go on.
+
+        Raises:
+            VersionConflictError: If somebody else has written the record meanwhile: a worker has given the mark up.
+        """
+        return self._registry.write(replace(release, mark=None))
+
+    def give_up(self, release: Release) -> None:
+        """Let all that hold go on, unless somebody else has written the record meanwhile."""
+        try:
+            self.end(release)
+        except VersionConflictError as error:
+            log.warning("the mark is not given up here: %s", error.message)
+
+    def _take(self, attempt: _Attempt, inputs: list[_Inputs], running: list[_Inputs]) -> Marked:
+        attempt.ask(0, {each.application.version: {} for each in running})
+        attempt.wait([(each.application, each.sources) for each in running])
+        vector = self._vector(inputs)
+        for each in inputs:
+            if each not in running:
+                self._bring(each.application, {tp: vector[tp] for tp in each.sources})
+        limits = {each.application.version: {tp: vector[tp] for tp in each.sources} for each in inputs}
+        attempt.ask(1, limits)
+        attempt.wait([(each.application, each.sources) for each in inputs if self.is_running(each.application)])
+        self._drain(attempt, inputs, limits)
+        for each in inputs:
+            self._require_at(each, vector)
+        return Marked(attempt.release, OffsetVector(vector))
+
+    def _drain(self, attempt: _Attempt, inputs: list[_Inputs], limits: dict[str, dict[TopicPartition, int]]) -> None:
+        """Wait until nothing is left between sub-topologies; each phase goes one level down at least."""
+        draining = [each for each in inputs if each.internal and self.is_running(each.application)]
+        known: dict[str, dict[TopicPartition, int]] = {}
+        phase = 2
+        while True:
+            ends = {each.application.version: self._admin.stable_end_offsets(each.internal) for each in draining}
+            if ends == known:
+                return
+            known = ends
+            attempt.ask(phase, {version: found | ends.get(version, {}) for version, found in limits.items()})
+            attempt.wait([(each.application, each.internal) for each in draining])
+            phase += 1
+
+    def _vector(self, inputs: Iterable[_Inputs]) -> dict[TopicPartition, int]:
+        """How far the one has come that is furthest ahead, per source partition."""
+        vector: dict[TopicPartition, int] = {}
+        for each in inputs:
+            for tp, offset in self._positions(each).items():
+                vector[tp] = max(offset, vector.get(tp, 0))
+        return vector
+
+    def _require_at(self, inputs: _Inputs, vector: Mapping[TopicPartition, int]) -> None:
+        beyond = [tp for tp, offset in self._positions(inputs).items() if offset != vector[tp]]
+        if beyond:
+            message = f"{inputs.application.id} is not at the offset of the mark in {beyond[0]}"
+            raise UnderWayError(message, hint="Something else processes it. Try again once that has ended.")
+
+    def _positions(self, inputs: _Inputs) -> dict[TopicPartition, int]:
+        known = self._admin.committed(inputs.application.id, inputs.sources)
+        first = self._admin.beginning_offsets(inputs.sources - known.keys())
+        return first | {tp: committed.offset for tp, committed in known.items()}
+
+
+class _Attempt:
+    """One mark, from the first phase on."""
+
+    def __init__(self, registry: Registry, admin: Admin, release: Release, hold_ms: int) -> None:
+        self.release = release
+        self._registry = registry
+        self._admin = admin
+        self._id = uuid.uuid4().hex[:12]
+        self._hold_ms = hold_ms
+        self._deadline = time.monotonic() + hold_ms / 1000
+        self._phase = 0
+
+    def ask(self, phase: int, limits: Mapping[str, Mapping[TopicPartition, int]]) -> None:
+        """Write the next phase."""
+        named = {version: {str(tp): offset for tp, offset in where.items()} for version, where in limits.items()}
+        mark = Mark(self._id, phase, named, self._hold_ms)
+        self.release = self._registry.write(replace(self.release, mark=mark))
+        self._phase = phase
+
+    def wait(self, wanted: Iterable[tuple[Application, frozenset[TopicPartition]]]) -> None:
+        """Wait until all owners have answered.
+
+        Raises:
+            UnderWayError: If they have not in time.
+        """
+        for application, tps in wanted:
+            while missing := self._missing(application, tps):
+                if time.monotonic() > self._deadline:
+                    message = f"{application.id} does not hold: {missing[0]} has not come to where it is to stop"
+                    hint = "Is a worker asleep, or a record slow? See `millrace status`, then try again."
+                    raise UnderWayError(message, hint=hint)
+                time.sleep(_POLL_SECONDS)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its first phase was written."""
+        return self.release.mark is not None and self.release.mark.id == self._id
+
+    def _missing(self, application: Application, tps: frozenset[TopicPartition]) -> list[TopicPartition]:
+        known = self._admin.committed(application.id, tps)
+        reached = {tp: acknowledged_mark(found.metadata) for tp, found in known.items()}
+        return sorted(tp for tp in tps if not self._has_answered(reached.get(tp)))
+
+    def _has_answered(self, said: tuple[str, int] | None) -> bool:
+        return said is not None and said[0] == self._id and said[1] >= self._phase
+
+
+def _inputs_of(application: Application, admin: Admin) -> _Inputs:
+    _, layout = with_partitions(application, source_partitions(application, admin))
+    own = {topic.name for topic in layout.repartition_topics}
+    tps = {tp for inputs in layout.tasks.values() for tp in inputs}
+    return _Inputs(
+        application,
+        frozenset(tp for tp in tps if tp.topic not in own),
+        frozenset(tp for tp in tps if tp.topic in own),
+    )

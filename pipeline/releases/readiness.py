@@ -1,0 +1,91 @@
+"""How far a candidate that follows the tail still is from the ends of its inputs, and when it will be there."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pipeline.hosting.lags import input_lags
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pipeline.hosting.application import Application
+    from pipeline.hosting.lags import InputLag
+    from pipeline.kafka.admin import Admin
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Where a candidate stands at one look.
+
+    Args:
+        lag: Offsets that are left, of all inputs together.
+        largest: Offsets that are left of the input that is furthest behind.
+        processed_per_s: Offsets processed per second since the look before; 0 at the first.
+        arriving_per_s: Offsets that came in addition per second.
+        is_ready: Whether it has been close to all ends at the last looks.
+    """
+
+    lag: int
+    largest: int
+    processed_per_s: float
+    arriving_per_s: float
+    is_ready: bool
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds until nothing is left at these rates; None if that is never."""
+        gained = self.processed_per_s - self.arriving_per_s
+        if not self.lag:
+            return 0.0
+        return self.lag / gained if gained > 0 else None
+
+    def __str__(self) -> str:
+        """In words."""
+        if self.is_ready:
+            return f"ready: {self.lag} offsets behind"
+        left = self.left_s
+        when = "never at this rate" if left is None else f"about {left:.0f} s"
+        rates = f"{self.processed_per_s:.0f}/s processed, {self.arriving_per_s:.0f}/s arriving"
+        return f"{self.lag} offsets behind ({rates}): {when}"
+
+
+def readiness(look: Callable[[], tuple[float, list[InputLag]]], *, max_lag: int, looks: int) -> Iterator[Readiness]:
+    """Say at each look how far a candidate is, up to the one at which it is ready.
+
+    Args:
+        look: Looks, after a while; gives when (seconds), and the lags of all inputs.
+        max_lag: Offsets that an input may be behind.
+        looks: At how many looks in a row none may be further behind.
+    """
+    close, before = 0, None
+    while close < looks:
+        at, lags = look()
+        done, ends = sum(_position(each) for each in lags), sum(each.end for each in lags)
+        largest = max((each.lag for each in lags), default=0)
+        close = close + 1 if largest <= max_lag else 0
+        then, done_then, ends_then = before or (at, done, ends)
+        passed_s = at - then
+        rates = ((done - done_then) / passed_s, (ends - ends_then) / passed_s) if passed_s > 0 else (0.0, 0.0)
+        yield Readiness(sum(each.lag for each in lags), largest, *rates, is_ready=close >= looks)
+        before = at, done, ends
+
+
+def looking(application: Application, admin: Admin, every_s: float) -> Callable[[], tuple[float, list[InputLag]]]:
+    """Return a function that looks at an application's lags, waiting between two looks."""
+    seen = False
+
+    def look() -> tuple[float, list[InputLag]]:
+        nonlocal seen
+        if seen:
+            time.sleep(every_s)
+        seen = True
+        return time.monotonic(), input_lags(application, admin)
+
+    return look
+
+
+def _position(each: InputLag) -> int:
+    return each.start if each.committed is None else each.committed

@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.02
-_HOLD_MS = 30_000
+_ANSWER_SECONDS = 30.0
+"""How long workers may take to answer a phase: to commit, and to process what lies before the vector."""
+_HOLD_MS = 120_000
 _HOLD_FOR_RUNS_MS = 1_800_000
-"""For versions without workers: their owners wait for a bounded run meanwhile."""
+"""With a version that has no workers: the others hold as long as its bounded run takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +172,6 @@ class _Attempt:
         self._admin = admin
         self._id = uuid.uuid4().hex[:12]
         self._hold_ms = hold_ms
-        self._deadline = time.monotonic() + hold_ms / 1000
         self._phase = 0
 
     def ask(self, phase: int, limits: Mapping[str, Mapping[TopicPartition, int]]) -> None:
@@ -186,9 +187,10 @@ class _Attempt:
         Raises:
             UnderWayError: If they have not in time.
         """
+        deadline = time.monotonic() + _ANSWER_SECONDS
         for application, tps in wanted:
             while missing := self._missing(application, tps):
-                if time.monotonic() > self._deadline:
+                if time.monotonic() > deadline:
                     message = f"{application.id} does not hold: {missing[0]} has not come to where it is to stop"
                     hint = "Is a worker asleep, or a record slow? See `millrace status`, then try again."
                     raise UnderWayError(message, hint=hint)

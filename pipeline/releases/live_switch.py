@@ -77,8 +77,6 @@ class LiveSwitch:
             release = self._prepared(release, old, new)
             began = time.monotonic()
             release = self._held(release, old, new, during)
-        self._corrections.keep(old, release)
-        self._on_step("kept")
         published_at = time.monotonic()
         count = self._corrections.publish(new, release)
         self._on_step("corrected")
@@ -112,6 +110,10 @@ class LiveSwitch:
         marked = self._marks.take(release, [old, new])
         self._on_step("marked")
         try:
+            self._corrections.keep(
+                old, marked.release
+            )  # not later: what is public is the old version's only until then
+            self._on_step("kept")
             cut = self._registry.write(
                 replace(marked.release.to(during, cut=str(marked.vector)), switch=uuid.uuid4().hex)
             )

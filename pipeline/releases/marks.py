@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.02
 _ANSWER_SECONDS = 30.0
 """How long workers may take to answer a phase: to commit, and to process what lies before the vector."""
+_ATTEMPTS = 3
 _HOLD_MS = 120_000
 _HOLD_FOR_RUNS_MS = 1_800_000
 """With a version that has no workers: the others hold as long as its bounded run takes."""
@@ -89,15 +90,21 @@ class Marks:
             VersionConflictError: If somebody else has written the record meanwhile.
         """
         inputs = [_inputs_of(application, self._admin) for application in versions]
-        running = [each for each in inputs if self.is_running(each.application)]
-        hold_ms = _HOLD_MS if len(running) == len(inputs) else _HOLD_FOR_RUNS_MS
-        attempt = _Attempt(self._registry, self._admin, release, hold_ms)
-        try:
-            return self._take(attempt, inputs, running)
-        except BaseException:
-            if attempt.is_open:
-                self.give_up(attempt.release)
-            raise
+        for _ in range(_ATTEMPTS):
+            running = [each for each in inputs if self.is_running(each.application)]
+            hold_ms = _HOLD_MS if len(running) == len(inputs) else _HOLD_FOR_RUNS_MS
+            attempt = _Attempt(self._registry, self._admin, release, hold_ms)
+            try:
+                marked = self._take(attempt, inputs, running)
+            except BaseException:
+                if attempt.is_open:
+                    self.give_up(attempt.release)
+                raise
+            if marked is not None:
+                return marked
+            release = attempt.release
+        message = f"Workers of {release.app} come and go"
+        raise UnderWayError(message, hint="Try again once they run.")
 
     def end(self, release: Release) -> Release:
         """Let all that hold go on.
@@ -114,12 +121,15 @@ class Marks:
         except VersionConflictError as error:
             log.warning("the mark is not given up here: %s", error.message)
 
-    def _take(self, attempt: _Attempt, inputs: list[_Inputs], running: list[_Inputs]) -> Marked:
+    def _take(self, attempt: _Attempt, inputs: list[_Inputs], running: list[_Inputs]) -> Marked | None:
+        """Take it; None if workers of a version have come that had none."""
         attempt.ask(0, {each.application.version: {} for each in running})
         attempt.wait([(each.application, each.sources) for each in running])
         vector = self._vector(inputs)
         for each in inputs:
             if each not in running:
+                if self.is_running(each.application):
+                    return None
                 self._bring(each.application, {tp: vector[tp] for tp in each.sources})
         limits = {each.application.version: {tp: vector[tp] for tp in each.sources} for each in inputs}
         attempt.ask(1, limits)

@@ -211,7 +211,7 @@ class Releaser:
     def reprocess(self) -> RunSummary:
         """Compute the candidate from the earliest offsets up to where the live version stands, into staging topics.
 
-        Run again, it goes on where the candidate stands.
+        Run again, it goes on where the candidate stands. If workers of the candidate run, they do it: see `wait_ready`.
 
         Raises:
             ReleaseError: If nothing is planned, or a version has come to choose topics per record.
@@ -219,7 +219,10 @@ class Releaser:
         release = self._at(Step.PLANNED, Step.REPROCESSED, Step.GATED)
         candidate = self._versions.staged(_candidate(release))
         self._require_same_code(release, candidate)
-        summary = self._versions.follow(candidate, self._versions.releasable(release.live))
+        if self._switch.marks.is_running(candidate):
+            summary = self._versions.standing(candidate)
+        else:
+            summary = self._versions.follow(candidate, self._versions.releasable(release.live))
         self._registry.write(release.to(Step.REPROCESSED, cut=str(summary.range.end), verdict=None))
         return summary
 

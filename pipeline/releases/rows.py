@@ -13,6 +13,7 @@ import msgspec
 
 from pipeline.errors import DeserializationError, ReleaseError
 from pipeline.records import TopicPartition
+from pipeline.serde.windowed import of_any_size
 from pipeline.windows import Windowed
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def _own(place: TopicPartition, sink: SinkNode, key: bytes | None, timestamp: in
     """The columns that every row has."""
     found: dict[str, Any] = {"key": None}
     if key is not None:
-        read = _read(place, sink.key_serde.deserialize, key)
+        read = _read(place, of_any_size(sink.key_serde).deserialize, key)
         if isinstance(read, Windowed):
             found |= {"window_start": _time(read.window.start), "window_end": _time(read.window.end)}
             read = read.key

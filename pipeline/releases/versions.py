@@ -10,18 +10,17 @@ from pipeline.errors import RangeError, ReleaseError
 from pipeline.hosting.application import Application, load_application, with_topics
 from pipeline.kafka.admin import Admin
 from pipeline.processor.handlers import may_keep_letters
-from pipeline.records import OffsetVector, TopicPartition
+from pipeline.records import OffsetRange, OffsetVector, TopicPartition
 from pipeline.releases.build import build_topology
 from pipeline.releases.registry import Registry, release_of
 from pipeline.releases.tables import create_letters, create_staging
-from pipeline.spark.bounded_runs.job import run
-from pipeline.spark.ranges import COMMITTED, EARLIEST, resolve
+from pipeline.spark.bounded_runs.job import RunSummary, run
+from pipeline.spark.ranges import COMMITTED, EARLIEST, RunRange, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from pipeline.config import ProjectConfig
-    from pipeline.spark.bounded_runs.job import RunSummary
 
 
 def processing_application(project: ProjectConfig, name: str, version: str | None = None) -> Application:
@@ -132,6 +131,14 @@ class Versions:
         start = COMMITTED if self._admin.committed(follower.id, target.offsets) else EARLIEST
         wanted = resolve(follower, self._admin, start, str(target))
         return run(follower, wanted, self._spark, build_topology)
+
+    def standing(self, application: Application) -> RunSummary:
+        """What a run over nothing gives, where a version stands: its workers process it already."""
+        tps = self._partitions(self._sources(application))
+        known = self._admin.committed(application.id, tps)
+        first = self._admin.beginning_offsets(tp for tp in tps if tp not in known)
+        stands = first | {tp: committed.offset for tp, committed in known.items()}
+        return RunSummary(RunRange({tp: OffsetRange(offset, offset) for tp, offset in sorted(stands.items())}), 0)
 
     def bring(self, application: Application, vector: Mapping[TopicPartition, int]) -> None:
         """Process with a version up to given source offsets, in a bounded run. One that is there already runs nothing."""

@@ -17,6 +17,8 @@ K = TypeVar("K")
 
 _START = struct.Struct(">q")
 _END_AND_START = struct.Struct(">qq")
+NO_END_MS = 2**63 - 1
+"""End of windows whose size is not known."""
 
 
 def windowed(inner: Serde[K], size: timedelta | None = None) -> Serde[Windowed[K]]:
@@ -75,6 +77,19 @@ def windowed_until(inner: Serde[K], end: Callable[[int], int]) -> Serde[Windowed
         return Windowed(key, Window(window.start, end(window.start)))
 
     return replace(fixed, deserialize=deserialize, remake=(windowed_until, (inner, end)))
+
+
+def of_any_size(serde: Serde[Any]) -> Serde[Any]:
+    """A serde that reads windowed keys though it was not given the size of the windows: these have no end then.
+
+    >>> from pipeline.serde.primitives import STRING
+    >>> sized_or_not = windowed(STRING)
+    >>> of_any_size(sized_or_not).deserialize(sized_or_not.serialize(Windowed("A", Window(60000, 120000)))).key
+    'A'
+    """
+    if serde.remake is None or serde.remake[0] is not windowed_of_size_ms or serde.remake[1][1] is not None:
+        return serde
+    return windowed_until(serde.remake[1][0], lambda _start: NO_END_MS)
 
 
 def session_windowed(inner: Serde[K]) -> Serde[Windowed[K]]:

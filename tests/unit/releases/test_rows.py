@@ -87,3 +87,10 @@ def test_records_of_a_log_need_no_key_and_no_value() -> None:
         {"_key": "ann", "_partition": 3, "_time": at(2), "value": None},
         {"_key": "ann", "_partition": 3, "_time": None, "value": 5},
     ]
+
+
+def test_windowed_keys_are_read_though_the_sink_was_not_given_the_size_of_the_windows() -> None:
+    written = windowed(STRING)
+    key = written.serialize(Windowed("ann", Window(1000, 2000)))
+    (row,) = table_rows([Pair(0, key, None, Row(LONG.serialize(7), 5))], sink(written, LONG), "out")
+    assert (row["_key"], row["_window_start"], row["_window_end"]) == ("ann", at(1000), None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -16,7 +15,7 @@ import pytest
 
 from pipeline import LONG, STRING, windowed
 from pipeline.config import ProjectConfig
-from pipeline.errors import ReleaseError
+from pipeline.errors import UnderWayError
 from pipeline.records import OffsetVector
 from pipeline.releases.registry import Step
 from pipeline.releases.releaser import Releaser
@@ -235,8 +234,7 @@ def test_versions_change_places_while_inputs_come_though_each_coordinator_dies(p
     releaser = gated(platform)
     cuts = [releaser.cut()]
     assert (cuts[0].live, cuts[0].epoch) == ("v2", 1)
-    assert cuts[0].pause_ms > 0
-    assert cuts[0].corrections == sum(1 for key in platform.model("v1") if key[0] == "w1") or cuts[0].corrections > 0
+    assert 0 < cuts[0].corrections_ms <= cuts[0].pause_ms
     for number, died in enumerate(STEPS):
         if number % 2 == 0:
             cuts.append(switched(platform, Releaser.rollback, died))
@@ -248,8 +246,5 @@ def test_versions_change_places_while_inputs_come_though_each_coordinator_dies(p
     platform.rest()
     platform.until_complete(cuts[-1].live)
     platform.check_alerts(cuts)
-    platform.go_on()
-    platform.workers[0].send_signal(signal.SIGKILL)
-    platform.rest()
-    with pytest.raises(ReleaseError):
-        releaser.retire(cuts[-1].live)
+    with pytest.raises(UnderWayError, match="group has members"):
+        releaser.retire()

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 import pipeline.quality.gate as gate_module
 import pipeline.releases.differ as differ_module
+import pipeline.releases.marks as marks_module
 import pipeline.releases.versions as versions_module
 from pipeline import LONG, StreamsBuilder
 from pipeline.config import ProjectConfig
@@ -383,9 +384,14 @@ def test_a_switch_does_not_begin_while_the_live_version_is_processing(
     member = Consumer({**project.config.kafka, "group.id": f"{project.unique}-v1"})
     member.subscribe([f"{project.unique}.payments"])
     member.poll(1)
-    with pytest.raises(UnderWayError, match="its group has members"):
-        cut(releaser)
+    with monkeypatch.context() as patched:
+        patched.setattr(marks_module, "_ANSWER_SECONDS", 0.5)
+        with pytest.raises(
+            UnderWayError, match=r"-v1 does not hold: .*\.payments-0 has not come to where it is to stop"
+        ):
+            cut(releaser)
     member.close()
+    assert releaser.status().mark is None, "nobody holds any more"
     v1 = releaser._versions.application("v1")
     with (
         processing_alone(v1, project.broker.admin(), RUN, "another"),

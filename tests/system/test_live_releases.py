@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from pipeline.records import OffsetVector
 from pipeline.releases.registry import Step
 from pipeline.releases.releaser import Releaser
 from pipeline.spark.session import spark_session
+from tests.system.groups import tasks_taken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 PARTITIONS, WORDS, WINDOW_MS, DEADLINE_S = 2, 7, 10_000, 180.0
+TASKS = 2 * PARTITIONS
 STEPS = ("prepared", "marked", "kept", "cutting", "corrected", "switched")
 
 APP = """
@@ -218,6 +221,17 @@ def gated(platform: Platform) -> Releaser:
     return releaser
 
 
+def processes(worker: subprocess.Popen[str]) -> list[int]:
+    """A worker and its stream processes, those first that would notice of the others."""
+    found = subprocess.run(["pgrep", "-P", str(worker.pid)], capture_output=True, text=True, check=False)
+    return [worker.pid, *map(int, found.stdout.split())]
+
+
+def signalled(worker: subprocess.Popen[str], number: signal.Signals) -> None:
+    for pid in processes(worker):
+        os.kill(pid, number)
+
+
 def switched(platform: Platform, step: Callable[[Releaser], Release], dies_after: str) -> Release:
     """Switch over; the coordinator dies after one of its steps, and another one completes what it has begun."""
 
@@ -248,3 +262,29 @@ def test_versions_change_places_while_inputs_come_though_each_coordinator_dies(p
     platform.check_alerts(cuts)
     with pytest.raises(UnderWayError, match="group has members"):
         releaser.retire()
+
+
+def test_workers_that_sleep_or_die_while_versions_change_places_publish_nothing_twice(platform: Platform) -> None:
+    releaser = gated(platform)
+    asleep, candidate = platform.workers
+    signalled(asleep, signal.SIGSTOP)
+    successor = platform.work("v1")
+    platform.until(lambda: len(tasks_taken(platform.log(2))) == TASKS, "took the sleeper's tasks over")
+    cuts = [releaser.cut()]
+    signalled(asleep, signal.SIGCONT)
+    platform.until(lambda: "is given up" in platform.log(0), "woke up and gave its tasks up")
+    reached = platform.written
+    platform.until(lambda: platform.written > reached + 200, "went on")
+
+    def dies(done: str) -> None:
+        if done == "marked":
+            signalled(candidate, signal.SIGKILL)
+            platform.work("v2")
+
+    cuts.append(platform.releaser(dies).rollback())
+    signalled(successor, signal.SIGKILL)
+    reached = platform.written
+    platform.until(lambda: platform.written > reached + 200, "went on")
+    platform.rest()
+    platform.until_complete("v1")
+    platform.check_alerts(cuts)

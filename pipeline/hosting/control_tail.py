@@ -27,7 +27,8 @@ _RETRY_SECONDS = 1.0
 """How often to look whether there is a control topic, and to try again after a failure."""
 _POLL_SECONDS = 0.2
 _RECORDS_PER_POLL = 500
-_END_SECONDS = 5.0
+_END_SECONDS = 1.0
+"""How long to wait for the thread to end; it may be waiting for brokers that are away, and holds nothing."""
 
 
 class ControlTail:
@@ -68,11 +69,18 @@ class ControlTail:
             self._thread.join(_END_SECONDS)
 
     def _run(self) -> None:
+        is_told = False
         while not self._ends.is_set():
             try:
                 self._turn()
+                is_told = False
             except StreamsError as error:
-                log.warning("the control topic is not read, which is tried again: %s", error)
+                log.log(
+                    logging.DEBUG if is_told else logging.WARNING,
+                    "the control topic is not read, which is tried again: %s",
+                    error,
+                )
+                is_told = True
                 self._let_go()
                 self._ends.wait(_RETRY_SECONDS)
         self._let_go()

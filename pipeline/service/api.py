@@ -232,6 +232,8 @@ def status_object(instance: Instance) -> dict[str, Any]:
         "paused": status.paused,
         "threads": status.threads,
         "recovery_s": status.recovery_s,
+        "holding": status.holding,
+        "held_s": status.held_s,
         "active": sorted(map(str, status.active)),
         "standby": {str(task): status.lags.get(task) for task in sorted(status.standby)},
         "restoring": {str(task): missing for task, missing in sorted(status.restoring.items())},

@@ -85,6 +85,11 @@ class _Figures(Collector):
             recovery = GaugeMetricFamily(f"{_CLIENT}recovery_seconds", text, labels=["client_id"])
             recovery.add_metric([self._client], status.recovery_s)
             yield recovery
+        if status.held_s is not None:
+            text = "How long it has held for the last mark of a release, s; meanwhile nothing is published."
+            held = GaugeMetricFamily(f"{_CLIENT}hold_seconds", text, labels=["client_id"])
+            held.add_metric([self._client], status.held_s)
+            yield held
 
 
 def _of_threads(reports: Mapping[str, Report]) -> Iterable[Metric]:

@@ -72,6 +72,8 @@ class InstanceStatus:
         paused: Whether it processes nothing for now.
         summary: What has been done since it started.
         recovery_s: How long the last change of its tasks has taken until all of them ran, s; None while none has ended.
+        holding: Id of the mark for which it holds, and publishes nothing; None if it does not.
+        held_s: How long the last such hold was, s; None while none has ended.
     """
 
     state: WorkerState
@@ -83,6 +85,8 @@ class InstanceStatus:
     paused: bool
     summary: WorkerSummary
     recovery_s: float | None = None
+    holding: str | None = None
+    held_s: float | None = None
 
 
 def summed(parts: Iterable[WorkerSummary]) -> WorkerSummary:

@@ -13,11 +13,12 @@ import pytest
 from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, Repartitioned, StreamsBuilder
 from pipeline.errors import UnderWayError
 from pipeline.hosting.application import prepare
-from pipeline.hosting.publication import Mark, acknowledged_mark, require_right, staging_name
+from pipeline.hosting.publication import Mark, acknowledged_mark, live_version_of, require_right, staging_name
 from pipeline.kafka.producer import TransactionalProducer
 from pipeline.records import TopicPartition
 from pipeline.releases.registry import Registry, Release, Step
 from pipeline.releases.tables import create_staging
+from pipeline.worker.stream_thread.running_tasks import RunningTasks
 from pipeline.worker.worker import Worker
 from tests.system.groups import WORDS, tasks_taken
 
@@ -34,11 +35,11 @@ DEADLINE_S = 120.0
 LONG_MS = 600_000
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
+def until(condition: Callable[[], bool], what: str, turn: Callable[[], None] = lambda: time.sleep(0.02)) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
         assert time.monotonic() < deadline, f"never {what}"
-        time.sleep(0.02)
+        turn()
 
 
 class Case:
@@ -54,6 +55,10 @@ class Case:
         self.layout = prepare(self.app, self.admin)
         self.release = Release(name, "v1")
         self.written = 0
+        self.driven: list[RunningTasks] = []
+        """What runs in this thread, and takes its turns while something is waited for."""
+        self.deaf: list[RunningTasks] = []
+        """Those of them that hear nothing new of the control topic."""
 
     def version(self, version: str) -> Application:
         builder = StreamsBuilder()
@@ -71,6 +76,14 @@ class Case:
         for _ in range(count):
             self.broker.write(self.left, [(None, WORDS[self.written % 7].encode(), self.written + 1)], self.written % 2)
             self.written += 1
+
+    def turn(self) -> None:
+        record = live_version_of(self.broker.kafka, self.name, self.admin) if self.driven else None
+        for tasks in self.driven:
+            if record is not None and tasks not in self.deaf:
+                tasks.learn(record)
+            tasks.run_once()
+        time.sleep(0.02)
 
     def note(self, **changes: Any) -> None:
         """Write the record of the application."""
@@ -95,7 +108,7 @@ class Case:
             said = [acknowledged_mark(committed[tp].metadata) for tp in tps if tp in committed]
             return len(said) == len(tps) and all(mark is not None and mark >= ("m", phase) for mark in said)
 
-        until(have_said, f"acknowledged phase {phase}")
+        until(have_said, f"acknowledged phase {phase}", self.turn)
 
     def committed(self, app: Application | None = None) -> dict[TopicPartition, int]:
         return {tp: c.offset for tp, c in self.admin.committed((app or self.app).id, self.external()).items()}
@@ -124,7 +137,7 @@ class Case:
         return {WORDS[n].encode(): len(range(n, count, 7)) for n in range(7)}
 
     def until_counted(self, count: int, topic: str | None = None) -> None:
-        until(lambda: self.totals(topic) == self.expected(count), f"counted {count}")
+        until(lambda: self.totals(topic) == self.expected(count), f"counted {count}", self.turn)
 
 
 @contextmanager
@@ -239,6 +252,31 @@ def test_two_versions_hold_at_one_place_and_change_who_publishes_without_a_resta
         own = [count for key, count in counts if key == word.encode()]
         assert own == sorted(set(own)), f"{word} was published by both"
     assert len(case.broker.read(case.out)) > before
+
+
+def test_what_a_task_writes_after_a_switch_goes_where_its_version_writes_by_then(case: Case) -> None:
+    create_staging(case.admin, case.app)
+    above, below = RunningTasks(case.app), RunningTasks(replace(case.app, state_directory=case.directory / "below"))
+    case.driven = [above, below]
+    case.note(live="v1")
+    for tasks, subs in ((above, {0}), (below, {1, 2})):
+        tasks.start()
+        tasks.take(frozenset(task for task in case.layout.tasks if task.sub_topology in subs), frozenset())
+    case.write()
+    case.until_counted(50)
+    case.drain()
+    case.deaf = [below]
+    case.note(mark=None, live="v2", epoch=1)
+    ends = case.admin.end_offsets(case.external())
+    until(lambda: case.committed() == ends, "went on above", case.turn)
+    for _ in range(20):
+        case.turn()
+    assert case.totals() == case.expected(50), "who does not know yet which version is live holds"
+    case.deaf = []
+    until(lambda: sum(case.totals(staging_name(case.app.id, case.out)).values()) > 0, "went on below", case.turn)
+    assert case.totals() == case.expected(50)
+    for tasks in case.driven:
+        tasks.close()
 
 
 def test_an_instance_that_is_killed_while_it_holds_is_replaced_by_one_that_holds(group: Group) -> None:

@@ -20,6 +20,7 @@ from pipeline.kafka.producer import IdempotentProducer
 from pipeline.worker.group.membership import Membership
 from pipeline.worker.group.protocol import Introduction, Orders, task_ids, texts
 from pipeline.worker.instance.deaths import Deaths
+from pipeline.worker.instance.holds import Holds
 from pipeline.worker.instance.obsolete_state import ObsoleteState
 from pipeline.worker.instance.processes import StreamProcess, StreamProcesses
 from pipeline.worker.instance.regular_summary import RegularSummary
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pipeline.hosting.application import Application
+    from pipeline.hosting.publication import LiveVersion
     from pipeline.records import TaskId
     from pipeline.runtime.layout import Layout
     from pipeline.topology.topology import Topology
@@ -77,7 +79,8 @@ class Supervisor:
         self._id = instance_id(application)
         self._process_name = uuid.uuid4().hex
         self._processes = StreamProcesses(_job(application), build)
-        self._tail = ControlTail(application.kafka, application.config.name, self._processes.inform)
+        self._holds = Holds(application.version)
+        self._tail = ControlTail(application.kafka, application.config.name, self._heed)
         self._wanted_threads = self._streams.num_stream_threads
         self._orders: Orders | None = None
         self._layout: Layout | None = None
@@ -134,6 +137,8 @@ class Supervisor:
             self._is_paused,
             self.summary(),
             self._recovery_s,
+            self._holds.mark,
+            self._holds.last_s,
         )
 
     @property
@@ -254,6 +259,11 @@ class Supervisor:
         if self.state is WorkerState.RUNNING:
             self._clean_up(self._orders)
         self._regular_summary.log_if_due(self._processes.summary)
+
+    def _heed(self, record: LiveVersion) -> None:
+        """What the control topic says; called in the thread of its tail."""
+        self._holds.note(record)
+        self._processes.inform(record)
 
     def _scale(self) -> None:
         too_many = len(self._processes.all) - self._wanted_threads

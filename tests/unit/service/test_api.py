@@ -86,7 +86,17 @@ class FakeInstance:
     def status(self) -> InstanceStatus:
         summary = WorkerSummary(5, 0, 2, {})
         return InstanceStatus(
-            self.state, self.active, self.standby, {}, self.restoring, 1, paused=False, summary=summary, recovery_s=1.5
+            self.state,
+            self.active,
+            self.standby,
+            {},
+            self.restoring,
+            1,
+            paused=False,
+            summary=summary,
+            recovery_s=1.5,
+            holding="m-1",
+            held_s=0.25,
         )
 
     def reports(self) -> Mapping[int, Report]:
@@ -344,6 +354,7 @@ def test_metrics_have_the_names_of_kafka_streams() -> None:
     assert f'kafka_streams_stream_task_metrics_standby_lag_records{{task_id="0_2",{thread}}} 7.0' in shown
     assert f'kafka_streams_stream_task_metrics_restore_remaining_records{{task_id="0_0",{thread}}} 9.0' in shown
     assert 'kafka_streams_stream_metrics_recovery_seconds{client_id="app-v1-i1"} 1.5' in shown
+    assert 'kafka_streams_stream_metrics_hold_seconds{client_id="app-v1-i1"} 0.25' in shown
 
 
 def test_what_processors_measure_is_shown_beside_with_thread_and_task() -> None:

@@ -80,12 +80,13 @@ class Story:
         v1 = published(self.project.kafka)
         self._query(v1)
         held = self._check("v1")
-        self._release()
-        v2 = published(self.project.kafka)
-        self._changed(v1, v2)
-        held &= self._check("v2")
-        self._rollback()
-        held &= self._check("v1")
+        with self._at_work():
+            self._release()
+            v2 = published(self.project.kafka)
+            self._changed(v1, v2)
+            held &= self._check("v2")
+            self._rollback()
+            held &= self._check("v1")
         minutes = (time.monotonic() - begun) / 60
         verdict = "[bold green]Everything agrees" if held else "[bold red]Something differs"
         self.console.print(f"\n{verdict}[/], after {minutes:.1f} minutes. {len(v1)} keys were compared three times.")
@@ -139,8 +140,29 @@ class Story:
             shown.add_row(*_words(key), str(stats.flights), str(stats.late), str(stats.delay_minutes))
         self.console.print(shown)
 
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """Have a worker of version 1 run meanwhile."""
+        self._say("A worker of version 1 goes on: it runs through all that follows")
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        with self._worker_log.open("w") as log, self.console.status("Starting the worker"):
+            command = self._millrace("worker", APP)
+            worker = subprocess.Popen(command, env=dict(self.environ), stdout=log, stderr=subprocess.STDOUT)
+            while worker.poll() is None and "Worker is running" not in self._worker_log.read_text():
+                time.sleep(_LOOK_SECONDS)
+        self.console.print("It runs")
+        try:
+            yield
+            worker.send_signal(signal.SIGTERM)
+            if worker.wait(_STOP_SECONDS):
+                message = f"The worker ended with exit code {worker.returncode}"
+                raise ProcessingError(message, hint=f"Its log is in {self._worker_log}.")
+        finally:
+            worker.kill()
+            worker.wait()
+
     def _release(self) -> None:
-        self._say("Version 1 counts cancelled flights as on time. Airflow releases v2")
+        self._say("Version 1 counts cancelled flights as on time. Airflow releases v2, and nothing is stopped for it")
         self.console.print("plan, reprocess from the start into fresh state, judge by Great Expectations, switch over")
         self._airflow("dags", "test", f"millrace_{APP}_release")
         release = Registry(self.project.kafka).read(APP, self.project.app(APP).version)
@@ -148,6 +170,9 @@ class Story:
             for name, outcome in release.verdict.outcomes.items():
                 self.console.print(f"  {name}: {outcome}", highlight=False)
         self.console.print(f"{release.live} is live; {release.corrections} corrections were published")
+        self.console.print(
+            f"Publication paused for {release.pause_ms / 1000:.1f} s, the worker writes to staging topics now"
+        )
 
     def _changed(self, before: Mapping[Key, Stats], after: Mapping[Key, Stats]) -> None:
         changed = [key for key in after if before.get(key) != after[key]]
@@ -160,7 +185,7 @@ class Story:
         self.console.print(shown)
 
     def _rollback(self) -> None:
-        self._say("And back: the previous version was kept")
+        self._say("And back: the worker has kept the previous version up to date")
         with self.console.status("Rolling back"):
             done = subprocess.run(
                 self._millrace("release", "rollback", APP),
@@ -196,6 +221,10 @@ class Story:
 
     def _millrace(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "pipeline.cli", "--config", str(self.config), *arguments]
+
+    @property
+    def _worker_log(self) -> Path:
+        return self.scratch / "worker.log"
 
     @property
     def _airflow_log(self) -> Path:

@@ -1,4 +1,4 @@
-"""The steps of a release between two bounded runs: plan, start, reprocess, gate, cut, rollback.
+"""The steps of a release, between bounded runs or while workers run: plan, start, reprocess, gate, cut, rollback, retire.
 
 The candidate computes from the earliest offsets into state of its own and publishes to staging topics; consumers of the public
 topics notice nothing. At the cut, an offset vector that both versions have processed exactly, the public topics get the

@@ -28,6 +28,7 @@ from pipeline.cli import (
     transfer,
     worker,
 )
+from pipeline.cli.exit_codes import code_of
 from pipeline.cli.project import TOKEN, Settings
 from pipeline.cli.signals import INTERRUPTED, interrupt_on_sigterm
 from pipeline.errors import StreamsError, of_an_interrupt
@@ -58,7 +59,6 @@ app.command("export")(transfer.export_topic)
 app.add_typer(release.app, name="release")
 app.add_typer(demo.app, name="demo")
 
-FAILED = 1
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
@@ -119,7 +119,7 @@ def _told(error: Exception) -> int | None:
     if not isinstance(error, StreamsError):
         return None
     _say(error)
-    return FAILED
+    return code_of(error)
 
 
 def _say(error: StreamsError) -> None:

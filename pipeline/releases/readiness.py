@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pipeline.errors import NotReadyError
 from pipeline.hosting.lags import input_lags
 
 if TYPE_CHECKING:
@@ -52,24 +53,36 @@ class Readiness:
         return f"{self.lag} offsets behind ({rates}): {when}"
 
 
-def readiness(look: Callable[[], tuple[float, list[InputLag]]], *, max_lag: int, looks: int) -> Iterator[Readiness]:
+def readiness(
+    look: Callable[[], tuple[float, list[InputLag]]], *, max_lag: int, looks: int, timeout_s: float | None = None
+) -> Iterator[Readiness]:
     """Say at each look how far a candidate is, up to the one at which it is ready.
 
     Args:
         look: Looks, after a while; gives when (seconds), and the lags of all inputs.
         max_lag: Offsets that an input may be behind.
         looks: At how many looks in a row none may be further behind.
+        timeout_s: Seconds after which to give up; never if left out.
+
+    Raises:
+        NotReadyError: If it is not ready by then.
     """
+    began: float | None = None
     close, before = 0, None
     while close < looks:
         at, lags = look()
+        began = at if began is None else began
         done, ends = sum(_position(each) for each in lags), sum(each.end for each in lags)
         largest = max((each.lag for each in lags), default=0)
         close = close + 1 if largest <= max_lag else 0
         then, done_then, ends_then = before or (at, done, ends)
         passed_s = at - then
         rates = ((done - done_then) / passed_s, (ends - ends_then) / passed_s) if passed_s > 0 else (0.0, 0.0)
-        yield Readiness(sum(each.lag for each in lags), largest, *rates, is_ready=close >= looks)
+        found = Readiness(sum(each.lag for each in lags), largest, *rates, is_ready=close >= looks)
+        yield found
+        if timeout_s is not None and at - began >= timeout_s and not found.is_ready:
+            message = f"The candidate has not caught up within {timeout_s:g} s: {found}"
+            raise NotReadyError(message, hint="Wait longer, or give it more workers.")
         before = at, done, ends
 
 

@@ -259,11 +259,20 @@ def release_of(kafka: Mapping[str, str], app: AppConfig) -> Release:
         ReleaseError: If it was released, and the control topic has lost it.
         BrokerError: If brokers do not answer.
     """
-    registry = Registry(kafka)
+    return known_release(Registry(kafka), app, Admin(kafka))
+
+
+def known_release(registry: Registry, app: AppConfig, admin: Admin) -> Release:
+    """Where an application stands, as a registry knows it; one that was never released is live in its configured version.
+
+    Raises:
+        ReleaseError: If it was released, and its record is lost.
+        BrokerError: If brokers do not answer.
+    """
     release = registry.read(app.name, app.version)
     if not release.revision:
         registry.require_no_history(app.name)
-        require_never_released(Admin(kafka), app)
+        require_never_released(admin, app)
     return release
 
 

@@ -18,19 +18,28 @@ from pipeline.hosting.fencing import require_no_members
 from pipeline.hosting.publication import staging_name
 from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetRange, OffsetVector, TopicPartition, counted
+from pipeline.releases.differing import DifferentRow, different_rows
 from pipeline.releases.gating import Gate, Point
 from pipeline.releases.outputs import outputs, require_known, require_same_kinds
 from pipeline.releases.readiness import looking, readiness
-from pipeline.releases.registry import Registry, Release, Step, release_of
+from pipeline.releases.registry import Registry, Release, Step, known_release
 from pipeline.releases.switch import Switch
-from pipeline.releases.verdicts import GateVerdict, Now, inputs_since, new_id, require_valid, suite_digest
-from pipeline.releases.versions import Versions
+from pipeline.releases.verdicts import (
+    GateVerdict,
+    Now,
+    inputs_since,
+    new_id,
+    require_approvable,
+    require_valid,
+    suite_digest,
+)
+from pipeline.releases.versions import Versions, require_declared
 from pipeline.runtime.layout import own_topics
 from pipeline.spark.ranges import RunRange
 from pipeline.worker.local_state import locked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from pipeline.config import ProjectConfig
     from pipeline.hosting.application import Application
@@ -41,6 +50,15 @@ if TYPE_CHECKING:
 
 _BEGUN = frozenset({Step.PLANNED, Step.REPROCESSED, Step.GATED})
 _SETTLED = frozenset({Step.NONE, Step.LIVE, Step.ROLLED_BACK, Step.ABORTED})
+_TAKEN_AT: Mapping[str, tuple[Step, ...]] = {
+    "reprocess": (Step.PLANNED, Step.REPROCESSED, Step.GATED),
+    "gate": (Step.REPROCESSED, Step.GATED),
+    "diff": (Step.REPROCESSED, Step.GATED),
+    "approve": (Step.REPROCESSED, Step.GATED),
+    "cut": (Step.GATED, Step.CUTTING, Step.LIVE),
+    "rollback": (Step.LIVE, Step.ROLLING_BACK, Step.ROLLED_BACK),
+}
+"""Where a release may stand when a step is taken; each may be taken once more after it is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +105,7 @@ class Releaser:
         spark: Gives a Spark session when one is needed.
         by: Who does it, for the history; this user on this machine if left out.
         on_step: Told what a switch of running versions has done, after each step that a crash may follow.
+        registry: Where releases are noted; the control topic if left out.
     """
 
     def __init__(
@@ -96,12 +115,14 @@ class Releaser:
         spark: Callable[[], Any],
         by: str = "",
         on_step: Callable[[str], None] = lambda _done: None,
+        *,
+        registry: Registry | None = None,
     ) -> None:
         """Nothing is done before a step is called."""
         self._project = project
         self._config = project.app(app)
         self._admin = Admin(project.kafka)
-        self._registry = Registry(project.kafka, by)
+        self._registry = Registry(project.kafka, by) if registry is None else registry
         self._versions = Versions(project, app, self._admin, spark)
         self._gate = Gate(self._config.quality, self._versions, self._admin, spark)
         self._switch = Switch(self._config.name, self._versions, self._registry, self._admin, project.kafka, on_step)
@@ -112,7 +133,7 @@ class Releaser:
         Raises:
             ReleaseError: If the control topic has lost it.
         """
-        return release_of(self._project.kafka, self._config)
+        return known_release(self._registry, self._config, self._admin)
 
     def log(self) -> list[Change]:
         """What was done to the application's releases, first to last; also if the record of the application itself is lost.
@@ -129,6 +150,55 @@ class Releaser:
             ConfigError: If there is no such version.
             ReleaseError: If the control topic knows the application.
         """
+        self.check("restore", live)
+        return self._registry.write(Release(self._config.name, live))
+
+    def check(self, step: str, argument: str = "") -> Release:
+        """Make sure that a step may be taken, as the step itself does before it changes anything.
+
+        Args:
+            step: The step.
+            argument: The version or the verdict that it is about.
+
+        Returns:
+            Where the release stands.
+
+        Raises:
+            ReleaseError: If the step cannot be taken, or `streams.toml` does not declare a version that the release is about.
+            ConfigError: If there is no such version.
+        """
+        checks: Mapping[str, Callable[[str], Release]] = {
+            "start": self._check_start,
+            "restore": self._check_restore,
+            "abort": self._check_abort,
+            "retire": self._check_retire,
+        }
+        if step in checks:
+            return checks[step](argument)
+        release = self._at(*_TAKEN_AT[step])
+        if release.step in _BEGUN:
+            self._require_declared(release)
+        if step in {"reprocess", "gate"}:
+            self._require_same_code(release, self._versions.releasable(_candidate(release)))
+        elif step == "approve":
+            require_approvable(release.app, release.verdict, argument)
+        elif step == "cut" and release.step is Step.GATED:
+            self._require_valid_verdict(release)
+        elif step == "rollback" and release.step is Step.LIVE:
+            self._require_way_back(release)
+        return release
+
+    def _check_start(self, candidate: str) -> Release:
+        release = self.status()
+        self._pair(release, candidate)
+        if release.step in _BEGUN and release.candidate != candidate:
+            message = f"{release.app}: {release.candidate} is being released; {release.stands}"
+            raise ReleaseError(message, hint=f"Give it up first: millrace release abort {release.app}")
+        if release.step is not Step.PLANNED:
+            release.to(Step.PLANNED)
+        return release
+
+    def _check_restore(self, live: str) -> Release:
         self._config.topology_of(live)
         known = self._registry.read(self._config.name, self._config.version)
         if known.revision:
@@ -136,7 +206,32 @@ class Releaser:
             raise ReleaseError(
                 message, hint=f"Another version goes live by a release: millrace release start {known.app}"
             )
-        return self._registry.write(Release(self._config.name, live))
+        return known
+
+    def _check_abort(self, _argument: str) -> Release:
+        release = self.status()
+        release.to(Step.ABORTED)
+        self._versions.application(_candidate(release))
+        return release
+
+    def _check_retire(self, version: str) -> Release:
+        release = self.status()
+        chosen = _retired(release, version)
+        if chosen == release.live or (release.step not in _SETTLED and chosen in {release.candidate, release.previous}):
+            message = f"{release.app}: {chosen} cannot be retired: {release.live} is live, and {release.stands}"
+            raise ReleaseError(message, hint="Retire the version before, once the release is done.")
+        return release
+
+    def _require_declared(self, release: Release) -> None:
+        require_declared(self._config, release.live, "live")
+        require_declared(self._config, _candidate(release), "being released")
+
+    def _require_way_back(self, release: Release) -> None:
+        if release.previous is None:
+            message = f"{release.app}: there is no version to go back to"
+            raise ReleaseError(message)
+        require_declared(self._config, release.live, "live")
+        require_declared(self._config, release.previous, "the version to go back to")
 
     def plan(self, candidate: str) -> ReleasePlan:
         """Say what a release of `candidate` would do. Looking changes nothing: the way back from the last release stays open.
@@ -171,7 +266,7 @@ class Releaser:
             ConfigError: If there is no such version.
             ReleaseError: If it is live already, or another release is under way, or one of the two chooses topics per record.
         """
-        release = self.status()
+        release = self.check("start", candidate)
         live, new = self._pair(release, candidate)
         digests = {release.live: live.topology.fingerprint(), candidate: new.topology.fingerprint()}
         is_noted = release.step is Step.PLANNED and release.candidate == candidate
@@ -189,6 +284,7 @@ class Releaser:
         if candidate == release.live:
             message = f"{self._config.name}: {candidate} is live already"
             raise ReleaseError(message)
+        require_declared(self._config, release.live, "live")
         live, new = self._versions.releasable(release.live), self._versions.releasable(candidate)
         require_known(self._config, (version.topology for version in self._versions.all_from(live, new)))
         require_same_kinds(live, new)
@@ -196,9 +292,6 @@ class Releaser:
 
     def _note_start(self, release: Release, candidate: Application, digests: dict[str, str]) -> Release:
         """Note a release down. Before that, what the candidate has computed by other code than that of now is deleted."""
-        if release.step in _BEGUN and release.candidate != candidate.version:
-            message = f"{release.app}: {release.candidate} is being released; {release.stands}"
-            raise ReleaseError(message, hint=f"Give it up first: millrace release abort {release.app}")
         planned = release if release.step is Step.PLANNED else release.to(Step.PLANNED)
         known = release.digests.get(candidate.version)
         if known is not None and known != digests[candidate.version]:
@@ -216,9 +309,8 @@ class Releaser:
         Raises:
             ReleaseError: If nothing is planned, or a version has come to choose topics per record.
         """
-        release = self._at(Step.PLANNED, Step.REPROCESSED, Step.GATED)
+        release = self.check("reprocess")
         candidate = self._versions.staged(_candidate(release))
-        self._require_same_code(release, candidate)
         if self._switch.marks.is_running(candidate):
             summary = self._versions.standing(candidate)
         else:
@@ -238,9 +330,8 @@ class Releaser:
             UnderWayError: If the live version goes on meanwhile.
             ConfigError: If the expectations cannot be had, or are of an output that there is not.
         """
-        release = self._at(Step.REPROCESSED, Step.GATED)
+        release = self.check("gate")
         live, candidate = self._versions.releasable(release.live), self._versions.staged(_candidate(release))
-        self._require_same_code(release, candidate)
         if point is None:
             release, point = self._point(release, live, candidate)
         found = self._gate.judge(live, candidate, point)
@@ -269,7 +360,20 @@ class Releaser:
             ReleaseError: If it is not the verdict of the last gate, or blocks the release.
             VersionConflictError: If somebody else has changed the release meanwhile.
         """
-        return self._registry.approve(self._at(Step.REPROCESSED, Step.GATED), verdict_id)
+        return self._registry.approve(self.check("approve", verdict_id), verdict_id)
+
+    def diff(self, limit: int) -> list[DifferentRow]:
+        """Return rows of tables that differ between the live version and the candidate, as far as both have written them.
+
+        Args:
+            limit: How many rows at most.
+
+        Raises:
+            ReleaseError: If the candidate has not been computed.
+        """
+        release = self.check("diff")
+        live, candidate = self._versions.releasable(release.live), self._versions.staged(_candidate(release))
+        return different_rows(live, candidate, self._admin, limit)
 
     def cut(self) -> Release:
         """Put the candidate in the place of the live version, at an offset vector both have processed.
@@ -280,11 +384,9 @@ class Releaser:
             UnderWayError: If the live version is processing: a worker, or a run.
             VersionConflictError: If somebody else does the same.
         """
-        release = self._at(Step.GATED, Step.CUTTING, Step.LIVE)
+        release = self.check("cut")
         if release.step is Step.LIVE:  # whoever did it has not heard of its success
             return release
-        if release.step is Step.GATED:
-            self._require_valid_verdict(release)
         return self._switch.to(release, _candidate(release), Step.CUTTING, Step.LIVE)
 
     def rollback(self) -> Release:
@@ -295,28 +397,29 @@ class Releaser:
             UnderWayError: If the live version is processing: a worker, or a run.
             VersionConflictError: If somebody else does the same.
         """
-        release = self._at(Step.LIVE, Step.ROLLING_BACK, Step.ROLLED_BACK)
+        release = self.check("rollback")
         if release.step is Step.ROLLED_BACK:
             return release
-        if release.previous is None:
-            message = f"{self._config.name}: there is no version to go back to"
-            raise ReleaseError(message)
-        return self._switch.to(release, release.previous, Step.ROLLING_BACK, Step.ROLLED_BACK)
+        return self._switch.to(release, release.previous or "", Step.ROLLING_BACK, Step.ROLLED_BACK)
 
-    def wait_ready(self, *, max_lag: int = 1000, looks: int = 3, every_s: float = 1.0) -> Iterator[Readiness]:
+    def wait_ready(
+        self, *, max_lag: int = 1000, looks: int = 3, every_s: float = 1.0, timeout_s: float | None = None
+    ) -> Iterator[Readiness]:
         """Say how far the candidate is behind the ends of its inputs, until it is ready for a gate or a cut.
 
         Args:
             max_lag: Offsets that an input may be behind.
             looks: At how many looks in a row none may be further behind.
             every_s: Seconds between two looks.
+            timeout_s: Seconds after which to give up; never if left out.
 
         Raises:
+            NotReadyError: If it is not ready by then.
             ReleaseError: If nothing is being released.
             BrokerError: If brokers do not answer.
         """
         candidate = self._versions.application(_candidate(self._at(*_BEGUN)))
-        return readiness(looking(candidate, self._admin, every_s), max_lag=max_lag, looks=looks)
+        return readiness(looking(candidate, self._admin, every_s), max_lag=max_lag, looks=looks, timeout_s=timeout_s)
 
     def retire(self, version: str | None = None) -> Release:
         """Delete what a version that is not live has computed: its topics, its offsets, its state. There is no way back to it.
@@ -328,14 +431,8 @@ class Releaser:
             ReleaseError: If there is none, it is live, or it is being released.
             UnderWayError: If its workers run.
         """
-        release = self.status()
-        chosen = version or (release.candidate if release.step is Step.ROLLED_BACK else release.previous)
-        if chosen is None:
-            message = f"{release.app}: there is no version to retire"
-            raise ReleaseError(message, hint="Name one: --version.")
-        if chosen == release.live or (release.step not in _SETTLED and chosen in {release.candidate, release.previous}):
-            message = f"{release.app}: {chosen} cannot be retired: {release.live} is live, and {release.stands}"
-            raise ReleaseError(message, hint="Retire the version before, once the release is done.")
+        release = self.check("retire", version or "")
+        chosen = _retired(release, version)
         retired = self._versions.application(chosen)
         require_no_members(retired, self._admin)
         previous = None if chosen == release.previous else release.previous
@@ -351,7 +448,7 @@ class Releaser:
             ReleaseError: If the cut has begun.
             UnderWayError: If workers of the candidate run.
         """
-        release = self.status()
+        release = self.check("abort")
         candidate = self._versions.application(_candidate(release))
         require_no_members(candidate, self._admin)
         aborted = self._registry.write(release.to(Step.ABORTED))
@@ -423,6 +520,15 @@ class Releaser:
             message = f"{self._config.name}: {release.stands}; this needs {wanted}"
             raise ReleaseError(message, hint="`millrace release status` says what may come next.")
         return release
+
+
+def _retired(release: Release, version: str | None) -> str:
+    """The version that is to be retired: the one named, or the one that lost its place last."""
+    chosen = version or (release.candidate if release.step is Step.ROLLED_BACK else release.previous)
+    if chosen is None:
+        message = f"{release.app}: there is no version to retire"
+        raise ReleaseError(message, hint="Name one: --version.")
+    return chosen
 
 
 def _candidate(release: Release) -> str:

@@ -20,7 +20,7 @@ from pipeline.spark.ranges import COMMITTED, EARLIEST, RunRange, resolve
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from pipeline.config import ProjectConfig
+    from pipeline.config import AppConfig, ProjectConfig
 
 
 def processing_application(project: ProjectConfig, name: str, version: str | None = None) -> Application:
@@ -41,12 +41,30 @@ def processing_application(project: ProjectConfig, name: str, version: str | Non
     release = release_of(project.kafka, config)
     chosen = version or release.live
     if chosen == release.live:
+        require_declared(config, chosen, "live")
         return load_application(project, name, StreamsBuilder, version=chosen)
     versions = Versions(project, name, Admin(project.kafka), _no_spark)
     staged = versions.releasable(chosen)
     if not release.revision:  # staging topics without a record mean that the control topic is lost
         Registry(project.kafka).write(release)
     return versions.staged(staged.version)
+
+
+def require_declared(config: AppConfig, version: str, role: str) -> None:
+    """Make sure that `streams.toml` still declares a version that the control topic names.
+
+    Args:
+        config: The application.
+        version: The version.
+        role: What it is to the releases, for messages.
+
+    Raises:
+        ReleaseError: If it does not: which code it is cannot be known then.
+    """
+    if version not in {config.version, *config.versions}:
+        message = f"{config.name}: {version} is {role}, and streams.toml does not declare it"
+        hint = f'Declare it again: [apps.{config.name}.versions] {version} = "module:function".'
+        raise ReleaseError(message, hint=hint)
 
 
 def _no_spark() -> Any:

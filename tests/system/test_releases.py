@@ -197,6 +197,7 @@ def test_an_approval_is_of_one_verdict_which_is_of_one_code_suite_and_state_of_t
     releaser = project.gated()
     first = releaser.status().verdict
     assert first is not None
+    assert [str(row) for row in releaser.diff(5)] == [f"{project.unique}.sums ann is changed: 5 -> 3"]
     assert releaser.approve(first.id).verdict == releaser.status().verdict
     second = releaser.gate().verdict
     assert second is not None

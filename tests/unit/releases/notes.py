@@ -19,12 +19,15 @@ class MemoryNotes:
 
     def __init__(self, *, outcome_unknown: bool = False) -> None:
         self.values: dict[str, bytes] = {}
+        self.before_write: Callable[[], None] = lambda: None  # what another writer does meanwhile
         self.outcome_unknown = outcome_unknown
 
     def read(self) -> dict[str, bytes]:
         return dict(self.values)
 
     def write(self, values: Mapping[str, bytes | None], check: Callable[[], None]) -> None:
+        meanwhile, self.before_write = self.before_write, lambda: None
+        meanwhile()
         check()
         self.values |= {name: value for name, value in values.items() if value is not None}
         for name in [name for name, value in values.items() if value is None]:

@@ -1,0 +1,93 @@
+"""How `millrace release` tells what came of a step: in words, or as one JSON document; errors as well."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import typer
+
+from pipeline.cli.exit_codes import NEEDS_APPROVAL, code_of
+from pipeline.errors import StreamsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pipeline.releases.registry import Release
+
+NEXT: Mapping[str, str] = {
+    "none": "millrace release start {app} --to VERSION",
+    "planned": "millrace release reprocess {app}",
+    "reprocessed": "millrace release gate {app}",
+    "gated": "millrace release cut {app}",
+    "cutting": "millrace release cut {app}",
+    "live": "millrace release rollback {app}, if it must be",
+    "rolling-back": "millrace release rollback {app}",
+    "rolled-back": "millrace release start {app} --to VERSION",
+    "aborted": "millrace release start {app} --to VERSION",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a command.
+
+    Args:
+        text: In words.
+        document: As JSON.
+        code: The exit code.
+    """
+
+    text: str
+    document: Any
+    code: int = 0
+
+
+def report(action: Callable[[], Outcome], *, as_json: bool) -> None:
+    """Do something and tell what came of it; what went wrong is told on the error output, and as a document.
+
+    Args:
+        action: What is done.
+        as_json: Whether the standard output is one JSON document.
+    """
+    try:
+        outcome = action()
+    except StreamsError as error:
+        if as_json:
+            told = {"error": type(error).__name__, "message": error.message, "hint": error.hint}
+            typer.echo(_encoded({**told, "exit_code": code_of(error)}))
+        raise
+    typer.echo(_encoded(outcome.document) if as_json else outcome.text)
+    if outcome.code:
+        raise typer.Exit(outcome.code)
+
+
+def told(release: Release, *, asks: bool = False) -> Outcome:
+    """Where a release stands, and what comes next.
+
+    Args:
+        release: Where it stands.
+        asks: Whether the exit code says that an approval is needed.
+    """
+    following = next_step(release)
+    needs = asks and release.verdict is not None and release.verdict.needs_approval
+    document = {**msgspec.to_builtins(release), "next": following}
+    return Outcome(f"{release}\nNext: {following}", document, NEEDS_APPROVAL if needs else 0)
+
+
+def next_step(release: Release) -> str:
+    """The command that comes next."""
+    verdict = release.verdict
+    if release.step.value == "gated" and verdict is not None and verdict.needs_approval:
+        return f"millrace release approve {release.app} --verdict {verdict.id}"
+    return NEXT[release.step.value].format(app=release.app)
+
+
+def plain(value: Any) -> Any:
+    """A dataclass as JSON has it; what JSON does not know becomes text."""
+    return msgspec.to_builtins(value, enc_hook=str, str_keys=True)
+
+
+def _encoded(document: Any) -> str:
+    return msgspec.json.encode(document, enc_hook=str).decode()

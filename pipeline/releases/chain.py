@@ -1,0 +1,63 @@
+"""Several steps of a release in a row: each begins where the one before has ended, and a person is asked where it must be."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from pipeline.errors import ApprovalNeededError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.releases.registry import Release
+    from pipeline.releases.releaser import Releaser
+
+
+class Through(Enum):
+    """The last step of a chain."""
+
+    START = "start"
+    REPROCESS = "reprocess"
+    GATE = "gate"
+    CUT = "cut"
+
+
+def take_through(releaser: Releaser, candidate: str, last: Through, tell: Callable[[str], None]) -> Release:
+    """Take a release from its start through a step.
+
+    Args:
+        releaser: Takes the steps.
+        candidate: The version that is to go live.
+        last: The last step.
+        tell: Is told of each step that is done.
+
+    Raises:
+        ApprovalNeededError: If the gate has warnings: a person approves them, and cuts.
+        StreamsError: If a step fails; those before it are done.
+    """
+    release = releaser.start(candidate)
+    tell(f"start: {candidate} is to follow {release.live}")
+    for step in list(Through)[1 : list(Through).index(last) + 1]:
+        if step is Through.REPROCESS:
+            tell(f"reprocess: {releaser.reprocess().range} is processed")
+        elif step is Through.GATE:
+            _require_approval_of_nobody(releaser.gate(), tell)
+        else:
+            done = releaser.cut()
+            tell(f"cut: {done.live} is live, {done.corrections} corrections were published")
+    return releaser.status()
+
+
+def _require_approval_of_nobody(release: Release, tell: Callable[[str], None]) -> None:
+    verdict = release.verdict
+    if verdict is None:
+        return
+    tell(f"gate: {verdict}")
+    if verdict.needs_approval:
+        message = f"{release.app}: the gate has warnings nobody has approved: {', '.join(verdict.warnings)}"
+        hint = (
+            f"Look at them, then: millrace release approve {release.app} --verdict {verdict.id}, "
+            f"and millrace release cut {release.app}"
+        )
+        raise ApprovalNeededError(message, hint=hint)

@@ -1,0 +1,95 @@
+"""The rows that differ between the live version's tables and a candidate's, with old and new values, for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from pipeline.hosting.publication import staging_name
+from pipeline.releases.corrections import DIFFERENCES
+from pipeline.releases.differ import Differ
+from pipeline.releases.outputs import tables
+from pipeline.releases.rows import difference_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pipeline.hosting.application import Application
+    from pipeline.kafka.admin import Admin
+
+
+@dataclass(frozen=True, slots=True)
+class DifferentRow:
+    """A row of a table that is not the same in both versions.
+
+    Args:
+        topic: The public topic.
+        change: `changed`, `new` or `gone`.
+        key: The columns that name the row.
+        old: The live version's value, by field; `""` if it has no fields; empty if it has no such row.
+        new: The candidate's value, alike.
+    """
+
+    topic: str
+    change: str
+    key: Mapping[str, Any] = field(default_factory=dict)
+    old: Mapping[str, Any] = field(default_factory=dict)
+    new: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """What it says, on one line."""
+        key = " ".join(str(each) for each in self.key.values())
+        return f"{self.topic} {key} is {self.change}: {_text(self.old)} -> {_text(self.new)}"
+
+
+def different_rows(live: Application, candidate: Application, admin: Admin, limit: int) -> list[DifferentRow]:
+    """Return rows that differ as far as both versions have written them by now, sorted by topic, partition and key.
+
+    Args:
+        live: The live version.
+        candidate: The candidate.
+        admin: Asks the brokers.
+        limit: How many rows at most.
+
+    Raises:
+        DeserializationError: If a row of the candidate cannot be read.
+        BrokerError: If brokers do not answer.
+    """
+    return list(islice(_all(live, candidate, admin), limit))
+
+
+def _all(live: Application, candidate: Application, admin: Admin) -> Iterator[DifferentRow]:
+    for topic in tables(candidate):
+        new = candidate.topology.sink_of(topic)
+        if new is None:
+            continue
+        old = live.topology.sink_of(topic) or new
+        staging = staging_name(candidate.id, topic)
+        directory = candidate.directory / DIFFERENCES / topic
+        with Differ(topic, topic, staging, directory, candidate.kafka, admin) as differ:
+            differ.advance(*differ.stable_ends())
+            for row in difference_rows(differ.differences(), old, new, staging, lambda: None):
+                yield row_of(topic, row)
+
+
+def row_of(topic: str, row: Mapping[str, Any]) -> DifferentRow:
+    """A row of a difference's frame, with fields by version."""
+    key = {name: row[name] for name in ("key", "window_start", "window_end") if name in row}
+    change = row["change"]
+    old, new = ({} if change == missing else _fields(row, side) for side, missing in (("old", "new"), ("new", "gone")))
+    return DifferentRow(topic, change, key, old, new)
+
+
+def _fields(row: Mapping[str, Any], side: str) -> dict[str, Any]:
+    prefix = f"{side}_"
+    alone = {"": row[side]} if side in row else {}
+    return alone | {name.removeprefix(prefix): value for name, value in row.items() if name.startswith(prefix)}
+
+
+def _text(fields: Mapping[str, Any]) -> str:
+    if not fields:
+        return "nothing"
+    if fields.keys() == {""}:
+        return str(fields[""])
+    return ", ".join(f"{name} {value}" for name, value in sorted(fields.items()))

@@ -1,0 +1,312 @@
+"""`millrace release`: what it says, as text and as JSON, how it ends, and that a refusal or a rehearsal changes nothing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline.cli import main as cli
+from pipeline.cli import release as commands
+from pipeline.cli.exit_codes import code_of
+from pipeline.config import ProjectConfig
+from pipeline.errors import (
+    ApprovalNeededError,
+    BrokerError,
+    ConfigError,
+    GateFailedError,
+    NotReadyError,
+    ReleaseError,
+    StreamsError,
+    UnderWayError,
+    VersionConflictError,
+)
+from pipeline.releases.registry import Registry, Release, Step
+from pipeline.releases.releaser import ReleasePlan, Releaser
+from pipeline.releases.verdicts import GateVerdict, suite_digest
+from pipeline.spark.bounded_runs.job import RunSummary
+from pipeline.spark.ranges import RunRange
+from tests.unit.releases.notes import MemoryNotes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MODULE = """
+from pipeline import STRING, Consumed, Produced
+
+def build(builder):
+    builder.stream("clicks", Consumed(STRING, STRING)).to("out", Produced(STRING, STRING))
+    return builder.build()
+
+def build_v2(builder):
+    builder.stream("clicks", Consumed(STRING, STRING)).map_values(str.upper).to("out", Produced(STRING, STRING))
+    return builder.build()
+"""
+DONE, FAILED, USAGE, NOT_READY, REFUSED, GATE_FAILED, NEEDS_APPROVAL = 0, 1, 2, 4, 5, 6, 7
+
+
+@dataclass
+class Shell:
+    """Runs commands on a project whose control topic is in memory."""
+
+    path: Path
+    notes: MemoryNotes
+    capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch
+
+    def declare(self, *versions: str) -> None:
+        lines = "\n".join(f'{each} = "{self.path.stem}_shop:build_v2"' for each in versions)
+        text = (
+            f'[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n[apps.clicks]\ntopology = "{self.path.stem}_shop:build"\n'
+        )
+        self.path.write_text(f"{text}[apps.clicks.versions]\n{lines}\n")
+
+    def registry(self, by: str = "ann@desk") -> Registry:
+        return Registry({}, by, notes=self.notes)
+
+    def releaser(self, *_: Any) -> Releaser:
+        return Releaser(ProjectConfig.load(self.path, {}), "clicks", lambda: None, registry=self.registry())
+
+    def at(self, step: Step, **changes: Any) -> Release:
+        digests = self.releaser()._digests(Release("clicks", "v1", candidate="v2"))
+        verdict = GateVerdict("7f3a", "clicks-0@9", suite_digest([]), digests, {"rows": "failed: 9"}, (), ("rows",))
+        release = Release("clicks", "v1", step, "v2", verdict=verdict, digests=digests)
+        return self.registry().write(replace(release, **changes))
+
+    def __call__(self, *arguments: str) -> tuple[int, str, str]:
+        self.monkeypatch.setattr(sys, "argv", ["millrace", "--config", str(self.path), "release", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        said = self.capsys.readouterr()
+        code = ended.value.code
+        return code if isinstance(code, int) else 0, said.out, said.err
+
+
+@pytest.fixture
+def shell(
+    tmp_path: Path, unique_name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Shell:
+    made = Shell(tmp_path / f"{unique_name}.toml", MemoryNotes(), capsys, monkeypatch)
+    (tmp_path / f"{unique_name}_shop.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(cli, "interrupt_on_sigterm", lambda: None)
+    monkeypatch.setattr(cli, "start_logging", lambda _style: None)
+    monkeypatch.setattr(commands, "_releaser", made.releaser)
+    made.declare("v2", "v3")
+    return made
+
+
+@pytest.fixture
+def unique_name(request: pytest.FixtureRequest) -> str:
+    return f"p{abs(hash(request.node.nodeid))}"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (StreamsError, FAILED),
+        (ConfigError, FAILED),
+        (BrokerError, FAILED),
+        (NotReadyError, NOT_READY),
+        (ReleaseError, REFUSED),
+        (UnderWayError, REFUSED),
+        (VersionConflictError, REFUSED),
+        (GateFailedError, GATE_FAILED),
+        (ApprovalNeededError, NEEDS_APPROVAL),
+    ],
+)
+def test_scripts_tell_from_the_exit_code_what_has_to_happen_next(error: type[StreamsError], code: int) -> None:
+    assert code_of(error("no")) == code
+
+
+def test_status_names_the_command_that_comes_next(shell: Shell) -> None:
+    gated = shell.at(Step.GATED)
+    code, out, _ = shell("status", "clicks")
+    assert code == DONE
+    assert "clicks: v1 is live; release: gated v2" in out
+    assert "verdict 7f3a, at clicks-0@9: needs an approval\n  failed: rows: 9" in out
+    assert out.endswith("Next: millrace release approve clicks --verdict 7f3a\n")
+    code, out, _ = shell("status", "clicks", "--json")
+    found = json.loads(out)
+    assert (code, found["step"], found["verdict"]["id"], found["revision"]) == (DONE, "gated", "7f3a", gated.revision)
+    assert found["next"] == "millrace release approve clicks --verdict 7f3a"
+
+
+def test_a_person_approves_a_verdict_and_the_cut_may_be_made(shell: Shell) -> None:
+    shell.at(Step.GATED)
+    code, out, err = shell("cut", "clicks", "--json")
+    told = json.loads(out)
+    assert (code, told["exit_code"], told["error"]) == (NEEDS_APPROVAL, NEEDS_APPROVAL, "ApprovalNeededError")
+    assert "approve clicks --verdict 7f3a" in told["hint"]
+    assert "Error:" in err
+    assert shell("approve", "clicks", "--verdict", "7f3b")[0] == REFUSED
+    code, out, _ = shell("approve", "clicks", "--verdict", "7f3a")
+    assert code == DONE
+    assert "approved by ann@desk" in out
+    assert out.endswith("Next: millrace release cut clicks\n")
+    code, out, _ = shell("cut", "clicks", "--dry-run")
+    assert code == DONE
+    assert "this would make v2 live in the place of v1" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "step", "changes", "said"),
+    [
+        (("start", "clicks", "--to", "v2"), Step.ABORTED, {}, "begin the release of v2"),
+        (("reprocess", "clicks"), Step.PLANNED, {}, "compute v2 up to where v1 stands"),
+        (("gate", "clicks"), Step.REPROCESSED, {}, "judge v2"),
+        (("approve", "clicks", "--verdict", "7f3a"), Step.GATED, {}, "approve the warnings of verdict 7f3a"),
+        (("cut", "clicks"), Step.GATED, {"verdict": None}, None),
+        (("rollback", "clicks"), Step.LIVE, {"live": "v2", "previous": "v1"}, "make v1 live again in the place of v2"),
+        (("rollback", "clicks"), Step.LIVE, {"live": "v2", "previous": None}, None),
+        (("abort", "clicks"), Step.REPROCESSED, {}, "give the release of v2 up"),
+        (("restore", "clicks", "--live", "v2"), Step.LIVE, {}, None),
+        (("abort", "clicks"), Step.LIVE, {}, None),
+    ],
+)
+def test_a_rehearsal_says_what_a_step_would_do_or_is_refused_as_it_is_and_changes_nothing(
+    shell: Shell, arguments: tuple[str, ...], step: Step, changes: dict[str, Any], said: str | None
+) -> None:
+    plan = ReleasePlan("clicks", "v1", "v2", {}, RunRange({}))
+    shell.monkeypatch.setattr(Releaser, "plan", lambda _releaser, _to: plan)
+    shell.at(step, **changes)
+    before = shell.notes.read()
+    code, out, err = shell(*arguments, "--dry-run")
+    assert shell.notes.read() == before
+    if said is None:
+        assert code == REFUSED, err
+        assert shell(*arguments)[0] == REFUSED, "as the step itself"
+        assert shell.notes.read() == before
+        return
+    assert (code, said in out) == (DONE, True), err
+    code, out, _ = shell(*arguments, "--dry-run", "--json")
+    assert (code, json.loads(out)["dry_run"]) == (DONE, True)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("start", "clicks"),
+        ("start", "clicks", "--to", "v2", "--through", "rollback"),
+        ("cut", "clicks", "--accept-warnings"),
+        ("approve", "clicks"),
+        ("promote", "clicks"),
+    ],
+)
+def test_a_command_line_that_is_not_understood_has_a_code_of_its_own(shell: Shell, arguments: tuple[str, ...]) -> None:
+    assert shell(*arguments)[0] == USAGE
+    assert shell.notes.read() == {}
+
+
+def test_the_log_shows_who_did_what(shell: Shell) -> None:
+    planned = shell.registry("ann@desk").write(Release("clicks", "v1").to(Step.PLANNED, candidate="v2"))
+    shell.registry("airflow:clicks/manual_1").write(planned.to(Step.ABORTED))
+    code, out, _ = shell("log", "clicks")
+    first, second = out.splitlines()
+    assert code == DONE
+    assert first.endswith("ann@desk  none -> planned: v1 is live, v2 is released")
+    assert "airflow:clicks/manual_1  planned -> aborted" in second
+    changes = json.loads(shell("log", "clicks", "--json")[1])["changes"]
+    assert [(each["revision"], each["step"]) for each in changes] == [(1, "planned"), (2, "aborted")]
+
+
+def test_a_chain_of_steps_stops_where_a_person_is_asked(shell: Shell) -> None:
+    shell.at(Step.ABORTED, verdict=None)
+    taken: list[str] = []
+
+    def reprocess(releaser: Releaser) -> RunSummary:
+        taken.append("reprocess")
+        releaser._registry.write(releaser.status().to(Step.REPROCESSED))
+        return RunSummary(RunRange({}), 1)
+
+    def gate(releaser: Releaser) -> Release:
+        taken.append("gate")
+        warned = GateVerdict("7f3a", "clicks-0@9", "", {}, {}, (), warnings)
+        return releaser._registry.write(releaser.status().to(Step.GATED, verdict=warned))
+
+    def cut(releaser: Releaser) -> Release:
+        taken.append("cut")
+        return releaser._registry.write(releaser.status().to(Step.CUTTING).to(Step.LIVE, live="v2"))
+
+    for step in (reprocess, gate, cut):
+        shell.monkeypatch.setattr(Releaser, step.__name__, step)
+    warnings: tuple[str, ...] = ("rows",)
+    code, out, err = shell("start", "clicks", "--to", "v2", "--through", "cut", "--json")
+    assert (code, taken) == (NEEDS_APPROVAL, ["reprocess", "gate"])
+    assert "release approve clicks --verdict 7f3a, and millrace release cut clicks" in json.loads(out)["hint"]
+    assert [line.split(":")[0] for line in err.splitlines()[:3]] == ["start", "reprocess", "gate"]
+    warnings = ()
+    assert shell("start", "clicks", "--to", "v2", "--through", "gate")[0] == DONE
+    code, out, _ = shell("start", "clicks", "--to", "v2", "--through", "cut")
+    assert (code, taken[-3:]) == (DONE, ["reprocess", "gate", "cut"])
+    assert "cut: v2 is live, 0 corrections were published" in out
+
+
+def test_a_gate_that_asks_a_person_ends_with_a_code_of_its_own(shell: Shell) -> None:
+    gated = shell.at(Step.GATED)
+    shell.monkeypatch.setattr(Releaser, "gate", lambda _releaser: gated)
+    assert shell("gate", "clicks")[0] == NEEDS_APPROVAL
+    clean = replace(gated, verdict=None)
+    shell.monkeypatch.setattr(Releaser, "gate", lambda _releaser: clean)
+    assert shell("gate", "clicks")[0] == DONE
+
+
+def test_a_version_nobody_declared_is_named_with_the_nearest_that_is(shell: Shell) -> None:
+    shell.at(Step.ABORTED)
+    before = shell.notes.read()
+    code, _, err = shell("start", "clicks", "--to", "v22")
+    assert code == FAILED
+    assert "no version 'v22'" in err
+    assert "Did you mean 'v2'?" in err
+    assert shell("start", "clicks", "--to", "v1")[0] == REFUSED, "it is live already"
+    assert shell.notes.read() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "step", "changes", "role"),
+    [
+        (("start", "clicks", "--to", "v2"), Step.LIVE, {"live": "v3"}, "v3 is live"),
+        (("reprocess", "clicks"), Step.PLANNED, {"candidate": "v3"}, "v3 is being released"),
+        (("gate", "clicks"), Step.REPROCESSED, {"live": "v3"}, "v3 is live"),
+        (("cut", "clicks"), Step.GATED, {"live": "v3"}, "v3 is live"),
+        (("rollback", "clicks"), Step.LIVE, {"live": "v2", "previous": "v3"}, "v3 is the version to go back to"),
+    ],
+)
+def test_a_version_that_was_removed_from_the_file_is_asked_for_again(
+    shell: Shell, arguments: tuple[str, ...], step: Step, changes: dict[str, Any], role: str
+) -> None:
+    shell.at(step, **changes)
+    shell.declare("v2")
+    before = shell.notes.read()
+    code, _, err = shell(*arguments)
+    assert code == REFUSED
+    assert f"clicks: {role}, and streams.toml does not declare it" in err
+    assert 'Declare it again: [apps.clicks.versions] v3 = "module:function"' in err
+    assert shell.notes.read() == before
+    assert shell("status", "clicks")[0] == DONE, "where it stands can be seen"
+
+
+@pytest.mark.parametrize("command", ["status", "reprocess", "gate", "cut", "rollback", "abort"])
+def test_a_control_topic_that_cannot_be_read_is_refused_by_every_command(shell: Shell, command: str) -> None:
+    shell.at(Step.GATED)
+    shell.notes.values["clicks"] = b'{"app": "clicks", "live": "v1", "step": "sideways"}'
+    before = shell.notes.read()
+    code, _, err = shell(command, "clicks")
+    assert code == REFUSED
+    assert "The control topic millrace-releases holds a record that this release cannot read" in err
+    assert shell.notes.read() == before
+
+
+def test_of_two_operators_at_once_the_second_is_told_and_changes_nothing(shell: Shell) -> None:
+    gated = shell.at(Step.GATED)
+    shell.notes.before_write = lambda: shell.registry("bob@desk").write(gated.to(Step.ABORTED)) and None
+    code, _, err = shell("approve", "clicks", "--verdict", "7f3a")
+    assert code == REFUSED
+    assert "revision 2 was written meanwhile, 1 expected" in err
+    assert "millrace release status" in err
+    release = shell.registry().read("clicks", "v1")
+    assert (release.step, release.changed_by) == (Step.ABORTED, "bob@desk")

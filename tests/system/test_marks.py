@@ -91,8 +91,7 @@ class Case:
 
     def mark(self, phase: int, limits: dict[TopicPartition, int], hold_ms: int = LONG_MS, **changes: Any) -> None:
         named = {str(tp): offset for tp, offset in limits.items()}
-        both = {app.version: {k.replace("-v1-", f"-{app.version}-"): n for k, n in named.items()} for app in self.apps}
-        self.note(mark=Mark("m", phase, both, hold_ms), **changes)
+        self.note(mark=Mark("m", phase, {app.version: named for app in self.apps}, hold_ms), **changes)
 
     apps: tuple[Application, ...] = ()
 
@@ -124,7 +123,7 @@ class Case:
         for app in self.apps:
             self.until_acknowledged(self.external(), 1, app)
         for phase, name in ((2, "first"), (3, "second")):
-            ends = self.admin.settled_end_offsets(self.internal(name))
+            ends = self.admin.settled_end_offsets(tp for app in self.apps for tp in self.internal(name, app))
             self.mark(phase, ends)
             for app in self.apps:
                 self.until_acknowledged(self.internal(name, app), phase, app)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import re
 import shutil
 import statistics
 import time
@@ -10,16 +12,18 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from http.client import HTTPConnection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from feeding import feeding
+from feeding import RELEASED_PER_SECOND, feeding
 from inputs import PARTITIONS, generate, partitions
 from measuring import Progress, measure, wait
 from outputs import check
 from rows import FEW, JAVA, MANY, MILLRACE, SPARK
 from sides import Run, Side
 
+from pipeline.config import ProjectConfig
 from pipeline.kafka.admin import TopicSpec
+from pipeline.releases.releaser import Releaser
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
 _QUERY_SECONDS, _QUERIES = 2.0, 5_000
 """Queries are asked for so long, or so many."""
 _PAUSE_SECONDS = 0.02
+_HELD = re.compile(r"has held for mark \w+ for (\d+\.\d+) s")
 _SETTLED_SECONDS = 10.0
 _UNTIL_KILLED_SECONDS = 12.0
 """A killed instance is replaced at once, and the next kill comes so much later."""
@@ -81,7 +86,7 @@ class Laboratory:
             RuntimeError: If it dies, gets stuck, or writes something else than expected.
         """
         name = "-".join((row.name, side, guarantee, str(number))).replace(" ", "-").replace(",", "")
-        source = self._made(row.keys, name) if row.fault else self.input(row.keys)
+        source = self._made(row.keys, name) if row.fault or row.released else self.input(row.keys)
         run = Run(row, side, guarantee, self.servers, name, source, self.directory / name, self.libraries)
         return MEASURE[row.kind](self, run)
 
@@ -229,6 +234,43 @@ def soak(laboratory: Laboratory, run: Run) -> Figures:
     return {"minutes": laboratory.soak_seconds / 60, "kills": kills, "records": run.source.records, **named}
 
 
+def release(laboratory: Laboratory, run: Run) -> Figures:
+    """How long nobody publishes at a gate, a cut and a rollback, while records keep coming and both versions run; in ms."""
+    source, second = run.source, replace(run, directory=run.directory / "second", version="v2")
+    names = {"BENCH_INPUT": source.views, "BENCH_TABLE": source.users, "BENCH_OUTPUT": run.target}
+    with laboratory.running(run) as (side, progress):
+        wait(side, progress)
+        os.environ.update(names)  # the release builds the topologies as well
+        releaser = Releaser(ProjectConfig.load(run.directory / "streams.toml", {}), run.name, _no_spark)
+        releaser.start("v2")
+        with Side(second) as other, feeding(source, laboratory.kafka, RELEASED_PER_SECOND) as until_grown:
+            releaser.reprocess()
+            for _ in releaser.wait_ready(max_lag=5 * RELEASED_PER_SECOND):
+                other.check()
+            releaser.gate()
+            until_grown()
+            cut = releaser.cut()
+            until_grown()
+            back = releaser.rollback()
+            until_grown()
+        progress.total = source.records
+        wait(side, progress)
+    held = _HELD.findall(side.log())
+    return {
+        "gate": float(held[0]) * 1000,
+        "cut": cut.pause_ms,
+        "corrections": cut.corrections_ms,
+        "corrected": cut.corrections,
+        "differ": sum((key or b"").endswith(b"0") for key, _ in source.expected(run.row.topology)),
+        "rollback": back.pause_ms,
+    }
+
+
+def _no_spark() -> Any:
+    message = "a release between workers needs no Spark"
+    raise AssertionError(message)
+
+
 def memory(laboratory: Laboratory, run: Run) -> Figures:
     """How much more memory a million keys need than a thousand."""
     few, many = (
@@ -276,6 +318,7 @@ MEASURE: Mapping[str, Callable[[Laboratory, Run], Figures]] = {
     "queries": queries,
     "recovery": recovery,
     "soak": soak,
+    "release": release,
     "memory": memory,
     "bounded": bounded,
 }

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import confluent_kafka
-from feeding import RECORDS_PER_SECOND
+from feeding import RECORDS_PER_SECOND, RELEASED_PER_SECOND
 from rows import GROUPS, QUIX
 from sides import COMMIT_INTERVAL_MS, QUIX_VERSION, SESSION_TIMEOUT_MS
 
@@ -113,6 +113,20 @@ KINDS: Mapping[str, Kind] = {
                 for name in ("memory", "handles", "threads")
                 for when in ("early", "late")
             ),
+        ),
+    ),
+    "release": Kind(
+        f"Both versions run, a worker of one stream thread each, and {RELEASED_PER_SECOND:,} records/s come in. Pauses in ms,\n"
+        "for which nobody publishes: at the mark of a gate, as a stream thread tells it; at the cut, with the part that\n"
+        "corrections take; and at the way back. Corrected is the number of records published, beside the keys that\n"
+        "differ. At the end the table is compared with a model.",
+        (
+            Column("gate", "gate"),
+            Column("cut", "cut"),
+            Column("of it corrections", "corrections"),
+            Column("corrected", "corrected"),
+            Column("differ", "differ"),
+            Column("rollback", "rollback"),
         ),
     ),
     "memory": Kind(

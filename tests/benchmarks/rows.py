@@ -27,6 +27,7 @@ class Row:
         snapshots: Whether bounded runs publish snapshots.
         fault: What dies while two instances are at work: `instance`, one of them, or `broker`; empty for rows without faults.
         standbys: How many copies of each task's state other instances keep.
+        released: Whether another version takes its place and is taken back, while records keep coming.
         guarantees: Which are measured.
     """
 
@@ -42,6 +43,7 @@ class Row:
     snapshots: bool = False
     fault: str = ""
     standbys: int = 0
+    released: bool = False
     guarantees: tuple[str, ...] = (EXACTLY_ONCE, AT_LEAST_ONCE)
 
 
@@ -151,6 +153,26 @@ GROUPS: dict[str, tuple[Row, ...]] = {
             "One of two instances is killed and started again, all the time; the figures are those of the other one.",
             (MILLRACE,),
             fault="instance",
+            guarantees=(EXACTLY_ONCE,),
+        ),
+    ),
+    "releases": (
+        Row(
+            "release, one level",
+            "release",
+            "table-sum",
+            "A version that differs in every tenth key of table-sum takes its place, and is taken back.",
+            (MILLRACE,),
+            released=True,
+            guarantees=(EXACTLY_ONCE,),
+        ),
+        Row(
+            "release, two levels",
+            "release",
+            "repartition-count",
+            "Likewise of repartition and count.",
+            (MILLRACE,),
+            released=True,
             guarantees=(EXACTLY_ONCE,),
         ),
     ),

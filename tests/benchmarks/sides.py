@@ -44,6 +44,7 @@ class Run:
     Args:
         script: Which of processes/*.py runs Millrace; empty for the command `millrace worker`.
         serves: Whether stores are to be queried.
+        version: Which version of the application runs.
     """
 
     row: Row
@@ -56,11 +57,12 @@ class Run:
     libraries: Path
     script: str = ""
     serves: bool = False
+    version: str = "v1"
 
     @property
     def group(self) -> str:
         """Where the side commits its offsets: `name` is an application's, and every application has a version."""
-        return f"{self.name}-v1"
+        return f"{self.name}-{self.version}"
 
     @property
     def target(self) -> str:
@@ -116,13 +118,30 @@ def millrace(run: Run) -> list[str]:
 "bootstrap.servers" = "{run.servers}"
 [apps.{run.name}]
 topology = "topologies:{row.topology.replace("-", "_")}"
+{_versions(row)}
 [apps.{run.name}.config]
 """
         + "".join(f'"{key}" = {value}\n' for key, value in settings.items())
     )
     if run.script:
         return _script(run.script, str(config), run.name)
-    return [sys.executable, "-m", "pipeline.cli", "--config", str(config), "worker", run.name, "--version", "v1"]
+    options = ["-v"] if row.released else []
+    return [
+        sys.executable,
+        "-m",
+        "pipeline.cli",
+        *options,
+        "--config",
+        str(config),
+        "worker",
+        run.name,
+        "--version",
+        run.version,
+    ]
+
+
+def _versions(row: Row) -> str:
+    return f'versions = {{ v2 = "topologies:{row.topology.replace("-", "_")}_v2" }}' if row.released else ""
 
 
 def _of_a_group(row: Row) -> dict[str, int]:
@@ -213,6 +232,10 @@ class Side:
         if self._process.poll() is not None:
             message = f"Ended with {self._process.returncode}:\n{self._log.read_text()[-3000:]}"
             raise RuntimeError(message)
+
+    def log(self) -> str:
+        """What it has said so far."""
+        return self._log.read_text()
 
     def say(self, line: str) -> None:
         """Write a line to its standard input."""

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pipeline import LONG, STRING, windowed
 from pipeline.config import ProjectConfig
-from pipeline.errors import UnderWayError
+from pipeline.errors import StreamsError, UnderWayError
 from pipeline.records import OffsetVector
 from pipeline.releases.registry import Step
 from pipeline.releases.releaser import Releaser
@@ -33,6 +36,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 PARTITIONS, WORDS, WINDOW_MS, DEADLINE_S = 2, 7, 10_000, 180.0
 TASKS = 2 * PARTITIONS
+FAULTS = int(os.environ.get("RELEASE_FAULTS", "6"))
+"""How many cases of a fault are tried; all there are with a large number."""
 STEPS = ("prepared", "marked", "kept", "cutting", "corrected", "switched")
 
 APP = """
@@ -288,3 +293,85 @@ def test_workers_that_sleep_or_die_while_versions_change_places_publish_nothing_
     platform.rest()
     platform.until_complete("v1")
     platform.check_alerts(cuts)
+
+
+class Faults:
+    """What may happen to the processes of a platform, at a step of a switch."""
+
+    def __init__(self, platform: Platform) -> None:
+        self.platform = platform
+        self.worker = dict(zip(("v1", "v2"), platform.workers, strict=True))
+
+    def of_coordinator(self) -> None:
+        raise KeyboardInterrupt
+
+    def of_worker(self, version: str) -> None:
+        signalled(self.worker[version], signal.SIGKILL)
+
+    def of_stream_process(self, version: str) -> None:
+        for pid in processes(self.worker[version])[1:]:
+            os.kill(pid, signal.SIGKILL)
+
+    def of_sleep(self, version: str) -> None:
+        """It sleeps for longer than its session."""
+        asleep = self.worker[version]
+        signalled(asleep, signal.SIGSTOP)
+        threading.Timer(8.0, lambda: signalled(asleep, signal.SIGCONT)).start()
+
+    def restart_the_dead(self) -> None:
+        for version, worker in self.worker.items():
+            if worker.poll() is not None:
+                self.worker[version] = self.platform.work(version)
+
+    def all(self) -> list[tuple[str, Callable[[], None]]]:
+        each: list[Callable[[str], None]] = [self.of_worker, self.of_stream_process, self.of_sleep]
+        return [("coordinator", self.of_coordinator)] + [
+            (f"{fault.__name__} {version}", partial(fault, version)) for fault in each for version in self.worker
+        ]
+
+
+def completed(platform: Platform, step: Callable[[Releaser], Release], at: str, fault: Callable[[], None]) -> Release:
+    """Switch over; a fault happens after one of the steps, and the switch is tried again until it is complete."""
+    pending = [fault]
+
+    def happens(done: str) -> None:
+        if done == at and pending:
+            pending.pop()()
+
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        with suppress(KeyboardInterrupt, StreamsError):
+            return step(platform.releaser(happens))
+    return step(platform.releaser())
+
+
+def test_whatever_dies_or_sleeps_while_versions_change_places_nothing_is_lost_or_comes_twice(
+    platform: Platform,
+) -> None:
+    releaser = gated(platform)
+    faults = Faults(platform)
+    cases = [(name, fault, at) for name, fault in faults.all() for at in STEPS]
+    random.Random(20261123).shuffle(cases)
+    cuts = [releaser.cut()]
+    for name, fault, at in cases[:FAULTS]:
+        print(f"{name} after {at}, {cuts[-1].live} is live", flush=True)
+        if cuts[-1].live == "v2":
+            cuts.append(completed(platform, Releaser.rollback, at, fault))
+        else:
+            releaser.start("v2")
+            releaser.reprocess()
+            until_gated(platform)
+            cuts.append(completed(platform, Releaser.cut, at, fault))
+        faults.restart_the_dead()
+    platform.rest()
+    platform.until_complete(cuts[-1].live)
+    platform.check_alerts(cuts)
+
+
+def until_gated(platform: Platform) -> None:
+    """Workers may still be on their way back."""
+    deadline = time.monotonic() + DEADLINE_S
+    while platform.releaser().status().step is not Step.GATED and time.monotonic() < deadline:
+        with suppress(StreamsError):
+            platform.releaser().gate()
+    assert platform.releaser().status().step is Step.GATED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -48,7 +47,7 @@ def test_ctrl_c_while_spark_starts_is_an_interrupt_and_no_error_of_sparks(monkey
 
         theirs: Any = context
         theirs.signal.signal(theirs.signal.SIGINT, cancel_jobs)
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)  # in this thread, and at once
         pytest.fail("nobody was interrupted")
 
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", start)

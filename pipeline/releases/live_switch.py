@@ -52,9 +52,11 @@ class LiveSwitch:
         self._corrections = corrections
         self._on_step = on_step
 
-    def is_wanted(self, release: Release, old: Application, new: Application) -> bool:
-        """Whether workers run, or hold since a switch that was begun."""
-        return release.mark is not None or self._marks.is_running(old) or self._marks.is_running(new)
+    def is_wanted(self, release: Release, old: Application, new: Application, during: Step) -> bool:
+        """Whether workers run or, of a switch that was begun, whether it was begun with workers that hold."""
+        if release.step is during:
+            return release.mark is not None
+        return self._marks.is_running(old) or self._marks.is_running(new)
 
     def to(self, release: Release, old: Application, new: Application, during: Step, after: Step) -> Release:
         """Make `new` live in the place of `old`. Run again after a crash, it completes what was begun.
@@ -73,7 +75,8 @@ class LiveSwitch:
         """
         began = time.monotonic()
         if release.step is not during:
-            self._require_transactions(old)
+            if self._marks.is_running(old):
+                _require_transactions(old)
             release = self._prepared(release, old, new)
             began = time.monotonic()
             release = self._held(release, old, new, during)
@@ -84,7 +87,6 @@ class LiveSwitch:
         changed = replace(
             release.to(after, live=new.version, previous=old.version, corrections=count),
             epoch=release.epoch + 1,
-            mark=None,
             pause_ms=int((done - began) * 1000),
             corrections_ms=int((done - published_at) * 1000),
         )
@@ -99,7 +101,7 @@ class LiveSwitch:
         self._versions.staged(old.version)  # it writes there from the switch on
         if not self._marks.is_running(new):
             self._versions.follow(new, old)
-        mine = self._registry.write(release)
+        mine = self._registry.write(replace(release, mark=None))  # nobody holds for one whose coordinator has died
         self._corrections.keep(old, mine, is_settled=False)
         self._corrections.read_ahead(new)
         self._on_step("prepared")
@@ -123,11 +125,9 @@ class LiveSwitch:
         self._on_step("cutting")
         return cut
 
-    def _require_transactions(self, *running: Application) -> None:
-        for application in running:
-            if application.config.streams.processing_guarantee != EXACTLY_ONCE_V2:
-                message = (
-                    f"{application.id} runs at least once: what an old owner has sent cannot be shut out at the switch"
-                )
-                hint = 'Stop its workers for the switch, or set processing_guarantee = "exactly_once_v2".'
-                raise ReleaseError(message, hint=hint)
+
+def _require_transactions(running: Application) -> None:
+    if running.config.streams.processing_guarantee != EXACTLY_ONCE_V2:
+        message = f"{running.id} runs at least once: what an old owner has sent cannot be shut out at the switch"
+        hint = 'Stop its workers for the switch, or set processing_guarantee = "exactly_once_v2".'
+        raise ReleaseError(message, hint=hint)

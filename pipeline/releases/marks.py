@@ -31,8 +31,8 @@ _ANSWER_SECONDS = 30.0
 """How long workers may take to answer a phase: to commit, and to process what lies before the vector."""
 _ATTEMPTS = 3
 _HOLD_MS = 120_000
-_HOLD_FOR_RUNS_MS = 1_800_000
-"""With a version that has no workers: the others hold as long as its bounded run takes."""
+_HOLD_FOR_RUNS_MS = 300_000
+"""With a version that has no workers: the others hold as long as its bounded run takes, over what has come since the last."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from pipeline.errors import (
 from pipeline.hosting.actor import this_user
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.control_topic import ControlTopic
-from pipeline.hosting.publication import CONTROL_TOPIC, LiveVersion, Mark, require_never_released
+from pipeline.hosting.publication import CONTROL_TOPIC, SWITCHING, LiveVersion, Mark, require_never_released
 from pipeline.kafka.admin import Admin
 from pipeline.releases.history import Change, encoded, history, last_revision, names_of
 from pipeline.releases.verdicts import GateVerdict, require_approvable
@@ -131,7 +131,7 @@ class Release:
         return "no release is planned" if self.step is Step.NONE else f"the release is {self.step.value}"
 
     def to(self, step: Step, **changes: Any) -> Release:
-        """The release at its next step.
+        """The release at its next step. Nobody holds any more, except in the middle of a switch.
 
         Raises:
             ReleaseError: If that step does not follow this one.
@@ -140,7 +140,8 @@ class Release:
             allowed = ", ".join(sorted(s.value for s in TRANSITIONS[self.step]))
             message = f"{self.app}: {self.stands}; {step.value} does not follow"
             raise ReleaseError(message, hint=f"What may follow: {allowed}.")
-        return replace(self, step=step, **changes)
+        mark = self.mark if step.value in SWITCHING else None
+        return replace(self, step=step, **{"mark": mark, **changes})
 
 
 class Notes(Protocol):

@@ -76,7 +76,7 @@ class Switch:
             VersionConflictError: If somebody else does the same.
         """
         old_app, new_app = self._versions.releasable(release.live), self._versions.staged(new)
-        if self._live.is_wanted(release, old_app, new_app):
+        if self._live.is_wanted(release, old_app, new_app, during):
             return self._live.to(release, old_app, new_app, during, after)
         self._require_idle(old_app)
         mine, way_back = self._registry.write(release), True

@@ -8,6 +8,7 @@ import pytest
 
 import pipeline
 from pipeline.errors import ReleaseError, VersionConflictError
+from pipeline.hosting.publication import Mark
 from pipeline.releases.registry import Registry, Release, Step
 from tests.unit.releases.notes import MemoryNotes
 
@@ -99,3 +100,10 @@ def test_a_record_of_a_newer_version_is_named_when_it_cannot_be_read() -> None:
     notes.values["clicks/1"] = b"\x00"
     with pytest.raises(ReleaseError, match="record clicks/1 that cannot be read"):
         registry(notes).history("clicks")
+
+
+def test_a_mark_whose_coordinator_has_died_ends_with_the_next_step_but_not_within_a_switch() -> None:
+    gated = Release("app", "v1", Step.GATED, "v2", mark=Mark("m", 1, {"v1": {"in-0": 5}}))
+    assert gated.to(Step.ABORTED).mark is None
+    assert gated.to(Step.CUTTING).mark == gated.mark
+    assert gated.to(Step.CUTTING).to(Step.LIVE).mark is None

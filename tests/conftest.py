@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import socket
 import statistics
 import time
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 # A change is judged by what it changes: new inputs are tried while developing. No test is judged by the machine's load.
 settings.register_profile("millrace", derandomize=bool(os.environ.get("CI")), deadline=None)
 settings.load_profile("millrace")
+
+# Shells start background processes with SIGINT ignored, and these would hand that down to all that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 HOME = Path("~/.cache/millrace").expanduser()
 

@@ -99,7 +99,7 @@ class LiveSwitch:
     def _prepared(self, release: Release, old: Application, new: Application) -> Release:
         """Do whatever can be done while both go on, so that the pause is short."""
         self._versions.staged(old.version)  # it writes there from the switch on
-        if not self._marks.is_running(new):
+        if not self._marks.is_running(new) and not self._versions.is_ahead(new, old):
             self._versions.follow(new, old)
         mine = self._registry.write(replace(release, mark=None))  # nobody holds for one whose coordinator has died
         self._corrections.keep(old, mine, is_settled=False)

@@ -139,6 +139,14 @@ class Versions:
         """Whether two versions have processed the same of what both read."""
         return self._committed(one, other) == self._committed(other, one)
 
+    def is_ahead(self, one: Application, other: Application) -> bool:
+        """Whether a version has processed something that another one has not.
+
+        Its workers may be at work, though they have lost their membership for a moment.
+        """
+        reached = self._committed(other, one)
+        return any(offset > reached[tp] for tp, offset in self._committed(one, other).items())
+
     def place(self, one: Application, other: Application) -> OffsetVector:
         """Return where the first of two versions stands, in the source topics that both read."""
         return OffsetVector(self._committed(one, other))

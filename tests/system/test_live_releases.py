@@ -221,7 +221,7 @@ def gated(platform: Platform) -> Releaser:
     platform.until(lambda: " taken over, " in platform.log(1), "followed with version 2")
     *_, last = releaser.wait_ready(max_lag=1000, looks=2, every_s=0.2)
     assert last.is_ready
-    release = releaser.gate()
+    release = completed(platform, Releaser.gate)
     assert release.step is Step.GATED
     return releaser
 
@@ -237,6 +237,17 @@ def signalled(worker: subprocess.Popen[str], number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
+def completed(
+    platform: Platform, step: Callable[[Releaser], Release], on_step: Callable[[str], None] = lambda _done: None
+) -> Release:
+    """Take a step, again and again: workers may be on their way back, or have lost their group for a moment."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        with suppress(StreamsError):
+            return step(platform.releaser(on_step))
+    return step(platform.releaser(on_step))
+
+
 def switched(platform: Platform, step: Callable[[Releaser], Release], dies_after: str) -> Release:
     """Switch over; the coordinator dies after one of its steps, and another one completes what it has begun."""
 
@@ -245,13 +256,13 @@ def switched(platform: Platform, step: Callable[[Releaser], Release], dies_after
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        step(platform.releaser(dies))
-    return step(platform.releaser())
+        completed(platform, step, dies)
+    return completed(platform, step)
 
 
 def test_versions_change_places_while_inputs_come_though_each_coordinator_dies(platform: Platform) -> None:
     releaser = gated(platform)
-    cuts = [releaser.cut()]
+    cuts = [completed(platform, Releaser.cut)]
     assert (cuts[0].live, cuts[0].epoch) == ("v2", 1)
     assert 0 < cuts[0].corrections_ms <= cuts[0].pause_ms
     for number, died in enumerate(STEPS):
@@ -260,7 +271,7 @@ def test_versions_change_places_while_inputs_come_though_each_coordinator_dies(p
         else:
             releaser.start("v2")
             releaser.reprocess()
-            releaser.gate()
+            completed(platform, Releaser.gate)
             cuts.append(switched(platform, Releaser.cut, died))
     platform.rest()
     platform.until_complete(cuts[-1].live)
@@ -270,12 +281,12 @@ def test_versions_change_places_while_inputs_come_though_each_coordinator_dies(p
 
 
 def test_workers_that_sleep_or_die_while_versions_change_places_publish_nothing_twice(platform: Platform) -> None:
-    releaser = gated(platform)
+    gated(platform)
     asleep, candidate = platform.workers
     signalled(asleep, signal.SIGSTOP)
     successor = platform.work("v1")
     platform.until(lambda: len(tasks_taken(platform.log(2))) == TASKS, "took the sleeper's tasks over")
-    cuts = [releaser.cut()]
+    cuts = [completed(platform, Releaser.cut)]
     signalled(asleep, signal.SIGCONT)
     platform.until(lambda: "is given up" in platform.log(0), "woke up and gave its tasks up")
     reached = platform.written
@@ -286,7 +297,7 @@ def test_workers_that_sleep_or_die_while_versions_change_places_publish_nothing_
             signalled(candidate, signal.SIGKILL)
             platform.work("v2")
 
-    cuts.append(platform.releaser(dies).rollback())
+    cuts.append(completed(platform, Releaser.rollback, dies))
     signalled(successor, signal.SIGKILL)
     reached = platform.written
     platform.until(lambda: platform.written > reached + 200, "went on")
@@ -330,19 +341,23 @@ class Faults:
         ]
 
 
-def completed(platform: Platform, step: Callable[[Releaser], Release], at: str, fault: Callable[[], None]) -> Release:
-    """Switch over; a fault happens after one of the steps, and the switch is tried again until it is complete."""
+def once(at: str, fault: Callable[[], None]) -> Callable[[str], None]:
+    """What makes a fault happen after a step, the first time."""
     pending = [fault]
 
     def happens(done: str) -> None:
         if done == at and pending:
             pending.pop()()
 
-    deadline = time.monotonic() + DEADLINE_S
-    while time.monotonic() < deadline:
-        with suppress(KeyboardInterrupt, StreamsError):
-            return step(platform.releaser(happens))
-    return step(platform.releaser())
+    return happens
+
+
+def surviving(platform: Platform, step: Callable[[Releaser], Release], happens: Callable[[str], None]) -> Release:
+    """Take a step until it is complete, also if its coordinator dies."""
+    try:
+        return completed(platform, step, happens)
+    except KeyboardInterrupt:
+        return completed(platform, step)
 
 
 def test_whatever_dies_or_sleeps_while_versions_change_places_nothing_is_lost_or_comes_twice(
@@ -352,26 +367,18 @@ def test_whatever_dies_or_sleeps_while_versions_change_places_nothing_is_lost_or
     faults = Faults(platform)
     cases = [(name, fault, at) for name, fault in faults.all() for at in STEPS]
     random.Random(20261123).shuffle(cases)
-    cuts = [releaser.cut()]
+    cuts = [completed(platform, Releaser.cut)]
     for name, fault, at in cases[:FAULTS]:
         print(f"{name} after {at}, {cuts[-1].live} is live", flush=True)
+        happens = once(at, fault)
         if cuts[-1].live == "v2":
-            cuts.append(completed(platform, Releaser.rollback, at, fault))
+            cuts.append(surviving(platform, Releaser.rollback, happens))
         else:
             releaser.start("v2")
             releaser.reprocess()
-            until_gated(platform)
-            cuts.append(completed(platform, Releaser.cut, at, fault))
+            completed(platform, Releaser.gate)
+            cuts.append(surviving(platform, Releaser.cut, happens))
         faults.restart_the_dead()
     platform.rest()
     platform.until_complete(cuts[-1].live)
     platform.check_alerts(cuts)
-
-
-def until_gated(platform: Platform) -> None:
-    """Workers may still be on their way back."""
-    deadline = time.monotonic() + DEADLINE_S
-    while platform.releaser().status().step is not Step.GATED and time.monotonic() < deadline:
-        with suppress(StreamsError):
-            platform.releaser().gate()
-    assert platform.releaser().status().step is Step.GATED

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pipeline.cli.exit_codes import REFUSED
 from tests.system.spark_clusters import processes_with, search_path, spark_cluster, until
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def test_of_two_runs_at_once_one_is_refused_and_the_other_one_is_exact(group: Gr
     group.configure(build="build_slowly", settings=on_spark(cluster, spark_cores_max="1"))
     group.write(8_000)
     runs = [begin_run(group), begin_run(group)]
-    assert sorted(run.wait(300) for run in runs) == [0, 1], run_log(group)
+    assert sorted(run.wait(300) for run in runs) == [0, REFUSED], run_log(group)
     assert f"Error: {group.name}-v1 is being processed by a run of " in run_log(group)
     group.check()
 

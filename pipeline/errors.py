@@ -216,7 +216,7 @@ class VersionConflictError(ReleaseError):
 
 
 class UnderWayError(ReleaseError):
-    """What is under way has to end first: a run, a worker, or a switch, which must not meet. Waiting may help."""
+    """A run, a worker or a switch is under way and has to end first. Waiting may help."""
 
 
 class NotLiveError(ReleaseError):

@@ -31,7 +31,7 @@ NEXT: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a command.
+    """Holds the result of a command.
 
     Args:
         text: In words.
@@ -64,7 +64,7 @@ def report(action: Callable[[], Outcome], *, as_json: bool) -> None:
 
 
 def told(release: Release, *, asks: bool = False) -> Outcome:
-    """Where a release stands, and what comes next.
+    """Describe where a release stands, and the command that comes next.
 
     Args:
         release: Where it stands.

@@ -64,7 +64,7 @@ class Ending:
 
 
 def stop_then_end(stop: Callable[[], None]) -> Callable[[], None]:
-    """What the first signal asks for; at the second one the process ends at once, whatever it hangs in.
+    """Return a handler that asks at the first signal, and ends the process at once at the second.
 
     What it has not committed its successor processes again, as if it had been killed.
     """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class OutputKind(Enum):
-    """What the records of an output mean to those who read it."""
+    """Says how consumers read an output: by the last record of each key, or by every record."""
 
     TABLE = "table"
     """The last record of each key is its row: a release corrects what it holds."""

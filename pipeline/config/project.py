@@ -171,7 +171,7 @@ def _check_bound(path: Path, where: str, value: Any) -> None:
 
 
 def _outputs(path: Path, where: str, table: Any) -> dict[str, OutputKind]:
-    """What records of outputs mean. Whether a version has such an output is known where its topology is."""
+    """Read `[apps.NAME.outputs]`: kinds by topic. Releases check later that a version writes these topics."""
     check_type(path, where, table, dict)
     kinds = {kind.value: kind for kind in OutputKind}
     for topic, kind in table.items():

@@ -81,9 +81,8 @@ class _Place:
             UnderWayError: If another one may.
             BrokerError: If brokers refuse, or nothing is decided for `task.timeout.ms`, and for some sessions.
         """
-        sessions_ms = 3 * session_ms(
-            self._application, SOLE_SESSION_MS
-        )  # of one that has died, and of the group to meet
+        # One session of a host that has died, and some for the group to meet.
+        sessions_ms = 3 * session_ms(self._application, SOLE_SESSION_MS)
         patience_s = max(self._application.config.streams.task_timeout_ms, sessions_ms) / 1000
         began, is_told = time.monotonic(), False
         while (decision := self._next_decision(admin)) != self.host.name:

@@ -131,10 +131,8 @@ class ControlTail:
             remove_mark(self._kafka, self._app, record)
         except (VersionConflictError, TaskMigratedError, UnknownOutcomeError) as error:
             log.info("somebody else writes the control topic, which is read again: %s", error)
-        self._deadline = (
-            record.mark.id,
-            time.monotonic() + _RETRY_SECONDS,
-        )  # unless the topic says meanwhile that it is gone
+        # Looked at again then, unless the topic says meanwhile that the mark is gone.
+        self._deadline = record.mark.id, time.monotonic() + _RETRY_SECONDS
 
 
 def remove_mark(kafka: Mapping[str, str], app: str, record: LiveVersion) -> None:

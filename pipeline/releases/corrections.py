@@ -5,21 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pipeline.errors import TaskMigratedError, VersionConflictError
-from pipeline.hosting.publication import staging_name
 from pipeline.releases.differ import Differ
 from pipeline.releases.difference import Side
 from pipeline.releases.outputs import tables
 from pipeline.releases.tables import create_staging
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin
     from pipeline.releases.registry import Registry, Release
-
-DIFFERENCES = "differences"
-"""Below a version's directory: the indexes of what its staging topics and the public ones hold, by topic."""
 
 
 class Corrections:
@@ -29,20 +23,18 @@ class Corrections:
         app: The application.
         registry: Where the release is noted.
         admin: Asks the brokers.
-        kafka: Client properties.
     """
 
-    def __init__(self, app: str, registry: Registry, admin: Admin, kafka: Mapping[str, str]) -> None:
+    def __init__(self, app: str, registry: Registry, admin: Admin) -> None:
         """Nothing is read before a call."""
         self._app = app
         self._registry = registry
         self._admin = admin
-        self._kafka = kafka
 
     def read_ahead(self, new: Application) -> None:
         """Take in what the public tables and those of a version hold now, so that little is left to read at the switch."""
         for topic in tables(new):
-            with self._differ(new, topic, self._correcting(topic)) as differ:
+            with Differ.of(new, topic, self._admin) as differ:
                 differ.advance(*differ.stable_ends())
 
     def publish(self, new: Application, mine: Release) -> int:
@@ -58,7 +50,9 @@ class Corrections:
         Raises:
             VersionConflictError: If somebody else has taken the release over.
         """
-        return sum(self._brought(new, topic, self._correcting(topic), mine, Side.OLD) for topic in tables(new))
+        return sum(
+            self._brought(new, topic, f"{self._app}-corrections-{topic}", mine, Side.OLD) for topic in tables(new)
+        )
 
     def keep(self, old: Application, mine: Release, *, is_settled: bool = True) -> None:
         """Bring a version's staging tables to what it has published so far: what a way back starts from.
@@ -75,19 +69,12 @@ class Corrections:
         for topic in tables(old):
             self._brought(old, topic, f"{old.id}-keep-{topic}", mine, Side.NEW, is_settled=is_settled)
 
-    def _correcting(self, topic: str) -> str:
-        return f"{self._app}-corrections-{topic}"
-
-    def _differ(self, application: Application, topic: str, name: str) -> Differ:
-        directory = application.directory / DIFFERENCES / topic
-        return Differ(name, topic, staging_name(application.id, topic), directory, self._kafka, self._admin)
-
     def _brought(
         self, application: Application, topic: str, name: str, mine: Release, side: Side, *, is_settled: bool = True
     ) -> int:
         """Bring a public topic to the content of a version's staging topic, or the other way round: the public one is old."""
         try:
-            with self._differ(application, topic, name) as differ:
+            with Differ.of(application, topic, self._admin, name) as differ:
                 return differ.publish(lambda: self._registry.require(mine), mine.switch, side, is_settled=is_settled)
         except TaskMigratedError as error:
             message = f"{mine.app}: somebody else is switching its version"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pipeline.config.directories import make_directory
 from pipeline.errors import CorruptStateError, RangeError, StateInUseError
 from pipeline.hosting.clock import SystemClock
+from pipeline.hosting.publication import staging_name
 from pipeline.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
 from pipeline.kafka.ranges import read_fields
 from pipeline.records import RAW_OFFSET, OffsetRange, TopicPartition
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self, TypeAlias
 
+    from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin
     from pipeline.releases.difference import Digests, Pair
 
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_DIRECTORY = "differences"
+"""Below a version's directory: the indexes of what its staging topics and the public ones hold, by topic."""
 _READ_AT = "read at"
 _FIRST = "first of "
 _FOREVER_MS = 2**63 - 1
@@ -62,6 +66,19 @@ class Differ:
         self._temporary: Path | None = None
         self._backend = self._opened(directory)
         self._index = DifferenceIndex(self._backend)
+
+    @classmethod
+    def of(cls, application: Application, topic: str, admin: Admin, name: str = "") -> Self:
+        """Return the one of a version's output, whose index is below the version's directory.
+
+        Args:
+            application: The version.
+            topic: The public topic.
+            admin: Asks the brokers.
+            name: Names whoever publishes; needed for that alone.
+        """
+        staging, directory = staging_name(application.id, topic), application.directory / _DIRECTORY / topic
+        return cls(name, topic, staging, directory, application.kafka, admin)
 
     def __enter__(self) -> Self:
         """Return itself."""

@@ -7,7 +7,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pipeline.hosting.publication import staging_name
-from pipeline.releases.corrections import DIFFERENCES
 from pipeline.releases.differ import Differ
 from pipeline.releases.outputs import tables
 from pipeline.releases.rows import difference_rows
@@ -66,8 +65,7 @@ def _all(live: Application, candidate: Application, admin: Admin) -> Iterator[Di
             continue
         old = live.topology.sink_of(topic) or new
         staging = staging_name(candidate.id, topic)
-        directory = candidate.directory / DIFFERENCES / topic
-        with Differ(topic, topic, staging, directory, candidate.kafka, admin) as differ:
+        with Differ.of(candidate, topic, admin) as differ:
             differ.advance(*differ.stable_ends())
             for row in difference_rows(differ.differences(), old, new, staging, lambda: None):
                 yield row_of(topic, row)

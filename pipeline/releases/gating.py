@@ -15,7 +15,6 @@ from pipeline.quality.expectations import by_topic
 from pipeline.quality.frames import write_frame
 from pipeline.quality.gate import INFO, WARNING, Verdict, judge
 from pipeline.records import OffsetRange, OffsetVector, TopicPartition, counted
-from pipeline.releases.corrections import DIFFERENCES
 from pipeline.releases.differ import Differ
 from pipeline.releases.outputs import outputs
 from pipeline.releases.rows import KEY_COLUMNS, difference_rows, log_rows, table_rows
@@ -135,8 +134,7 @@ class Gate:
     ) -> Verdict:
         old, new = sinks
         staging = staging_name(candidate.id, topic)
-        index = candidate.directory / DIFFERENCES / topic
-        with Differ(topic, topic, staging, index, candidate.kafka, self._admin) as differ:
+        with Differ.of(candidate, topic, self._admin) as differ:
             differ.advance(point.of(topic), point.of(staging))
             frame = self._frame(candidate, topic, table_rows(differ.rows(), new, staging))
             verdict = self._judged(topic, frame, expectations.table, "_")

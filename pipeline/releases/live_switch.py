@@ -112,9 +112,8 @@ class LiveSwitch:
         marked = self._marks.take(release, [old, new])
         self._on_step("marked")
         try:
-            self._corrections.keep(
-                old, marked.release
-            )  # not later: what is public is the old version's only until then
+            # Not later: what is public is the old version's only until corrections are published.
+            self._corrections.keep(old, marked.release)
             self._on_step("kept")
             cut = self._registry.write(
                 replace(marked.release.to(during, cut=str(marked.vector)), switch=uuid.uuid4().hex)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config import call_attribute
 from pipeline.errors import GateFailedError, ReleaseError
-from pipeline.hosting.fencing import require_no_members
+from pipeline.hosting.fencing import require_nobody
 from pipeline.hosting.publication import staging_name
 from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetRange, OffsetVector, TopicPartition, counted
@@ -125,7 +125,7 @@ class Releaser:
         self._registry = Registry(project.kafka, by) if registry is None else registry
         self._versions = Versions(project, app, self._admin, spark)
         self._gate = Gate(self._config.quality, self._versions, self._admin, spark)
-        self._switch = Switch(self._config.name, self._versions, self._registry, self._admin, project.kafka, on_step)
+        self._switch = Switch(self._config.name, self._versions, self._registry, self._admin, on_step)
 
     def status(self) -> Release:
         """Where the release stands.
@@ -381,7 +381,7 @@ class Releaser:
         Raises:
             ApprovalNeededError: If the gate has warnings nobody has approved.
             ReleaseError: If the gate was not passed, or the code, the expectations or the data have changed since.
-            UnderWayError: If the live version is processing: a worker, or a run.
+            UnderWayError: If the versions do not come to one place in time, or a run of one is under way.
             VersionConflictError: If somebody else does the same.
         """
         release = self.check("cut")
@@ -394,7 +394,7 @@ class Releaser:
 
         Raises:
             ReleaseError: If no release went live before.
-            UnderWayError: If the live version is processing: a worker, or a run.
+            UnderWayError: If the versions do not come to one place in time, or a run of one is under way.
             VersionConflictError: If somebody else does the same.
         """
         release = self.check("rollback")
@@ -429,12 +429,12 @@ class Releaser:
 
         Raises:
             ReleaseError: If there is none, it is live, or it is being released.
-            UnderWayError: If its workers run.
+            UnderWayError: If its workers or a run of it are at work.
         """
         release = self.check("retire", version or "")
         chosen = _retired(release, version)
         retired = self._versions.application(chosen)
-        require_no_members(retired, self._admin)
+        require_nobody(retired, self._admin)
         previous = None if chosen == release.previous else release.previous
         digests = {name: digest for name, digest in release.digests.items() if name != chosen}
         release = self._registry.write(replace(release, previous=previous, digests=digests))
@@ -446,11 +446,11 @@ class Releaser:
 
         Raises:
             ReleaseError: If the cut has begun.
-            UnderWayError: If workers of the candidate run.
+            UnderWayError: If workers or a run of the candidate are at work.
         """
         release = self.check("abort")
         candidate = self._versions.application(_candidate(release))
-        require_no_members(candidate, self._admin)
+        require_nobody(candidate, self._admin)
         aborted = self._registry.write(release.to(Step.ABORTED))
         self._discard(candidate)
         return aborted

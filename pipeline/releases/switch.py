@@ -34,7 +34,6 @@ class Switch:
         versions: Its versions.
         registry: Where the release is noted.
         admin: Asks the brokers.
-        kafka: Client properties.
         on_step: Told what a switch of running versions has done, after each step that a crash may follow.
     """
 
@@ -44,16 +43,13 @@ class Switch:
         versions: Versions,
         registry: Registry,
         admin: Admin,
-        kafka: Mapping[str, str],
         on_step: Callable[[str], None] = lambda _done: None,
     ) -> None:
         """Nothing is done."""
-        self._app = app
         self._versions = versions
         self._registry = registry
         self._admin = admin
-        self._kafka = kafka
-        self._corrections = Corrections(app, registry, admin, kafka)
+        self._corrections = Corrections(app, registry, admin)
         self.marks = Marks(registry, admin, self._bring)
         self._live = LiveSwitch(versions, registry, self.marks, self._corrections, on_step)
 

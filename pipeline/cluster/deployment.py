@@ -89,6 +89,7 @@ class Deployment:
         self._instances = instances
         self._token = token
         self._on_report = on_report
+        self._fingerprint = ""
         self._running: dict[int, float] = {}
         self._heard: set[int] = set()
         self._ended: queue.SimpleQueue[tuple[int, InstanceEnd | _Died]] = queue.SimpleQueue()
@@ -113,6 +114,7 @@ class Deployment:
             StreamsError: What ended the first instance that failed, when all have ended; `EngineError` if Spark itself has.
         """
         channel = Channel(self._application.kafka, self.id)
+        self._fingerprint = self._application.topology.fingerprint()
         for number in range(self._instances):
             self._start(number)
         try:
@@ -140,13 +142,13 @@ class Deployment:
     def _host(self, number: int) -> None:
         """Submit an instance to Spark, and wait for its end."""
         app = self._application
-        job = StreamJob(app.config, app.version, app.kafka, app.state_directory, app.published)
-        work = InstanceWork(job, app.topology.fingerprint(), self.id, number, self._token, current_style())
         try:
+            job = StreamJob(app.config, app.version, app.kafka, app.state_directory, app.published)
+            work = InstanceWork(job, self._fingerprint, self.id, number, self._token, current_style())
             end: InstanceEnd | _Died = msgspec.json.decode(
                 _run_on_spark(self._spark, work, self._build), type=InstanceEnd
             )
-        except Exception as error:  # noqa: BLE001 - whatever Spark raises; the main thread decides
+        except Exception as error:  # noqa: BLE001 - whatever Spark raises: the main thread waits for an end, and decides
             end = _Died(error)
         self._ended.put((number, end))
 

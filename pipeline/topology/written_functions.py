@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import linecache
+import threading
+from contextlib import suppress
 from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -16,6 +18,12 @@ _Written = ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef
 
 _SKIPPED = frozenset({"annotation", "returns", "ctx", "kind", "type_comment", "type_params", "simple"})
 """Fields of nodes that do not change what a function does, or that not all versions of Python have."""
+
+_PARSINGS = 10
+
+_parsing = threading.Lock()
+"""Held while a source is parsed. CPython 3.11 counts the depth of syntax trees for all threads together, and raises
+`SystemError` if two threads build trees at a time (gh-106905)."""
 
 
 def written(function: FunctionType) -> object | None:
@@ -43,10 +51,18 @@ def written(function: FunctionType) -> object | None:
 @lru_cache(maxsize=32)
 def _functions(source: str) -> tuple[_Written, ...]:
     try:
-        tree = ast.parse(source)
+        tree = _parsed(source)
     except (SyntaxError, ValueError):
         return ()
     return tuple(node for node in ast.walk(tree) if isinstance(node, _Written))
+
+
+def _parsed(source: str) -> ast.Module:
+    with _parsing:
+        for _ in range(_PARSINGS - 1):
+            with suppress(SystemError):  # a thread of other code was parsing
+                return ast.parse(source)
+        return ast.parse(source)
 
 
 def _begins(node: _Written) -> int:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
+import gc
 import linecache
 import runpy
 import shutil
 import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +53,28 @@ def test_other_versions_of_python_find_the_same_fingerprint(version: str) -> Non
         pytest.skip(f"python{version} lacks msgspec, numpy or confluent-kafka")
     command = [python, "-c", "from tests.unit.written_alike import topology; print(topology().fingerprint())"]
     assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip() == GOLDEN
+
+
+def test_threads_may_ask_for_fingerprints_together() -> None:
+    """CPython 3.11 counts the depth of a syntax tree for all threads together, and raises when they build two at a time."""
+
+    def change_threads(*_: object) -> None:
+        """Run Python code, between two steps of which another thread may go on."""
+
+    threshold, interval = gc.get_threshold(), sys.getswitchinterval()
+    gc.callbacks.append(change_threads)
+    gc.set_threshold(50)
+    sys.setswitchinterval(1e-6)
+    try:
+        source = Path(argparse.__file__).read_text(encoding="utf-8")
+        functions = [written(f"{source}\n\ndef f(v):\n    return v + {n}\n", file=f"module{n}.py") for n in range(8)]
+        with ThreadPoolExecutor(4) as threads:
+            found = list(threads.map(digest, functions))
+    finally:
+        gc.callbacks.remove(change_threads)
+        gc.set_threshold(*threshold)
+        sys.setswitchinterval(interval)
+    assert found == [digest(function) for function in functions]
 
 
 ONE = "def f(v):\n    return v + 1\n"

@@ -45,6 +45,11 @@ _OTHER_PARTITIONS = (
     " as it is. If the topic is of another application, give this one another name."
 )
 
+_HANGING = (
+    "If it stays so, the brokers have forgotten a transaction: see `kafka-transactions.sh find-hanging` and `abort`. "
+    "A broker that is alone forgets some when it is killed."
+)
+
 
 class CommittedOffset(NamedTuple):
     """What a group has committed for a partition: the next offset to read, and the metadata beside it."""
@@ -189,7 +194,9 @@ class Admin:
             found.update(self.end_offsets(partitions))
             return found == self.written_offsets(partitions)
 
-        self._requests.until(is_settled, "see the end of all transactions", _STABLE_SECONDS, OpenTransactionError)
+        self._requests.until(
+            is_settled, "see the end of all transactions", _STABLE_SECONDS, OpenTransactionError, _HANGING
+        )
         return found
 
     def written_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -212,7 +219,9 @@ class Admin:
             found.update(self.end_offsets(partitions))
             return all(found[tp] >= written[tp] for tp in partitions)
 
-        self._requests.until(have_ended, "see the end of open transactions", _STABLE_SECONDS, OpenTransactionError)
+        self._requests.until(
+            have_ended, "see the end of open transactions", _STABLE_SECONDS, OpenTransactionError, _HANGING
+        )
         return found
 
     def beginning_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -279,7 +288,7 @@ class Admin:
                 raise self._requests.error(error.args[0], f"read committed offsets of {group}") from error
             return not any(tp.error and tp.error.code() in _NOT_YET for tp in found)
 
-        self._requests.until(is_stable, f"read stable offsets of {group}", patience_s, OpenTransactionError)
+        self._requests.until(is_stable, f"read stable offsets of {group}", patience_s, OpenTransactionError, _HANGING)
         return found
 
     def group(self, group: str) -> GroupState:

@@ -124,6 +124,7 @@ class Requests:
         doing: str,
         seconds: float = REQUEST_SECONDS,
         error: type[BrokerError] = BrokerError,
+        hint: str | None = None,
     ) -> None:
         """Ask again and again until a condition holds.
 
@@ -132,12 +133,13 @@ class Requests:
             doing: What is being done, as in "cannot <doing>".
             seconds: How long to go on.
             error: What to raise then; it is `retriable`.
+            hint: What its user can do about it.
         """
         deadline, pause = time.monotonic() + seconds, _FIRST_PAUSE_SECONDS
         while not condition():
             if time.monotonic() > deadline:
                 message = f"Cannot {doing} at {self._servers} within {seconds:.0f} s"
-                raise error(message, retriable=True)
+                raise error(message, retriable=True, hint=hint)
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from pipeline.kafka import groups as groups_module
 from pipeline.kafka.admin import Admin, TopicSpec
 from pipeline.kafka.embedded.broker import KAFKA_VERSION, EmbeddedBroker
 from pipeline.kafka.groups import GroupState
-from pipeline.kafka.producer import IdempotentProducer
+from pipeline.kafka.producer import IdempotentProducer, TransactionalProducer
 from pipeline.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -56,6 +57,13 @@ def millrace(home: Path, *arguments: str, **environ: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+def _until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 300
+    while not condition():
+        assert time.monotonic() < deadline, f"never {what}"
+        time.sleep(0.1)
+
+
 def test_start_and_stop_can_be_asked_for_at_any_time_and_at_the_same_time(running: EmbeddedBroker) -> None:
     running.stop()
     assert not running.status().is_running
@@ -77,6 +85,49 @@ def test_a_broker_killed_in_mid_write_keeps_its_data(running: EmbeddedBroker) ->
     assert not running.status().is_running
     running.start()
     assert Admin(kafka).end_offsets([TopicPartition("kept", 0)]) == {TopicPartition("kept", 0): 1000}
+
+
+COMMITTING = """
+import sys, threading, time
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+kafka = {"bootstrap.servers": sys.argv[1], "log_level": 0}
+group = Consumer({**kafka, "group.id": "ending"}).consumer_group_metadata()
+
+def commit(partition):
+    producer = Producer({**kafka, "transactional.id": f"ending-{partition}"})
+    producer.init_transactions(60)
+    for offset in range(1, 1_000_000):
+        producer.begin_transaction()
+        producer.produce("ending.out", b"v", partition=partition)
+        producer.send_offsets_to_transaction([TopicPartition("ending.in", partition, offset)], group, 60)
+        producer.commit_transaction(60)
+        time.sleep(0.02)
+
+for partition in range(int(sys.argv[2])):
+    threading.Thread(target=commit, args=(partition,)).start()
+"""
+"""Commits one record after the other, with the offset of its input."""
+
+
+def test_transactions_that_were_about_to_end_have_ended_when_a_killed_broker_is_back(running: EmbeddedBroker) -> None:
+    kafka = {"bootstrap.servers": running.start().bootstrap_servers}
+    outputs, inputs = ([TopicPartition(f"ending.{topic}", n) for n in range(16)] for topic in ("out", "in"))
+    Admin(kafka).create_topics([TopicSpec("ending.out", len(outputs)), TopicSpec("ending.in", len(inputs))])
+    owners = subprocess.Popen([sys.executable, "-c", COMMITTING, running.bootstrap_servers, str(len(outputs))])
+    try:
+        _until(lambda: min(Admin(kafka).end_offsets(outputs).values()) > 10, "committed ten records each")
+        running.kill()
+    finally:
+        owners.kill()
+        owners.wait()
+    running.start()
+    for n in range(len(outputs)):  # what was open is aborted
+        producer = TransactionalProducer(kafka, f"ending-{n}")
+        producer.init()
+        producer.close()
+    assert min(Admin(kafka).settled_end_offsets(outputs).values()) > 10
+    assert Admin(kafka).committed("ending", inputs).keys() == set(inputs)
 
 
 def test_a_broker_that_has_just_started_is_asked_about_groups_it_has_never_heard_of(

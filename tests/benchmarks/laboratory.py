@@ -244,6 +244,9 @@ def release(laboratory: Laboratory, run: Run) -> Figures:
         releaser = Releaser(ProjectConfig.load(run.directory / "streams.toml", {}), run.name, _no_spark)
         releaser.start("v2")
         with Side(second) as other, feeding(source, laboratory.kafka, RELEASED_PER_SECOND) as until_grown:
+            while laboratory.admin.group(second.group).state != "stable":
+                other.check()
+                time.sleep(_PAUSE_SECONDS)
             releaser.reprocess()
             for _ in releaser.wait_ready(max_lag=5 * RELEASED_PER_SECOND):
                 other.check()
@@ -255,7 +258,7 @@ def release(laboratory: Laboratory, run: Run) -> Figures:
             until_grown()
         progress.total = source.records
         wait(side, progress)
-    held = _HELD.findall(side.log())
+        held = _HELD.findall(side.log())
     return {
         "gate": float(held[0]) * 1000,
         "cut": cut.pause_ms,

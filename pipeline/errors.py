@@ -163,7 +163,7 @@ class BrokerError(StreamsError):
 
 
 class RefusedRecordError(BrokerError):
-    """A record was refused before it was sent, as too large or of the future: what was sent before it is not affected."""
+    """A record was refused before it was sent: it is too large, or its topic does not take its time. Only it is affected."""
 
 
 class OpenTransactionError(BrokerError):

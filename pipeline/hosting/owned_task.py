@@ -18,12 +18,14 @@ from pipeline.hosting.restoring import Missing, find_missing, restore, silently
 from pipeline.hosting.snapshots import TaskCheckpoint, open_state, publish_checkpoint, take_checkpoint
 from pipeline.hosting.task_right import right_at_start, take_right
 from pipeline.kafka.producer import IdempotentProducer, KafkaCollector, TransactionalProducer
+from pipeline.kafka.record_times import time_limits
+from pipeline.runtime.layout import full_name
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task, TaskCommit, TaskState
 from pipeline.state.api import idle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pipeline.hosting.application import Application
     from pipeline.hosting.task_right import Right
@@ -179,6 +181,7 @@ class OwnedTask:
         kafka, overrides = self._application.kafka, self._application.config.streams.producer
         self._records = owner if self._is_exactly_once else IdempotentProducer(kafka, overrides)
         self._records.publish(self.right.published)
+        self._records.learn_limits(time_limits(self._admin, self._written(self._records.target)))
         self.committed = self._admin.committed(self._application.id, self.inputs)
         if [self.committed] != self._own_commits[:1]:  # the commit that was in doubt has succeeded
             self.doubted_since = None
@@ -368,6 +371,13 @@ class OwnedTask:
         if self._owner is not None:
             self._owner.commit(self._commit.offsets, self._application.id)
         return ends
+
+    def _written(self, target: Callable[[str], str]) -> Iterator[str]:
+        """The topics that it writes to, as far as its topology names them."""
+        spec = self._application.task_spec(self.id, self.inputs)
+        for topic in spec.sub_topology.sink_topics:
+            yield target(full_name(spec.sub_topology, self._application.id, topic))
+        yield from (tp.topic for tp in spec.own_changelogs.values())
 
     def _new_owner(self) -> TransactionalProducer:
         """Commits the task's offsets, and with exactly once its records: whoever has it owns the task.

@@ -19,7 +19,7 @@ from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
 
 from pipeline.errors import OpenTransactionError, TopicError
 from pipeline.kafka.ending import end_in_background
-from pipeline.kafka.errors import MISSING_TOPIC, UNREACHABLE
+from pipeline.kafka.errors import DENIED, MISSING_TOPIC, UNREACHABLE
 from pipeline.kafka.group_progress import GroupProgress
 from pipeline.kafka.groups import Groups, GroupState
 from pipeline.kafka.leaders import Leaders
@@ -322,6 +322,22 @@ class Admin:
         future = self._client.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
         entries = self._requests.result(future, f"read settings of topic {topic}")
         return {name: entry.value for name, entry in entries.items()}
+
+    def topic_configs(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Settings of those of the topics that exist, and that may be asked about; brokers are asked once."""
+        resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in sorted(set(topics))]
+        if not resources:
+            return {}
+        futures = self._client.describe_configs(resources, request_timeout=REQUEST_SECONDS)
+        answers = {
+            resource.name: self._requests.result(future, "read settings of topics", ignore=MISSING_TOPIC | DENIED)
+            for resource, future in futures.items()
+        }
+        return {
+            topic: {name: entry.value for name, entry in entries.items()}
+            for topic, entries in answers.items()
+            if entries is not None
+        }
 
     def _described(self, topics: Iterable[str]) -> dict[str, Any]:
         names = sorted(set(topics))

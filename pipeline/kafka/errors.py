@@ -71,7 +71,7 @@ REFUSED_LOGIN = frozenset(
 )
 """The brokers do not accept who or what connects."""
 
-_DENIED = frozenset(
+DENIED = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -121,7 +121,7 @@ def streams_error(error: KafkaError, doing: str) -> StreamsError:
 def _hint(code: int) -> str | None:
     if code in REFUSED_LOGIN:
         return "Check security.protocol, sasl.mechanism and the credentials in the [kafka] section."
-    if code in _DENIED:
+    if code in DENIED:
         return "Grant the user of the [kafka] section access to it."
     if code == KafkaError.NON_EMPTY_GROUP:
         return "Stop all its members first: workers and runs of the application."

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from pipeline.errors import StreamsError
     from pipeline.kafka.admin import Admin
+    from pipeline.kafka.record_times import TimeLimits
     from pipeline.records import Headers, Send, TopicPartition
 
 _SETTINGS = {
@@ -84,7 +85,7 @@ class _Client:
         self._published: Mapping[str, str] = {}
         self._earlier: dict[str, int] = {}
         self._known: set[str] = set()
-        self._times = RecordTimes(kafka)
+        self.times = RecordTimes(kafka)
         with mapped_errors("create a producer"):
             self.producer = Producer({**_SETTINGS, **kafka, **properties}, logger=quiet)
 
@@ -104,9 +105,9 @@ class _Client:
             try:
                 target = targets[topic]
             except KeyError:
-                target = self._begin_with(topic, partition)
+                target, latest = self._begin_with(topic, partition), -1  # the topic may not have been asked about
             if timestamp > latest:
-                latest = self._times.unsuspicious(target, timestamp)
+                latest = self.times.unsuspicious(target, partition, timestamp)
             where = _ANY_PARTITION if partition is None else partition
             named = list(headers) if headers else None
             while True:
@@ -242,6 +243,10 @@ class TransactionalProducer:
     def sent(self) -> dict[str, int]:
         """How many records were sent by topic, in all transactions."""
         return self._client.sent()
+
+    def learn_limits(self, limits: Mapping[str, TimeLimits]) -> None:
+        """Take over which times topics take; the others are asked about with their first record."""
+        self._client.times.learn(limits)
 
     def publish(self, published: Mapping[str, str]) -> None:
         """Send the records of some topics elsewhere from now on; not within a transaction, which would be in both places.
@@ -412,6 +417,10 @@ class IdempotentProducer:
     def sent(self) -> dict[str, int]:
         """How many records were sent by topic."""
         return self._client.sent()
+
+    def learn_limits(self, limits: Mapping[str, TimeLimits]) -> None:
+        """Take over which times topics take; the others are asked about with their first record."""
+        self._client.times.learn(limits)
 
     def publish(self, published: Mapping[str, str]) -> None:
         """Send the records of some topics elsewhere from now on.

@@ -1,28 +1,65 @@
-"""Which times a topic takes: brokers refuse a whole batch because of one record of the future, and name none."""
+"""Which times a topic takes: brokers refuse a whole batch because of one record's time, and name none."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pipeline.errors import BrokerError, RefusedRecordError
 from pipeline.kafka.admin import Admin
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 USUALLY_AHEAD_MS = 3_600_000
 """How far ahead of their clock brokers take records unless told otherwise (`message.timestamp.after.max.ms`)."""
-_LONGEST_MS = 2**63 - 1
-_AFTER = "message.timestamp.after.max.ms"
-_HINT = (
-    f"Correct the event time (timestamp_extractor), or raise {_AFTER} of the topic. production.exception.handler may decide;"
-    " a dead letter has that time as well."
-)
+_ANY_MS = 2**63 - 1
+_AFTER, _BEFORE = "message.timestamp.after.max.ms", "message.timestamp.before.max.ms"
+_ALL_ARE_LOOKED_AT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimits:
+    """How far a record's time may lie from the brokers' clock.
+
+    Args:
+        before_ms: How far behind it (`message.timestamp.before.max.ms`).
+        after_ms: How far ahead of it (`message.timestamp.after.max.ms`).
+    """
+
+    before_ms: int = _ANY_MS
+    after_ms: int = _ANY_MS
+
+    @property
+    def narrow(self) -> dict[str, int]:
+        """The settings, and their ms, that refuse event times which brokers usually take."""
+        limits = {_BEFORE: (self.before_ms, _ANY_MS), _AFTER: (self.after_ms, USUALLY_AHEAD_MS)}
+        return {name: found for name, (found, usual) in limits.items() if found < usual}
+
+
+def time_limits(admin: Admin, topics: Iterable[str]) -> dict[str, TimeLimits]:
+    """Which times topics take.
+
+    Args:
+        admin: Asks the brokers, once for all topics.
+        topics: Their names; those that there are not, or that may not be asked about, are left out.
+
+    Raises:
+        BrokerError: If the brokers do not answer.
+    """
+    return {topic: _limits(config) for topic, config in admin.topic_configs(topics).items()}
+
+
+def _limits(config: Mapping[str, str]) -> TimeLimits:
+    if config.get("message.timestamp.type") == "LogAppendTime":
+        return TimeLimits()
+    return TimeLimits(int(config.get(_BEFORE, _ANY_MS)), int(config.get(_AFTER, _ANY_MS)))
 
 
 class RecordTimes:
-    """Looks at times that lie far ahead, before a record is sent; topics are asked about when there is such a time.
+    """Looks at times before a record is sent; nearly all need no look, as the topics take them.
 
     Args:
         kafka: Client properties.
@@ -31,28 +68,61 @@ class RecordTimes:
     def __init__(self, kafka: Mapping[str, str]) -> None:
         """Nothing is asked."""
         self._kafka = kafka
-        self._limits: dict[str, int] = {}
+        self._limits: dict[str, TimeLimits] = {}
+        self._are_old_refused = False
+        self._ahead_ms = USUALLY_AHEAD_MS
 
-    def unsuspicious(self, topic: str, timestamp: int) -> int:
-        """The time, ms, up to which no record needs to be looked at, for now.
+    def learn(self, limits: Mapping[str, TimeLimits]) -> None:
+        """Take over what somebody has asked already."""
+        self._limits |= limits
+        self._are_old_refused = any(known.before_ms < _ANY_MS for known in self._limits.values())
+        self._ahead_ms = min((known.after_ms for known in self._limits.values()), default=USUALLY_AHEAD_MS)
+
+    def unsuspicious(self, topic: str, partition: int | None, timestamp: int) -> int:
+        """The time, ms, up to which no record of the topics so far needs to be looked at, for now.
+
+        A topic is asked about with its first record, unless somebody has.
+
+        Args:
+            topic: Where a record is to be sent.
+            partition: Its partition; None if the client chooses.
+            timestamp: Its time, ms.
 
         Raises:
-            RefusedRecordError: If the brokers would not take this one.
+            RefusedRecordError: If the brokers would not take it.
         """
-        now_ms = time.time_ns() // 1_000_000  # noqa: TID251 - the brokers' clock decides
-        latest = now_ms + USUALLY_AHEAD_MS
-        if timestamp > latest and timestamp - now_ms > self._limit(topic):
-            message = f"Cannot write to {topic}: time {timestamp} lies {timestamp - now_ms} ms ahead of the clock"
-            raise RefusedRecordError(message, hint=_HINT)
-        return latest
-
-    def _limit(self, topic: str) -> int:
-        """How far ahead a record may lie; brokers that do not say will say so when they refuse one."""
         if topic not in self._limits:
-            try:
-                config = Admin(self._kafka).topic_config(topic)
-            except BrokerError:
-                return _LONGEST_MS
-            is_fixed = config.get("message.timestamp.type") == "LogAppendTime"
-            self._limits[topic] = _LONGEST_MS if is_fixed else int(config.get(_AFTER, _LONGEST_MS))
-        return self._limits[topic]
+            self.learn({topic: self._asked(topic)})
+        limits, now_ms = self._limits[topic], time.time_ns() // 1_000_000  # noqa: TID251 - the brokers' clock decides
+        where = topic if partition is None else f"{topic}-{partition}"
+        if timestamp - now_ms > limits.after_ms:
+            raise _refused(where, timestamp, f"{timestamp - now_ms} ms ahead of the clock", _AFTER, limits.after_ms)
+        if now_ms - timestamp > limits.before_ms:
+            raise _refused(where, timestamp, f"{now_ms - timestamp} ms behind the clock", _BEFORE, limits.before_ms)
+        return _ALL_ARE_LOOKED_AT if self._are_old_refused else now_ms + self._ahead_ms
+
+    def _asked(self, topic: str) -> TimeLimits:
+        """What brokers say about a topic; those that do not say will say so when they refuse a record."""
+        try:
+            return time_limits(Admin(self._kafka), [topic]).get(topic, TimeLimits())
+        except BrokerError:
+            return TimeLimits()
+
+
+def _refused(where: str, timestamp: int, distance: str, setting: str, limit_ms: int) -> RefusedRecordError:
+    message = (
+        f"Cannot write to {where}: time {timestamp}{_as_text(timestamp)} lies {distance}, and {setting} is {limit_ms}"
+    )
+    hint = (
+        f"Correct the event time (timestamp_extractor), or raise {setting} of the topic. Of a sink's record"
+        " production.exception.handler may decide; a dead letter has that time as well."
+    )
+    return RefusedRecordError(message, hint=hint)
+
+
+def _as_text(timestamp: int) -> str:
+    """A time that a calendar has, for who reads it."""
+    try:
+        return f" ({datetime.fromtimestamp(timestamp / 1000, UTC).isoformat(timespec='seconds')})"
+    except (ValueError, OverflowError, OSError):
+        return ""

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from pipeline.errors import USER_ERRORS, InvalidStateStoreError, StreamsError
+from pipeline.errors import USER_ERRORS, InvalidStateStoreError, RefusedRecordError, StreamsError
 from pipeline.processor.drops import DropReason
 from pipeline.processor.operator import FollowsStreamTime
 from pipeline.runtime.compile import compile_nodes
@@ -132,6 +132,7 @@ class Task:
         self._has_progress = False
         self._tells_next_times = False
         self._prepared = TaskCommit({}, ())
+        self._begun: dict[TopicPartition, int] = {}
 
     def stores(self) -> Mapping[str, Any]:
         """The task's stores by name, for reading."""
@@ -191,7 +192,7 @@ class Task:
         for queue in self._queues.all():
             if queue.tp in committed:
                 offset, metadata = committed[queue.tp]
-                queue.next_offset = offset
+                queue.next_offset = self._begun[queue.tp] = offset
                 known = OffsetMetadata.decode(metadata)
                 queue.partition_time = known.partition_time
                 if queue.tp in self._packs:
@@ -403,10 +404,13 @@ class Task:
         for name, tp in self._changelogs.items():
             number = -1
             topic, partition = tp
-            for number, (key, value, timestamp, headers) in enumerate(self._stores[name].changelog()):
-                if number % PAUSED_AFTER == 0:
-                    pause()
-                send(topic, key, value, timestamp, headers, partition)
+            try:
+                for number, (key, value, timestamp, headers) in enumerate(self._stores[name].changelog()):
+                    if number % PAUSED_AFTER == 0:
+                        pause()
+                    send(topic, key, value, timestamp, headers, partition)
+            except RefusedRecordError as error:
+                self._fail_to_log(name, error)
             if number >= 0:
                 written.append(tp)
         self._prepared = TaskCommit(dict(self._committable()), tuple(written))
@@ -414,6 +418,14 @@ class Task:
         if self._context.sources is not None:
             self._context.sources.clear()
         return self._prepared
+
+    def _fail_to_log(self, store: str, error: RefusedRecordError) -> NoReturn:
+        """Say of a change that cannot be logged which records it may be of: nobody remembers which one it was."""
+        begun = {tp: offset for tp, (offset, _metadata) in self._prepared.offsets.items()} or self._begun
+        read = ((tp, begun.get(tp, 0), offset) for tp, (offset, _metadata) in self._committable())
+        ranges = ", ".join(f"{tp}@{first} to {last - 1}" for tp, first, last in read if first < last)
+        message = f"{error.message} (task {self.spec.id}, store {store}, from one of {ranges or 'no record'})"
+        raise RefusedRecordError(message, hint=error.hint) from error
 
     def post_commit(self, positions: Mapping[TopicPartition, int]) -> None:
         """The commit is durable: bring the local store to the same point.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.hosting.alone import processing_alone
 from pipeline.hosting.control_tail import ControlTail
+from pipeline.hosting.narrow_times import warn_of_narrow_times
 from pipeline.hosting.sole_host import WORKER
 from pipeline.kafka.admin import Admin
 from pipeline.worker.states import WorkerState, moved
@@ -95,6 +96,7 @@ class Worker:
 
     def _process(self, *, until_caught_up: bool) -> WorkerSummary:
         self._tasks.start()
+        warn_of_narrow_times(self._application, Admin(self._application.kafka))
         self._tail.start()
         self.has_begun = True
         self._tasks.take_all()

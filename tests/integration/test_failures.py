@@ -16,6 +16,7 @@ from pipeline.errors import (
     TopicError,
     UnknownOutcomeError,
 )
+from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.owned_task import OwnedTask
 from pipeline.worker.worker import Worker
 from tests import handlers
@@ -113,13 +114,29 @@ def test_a_record_of_a_time_that_its_topic_does_not_take_is_refused_before_it_is
     if handler == "fail":
         place = rf"task 0_0, topic {unique}\.in, partition 0, offset 1"
         with pytest.raises(
-            RefusedRecordError, match=rf"(?s)to {unique}\.out: time {IN_2100_MS} lies .*\({place}\).*after\.max"
+            RefusedRecordError, match=rf"(?s)to {unique}\.out: time {IN_2100_MS} .*\({place}\).*after\.max"
         ):
             Worker(chosen).run(until_caught_up=True)
         return
     assert Worker(chosen).run(until_caught_up=True).dropped == {"production-failed": 1}
     assert [record.value for record in broker.read(f"{unique}.out")] == [b"1", b"3"]
     assert [record.value for record in broker.read(f"{unique}.letters")] == [b"2"]
+
+
+def test_a_topic_that_refuses_old_records_is_told_at_the_start_and_each_such_record(
+    broker: Any, unique: str, tmp_path: Path, guarantee: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.create(1, f"{unique}.in")
+    broker.create(1, f"{unique}.out", config={"message.timestamp.before.max.ms": "86400000"})
+    now_ms = SystemClock().now_ms()
+    broker.write(f"{unique}.in", [(b"k", b"1", now_ms), (b"k", b"2", 1_000), (b"k", b"3", now_ms)])
+    place = rf"task 0_0, topic {unique}\.in, partition 0, offset 1"
+    with pytest.raises(RefusedRecordError, match=rf"(?s)to {unique}\.out: time 1000 .*\({place}\).*before\.max"):
+        Worker(application(broker, unique, tmp_path, str, guarantee)).run(until_caught_up=True)
+    assert f"topic {unique}.out takes no record" in caplog.text
+    skipping = application(broker, unique, tmp_path, str, guarantee, production_exception_handler="continue")
+    assert Worker(skipping).run(until_caught_up=True).dropped == {"production-failed": 1}
+    assert {record.value for record in broker.read(f"{unique}.out")} == {b"1", b"3"}
 
 
 def test_a_record_that_the_brokers_refuse_stops_the_worker_whatever_the_handler(

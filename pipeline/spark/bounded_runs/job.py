@@ -11,6 +11,7 @@ from pipeline.errors import BrokerError, RangeError, UnderWayError
 from pipeline.hosting.alone import processing_alone
 from pipeline.hosting.application import prepare
 from pipeline.hosting.fencing import fence_owners, settled_offsets
+from pipeline.hosting.narrow_times import warn_of_narrow_times
 from pipeline.hosting.sole_host import RUN
 from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetRange, TaskId, TopicPartition, counted
@@ -224,6 +225,7 @@ def _run_levels(
     admin, ranges = Admin(application.kafka), plan.range.ranges
     application = replace(application, topology=application.topology.resolved({tp.topic for tp in ranges}))
     layout = prepare(application, admin)
+    warn_of_narrow_times(application, admin)
     if admin.has_open_transactions(tp for inputs in layout.tasks.values() for tp in inputs if tp not in ranges):
         fence_owners(application, layout.tasks)  # of a run that died: nobody could say where repartition topics end
     known = settled_offsets(application, admin, {tp for inputs in layout.tasks.values() for tp in inputs})

@@ -14,6 +14,7 @@ from pipeline.hosting.application import prepare, with_partitions, with_topics
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.control_tail import ControlTail
 from pipeline.hosting.fencing import await_no_sole_host
+from pipeline.hosting.narrow_times import warn_of_narrow_times
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.consumer import RecordConsumer
 from pipeline.kafka.producer import IdempotentProducer
@@ -211,6 +212,7 @@ class Supervisor:
             await_no_sole_host(self._application, admin)
             self._application = with_topics(self._application, admin)
             self._layout = prepare(self._application, admin)
+            warn_of_narrow_times(self._application, admin)
             self._membership = Membership(self._application, admin, self._leaves, self._introduce, self._tasks_of)
             try:
                 self._tail.start()

@@ -341,9 +341,10 @@ class Refusing(MemoryTopics):
     """A collector that refuses records of one topic."""
 
     error: Exception = RefusedRecordError("too large")
+    refused = "out"
 
     def send(self, topic: str, *rest: Any) -> None:
-        if topic == "out":
+        if topic == self.refused:
             raise self.error
         super().send(topic, *rest)
 
@@ -365,6 +366,22 @@ def test_a_record_the_client_refuses_is_the_production_handlers() -> None:
     (letter,) = topics.logs["letters"]
     assert (letter.key, letter.value, dict(letter.headers)["__streams.errors.message"]) == (b"k", b"v", b"too large")
     assert task.dropped == {"production-failed": 1}
+
+
+IN_0 = TopicPartition("in", 0)
+
+
+def test_a_change_that_the_client_refuses_to_log_says_which_records_it_may_be_of() -> None:
+    topics, builder = Refusing(), StreamsBuilder()
+    topics.refused = "app-kept-changelog"
+    builder.stream("in", Consumed(STRING, STRING)).group_by_key().count(Materialized("kept"))
+    (sub,) = builder.build().sub_topologies()
+    task = Task(TaskSpec(TaskId(0, 0), sub, "app", (IN_0,)), Ports(topics, MemoryBackend(), MockClock()))
+    task.start({IN_0: (5, "")})
+    task.add_records(IN_0, [RawRecord(b"k", b"v", 1, 5), RawRecord(b"k", b"v", 2, 6)])
+    task.process_all()
+    with pytest.raises(RefusedRecordError, match=r"task 0_0, store kept, from one of in-0@5 to 6"):
+        task.prepare_commit()
 
 
 @pytest.mark.parametrize("error", [BrokerError("gone"), TaskMigratedError("fenced"), RefusedRecordError("too large")])

@@ -1,0 +1,51 @@
+"""Says at the start which topics take fewer event times than usual: old records that are processed anew are refused there."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from pipeline.kafka.record_times import time_limits
+from pipeline.runtime.layout import changelog_name, internal_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pipeline.hosting.application import Application
+    from pipeline.kafka.admin import Admin
+
+log = logging.getLogger(__name__)
+
+
+def warn_of_narrow_times(application: Application, admin: Admin) -> None:
+    """Log which topics that an application writes to refuse event times that brokers usually take.
+
+    Args:
+        application: The application, its topics prepared.
+        admin: Asks the brokers, once.
+
+    Raises:
+        BrokerError: If the brokers do not answer.
+    """
+    for topic, limits in sorted(time_limits(admin, _written(application)).items()):
+        for setting, limit_ms in limits.narrow.items():
+            log.warning(
+                "topic %s takes no record whose event time lies more than %d ms from the brokers' clock (%s): such a record"
+                " stops the application, or is the production handler's. Raise it for the topic where old records, or those of"
+                " the future, are to be processed",
+                topic,
+                limit_ms,
+                setting,
+            )
+
+
+def _written(application: Application) -> Iterator[str]:
+    """Every topic that the application writes to, as far as the topology names it."""
+    topology, published = application.topology, application.published or {}
+    yield from (published.get(topic, topic) for topic in topology.sink_topics)
+    yield from (internal_name(application.id, name) for name in topology.repartition_topics)
+    for sub in topology.sub_topologies():
+        yield from (changelog_name(application.id, store.name) for store in sub.stores if store.logging)
+    letters = application.dead_letters or application.config.streams.errors_dead_letter_queue_topic_name
+    if letters is not None:
+        yield letters

@@ -352,7 +352,10 @@ class OwnedTask:
                 if self._owner is not None:
                     self._owner.abort()
         if self._task is not None:
-            self._task.close()
+            try:
+                self._task.close()
+            except StreamsError as error:  # what is committed stays so, and who ends a task has a reason of its own
+                log.error("%s", error, extra={"task": str(self.id)})  # noqa: TRY400 - the message says what happened
             self._task = None
         if self._backend is not None:
             self._backend.close()

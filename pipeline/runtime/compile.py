@@ -6,11 +6,12 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from pipeline.errors import USER_ERRORS, RefusedRecordError, SerializationError, as_exception
+from pipeline.errors import USER_ERRORS, RefusedRecordError, SerializationError, StreamsError, as_exception
 from pipeline.operators.process import UserFixedKeyProcessor, UserProcessor
 from pipeline.partitioning import partition_for
 from pipeline.processor.handlers import ProducerRecord, SerializationExceptionOrigin
 from pipeline.runtime.choices import ChosenPartitions, ChosenTopic
+from pipeline.runtime.failures import user_code
 from pipeline.runtime.fusion import Fusion
 from pipeline.runtime.layout import full_name
 from pipeline.runtime.node_context import NodeContext
@@ -39,31 +40,48 @@ class CompiledNodes:
     """The operators of one task.
 
     Args:
+        task_id: Whose they are.
         operators: By node name, in the order in which they must be initialised.
         contexts: The context of each.
         entries: Where records of each source node enter.
         fusion: Makes the loops that take many records from there.
     """
 
+    task_id: TaskId
     operators: Mapping[str, Operator]
     contexts: Mapping[str, NodeContext]
     entries: Mapping[str, Callable[[Any, Any, int, Headers], None]]
     fusion: Fusion
 
     def init(self) -> None:
-        """Initialise all operators."""
+        """Initialise all operators.
+
+        Raises:
+            ProcessingError: If user code fails at that.
+        """
         for name, operator in self.operators.items():
             context = self.contexts[name]
             context.starting = True
-            operator.init(context)
+            with user_code(f"init() of {name}", self.task_id):
+                operator.init(context)
             context.starting = False
 
     def close(self) -> None:
-        """Close all operators, and what they have opened."""
+        """Close all operators, and what they have opened, even if some fail.
+
+        Raises:
+            ProcessingError: If user code fails at that; of several failures the first one.
+        """
+        failures: list[StreamsError] = []
         for name, operator in self.operators.items():
-            operator.close()
-            for close in self.contexts[name].opened:
-                close()
+            for close in (operator.close, *self.contexts[name].opened):
+                try:
+                    with user_code(f"close() of {name}", self.task_id):
+                        close()
+                except StreamsError as error:
+                    failures.append(error)
+        if failures:
+            raise failures[0]
 
 
 def compile_nodes(
@@ -95,7 +113,7 @@ def compile_nodes(
         for parent in node.parents:
             children[parent].append(node.name)
     inlets: dict[str, Forward] = {}
-    operators = {node.name: instantiate(node) for node in sub.nodes if isinstance(node, ProcessorNode)}
+    operators = {node.name: instantiate(node, task_id) for node in sub.nodes if isinstance(node, ProcessorNode)}
     retimed = below_retiming(sub, operators)
     contexts: dict[str, NodeContext] = {}
     for node in reversed(sub.nodes):
@@ -139,12 +157,17 @@ def compile_nodes(
             own.forward = fusion.forward(name) or own.forward
             if not cached.isdisjoint(sub.store_access.get(name, ())):
                 own.flush = fusion.flush(name)
-    return CompiledNodes(operators, contexts, entries, fusion)
+    return CompiledNodes(task_id, operators, contexts, entries, fusion)
 
 
-def instantiate(node: ProcessorNode) -> Operator:
-    """A new operator for a task; a user's processor is wrapped in one."""
-    made = node.supplier()
+def instantiate(node: ProcessorNode, task_id: TaskId) -> Operator:
+    """A new operator for a task; a user's processor is wrapped in one.
+
+    Raises:
+        ProcessingError: If the user's supplier fails.
+    """
+    with user_code(f"The supplier of {node.name}", task_id):
+        made = node.supplier()
     if len(inspect.signature(made.process).parameters) == OPERATOR_ARGUMENTS:
         return cast("Operator", made)
     return UserProcessor(cast("Any", made))

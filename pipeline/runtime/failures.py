@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pipeline.errors import (
@@ -24,7 +25,7 @@ from pipeline.records import ConsumerRecord, Record
 from pipeline.runtime.context import GLOBAL_TASK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pipeline.processor.handlers import ErrorHandlers, Handler, ProducerRecord, SerializationExceptionOrigin
     from pipeline.records import Headers, RawRecord, Send, TaskId, TopicPartition
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_NO_RECORD = "Correct it and start again. No handler is asked about what concerns no record."
 _NOT_THE_USERS = (TaskError, BrokerError, CorruptStateError)
 """The host's to deal with: dropping a record because of these would lose it."""
 
@@ -261,6 +263,28 @@ def fail_at(error: Exception | SystemExit, what: str = "Processing", **coordinat
         raise error
     failure = as_exception(error)
     raise _located(_processing_error(what, failure), coordinates) from failure
+
+
+@contextmanager
+def user_code(what: str, task: TaskId) -> Iterator[None]:
+    """Within this, user code is called that has no record, so no handler is asked about its failures.
+
+    Args:
+        what: What it does, as the subject of "... failed".
+        task: Whose it is.
+
+    Raises:
+        ProcessingError: If it raises or exits.
+        StreamsError: Its own, as it is.
+    """
+    try:
+        yield
+    except StreamsError:
+        raise
+    except USER_ERRORS as error:
+        failure = as_exception(error)
+        message = f"{what} failed: {type(failure).__name__}: {failure}"
+        raise ProcessingError(message, hint=_NO_RECORD, task=str(task)) from failure
 
 
 def _processing_error(what: str, error: Exception) -> ProcessingError:

@@ -10,7 +10,7 @@ from pipeline.errors import USER_ERRORS
 from pipeline.processor.handlers import ErrorHandlers
 from pipeline.runtime.compile import instantiate, watched
 from pipeline.runtime.context import GLOBAL_TASK, Environment, TaskContext
-from pipeline.runtime.failures import Failures, fail_at
+from pipeline.runtime.failures import Failures, fail_at, user_code
 from pipeline.runtime.node_context import NodeContext
 from pipeline.runtime.queue import RecordQueue
 from pipeline.state.stores import open_store
@@ -109,22 +109,27 @@ class GlobalState:
         opened.store.committed()
 
     def close(self) -> None:
-        """Close the processors. The backend is the host's to close."""
+        """Close the processors. The backend is the host's to close.
+
+        Raises:
+            ProcessingError: If user code fails at that.
+        """
         for opened in self._opened.values():
-            opened.operator.close()
+            with user_code(f"close() of {opened.declared.processor.name}", GLOBAL_TASK):
+                opened.operator.close()
 
     def _open(self, declared: GlobalStore, application_id: str) -> _Opened:
         store = open_store(declared.store, self._backend, self._context)
         if self._watch is not None:
             self._watch.opened(declared.store, store)
-        operator = instantiate(declared.processor)
+        operator = instantiate(declared.processor, GLOBAL_TASK)
         name = declared.processor.name
         stores = {declared.store.name: store}
-        operator.init(
-            NodeContext(
-                name, application_id, GLOBAL_TASK, self._context, _nowhere, {}, stores, self._failures, self._watch
-            )
+        context = NodeContext(
+            name, application_id, GLOBAL_TASK, self._context, _nowhere, {}, stores, self._failures, self._watch
         )
+        with user_code(f"init() of {name}", GLOBAL_TASK):
+            operator.init(context)
         return _Opened(declared, store, operator)
 
     def _queue(self, tp: TopicPartition, opened: _Opened) -> RecordQueue:

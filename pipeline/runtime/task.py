@@ -456,12 +456,16 @@ class Task:
         return self._forgotten
 
     def close(self) -> None:
-        """Stop. What was not committed is forgotten; the backend is the host's to close. Idempotent."""
+        """Stop. What was not committed is forgotten; the backend is the host's to close. Idempotent.
+
+        Raises:
+            ProcessingError: If user code fails when it is closed; all of it has been.
+        """
         if self.state is TaskState.CLOSED:
             return
-        if self.state is TaskState.RUNNING:
+        before, self.state = self.state, TaskState.CLOSED
+        if before is TaskState.RUNNING:
             self._nodes.close()
-        self.state = TaskState.CLOSED
 
     def _committable(self) -> Iterator[tuple[TopicPartition, tuple[int, str]]]:
         kept, times, mark = self._context.processor_metadata, self._times.current(), self._holding.say()

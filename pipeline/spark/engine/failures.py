@@ -23,6 +23,11 @@ _NO_DRIVER = "No suitable driver"
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 _RAISED = re.compile(r"^(?:[A-Za-z_][\w.]*)(?:Error|Exception)\b.*$", re.MULTILINE)
 _LONGEST = 500
+_DIED = "Python worker exited unexpectedly"
+_DIED_HINT = (
+    "Functions of the topology, or libraries that they call, may have ended it (os._exit), or the system, if it has no"
+    " memory left. The executor's standard error output may say more. Nothing that was committed is lost."
+)
 _FULL = re.compile("No space left on device|Disk quota exceeded")
 _CAUSES = (
     re.compile(r"^Caused by: (.+)$", re.MULTILINE),
@@ -92,6 +97,8 @@ def translated(text: str, doing: str) -> StreamsError:
     if _FULL.search(text):
         message = f"Cannot {doing}: there is no space left on the disk of a Spark executor or of the target"
         return EngineError(message, hint="Free space, or point spark.local.dir, TMPDIR or the target elsewhere.")
+    if _DIED in text:
+        return EngineError(f"A Python process of Spark has ended while it was to {doing}", hint=_DIED_HINT)
     named = next((causes for each in _CAUSES if (causes := each.findall(text))), None)
     essence = redacted((named[-1] if named else text.strip().partition("\n")[0]).strip())
     hint = "Name the driver's library: --package group:name:version, and --option driver=its.class."

@@ -13,6 +13,8 @@ from pipeline import (
     Consumed,
     Grouped,
     Materialized,
+    Named,
+    ProcessingError,
     Processor,
     Produced,
     PunctuationType,
@@ -20,6 +22,7 @@ from pipeline import (
     StreamsBuilder,
     StreamsError,
 )
+from pipeline.state.api import StoreBuilder, StoreKind
 from pipeline.testing import TopologyTestDriver
 from tests import handlers
 
@@ -106,6 +109,90 @@ def test_a_handler_is_asked_about_an_exit_as_about_any_error(case: str) -> None:
     assert sum(driver.dropped().values()) == len(handlers.asked) == 1
     exception = handlers.asked[0][2]
     assert "sys.exit('enough') was called" in str(exception)
+
+
+class Leaving(Processor[str, str]):
+    """Ends the program in one of its methods."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+
+    def init(self, _context: Any) -> None:
+        self._end("init")
+
+    def process(self, record: Any) -> None: ...
+
+    def close(self) -> None:
+        self._end("close")
+
+    def transform(self, _key: str, value: str) -> str:
+        return value
+
+    def _end(self, method: str) -> None:
+        if method == self._where:
+            sys.exit("enough")
+
+
+def processing(supplier: Callable[[], Any]) -> Topology:
+    return build(lambda s: s.process(supplier, named=Named("own")))
+
+
+def transforming(where: str) -> Topology:
+    builder = StreamsBuilder()
+    table = builder.table("in", STRINGS).transform_values(lambda: Leaving(where), named=Named("own"))
+    table.to_stream().to("out", TO_STRINGS)
+    return builder.build()
+
+
+def filling(where: str) -> Topology:
+    builder = StreamsBuilder()
+    store = StoreBuilder("all", StoreKind.KEY_VALUE, STRING, STRING)
+    builder.add_global_store(store, "in", STRINGS, lambda: Leaving(where))
+    return builder.build()
+
+
+AT_START: dict[str, tuple[Callable[[str], Topology], str]] = {
+    "a processor": (lambda where: processing(lambda: Leaving(where)), r"of own failed.*\(task 0_0\)"),
+    "a transformer": (transforming, r"of own failed.*\(task 0_0\)"),
+    "a global store's processor": (filling, r"of KSTREAM-SOURCE-\d+|of KTABLE-SOURCE-\d+"),
+}
+
+
+@pytest.mark.parametrize("case", AT_START)
+@pytest.mark.parametrize("where", ["init", "close"])
+@pytest.mark.parametrize("settings", [{}, {"processing.exception.handler": "continue"}], ids=["plain", "handler"])
+def test_an_exit_where_there_is_no_record_names_the_method_and_its_processor(
+    case: str, where: str, settings: dict[str, str]
+) -> None:
+    make, place = AT_START[case]
+    with pytest.raises(ProcessingError, match=rf"{where}\(\) {place}"), TopologyTestDriver(make(where), settings):
+        pass
+
+
+def test_an_exit_in_a_supplier_names_the_processor() -> None:
+    is_built = False
+
+    def supplied() -> Leaving:
+        return sys.exit("enough") if is_built else Leaving("")
+
+    topology = processing(supplied)
+    is_built = True
+    with pytest.raises(ProcessingError, match=r"supplier of own failed: RuntimeError: sys\.exit\('enough'\)"):
+        TopologyTestDriver(topology)
+
+
+def test_all_processors_are_closed_even_if_one_of_them_fails() -> None:
+    closed = []
+
+    class Closing(Leaving):
+        def close(self) -> None:
+            closed.append(True)
+            sys.exit("enough")
+
+    topology = build(lambda s: s.process(lambda: Closing("")).process(lambda: Closing("")))
+    with pytest.raises(ProcessingError, match=r"close\(\) of"), TopologyTestDriver(topology):
+        pass
+    assert len(closed) == 2
 
 
 def test_a_handler_that_exits_is_fatal_as_one_that_raises() -> None:

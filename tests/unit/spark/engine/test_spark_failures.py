@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.spark.engine.failures import cause_of, missing_module
+from pipeline.spark.engine.failures import cause_of, missing_module, translated
 
 TRACE = """
 An exception was thrown from the Python worker. Please see the stack trace below.
@@ -30,3 +30,12 @@ def test_of_a_trace_in_two_languages_the_line_that_says_what_happened_is_shown()
     error = RuntimeError(TRACE.format("pipeline.errors.BrokerError: no broker answers"))
     assert cause_of(error) == "pipeline.errors.BrokerError: no broker answers"
     assert cause_of(RuntimeError("gone\nfor good")) == "gone"
+
+
+def test_user_code_that_ends_the_process_is_the_first_suspect() -> None:
+    text = (
+        "Job aborted\nCaused by: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)\n\tat x"
+    )
+    error = translated(text, "process tasks 0_1")
+    assert error.message == "A Python process of Spark has ended while it was to process tasks 0_1"
+    assert "os._exit" in str(error.hint)

@@ -177,14 +177,25 @@ class _Client:
 
     def name_missing(self, failure: StreamsError, topics: Iterable[str]) -> None:
         """Add to a failure which of the topics that were written to are not there: the library names none."""
-        try:
-            known = self.producer.list_topics(timeout=_LOOK_SECONDS).topics
-        except KafkaException:
-            return
-        missing = sorted(set(topics) - known.keys())
+        missing = self._missing(topics)
         if missing:
             failure.message = f"{failure.message}; the brokers know no topic {', '.join(missing)}"
             failure.hint = MISSING_HINT
+
+    def unwritten(self, message: str) -> StreamsError:
+        """What it means that records do not arrive, and nobody says why: topics may be gone, for which nobody needs to wait."""
+        missing = self._missing(self._counts)
+        if missing:
+            return TopicError(f"{message}; the brokers know no topic {', '.join(missing)}", hint=MISSING_HINT)
+        return BrokerError(message, retriable=True)
+
+    def _missing(self, topics: Iterable[str]) -> list[str]:
+        """Those of the topics that the brokers do not know; none if they do not answer."""
+        try:
+            known = self.producer.list_topics(timeout=_LOOK_SECONDS).topics
+        except KafkaException:
+            return []
+        return sorted(set(topics) - known.keys())
 
     def close(self) -> None:
         """Write nothing more, and release connections in the background. Idempotent.
@@ -274,6 +285,7 @@ class TransactionalProducer:
 
         Raises:
             BrokerError: If brokers do not answer. Nothing is committed.
+            TopicError: If a topic is there no more. Nothing is committed.
             UnknownOutcomeError: If the library does not return; the producer must be discarded.
         """
         left: list[int] = []
@@ -281,8 +293,8 @@ class TransactionalProducer:
             _watched(lambda: left.append(self._client.producer.flush(_COMMIT_SECONDS)), self.transactional_id)
         if any(left):
             what = f"{counted(left[0], 'record')} of {self.transactional_id} to {self._servers}"
-            message = f"Cannot write {what} within {_COMMIT_SECONDS:.0f} s"
-            raise BrokerError(message, retriable=True)
+            failure = self._client.unwritten(f"Cannot write {what} within {_COMMIT_SECONDS:.0f} s")
+            raise failure
 
     def commit(self, offsets: Mapping[TopicPartition, tuple[int, str]], group_id: str) -> None:
         """Commit what was sent and the offsets of its inputs, all or nothing.
@@ -447,8 +459,8 @@ class IdempotentProducer:
             self._refused.clear()
             raise streams_error(error, f"write to {topic}")
         if left:
-            message = f"{left} records could not be written to {self._servers} within {_WATCHDOG_SECONDS:.0f} s"
-            raise BrokerError(message, retriable=True)
+            what = f"{left} records could not be written to {self._servers} within {_WATCHDOG_SECONDS:.0f} s"
+            raise self._client.unwritten(what)
 
     def close(self) -> None:
         """Send nothing more, not even what is waiting to be sent, and release connections. Idempotent."""

@@ -108,6 +108,23 @@ def test_an_instance_whose_input_is_gone_ends_and_says_so(group: Group) -> None:
     assert "Traceback" not in group.log(0)
 
 
+def test_an_instance_whose_repartition_topic_is_gone_ends_and_says_so_and_changes_nothing(group: Group) -> None:
+    instance = group.start(settings=SETTINGS)
+    group.write(230)
+    group.until_done()
+    admin = group.broker.admin()
+    (topic,) = [name for name in admin.list_topics(f"{group.name}-v1-") if name.endswith("-repartition")]
+    admin.delete_topics([topic])
+    group.write(230)
+    assert instance.wait(120) == 1
+    assert f"the brokers know no topic {topic}" in group.log(0)
+    assert "Traceback" not in group.log(0)
+    again = group.start(settings=SETTINGS)
+    assert again.wait(60) == 1
+    assert f"topics of its own are not there: {topic}" in group.log(1)
+    assert admin.list_topics(topic) == []
+
+
 def grow(group: Group) -> None:
     client = AdminClient(group.broker.kafka)
     for future in client.create_partitions([NewPartitions(f"{group.name}.in", PARTITIONS + 2)]).values():

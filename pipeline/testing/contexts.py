@@ -15,6 +15,7 @@ from pipeline.state.memory import MemoryBackend
 from pipeline.state.stores import open_store
 from pipeline.testing.driver import MockClock
 from pipeline.testing.settings import given_settings
+from pipeline.testing.watching import ValueWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -67,7 +68,9 @@ class MockProcessorContext:
     """Captures what a processor does (`org.apache.kafka.streams.processor.api.MockProcessorContext`).
 
     For `Processor`, `FixedKeyProcessor` and `ValueTransformerWithKey`. The test is the host: it calls `init` and `process`,
-    sets times and the place of the current record, and calls punctuators.
+    sets times and the place of the current record, and calls punctuators. When the test looks at what was captured, it is
+    warned of what the processor has changed in place (`ChangedValueWarning`): a record after it was forwarded, or what is out
+    of a store.
 
     >>> from pipeline import Processor, Record
     >>> class Shout(Processor[str, str]):
@@ -110,6 +113,8 @@ class MockProcessorContext:
         self._system_time_ms: int | None = None
         self._stream_time_ms: int | None = None
         self._stores: dict[str, Any] = {}
+        self._watch = ValueWatch()
+        self._begin_to_watch()
         self._forwarded: list[CapturedForward] = []
         self._punctuators: list[CapturedPunctuator] = []
         self._committed = False
@@ -150,6 +155,7 @@ class MockProcessorContext:
 
     def set_record_metadata(self, topic: str, partition: int, *, offset: int) -> None:
         """Say where the records come from that are processed from now on."""
+        self._tell_changes()
         self._task.topic, self._task.partition, self._task.offset = topic, partition, offset
 
     def app_configs(self) -> dict[str, Any]:
@@ -191,7 +197,10 @@ class MockProcessorContext:
             store: What `Stores` describes: it is opened in memory, whatever it says, without a changelog. Or any object with a
                 `name`.
         """
-        opened = open_store(store, MemoryBackend(), self._task) if isinstance(store, StoreBuilder) else store
+        opened = store
+        if isinstance(store, StoreBuilder):
+            opened = open_store(store, MemoryBackend(), self._task)
+            self._watch.opened(store, opened)
         self._stores[opened.name] = opened
         return opened
 
@@ -225,6 +234,7 @@ class MockProcessorContext:
 
     def forward(self, record: Record[Any, Any] | FixedKeyRecord[Any, Any], child: str | None = None) -> None:
         """Capture a record."""
+        self._watch.was_forwarded(record.key, record.value)
         self._forwarded.append(CapturedForward(record, child))
 
     def forwarded(self, child_name: str | None = None) -> list[CapturedForward]:
@@ -233,12 +243,14 @@ class MockProcessorContext:
         Args:
             child_name: Only what this child would have received: what was sent to it, or to all.
         """
+        self._tell_changes()
         if child_name is None:
             return list(self._forwarded)
         return [captured for captured in self._forwarded if captured.child_name in {None, child_name}]
 
     def reset_forwards(self) -> None:
         """Forget what has been forwarded."""
+        self._tell_changes()
         self._forwarded.clear()
 
     def commit(self) -> None:
@@ -247,11 +259,21 @@ class MockProcessorContext:
 
     def committed(self) -> bool:
         """Whether the processor has asked for a commit since the beginning, or since `reset_commit`."""
+        self._tell_changes()
         return self._committed
 
     def reset_commit(self) -> None:
         """Forget that."""
         self._committed = False
+
+    def _begin_to_watch(self) -> None:
+        self._watch.enter("The processor", None, None, None)
+
+    def _tell_changes(self) -> None:
+        """The test has its turn: the processor's last call has ended."""
+        self._watch.leave(0)
+        self._begin_to_watch()
+        self._watch.tell()
 
 
 def _given(time_ms: int | None, what: str, setter: str) -> int:

@@ -37,6 +37,10 @@ class Observer(Protocol):
         """A value was read from a store; `encode` returns its bytes, `words` name it."""
         ...
 
+    def was_found(self, store: str, key: Any, words: str) -> None:
+        """A key was found in a store; `words` name it."""
+        ...
+
     def was_put(self, value: Any) -> None:
         """A value was put."""
         ...
@@ -124,6 +128,8 @@ class WatchedStore:
     def _each(self, items: Iterator[tuple[Any, ...]], asked: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
         for item in items:
             self._was_read((*asked, *item[:-1]), item[-1])
+            for key in item[:-1]:
+                self.observer.was_found(self.builder.name, key, f"the key {key!r} out of store {self.builder.name}")
             yield item
 
     def _was_read(self, key: tuple[Any, ...], value: Any) -> None:

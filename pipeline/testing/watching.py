@@ -1,4 +1,4 @@
-"""Finds user code that changes in place what is not its own: values it was given, and values out of stores.
+"""Finds user code that changes in place what is not its own: keys and values it was given, or that are out of stores.
 
 No store holds such a change, and other nodes that were given the value see it. In most cases that is a mistake, and a test is
 where to hear of it.
@@ -29,11 +29,13 @@ _SHOWN = 200
 """So many characters of a value's bytes are shown."""
 _GIVEN_HINT = "Change a copy: other nodes may be given this value."
 _READ_HINT = "Put the changed value, or change a copy: the store holds what was put last."
+_FOUND_HINT = "Change a copy: the store holds its rows by the keys that they were put with."
+_SENT_HINT = "Forward a copy: other nodes may be given it, and see the change."
 _FOLDED_HINT = "Return the aggregate that is changed, or change a copy."
 
 
 class ChangedValueWarning(UserWarning):
-    """User code has changed in place a value that it was given, or one out of a store that it has not put again."""
+    """User code has changed in place a key or value that it was given, or one out of a store that it has not put again."""
 
 
 @dataclass(slots=True)
@@ -69,9 +71,10 @@ class ValueWatch:
         seen: dict[int, _Seen] = {}
         self._calls.append((node, seen))
         sides = (("value", value.new), ("old value", value.old)) if type(value) is Change else (("value", value),)
-        for side, given in sides:
+        for side, given in (("key", key), *sides):
             if not is_atom(given):
-                words = f"the {side} of key {key!r} that it was given" + (f" (topic {topic})" if topic else "")
+                subject = f"the key {key!r}" if side == "key" else f"the {side} of key {key!r}"
+                words = f"{subject} that it was given" + (f" (topic {topic})" if topic else "")
                 seen[id(given)] = _Seen(given, _any_bytes, side, words, _GIVEN_HINT, _any_bytes(given))
         return len(self._calls) - 1
 
@@ -89,6 +92,19 @@ class ValueWatch:
         """The node that is called has read a value from a store."""
         if self._calls and not is_atom(value) and id(value) not in (seen := self._calls[-1][1]):
             seen[id(value)] = _Seen(value, encode, store, words, _READ_HINT, encode(value))
+
+    def was_found(self, store: str, key: Any, words: str) -> None:
+        """The node that is called has found a key in a store."""
+        if self._calls and not is_atom(key) and id(key) not in (seen := self._calls[-1][1]):
+            seen[id(key)] = _Seen(key, _any_bytes, f"keys of {store}", words, _FOUND_HINT, _any_bytes(key))
+
+    def was_forwarded(self, key: Any, value: Any) -> None:
+        """The node that is called has forwarded a record, which others may look at later."""
+        seen = self._calls[-1][1]
+        for side, given in (("key", key), ("value", value)):
+            if not is_atom(given) and id(given) not in seen:
+                words, origin = f"the {side} {given!r} after it was forwarded", f"forwarded {side}"
+                seen[id(given)] = _Seen(given, _any_bytes, origin, words, _SENT_HINT, _any_bytes(given))
 
     def was_put(self, value: Any) -> None:
         """A value has been put: nothing is wrong with what was changed so far."""

@@ -28,7 +28,7 @@ from pipeline.testing import ChangedValueWarning, TopologyTestDriver
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline import KStream, ProcessorContext, Record
+    from pipeline import KStream, ProcessorContext, Record, Topology
 
     Build = Callable[[StreamsBuilder], object]
 
@@ -200,6 +200,40 @@ def test_the_driver_says_which_node_changes_what(build: Build, said: str, config
 @pytest.mark.parametrize("size", [0, 10_000_000])
 def test_what_is_changed_and_put_again_is_no_mistake(build: Build, size: int) -> None:
     assert told(build, {"statestore.cache.max.bytes": size}) == []
+
+
+def change_keys(store: Any) -> None:
+    for key, _value in store.all():
+        changed(key)
+
+
+class Keyed(Own):
+    """Puts each record, then runs a test's function."""
+
+    def process(self, record: Record[Any, Any]) -> None:
+        self.store.put(record.key, record.value)
+        self.work(self.store, record)
+
+
+def keyed(work: Callable[[Any, Record[Any, Any]], object]) -> Topology:
+    builder = StreamsBuilder()
+    builder.add_state_store(Stores.key_value_store("kept", JSON, JSON))
+    builder.stream("in", Consumed(JSON, JSON)).process(lambda: Keyed(work, None), "kept")
+    return builder.build()
+
+
+@pytest.mark.parametrize(
+    ("topology", "said"),
+    [
+        (keyed(lambda _store, record: changed(record.key)), "the key ['a'] that it was given (topic in)"),
+        (keyed(lambda store, _record: change_keys(store)), "the key ['a'] out of store kept"),
+    ],
+)
+def test_the_driver_says_who_changes_a_key(topology: Topology, said: str) -> None:
+    with TopologyTestDriver(topology) as driver, pytest.warns(ChangedValueWarning) as caught:
+        driver.input_topic("in", JSON, JSON).pipe_input(["a"], 1)
+    (message,) = [str(warning.message) for warning in caught]
+    assert f"""PROCESSOR-0000000001 has changed in place {said}: b'["a"]' has become b'["a","changed"]'""" in message
 
 
 def test_a_warning_is_at_the_line_of_the_test_and_may_be_an_error() -> None:

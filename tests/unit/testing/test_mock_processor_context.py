@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pipeline import (
+    JSON,
     LONG,
     STRING,
     ConfigError,
@@ -25,6 +27,9 @@ from pipeline import (
 from pipeline.errors import InvalidStateStoreError
 from pipeline.records import RecordMetadata, TaskId
 from pipeline.testing import CapturedForward, MockProcessorContext
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SECOND = timedelta(seconds=1)
 
@@ -230,3 +235,53 @@ def test_stores_behave_as_in_a_topology() -> None:
     store.put("k", 1, 0)
     store.put("k", 2, 5_000)
     assert (store.fetch("k", 0), store.fetch("k", 5_000)) == (None, 2), "the first window has expired"
+
+
+class Changing(Processor[str, Any]):
+    """Changes in place what it has forwarded, or what its store has."""
+
+    def __init__(self, change: Callable[[Any, Any], object]) -> None:
+        self.change = change
+
+    def init(self, context: Any) -> None:
+        self.context, self.store = context, context.get_state_store("kept")
+
+    def process(self, record: Record[Any, Any]) -> None:
+        self.context.forward(record)
+        self.change(self.store, record)
+
+
+def put_again(store: Any, _record: Any) -> None:
+    known = store.get("k")
+    known.append("more")
+    store.put("k", known)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda _store, record: record.value.append("late"), "the value ['v'] after it was forwarded"),
+        (lambda _store, record: record.key.append("late"), "the key ['k'] after it was forwarded"),
+        (lambda store, _record: store.get("k").append("lost"), "the value of key 'k' out of store kept"),
+        (put_again, None),
+        (lambda _store, _record: None, None),
+    ],
+)
+@pytest.mark.parametrize("look", ["forwarded", "reset_forwards", "committed"])
+def test_a_test_hears_of_what_the_processor_changes_in_place(
+    change: Callable[[Any, Any], object], said: str | None, look: str
+) -> None:
+    context, processor = MockProcessorContext(), Changing(change)
+    context.add_state_store(Stores.key_value_store("kept", STRING, JSON)).put("k", ["v"])
+    processor.init(context)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        processor.process(Record(["k"], ["v"], 1))
+        assert not caught
+        getattr(context, look)()
+        getattr(context, look)()
+    found = [str(warning.message) for warning in caught]
+    assert len(found) == (said is not None), found
+    if said is not None:
+        assert f"The processor has changed in place {said}: b'" in found[0]
+        assert caught[0].filename == __file__

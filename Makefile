@@ -70,7 +70,7 @@ docs: setup
 		pipeline.spark pipeline.spark.ranges
 
 lock:
-	$(BIN)/uv pip compile pyproject.toml --extra demo --group dev --python-version 3.11 --generate-hashes \
+	$(BIN)/uv pip compile pyproject.toml --extra all --group dev --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --no-emit-find-links --no-annotate --no-header --output-file requirements.lock
 
 clean:

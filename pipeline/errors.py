@@ -72,6 +72,10 @@ class ConfigError(StreamsError):
     """Configuration that cannot be used (Kafka's `ConfigException`). Raised before anything has started."""
 
 
+class MissingExtraError(StreamsError):
+    """A part of Millrace needs packages that are not installed; the hint is the command that installs them."""
+
+
 class UnsupportedByHostError(StreamsError):
     """A topology uses a feature which the chosen host does not offer. Raised before the first record."""
 

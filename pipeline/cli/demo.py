@@ -8,6 +8,7 @@ import typer
 
 from pipeline.cli.project import settings_of
 from pipeline.errors import ConfigError
+from pipeline.extras import require_extra
 
 if TYPE_CHECKING:
     from pipeline.config import ProjectConfig
@@ -24,6 +25,8 @@ Days = Annotated[
 @app.command()
 def run(context: typer.Context, days: Days = None) -> None:
     """Tell the whole story, from an empty broker to a release and back; exit code 1 if a check failed. Takes minutes."""
+    require_extra("demo")
+    require_extra("quality")
     from rich.console import Console
 
     from pipeline.demo.story import Story, running

@@ -32,6 +32,7 @@ from pipeline.cli.exit_codes import code_of
 from pipeline.cli.project import TOKEN, Settings
 from pipeline.cli.signals import INTERRUPTED, interrupt_on_sigterm
 from pipeline.errors import StreamsError, of_an_interrupt
+from pipeline.extras import missing_extra
 from pipeline.hosting.logs import LogStyle, current_style, start_logging
 
 app = typer.Typer(
@@ -116,6 +117,7 @@ def _told(error: Exception) -> int | None:
         where = f" for {error.filename}" if error.filename else ""
         hint = "Free space, or set state.dir or TMPDIR elsewhere."
         error = StreamsError(f"There is no space left on the disk{where}", hint=hint)
+    error = missing_extra(error) or error
     if not isinstance(error, StreamsError):
         return None
     _say(error)

@@ -11,6 +11,7 @@ import typer
 from pipeline.cli.project import App, Version, settings_of
 from pipeline.config.address import checked_address
 from pipeline.errors import ConfigError, StreamsError
+from pipeline.extras import require_extra
 from pipeline.records import counted
 
 _ANSWER_SECONDS = 10.0
@@ -161,6 +162,7 @@ def _asked(context: typer.Context, app: str, method: str, address: str, path: st
     Raises:
         StreamsError: If it does not, or refuses.
     """
+    require_extra("http")
     import httpx
 
     from pipeline.service.encryption import client_tls

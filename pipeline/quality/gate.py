@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config.checks import nearest
+from pipeline.extras import require_extra
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -112,6 +113,7 @@ class _Findings:
 
 
 def _validate(frame: Frame, expectations: Sequence[Any], spark: Callable[[], Any], keys: Sequence[str]) -> Any:
+    require_extra("quality")
     import great_expectations as gx
 
     for name in _TALKATIVE:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from pipeline.extras import require_extra
 from pipeline.hosting.clock import SystemClock
 from pipeline.worker.instance.spawning import require_importable
 from pipeline.worker.instance.supervisor import Supervisor
@@ -38,12 +39,14 @@ def new_instance(
 
     Raises:
         ConfigError: If its address cannot be used, or its processes could not import what they need.
+        MissingExtraError: If it is to answer, and the packages for that are not installed.
     """
     require_importable(build)
     streams = application.config.streams
     if not streams.application_server:
         yield Supervisor(application, build, on_state=on_state)
         return
+    require_extra("http")
     # Half of what an instance loads, and most answer nowhere.
     from pipeline.service.api import new_api  # noqa: PLC0415 - as above
     from pipeline.service.connections import Limits  # noqa: PLC0415 - as above

@@ -9,7 +9,24 @@ May import hosting, the runtime, Kafka and what lies below; knows neither the wo
 
 from __future__ import annotations
 
-from pipeline.spark.dry_runs.outputs import dry_run
-from pipeline.spark.store_frames.stores import read_store
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pipeline.extras import require_extra
+
+if TYPE_CHECKING:
+    from pipeline.spark.dry_runs.outputs import dry_run
+    from pipeline.spark.store_frames.stores import read_store
 
 __all__ = ["dry_run", "read_store"]
+
+_MODULES = {"dry_run": "pipeline.spark.dry_runs.outputs", "read_store": "pipeline.spark.store_frames.stores"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs Spark when it is asked for: workers resolve ranges without it."""
+    if name not in _MODULES:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    require_extra("spark")
+    return getattr(import_module(_MODULES[name]), name)

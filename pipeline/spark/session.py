@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config.secrets import is_secret
 from pipeline.errors import ConfigError
+from pipeline.extras import require_extra
 from pipeline.spark.engine.failures import spark_failures
 from pipeline.spark.engine.java_classes import archive_options
 from pipeline.spark.engine.java_output import quiet_java
@@ -69,8 +70,11 @@ def spark_session(
 
     Raises:
         ConfigError: If that is no master URL.
+        MissingExtraError: If Spark is not installed.
         EngineError: If it does not start.
     """
+    require_extra("spark")
+    require_extra("spark")
     given = dict(settings or {})
     if packages:
         given[_PACKAGES] = ",".join([*_listed(given, _PACKAGES), *packages])

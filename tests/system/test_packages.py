@@ -1,0 +1,86 @@
+"""What is published: built, installed in environments of its own, and run there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline import LONG
+
+ROOT = Path(__file__).parents[2]
+UV = Path(sys.executable).parent / "uv"
+
+pytestmark = pytest.mark.broker
+
+TOPOLOGY = """
+from pipeline import LONG, STRING, Consumed, Grouped, Produced, StreamsBuilder, Topology
+
+
+def build(builder: StreamsBuilder) -> Topology:
+    words = builder.stream("{name}.in", Consumed(STRING, STRING)).group_by(lambda k, v: v, Grouped(STRING, STRING))
+    words.count().to_stream().to("{name}.out", Produced(STRING, LONG))
+    return builder.build()
+"""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the wheel and the sdist."""
+    directory = tmp_path_factory.mktemp("built")
+    subprocess.run([UV, "build", "--quiet", "--out-dir", directory, ROOT], check=True)
+    return directory
+
+
+def test_wheel_and_sdist_hold_the_packages_and_nothing_else(built: Path) -> None:
+    (wheel,), (sdist,) = built.glob("*.whl"), built.glob("*.tar.gz")
+    installed = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert {name for name in installed if not name.endswith(".dist-info")} == {"pipeline", "millrace_airflow"}
+    with tarfile.open(sdist) as archive:
+        sources = {name.split("/")[1] for name in archive.getnames() if "/" in name}
+    assert {"pipeline", "plugins", "pyproject.toml", "README.md", "LICENSE"} <= sources
+    assert not {".venv", ".millrace", "spark-warehouse"} & sources
+
+
+def test_a_worker_runs_where_only_the_wheel_is_installed(built: Path, broker: Any, unique: str, tmp_path: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    environment = tmp_path / "environment"
+    subprocess.run([UV, "venv", "--quiet", "--python", sys.executable, environment], check=True)
+    python = environment / "bin" / "python"
+    subprocess.run([UV, "pip", "install", "--quiet", "--python", python, wheel], check=True)
+    listed = subprocess.run(
+        [UV, "pip", "list", "--format", "json", "--python", python], capture_output=True, check=True
+    )
+    assert not {"pyspark", "apache-airflow", "great-expectations", "pandas"} & {
+        package["name"] for package in json.loads(listed.stdout)
+    }
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "counted.py").write_text(TOPOLOGY.format(name=unique))
+    servers = json.dumps(broker.bootstrap_servers)
+    (project / "streams.toml").write_text(
+        f'[kafka]\n"bootstrap.servers" = {servers}\n[apps.{unique}]\ntopology = "counted:build"\n'
+    )
+    broker.create(2, f"{unique}.in", f"{unique}.out")
+    broker.write(f"{unique}.in", [(b"k", word.encode(), 1) for word in ["to", "be", "or", "not", "to", "be"]])
+
+    def millrace(*arguments: str) -> str:
+        outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        command = [str(environment / "bin" / "millrace"), *arguments]
+        done = subprocess.run(
+            command, cwd=project, env=outside, capture_output=True, text=True, check=False, timeout=300
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    millrace("worker", unique, "--until-caught-up")
+    assert "0 offsets behind" in millrace("lag", unique)
+    counts = {record.key: LONG.deserialize(record.value) for record in broker.read(f"{unique}.out")}
+    assert counts == {b"to": 2, b"be": 2, b"or": 1, b"not": 1}

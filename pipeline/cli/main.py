@@ -17,6 +17,7 @@ from pipeline.cli import (
     broker,
     demo,
     describe,
+    init,
     operations,
     prepare_spark,
     release,
@@ -43,6 +44,7 @@ app = typer.Typer(
 )
 app.add_typer(broker.app, name="broker")
 app.add_typer(topic.app, name="topic")
+app.command("init")(init.init)
 app.command("describe")(describe.describe)
 app.command("worker")(worker.worker)
 app.command("run")(run.run)

@@ -271,7 +271,10 @@ class RecordConsumer:
             message = f"{tp} has offsets {low} to {high}; offset {asked} was asked for and is not there"
             self.unassign([tp])
             raise MissingOffsetError(message, topic=tp.topic, partition=tp.partition, hint=_GONE)
-        raise streams_error(error, f"read {tp}")
+        what = (
+            tp if tp.topic is not None else f"as a consumer of group {_SETTINGS['group.id']}"
+        )  # it is about no partition
+        raise streams_error(error, f"read {what}")
 
 
 def _by_partition(messages: list[Message], possible: Collection[TopicPartition]) -> dict[TopicPartition, list[Message]]:

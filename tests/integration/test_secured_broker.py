@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
+from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
+from pipeline.config import AppConfig, StreamsConfig
 from pipeline.errors import BrokerError, TopicError
+from pipeline.hosting.application import Application
 from pipeline.kafka.admin import Admin, TopicSpec
 from pipeline.kafka.embedded import broker as embedded
 from pipeline.kafka.embedded.artifacts import find_java
 from pipeline.kafka.groups import GroupState
 from pipeline.kafka.membership import GroupMember
-from pipeline.records import TopicPartition
+from pipeline.kafka.producer import IdempotentProducer
+from pipeline.records import OffsetVector, TopicPartition
+from pipeline.worker.reset import plan_reset, reset
+from pipeline.worker.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,7 +45,9 @@ ssl.keystore.location={directory}/keys.p12
 ssl.keystore.password=secret
 sasl.enabled.mechanisms=PLAIN
 listener.name.sasl_ssl.plain.sasl.jaas.config=\
-org.apache.kafka.common.security.plain.PlainLoginModule required user_anna="known";
+org.apache.kafka.common.security.plain.PlainLoginModule required user_anna="known" user_app="known";
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS;User:anna
 """
 
 
@@ -127,3 +144,57 @@ def test_a_wrong_password_is_said_to_be_one(kafka: dict[str, str]) -> None:
             call()
         assert not refused.value.retriable
         assert "credentials" in str(refused.value)
+
+
+DOCUMENTED = re.compile(r"^\| (Topic|Group|Transactional id) \| (.+?) \| (literal|prefixed) \| (.+?) \|", re.MULTILINE)
+
+
+def documented_rights(application_id: str, inputs: str, outputs: list[str], principal: str) -> list[AclBinding]:
+    """The table of the documentation, for an application."""
+    text = (Path(__file__).parents[2] / "docs/running.md").read_text(encoding="utf-8").partition("## Rights")[2]
+    names = {
+        "each input, and each topic of a global table": [inputs],
+        "each output, and the topic of dead letters": outputs,
+    }
+    kinds = {"Topic": "TOPIC", "Group": "GROUP", "Transactional id": "TRANSACTIONAL_ID"}
+    return [
+        AclBinding(
+            ResourceType[kinds[kind]],
+            name,
+            ResourcePatternType[pattern.upper()],
+            principal,
+            "*",
+            AclOperation[re.sub(r"(?<!^)(?=[A-Z])", "_", operation).upper()],
+            AclPermissionType.ALLOW,
+        )
+        for kind, what, pattern, operations in DOCUMENTED.findall(text)
+        for name in names.get(what, [what.strip("`").replace("<id>", application_id)])
+        for operation in operations.split(", ")
+    ]
+
+
+def test_an_application_works_with_the_rights_that_are_documented(kafka: dict[str, str], tmp_path: Path) -> None:
+    admin = Admin(kafka)
+    admin.create_topics([TopicSpec("words", 1), TopicSpec("counts", 1), TopicSpec("letters", 1)])
+    builder = StreamsBuilder()
+    words = builder.stream("words", Consumed(STRING, STRING))
+    counts = words.group_by(lambda _key, word: word, Grouped(STRING, STRING)).count(Materialized("counted"))
+    counts.to_stream().to("counts", Produced(STRING, LONG))
+    streams = StreamsConfig(errors_dead_letter_queue_topic_name="letters")
+    config = AppConfig("limited", "none:none", streams=streams)
+    limited = {**kafka, "sasl.username": "app"}
+    application = Application(config, "v1", builder.build(), limited, tmp_path)
+    producer = IdempotentProducer(kafka)
+    producer.send("words", b"k", b"word", 1, (), None)
+    producer.flush()
+    with pytest.raises(BrokerError, match=r"group limited-v1:run .*authorization failed\nHint: Grant"):
+        Worker(application).run(until_caught_up=True)
+    client = AdminClient(kafka)
+    rights = documented_rights("limited-v1", "words", ["counts", "letters"], "User:app")
+    assert len(rights) > 15
+    for future in client.create_acls(rights).values():
+        future.result(30)
+    summary = Worker(application).run(until_caught_up=True)
+    assert (summary.processed, summary.dropped) == (2, {})
+    reset(plan_reset(application, Admin(limited), OffsetVector({TopicPartition("words", 0): 0})), Admin(limited))
+    assert Worker(application).run(until_caught_up=True).processed == 2

@@ -271,9 +271,8 @@ class RecordConsumer:
             message = f"{tp} has offsets {low} to {high}; offset {asked} was asked for and is not there"
             self.unassign([tp])
             raise MissingOffsetError(message, topic=tp.topic, partition=tp.partition, hint=_GONE)
-        what = (
-            tp if tp.topic is not None else f"as a consumer of group {_SETTINGS['group.id']}"
-        )  # it is about no partition
+        # what is about no partition is about the group
+        what = tp if tp.topic else f"as a consumer of group {_SETTINGS['group.id']}"
         raise streams_error(error, f"read {what}")
 
 

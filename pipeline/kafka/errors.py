@@ -130,6 +130,11 @@ def _hint(code: int) -> str | None:
             "Raise the topic's max.message.bytes, or set producer.message.max.bytes to the same: what the client itself refuses"
             " is for production.exception.handler, but brokers refuse whole batches, which nobody can skip."
         )
+    if code == KafkaError.OFFSET_METADATA_TOO_LARGE:
+        return (
+            "Beside its offsets a task commits the times of its operators: raise offset.metadata.max.bytes of the brokers, which"
+            " is 4096 unless set, or divide the topology, with repartition() for example. Nothing of this commit is in effect."
+        )
     if code in {KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD}:
         return (
             "The event time of a record may lie further from the brokers' clock than the topic allows: correct it"

@@ -69,3 +69,8 @@ def test_a_failure_of_a_commit_names_the_topics_that_are_gone() -> None:
     client.name_missing(failure, ["a-repartition", "out"])
     assert failure.message == "16 message(s) failed delivery; the brokers know no topic a-repartition"
     assert "the next start says which ones are missing" in (failure.hint or "")
+
+
+def test_offsets_with_too_much_beside_them_say_which_setting_of_the_brokers_to_raise() -> None:
+    error = streams_error(KafkaError(KafkaError.OFFSET_METADATA_TOO_LARGE), "commit")
+    assert "offset.metadata.max.bytes" in str(error.hint)

@@ -132,8 +132,8 @@ def _hint(code: int) -> str | None:
         )
     if code == KafkaError.OFFSET_METADATA_TOO_LARGE:
         return (
-            "Beside its offsets a task commits the times of its operators: raise offset.metadata.max.bytes of the brokers, which"
-            " is 4096 unless set, or divide the topology, with repartition() for example. Nothing of this commit is in effect."
+            "Beside its offsets a task commits the times of its operators: raise offset.metadata.max.bytes of the brokers, 4096"
+            " unless set. Nothing of this commit is in effect."
         )
     if code in {KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD}:
         return (

@@ -1,4 +1,4 @@
-"""Groups of instances."""
+"""Groups of instances, and clusters of brokers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.system.broker_clusters import Cluster
 from tests.system.groups import PARTITIONS, Group
 
 if TYPE_CHECKING:
@@ -14,6 +15,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _RECOVERED = re.compile(r"tasks of this instance run, ([\d.]+) s after its tasks changed")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, new_port: Callable[[], int]) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path / "kafka", (new_port(), new_port(), new_port()))
+    cluster.start()
+    yield cluster
+    cluster.stop()
 
 
 @pytest.fixture

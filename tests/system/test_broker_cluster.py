@@ -6,7 +6,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,6 @@ from pipeline.errors import BrokerError
 from pipeline.hosting.application import Application
 from pipeline.hosting.owned_task import transactional_id
 from pipeline.kafka import groups
-from pipeline.kafka.embedded.broker import EmbeddedBroker
 from pipeline.kafka.membership import GroupMember
 from pipeline.records import TaskId, TopicPartition
 from pipeline.spark.bounded_runs.job import run
@@ -33,60 +31,12 @@ from tests.system.spark_clusters import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from pipeline import Topology
+    from tests.system.broker_clusters import Cluster
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
-
-HOME = Path("~/.cache/millrace").expanduser()
-
-
-class Cluster:
-    """Three brokers, each of which may die and come back; all have every record. Each has a directory of its own."""
-
-    def __init__(self, directory: Path, ports: tuple[int, ...]) -> None:
-        self.brokers = [
-            EmbeddedBroker(directory / str(node), HOME, port, cluster=ports) for node, port in enumerate(ports, 1)
-        ]
-        self.bootstrap_servers = ",".join(broker.bootstrap_servers for broker in self.brokers)
-
-    def start(self) -> None:
-        """Start all at the same time: none comes up before most of them are there."""
-        with ThreadPoolExecutor(len(self.brokers)) as threads:
-            list(threads.map(lambda broker: broker.start(), self.brokers))
-
-    def coordinator(self, topic: str, name: str) -> EmbeddedBroker:
-        """The broker that coordinates a group or a transactional id: it leads a partition of the topic where these are kept."""
-        client, leaders = AdminClient({"bootstrap.servers": self.bootstrap_servers}), [-1]
-
-        def has_leader() -> bool:
-            partitions = client.list_topics(topic).topics[topic].partitions
-            leaders.append(partitions[java_hash(name) % len(partitions)].leader)
-            return leaders[-1] > 0
-
-        until(has_leader, "elected")
-        return self.brokers[leaders[-1] - 1]
-
-    def stop(self) -> None:
-        """Stop all at the same time: the last ones would wait for others to take over."""
-        with ThreadPoolExecutor(len(self.brokers)) as threads:
-            list(threads.map(lambda broker: broker.stop(), self.brokers))
-
-
-def java_hash(text: str) -> int:
-    """`Utils.abs(text.hashCode())`."""
-    number = 0
-    for character in text:
-        number = (31 * number + ord(character)) & 0xFFFFFFFF
-    return number & 0x7FFFFFFF
-
-
-@pytest.fixture
-def cluster(tmp_path: Path, new_port: Callable[[], int]) -> Iterator[Cluster]:
-    cluster = Cluster(tmp_path / "kafka", (new_port(), new_port(), new_port()))
-    cluster.start()
-    yield cluster
-    cluster.stop()
 
 
 @pytest.fixture

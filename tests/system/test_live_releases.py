@@ -2,258 +2,46 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
-import subprocess
-import sys
-import threading
-import time
-from collections import Counter
-from contextlib import suppress
-from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import LONG, STRING, windowed
-from pipeline.config import ProjectConfig
-from pipeline.errors import StreamsError, UnderWayError
-from pipeline.records import OffsetVector
-from pipeline.releases.registry import Step
+from pipeline.errors import UnderWayError
 from pipeline.releases.releaser import Releaser
-from pipeline.spark.session import spark_session
 from tests.system.groups import tasks_taken
+from tests.system.platforms import (
+    FAULTS,
+    PARTITIONS,
+    STEPS,
+    Faults,
+    completed,
+    gated,
+    gated_again,
+    once,
+    running_platform,
+    signalled,
+    surviving,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pipeline.releases.registry import Release
+    from tests.system.platforms import Platform
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
-PARTITIONS, WORDS, WINDOW_MS, DEADLINE_S = 2, 7, 10_000, 180.0
 TASKS = 2 * PARTITIONS
-FAULTS = int(os.environ.get("RELEASE_FAULTS", "6"))
-"""How many cases of a fault are tried; all there are with a large number."""
-STEPS = ("prepared", "marked", "kept", "cutting", "corrected", "switched")
-
-APP = """
-from datetime import timedelta
-from pipeline import *
-
-WINDOWS = TimeWindows.of(timedelta(seconds=10), grace=timedelta(days=1))
-
-def build(builder, version="v1", weight=1):
-    words = builder.stream("{name}.in", Consumed(STRING, STRING))
-    alerts = words.filter(lambda key, word: int(key) % 5 == 0)
-    alerts.map_values(lambda word: version).to("{name}.alerts", Produced(STRING, STRING))
-    counts = words.group_by(lambda key, word: word, Grouped(STRING, STRING)).windowed_by(WINDOWS).aggregate(
-        lambda: 0, lambda word, value, total: total + (weight if word == "w1" else 1), Materialized("counts", STRING, LONG))
-    counts.to_stream().to("{name}.counts", Produced(windowed(STRING), LONG))
-    return builder.build()
-
-def build_v2(builder):
-    return build(builder, "v2", 3)
-"""
-
-
-class Platform:
-    """An application with two versions, its workers as processes, and a writer that goes on all the time."""
-
-    def __init__(self, broker: Any, name: str, directory: Path) -> None:
-        self.broker, self.name, self.directory = broker, name, directory
-        self.path = directory / "streams.toml"
-        self.path.write_text(f"""
-[kafka]
-"bootstrap.servers" = "{broker.bootstrap_servers}"
-[apps.{name}]
-topology = "{name}_app:build"
-[apps.{name}.versions]
-v2 = "{name}_app:build_v2"
-[apps.{name}.config]
-"commit.interval.ms" = 100
-"num.stream.threads" = 2
-"consumer.session.timeout.ms" = 6000
-"consumer.heartbeat.interval.ms" = 300
-""")
-        (directory / f"{name}_app.py").write_text(APP.replace("{name}", name))
-        broker.create(PARTITIONS, f"{name}.in", f"{name}.counts", f"{name}.alerts")
-        self.workers: list[subprocess.Popen[str]] = []
-        self.written = 0
-        self._paused = threading.Event()
-        self._rests = threading.Event()
-        self._ends = threading.Event()
-        self._writer = threading.Thread(target=self._write)
-
-    @property
-    def environ(self) -> dict[str, str]:
-        path = os.pathsep.join([str(self.directory), *filter(None, sys.path)])
-        return {**os.environ, "COLUMNS": "200", "PYTHONPATH": path}
-
-    def work(self, version: str) -> subprocess.Popen[str]:
-        number = len(self.workers)
-        log = (self.directory / f"{number}.log").open("w")
-        state = str(self.directory / f"state-{number}")
-        command = [sys.executable, "-m", "pipeline.cli", "-v", "--config", str(self.path), "worker", self.name]
-        worker = subprocess.Popen(
-            [*command, "--version", version, "--state-dir", state],
-            cwd=self.directory,
-            env=self.environ,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        self.workers.append(worker)
-        return worker
-
-    def log(self, number: int) -> str:
-        return (self.directory / f"{number}.log").read_text()
-
-    def begin_to_write(self) -> None:
-        self._writer.start()
-
-    def rest(self) -> None:
-        """Write nothing for now."""
-        self._paused.set()
-        assert self._rests.wait(60)
-
-    def go_on(self) -> None:
-        self._rests.clear()
-        self._paused.clear()
-
-    def _write(self) -> None:
-        while not self._ends.is_set():
-            if self._paused.is_set():
-                self._rests.set()
-                time.sleep(0.01)
-                continue
-            n = self.written
-            record = (b"%d" % n, b"w%d" % (n % WORDS), 1_000_000 + n * 50)
-            self.broker.write(f"{self.name}.in", [record], n % PARTITIONS)
-            self.written = n + 1
-
-    def close(self) -> None:
-        self._ends.set()
-        if self._writer.is_alive():
-            self._writer.join()
-        for worker in self.workers:
-            worker.kill()
-            worker.wait()
-
-    def releaser(self, on_step: Callable[[str], None] = lambda _done: None) -> Releaser:
-        config = ProjectConfig.load(self.path, {})
-        return Releaser(config, self.name, spark_session, on_step=on_step)
-
-    def model(self, version: str) -> dict[tuple[str, int], int]:
-        """The table of a version, by one pass over all inputs."""
-        table: Counter[tuple[str, int]] = Counter()
-        for n in range(self.written):
-            start = (1_000_000 + n * 50) // WINDOW_MS * WINDOW_MS
-            table[f"w{n % WORDS}", start] += 3 if version == "v2" and n % WORDS == 1 else 1
-        return dict(table)
-
-    def table(self) -> dict[tuple[str, int], int]:
-        keys, found = windowed(STRING, timedelta(milliseconds=WINDOW_MS)), {}
-        for record in self.broker.read(f"{self.name}.counts"):
-            key = keys.deserialize(record.key)
-            found[key.key, key.window.start] = LONG.deserialize(record.value)
-        return found
-
-    def alerts(self) -> list[tuple[int, str]]:
-        return [(int(r.key), r.value.decode()) for r in self.broker.read(f"{self.name}.alerts")]
-
-    def check_alerts(self, cuts: list[Release]) -> None:
-        """Every alert is there once, from the version that was live at its offset."""
-        wanted = {}
-        for n in range(0, self.written, 5):
-            version = "v1"
-            for release in cuts:
-                vector = OffsetVector.parse(release.cut or "").offsets
-                offset = next(end for tp, end in vector.items() if tp.partition == n % PARTITIONS)
-                if self.offset_of(n) >= offset:
-                    version = release.live
-            wanted[n] = version
-        assert sorted(self.alerts()) == sorted(wanted.items())
-
-    def offset_of(self, n: int) -> int:
-        """Its partition holds each second record, in order: one offset per record, as nothing is written in transactions."""
-        return n // PARTITIONS
-
-    def until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while not condition():
-            logs = "\n".join(f"--- {n}\n{self.log(n)[-3000:]}" for n in range(len(self.workers)))
-            assert time.monotonic() < deadline, f"never {what}\n{logs}"
-            time.sleep(0.1)
-
-    def until_complete(self, version: str) -> None:
-        """The writer rests; wait until all it has written is counted."""
-        self.until(lambda: self.table() == self.model(version), f"had the table of {version}")
-        self.until(lambda: len(self.alerts()) >= len(range(0, self.written, 5)), "had all alerts")
 
 
 @pytest.fixture
 def platform(broker: Any, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Platform]:
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - seconds to import
-
     monkeypatch.syspath_prepend(str(tmp_path))
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        active.stop()  # executors take the search path of the session's start
-    platform = Platform(broker, unique, tmp_path)
-    yield platform
-    platform.close()
-    spark_session().stop()
-
-
-def gated(platform: Platform) -> Releaser:
-    """Both versions run, and the second one has passed its gate."""
-    platform.work("v1")
-    platform.begin_to_write()
-    platform.until(lambda: bool(platform.table()), "counted anything")
-    releaser = platform.releaser()
-    releaser.start("v2")
-    releaser.reprocess()
-    platform.work("v2")
-    platform.until(lambda: " taken over, " in platform.log(1), "followed with version 2")
-    *_, last = releaser.wait_ready(max_lag=1000, looks=2, every_s=0.2)
-    assert last.is_ready
-    release = completed(platform, Releaser.gate)
-    assert release.step is Step.GATED
-    return releaser
-
-
-def gated_again(platform: Platform) -> None:
-    """The second version, which has followed as a shadow, passes its gate once more."""
-    releaser = platform.releaser()
-    releaser.start("v2")
-    releaser.reprocess()
-    completed(platform, Releaser.gate)
-
-
-def processes(worker: subprocess.Popen[str]) -> list[int]:
-    """A worker and its stream processes, those first that would notice of the others."""
-    found = subprocess.run(["pgrep", "-P", str(worker.pid)], capture_output=True, text=True, check=False)
-    return [worker.pid, *map(int, found.stdout.split())]
-
-
-def signalled(worker: subprocess.Popen[str], number: signal.Signals) -> None:
-    for pid in processes(worker):
-        os.kill(pid, number)
-
-
-def completed(
-    platform: Platform, step: Callable[[Releaser], Release], on_step: Callable[[str], None] = lambda _done: None
-) -> Release:
-    """Take a step, again and again: workers may be on their way back, or have lost their group for a moment."""
-    deadline = time.monotonic() + DEADLINE_S
-    while time.monotonic() < deadline:
-        with suppress(StreamsError):
-            return step(platform.releaser(on_step))
-    return step(platform.releaser(on_step))
+    with running_platform(broker, unique, tmp_path) as platform:
+        yield platform
 
 
 def switched(platform: Platform, step: Callable[[Releaser], Release], dies_after: str) -> Release:
@@ -310,60 +98,6 @@ def test_workers_that_sleep_or_die_while_versions_change_places_publish_nothing_
     platform.rest()
     platform.until_complete("v1")
     platform.check_alerts(cuts)
-
-
-class Faults:
-    """What may happen to the processes of a platform, at a step of a switch."""
-
-    def __init__(self, platform: Platform) -> None:
-        self.platform = platform
-        self.worker = dict(zip(("v1", "v2"), platform.workers, strict=True))
-
-    def of_coordinator(self) -> None:
-        raise KeyboardInterrupt
-
-    def of_worker(self, version: str) -> None:
-        signalled(self.worker[version], signal.SIGKILL)
-
-    def of_stream_process(self, version: str) -> None:
-        for pid in processes(self.worker[version])[1:]:
-            os.kill(pid, signal.SIGKILL)
-
-    def of_sleep(self, version: str) -> None:
-        """It sleeps for longer than its session."""
-        asleep = self.worker[version]
-        signalled(asleep, signal.SIGSTOP)
-        threading.Timer(8.0, lambda: signalled(asleep, signal.SIGCONT)).start()
-
-    def restart_the_dead(self) -> None:
-        for version, worker in self.worker.items():
-            if worker.poll() is not None:
-                self.worker[version] = self.platform.work(version)
-
-    def all(self) -> list[tuple[str, Callable[[], None]]]:
-        each: list[Callable[[str], None]] = [self.of_worker, self.of_stream_process, self.of_sleep]
-        return [("coordinator", self.of_coordinator)] + [
-            (f"{fault.__name__} {version}", partial(fault, version)) for fault in each for version in self.worker
-        ]
-
-
-def once(at: str, fault: Callable[[], None]) -> Callable[[str], None]:
-    """What makes a fault happen after a step, the first time."""
-    pending = [fault]
-
-    def happens(done: str) -> None:
-        if done == at and pending:
-            pending.pop()()
-
-    return happens
-
-
-def surviving(platform: Platform, step: Callable[[Releaser], Release], happens: Callable[[str], None]) -> Release:
-    """Take a step until it is complete, also if its coordinator dies."""
-    try:
-        return completed(platform, step, happens)
-    except KeyboardInterrupt:
-        return completed(platform, step)
 
 
 def test_whatever_dies_or_sleeps_while_versions_change_places_nothing_is_lost_or_comes_twice(

@@ -58,6 +58,15 @@ class LiveSwitch:
             return release.mark is not None
         return self._marks.is_running(old) or self._marks.is_running(new)
 
+    def check(self, old: Application) -> None:
+        """Make sure that the live version may be left while it runs.
+
+        Raises:
+            ReleaseError: If it runs and commits at least once: nothing shuts out what it has sent.
+        """
+        if self._marks.is_running(old):
+            _require_transactions(old)
+
     def to(self, release: Release, old: Application, new: Application, during: Step, after: Step) -> Release:
         """Make `new` live in the place of `old`. Run again after a crash, it completes what was begun.
 
@@ -75,8 +84,7 @@ class LiveSwitch:
         """
         began = time.monotonic()
         if release.step is not during:
-            if self._marks.is_running(old):
-                _require_transactions(old)
+            self.check(old)
             release = self._prepared(release, old, new)
             began = time.monotonic()
             release = self._held(release, old, new, during)

@@ -165,6 +165,7 @@ class Releaser:
 
         Raises:
             ReleaseError: If the step cannot be taken, or `streams.toml` does not declare a version that the release is about.
+            UnderWayError: If a worker or a run is at work that must not be.
             ConfigError: If there is no such version.
         """
         checks: Mapping[str, Callable[[str], Release]] = {
@@ -184,8 +185,10 @@ class Releaser:
             require_approvable(release.app, release.verdict, argument)
         elif step == "cut" and release.step is Step.GATED:
             self._require_valid_verdict(release)
+            self._switch.check(release, _candidate(release), Step.CUTTING)
         elif step == "rollback" and release.step is Step.LIVE:
             self._require_way_back(release)
+            self._switch.check(release, release.previous or "", Step.ROLLING_BACK)
         return release
 
     def _check_start(self, candidate: str) -> Release:
@@ -211,7 +214,7 @@ class Releaser:
     def _check_abort(self, _argument: str) -> Release:
         release = self.status()
         release.to(Step.ABORTED)
-        self._versions.application(_candidate(release))
+        require_nobody(self._versions.application(_candidate(release)), self._admin)
         return release
 
     def _check_retire(self, version: str) -> Release:
@@ -220,6 +223,7 @@ class Releaser:
         if chosen == release.live or (release.step not in _SETTLED and chosen in {release.candidate, release.previous}):
             message = f"{release.app}: {chosen} cannot be retired: {release.live} is live, and {release.stands}"
             raise ReleaseError(message, hint="Retire the version before, once the release is done.")
+        require_nobody(self._versions.application(chosen), self._admin)
         return release
 
     def _require_declared(self, release: Release) -> None:
@@ -434,7 +438,6 @@ class Releaser:
         release = self.check("retire", version or "")
         chosen = _retired(release, version)
         retired = self._versions.application(chosen)
-        require_nobody(retired, self._admin)
         previous = None if chosen == release.previous else release.previous
         digests = {name: digest for name, digest in release.digests.items() if name != chosen}
         release = self._registry.write(replace(release, previous=previous, digests=digests))
@@ -450,7 +453,6 @@ class Releaser:
         """
         release = self.check("abort")
         candidate = self._versions.application(_candidate(release))
-        require_nobody(candidate, self._admin)
         aborted = self._registry.write(release.to(Step.ABORTED))
         self._discard(candidate)
         return aborted

@@ -53,6 +53,24 @@ class Switch:
         self.marks = Marks(registry, admin, self._bring)
         self._live = LiveSwitch(versions, registry, self.marks, self._corrections, on_step)
 
+    def check(self, release: Release, new: str, during: Step) -> None:
+        """Make sure that a switch may begin, as far as that shows before anything has changed.
+
+        Args:
+            release: Where it stands.
+            new: The version that is to be live.
+            during: The step that says that the switch is under way.
+
+        Raises:
+            ReleaseError: If the live version runs and commits at least once.
+            UnderWayError: If a run of the live version is under way.
+        """
+        old_app, new_app = self._versions.releasable(release.live), self._versions.releasable(new)
+        if self._live.is_wanted(release, old_app, new_app, during):
+            self._live.check(old_app)
+        else:
+            self._require_idle(old_app)
+
     def to(self, release: Release, new: str, during: Step, after: Step) -> Release:
         """Make `new` live.
 

@@ -45,7 +45,7 @@ from pipeline.spark.session import spark_session
 from pipeline.worker.worker import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -394,11 +394,12 @@ def test_a_switch_does_not_begin_while_the_live_version_is_processing(
     member.close()
     assert releaser.status().mark is None, "nobody holds any more"
     v1 = releaser._versions.application("v1")
-    with (
-        processing_alone(v1, project.broker.admin(), RUN, "another"),
-        pytest.raises(UnderWayError, match=r"-v1 is being processed by a run of another"),
-    ):
-        cut(releaser)
+    for take in (cut, lambda releaser: releaser.check("cut")):  # `check` is what a dry run does
+        with (
+            processing_alone(v1, project.broker.admin(), RUN, "another"),
+            pytest.raises(UnderWayError, match=r"-v1 is being processed by a run of another"),
+        ):
+            take(releaser)
     follows = versions_module.run
 
     def overtaken(*arguments: Any, **options: Any) -> Any:
@@ -517,6 +518,29 @@ def test_an_owner_that_was_away_during_a_switch_does_not_publish_afterwards(proj
     with pytest.raises(NotLiveError):
         Worker(v1).run(until_caught_up=True)
     assert project.sums() == {"ann": 3}
+
+
+def test_a_version_is_neither_given_up_nor_retired_while_a_run_of_it_is_under_way(project: Project) -> None:
+    project.pay(("ann", 5))
+    project.run("v1")
+    releaser = project.gated()
+    v1, v2 = (releaser._versions.application(version) for version in ("v1", "v2"))
+
+    def refused(*takes: Callable[[], object]) -> None:
+        before = releaser.status()
+        for take in takes:
+            with pytest.raises(UnderWayError, match="is being processed by a run of another"):
+                take()
+        assert releaser.status() == before
+
+    with processing_alone(v2, project.broker.admin(), RUN, "another"):
+        refused(releaser.abort, lambda: releaser.check("abort"))
+    cut(releaser)
+    with processing_alone(v1, project.broker.admin(), RUN, "another"):
+        refused(releaser.retire, lambda: releaser.check("retire"), lambda: releaser.retire("v1"))
+    with processing_alone(v2, project.broker.admin(), RUN, "another"):
+        refused(releaser.rollback, lambda: releaser.check("rollback"))
+    assert releaser.rollback().live == "v1"
 
 
 def test_looking_at_a_plan_leaves_the_way_back_open(project: Project) -> None:

@@ -55,7 +55,9 @@ def start(
     to: To,
     through: Annotated[
         str,
-        typer.Option(help="The last step to take: start, reprocess, gate or cut. Each begins when the last is done."),
+        typer.Option(
+            help="The last step to take: start, reprocess, await, gate or cut. Each begins when the last is done."
+        ),
     ] = "start",
     *,
     dry_run: Dry = False,

@@ -14,11 +14,15 @@ if TYPE_CHECKING:
     from pipeline.releases.releaser import Releaser
 
 
+_LOOKS_PER_LINE = 10
+
+
 class Through(Enum):
     """The last step of a chain."""
 
     START = "start"
     REPROCESS = "reprocess"
+    AWAIT = "await"
     GATE = "gate"
     CUT = "cut"
 
@@ -41,12 +45,24 @@ def take_through(releaser: Releaser, candidate: str, last: Through, tell: Callab
     for step in list(Through)[1 : list(Through).index(last) + 1]:
         if step is Through.REPROCESS:
             tell(f"reprocess: {releaser.reprocess().range} is processed")
+        elif step is Through.AWAIT:
+            _await(releaser, tell)
         elif step is Through.GATE:
             _require_approval_of_nobody(releaser.gate(), tell)
         else:
             done = releaser.cut()
             tell(f"cut: {done.live} is live, {done.corrections} corrections were published")
     return releaser.status()
+
+
+def _await(releaser: Releaser, tell: Callable[[str], None]) -> None:
+    """Wait for workers of the candidate to catch up. Without any it stands where it was brought, and the gate brings it on."""
+    if not releaser.is_followed():
+        tell("await: no workers of the candidate run")
+        return
+    for look, ready in enumerate(releaser.wait_ready()):
+        if ready.is_ready or look % _LOOKS_PER_LINE == 0:
+            tell(f"await: {ready}")
 
 
 def _require_approval_of_nobody(release: Release, tell: Callable[[str], None]) -> None:

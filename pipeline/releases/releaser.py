@@ -406,6 +406,15 @@ class Releaser:
             return release
         return self._switch.to(release, release.previous or "", Step.ROLLING_BACK, Step.ROLLED_BACK)
 
+    def is_followed(self) -> bool:
+        """Return whether workers of the candidate run, which process what comes in.
+
+        Raises:
+            ReleaseError: If nothing is being released.
+            BrokerError: If brokers do not answer.
+        """
+        return self._switch.marks.is_running(self._versions.application(_candidate(self._at(*_BEGUN))))
+
     def wait_ready(
         self, *, max_lag: int = 1000, looks: int = 3, every_s: float = 1.0, timeout_s: float | None = None
     ) -> Iterator[Readiness]:

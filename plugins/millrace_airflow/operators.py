@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from pipeline.releases.readiness import Readiness
     from pipeline.releases.releaser import Releaser
     from pipeline.spark.bounded_runs.job import RunSummary
     from pipeline.spark.ranges import RunRange
@@ -135,7 +136,7 @@ class ReleaseOperator(BaseOperator):
     Args:
         config: Path of `streams.toml`.
         app: The application.
-        step: `plan`, `start`, `reprocess`, `gate`, `approve`, `cut`, `rollback` or `abort`.
+        step: `plan`, `start`, `reprocess`, `await`, `gate`, `approve`, `cut`, `rollback`, `retire` or `abort`.
         to: The version that is to go live; for `plan` and `start`.
         verdict: For `approve`: the id of the verdict whose warnings are approved; empty to approve nothing.
         master: Spark's master URL, or that of a Spark Connect server; as `[spark]` says if left out.
@@ -180,10 +181,12 @@ class ReleaseOperator(BaseOperator):
             "plan": lambda r: r.plan(self.to),
             "start": lambda r: r.start(self.to),
             "reprocess": lambda r: r.reprocess(),
+            "await": self._await,
             "gate": lambda r: r.gate(),
             "approve": lambda r: r.approve(self.verdict) if self.verdict else "no approval was asked for",
             "cut": lambda r: r.cut(),
             "rollback": lambda r: r.rollback(),
+            "retire": lambda r: r.retire(),
             "abort": lambda r: r.abort(),
         }
         if self.step not in steps:
@@ -191,6 +194,12 @@ class ReleaseOperator(BaseOperator):
             raise AirflowFailException(message)
         self.log.info("%s", steps[self.step](releaser))
         return releaser.status().step.value
+
+    def _await(self, releaser: Releaser) -> Readiness:
+        """Wait until the candidate's workers have caught up; `execution_timeout` limits it."""
+        for ready in releaser.wait_ready(every_s=_REPORT_SECONDS):
+            self.log.info("%s", ready)
+        return ready
 
 
 def acting(action: Callable[[], str]) -> str:

@@ -24,6 +24,7 @@ from pipeline.errors import (
     UnderWayError,
     VersionConflictError,
 )
+from pipeline.releases.readiness import Readiness
 from pipeline.releases.registry import Registry, Release, Step
 from pipeline.releases.releaser import ReleasePlan, Releaser
 from pipeline.releases.verdicts import GateVerdict, suite_digest
@@ -234,17 +235,25 @@ def test_a_chain_of_steps_stops_where_a_person_is_asked(shell: Shell) -> None:
         taken.append("cut")
         return releaser._registry.write(releaser.status().to(Step.CUTTING).to(Step.LIVE, live="v2"))
 
-    for step in (reprocess, gate, cut):
+    def wait_ready(_releaser: Releaser) -> list[Readiness]:
+        taken.append("await")
+        return [Readiness(5000, 5000, 100.0, 0.0, is_ready=False), Readiness(3, 3, 100.0, 0.0, is_ready=True)]
+
+    shell.monkeypatch.setattr(Releaser, "is_followed", lambda _releaser: has_workers)
+    for step in (reprocess, wait_ready, gate, cut):
         shell.monkeypatch.setattr(Releaser, step.__name__, step)
-    warnings: tuple[str, ...] = ("rows",)
+    has_workers, warnings = False, ("rows",)
     code, out, err = shell("start", "clicks", "--to", "v2", "--through", "cut", "--json")
     assert (code, taken) == (NEEDS_APPROVAL, ["reprocess", "gate"])
     assert "release approve clicks --verdict 7f3a, and millrace release cut clicks" in json.loads(out)["hint"]
-    assert [line.split(":")[0] for line in err.splitlines()[:3]] == ["start", "reprocess", "gate"]
-    warnings = ()
-    assert shell("start", "clicks", "--to", "v2", "--through", "gate")[0] == DONE
+    assert [line.split(":")[0] for line in err.splitlines()[:4]] == ["start", "reprocess", "await", "gate"]
+    has_workers, warnings = True, ()
+    code, out, _ = shell("start", "clicks", "--to", "v2", "--through", "gate")
+    assert (code, taken[-3:]) == (DONE, ["reprocess", "await", "gate"])
+    assert "await: 5000 offsets behind" in out
+    assert "await: ready: 3 offsets behind" in out
     code, out, _ = shell("start", "clicks", "--to", "v2", "--through", "cut")
-    assert (code, taken[-3:]) == (DONE, ["reprocess", "gate", "cut"])
+    assert (code, taken[-4:]) == (DONE, ["reprocess", "await", "gate", "cut"])
     assert "cut: v2 is live, 0 corrections were published" in out
 
 

@@ -295,6 +295,10 @@ class Admin:
         """A group as the brokers know it; one that does not exist is dead, and has no members."""
         return self._groups.state(group)
 
+    def said_in(self, group: str) -> tuple[bytes, ...]:
+        """What each member of a group has said of itself when it joined; nothing if there is no such group."""
+        return self._groups.said_in(group)
+
     def alter_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Set a group's committed offsets; the group must have no members."""
         self._groups.alter_offsets(group, offsets)

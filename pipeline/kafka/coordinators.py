@@ -14,6 +14,7 @@ from kafka import errors
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest
+from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 
 from pipeline.kafka.kafka_python import connection
@@ -21,6 +22,8 @@ from pipeline.kafka.kafka_python import connection
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+COUNT_BYTES = 8
+"""A member counts what it says: the number comes before it, and makes the bytes differ."""
 _BATCHED_VERSION = 4
 """Since then one request may ask who coordinates several groups."""
 _STATES = {
@@ -63,6 +66,20 @@ def describe_group(question: Question) -> tuple[str, tuple[str, ...]] | None:
         return None
     members = sorted(f"{member.client_id}@{member.client_host.lstrip('/')}" for member in found.members)
     return _STATES.get(found.group_state, "unknown"), tuple(members)
+
+
+def said_in_group(question: Question) -> tuple[bytes, ...]:
+    """Return what each member of a group has said of itself when it joined (`GroupMember.describe`); nothing if there is none.
+
+    Raises:
+        KafkaException: If there is no answer, with librdkafka's code for the reason.
+    """
+    found = _answer(question, DescribeGroupsRequest(groups=[question.group])).groups[0]
+    if not _exists(found.error_code):
+        return ()
+    metadata = (bytes(member.member_metadata or b"") for member in found.members)
+    said = (bytes(ConsumerProtocolSubscription.decode(each).user_data or b"") for each in metadata if each)
+    return tuple(each[COUNT_BYTES:] for each in said)
 
 
 def delete_group(question: Question) -> None:

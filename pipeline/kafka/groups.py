@@ -63,6 +63,19 @@ class Groups:
         described = self._patiently(self._asking(group, describe_group), f"describe group {group}")
         return GroupState("dead", ()) if described is None else GroupState(*described)
 
+    def said_in(self, group: str) -> tuple[bytes, ...]:
+        """What each member of a group has said of itself when it joined; nothing if there is no such group.
+
+        Raises:
+            BrokerError: If the brokers refuse or do not answer.
+        """
+        from pipeline.kafka.coordinators import said_in_group  # noqa: PLC0415 - loads for long, and few ask
+
+        said: tuple[bytes, ...] = self._patiently(
+            self._asking(group, said_in_group), f"ask the members of group {group}"
+        )
+        return said
+
     def delete(self, group: str) -> None:
         """Delete a group and its committed offsets. Idempotent.
 

@@ -16,6 +16,7 @@ from kafka.errors import KafkaConfigurationError, KafkaError
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from pipeline.errors import BrokerError, ConfigError
+from pipeline.kafka.coordinators import COUNT_BYTES
 from pipeline.kafka.kafka_python import connection
 
 if TYPE_CHECKING:
@@ -52,13 +53,13 @@ class _PlanAssignor(AbstractPartitionAssignor):  # type: ignore[misc] # kafka-py
 
     def metadata(self, topics: Collection[str]) -> Any:
         """The broker starts a rebalance only for a follower whose bytes differ: the count makes them."""
-        said = next(self._count).to_bytes(8, "big") + self._describe()
+        said = next(self._count).to_bytes(COUNT_BYTES, "big") + self._describe()
         return ConsumerProtocolSubscription(
             version=_PROTOCOL_VERSION, topics=sorted(topics), user_data=said, owned_partitions=[]
         )
 
     def assign(self, _cluster: object, members: Collection[Any]) -> dict[str, Any]:
-        said = {member.member_id: bytes(member.metadata.user_data)[8:] for member in members}
+        said = {member.member_id: bytes(member.metadata.user_data)[COUNT_BYTES:] for member in members}
         plans = self._assign(said)
         return {member: ConsumerProtocolAssignment(0, [], plan) for member, plan in plans.items()}
 

@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 from pipeline.hosting.clock import SystemClock
 from pipeline.service.admission import Access, Admission
+from pipeline.service.live_version import LiveVersion
 from pipeline.service.metrics import Measured, registry_of
 from pipeline.service.peers import FORWARDED, Peers
 from pipeline.service.reading import Bookmark, Host, RefusedError, Rows, StoreReader, Wanted
@@ -38,6 +39,7 @@ _STATUS = {
     Reason.NO_SUCH_STORE: 404,
     Reason.UNKNOWN_QUERY: 400,
     Reason.NOT_HERE: 421,
+    Reason.NOT_LIVE: 421,
     Reason.RESTORING: 503,
     Reason.FAILED: 503,
 }
@@ -45,7 +47,7 @@ _AWAY = {404: "no-such-path", 405: "no-such-method"}
 """What nothing here answers."""
 _KEY_VALUE = frozenset({StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE})
 _TIMES = frozenset({"time_from", "time_to"})
-_ALWAYS = frozenset({"limit", "page", "partition", "format", "stale"})
+_ALWAYS = frozenset({"limit", "page", "partition", "format", "stale", "version"})
 _POINTS = _KEY_VALUE | {StoreKind.VERSIONED}
 _WINDOW = frozenset({StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW})
 
@@ -80,6 +82,7 @@ class Parameters(BaseModel):
     partition: int | None = Field(None, ge=0, description="Only this part of the store.")
     format: Literal["text", "base64"] = Field("text", description="How keys are given; base64url of their bytes.")
     stale: bool = Field(default=False, description="Whether a standby, which may be behind, may answer.")
+    version: str | None = Field(None, description="The version that is asked; the live one if left out.")
 
 
 _EXCLUSIVE = ({"prefix", "reverse"}, {"prefix", "from"}, {"prefix", "to"}, {"time", "time_from"}, {"time", "time_to"})
@@ -192,7 +195,11 @@ def _caller(request: Request) -> str:
 
 def _query_stores(api: FastAPI, instance: Instance, peers: Peers) -> None:
     """What stores can be asked, wherever their parts are."""
-    reader = StoreReader(instance, peers)
+    reader, live = StoreReader(instance, peers), LiveVersion(instance)
+
+    def require_version(asked: Parameters, request: Request) -> None:
+        if FORWARDED not in request.headers:  # the instance that passes a question on has looked
+            live.require(asked.version)
 
     @api.get("/stores")
     def stores() -> Response:
@@ -200,17 +207,25 @@ def _query_stores(api: FastAPI, instance: Instance, peers: Peers) -> None:
         return _json([{"store": n, "kind": p.builder.kind.value, "partitions": len(p.tasks)} for n, p in found])
 
     @api.get("/metadata/{store}/{key:path}")
-    def metadata(store: str, key: str, format: Literal["text", "base64"] = "text") -> Response:  # noqa: A002 - as in `Parameters`
+    def metadata(
+        store: str,
+        key: str,
+        format: Literal["text", "base64"] = "text",  # noqa: A002 - as in `Parameters`
+        version: str | None = None,
+    ) -> Response:
+        live.require(version)
         serde = reader.place(store).builder.key_serde
         raw = key_bytes(key, serde, is_base64=format == "base64")
         return _json(reader.query_metadata_for_key(store, serde.deserialize(raw)))
 
     @api.get("/stores/{store}")
     def scan(store: str, asked: _Asked, request: Request) -> Response:
+        require_version(asked, request)
         return _page(_read(reader, store, None, asked, request))
 
     @api.get("/stores/{store}/{key:path}")
     def look_up(store: str, key: str, asked: _Asked, request: Request) -> Response:
+        require_version(asked, request)
         found = _read(reader, store, key, asked, request)
         is_point = reader.place(store).builder.kind in _POINTS or asked.time is not None
         if not is_point or FORWARDED in request.headers:

@@ -47,6 +47,11 @@ class Host(Protocol):
         """Its tasks; None before they are known."""
         ...
 
+    @property
+    def live_version(self) -> str | None:
+        """The version that is live; None if the application was never released."""
+        ...
+
     def status(self) -> InstanceStatus:
         """What runs here."""
         ...

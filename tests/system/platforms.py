@@ -76,6 +76,8 @@ v2 = "{name}_app:build_v2"
         (directory / f"{name}_app.py").write_text(APP.replace("{name}", name))
         broker.create(PARTITIONS, f"{name}.in", f"{name}.counts", f"{name}.alerts")
         self.workers: list[subprocess.Popen[str]] = []
+        self.options: tuple[str, ...] = ()
+        """Of workers that are started from now on."""
         self.written = 0
         self._paused = threading.Event()
         self._rests = threading.Event()
@@ -93,7 +95,7 @@ v2 = "{name}_app:build_v2"
         state = str(self.directory / f"state-{number}")
         command = [sys.executable, "-m", "pipeline.cli", "-v", "--config", str(self.path), "worker", self.name]
         worker = subprocess.Popen(
-            [*command, "--version", version, "--state-dir", state],
+            [*command, "--version", version, "--state-dir", state, *self.options],
             cwd=self.directory,
             env=self.environ,
             stdout=log,

@@ -6,10 +6,12 @@ import random
 import signal
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 
 from pipeline.errors import UnderWayError
 from pipeline.releases.releaser import Releaser
+from pipeline.worker.group.servers import servers_of
 from tests.system.groups import tasks_taken
 from tests.system.platforms import (
     FAULTS,
@@ -56,14 +58,28 @@ def switched(platform: Platform, step: Callable[[Releaser], Release], dies_after
     return completed(platform, step)
 
 
+def answers(platform: Platform, *, live: str, other: str) -> bool:
+    """Whether an instance of the live version answers, and one of the other version sends there whoever names no version."""
+    servers = {version: servers_of(platform.broker.kafka, f"{platform.name}-{version}") for version in (live, other)}
+    store = f"http://{servers[other][0]}/stores/counts"
+    sent_away, named = httpx.get(store), httpx.get(store, params={"version": other})
+    there = sent_away.json().get("server")
+    if sent_away.status_code != 421 or there not in servers[live] or named.status_code != 200:
+        return False
+    return httpx.get(f"http://{there}/stores/counts").status_code == 200
+
+
 def test_versions_change_places_while_inputs_come_though_each_coordinator_dies(platform: Platform) -> None:
+    platform.options = ("--server", "127.0.0.1:0")
     releaser = gated(platform)
     cuts = [completed(platform, Releaser.cut)]
+    platform.until(lambda: answers(platform, live="v2", other="v1"), "answered with v2")
     assert (cuts[0].live, cuts[0].epoch) == ("v2", 1)
     assert 0 < cuts[0].corrections_ms <= cuts[0].pause_ms
     for number, died in enumerate(STEPS):
         if number % 2 == 0:
             cuts.append(switched(platform, Releaser.rollback, died))
+            platform.until(lambda: answers(platform, live="v1", other="v2"), "answered with v1")
         else:
             gated_again(platform)
             cuts.append(switched(platform, Releaser.cut, died))

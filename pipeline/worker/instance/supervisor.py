@@ -158,6 +158,12 @@ class Supervisor:
         return self._application
 
     @property
+    def live_version(self) -> str | None:
+        """The version that is live, as the control topic said last; None if the application was never released."""
+        latest = self._tail.latest
+        return None if latest is None else latest.live
+
+    @property
     def layout(self) -> Layout | None:
         """The tasks there are; None before the topics have been looked at."""
         return self._layout

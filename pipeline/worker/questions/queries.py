@@ -152,6 +152,8 @@ class Reason(Enum):
     UNKNOWN_QUERY = "unknown-query"
     """Stores of that kind cannot be asked that."""
     NOT_HERE = "not-owned-here"
+    NOT_LIVE = "not-live"
+    """Another version is live, or is asked for."""
     RESTORING = "restoring"
     FAILED = "failed"
 

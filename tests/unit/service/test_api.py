@@ -35,6 +35,7 @@ from pipeline.partitioning import partition_for
 from pipeline.processor.stats import CumulativeSum
 from pipeline.records import TaskId, TopicPartition
 from pipeline.runtime.layout import Layout, plan_layout
+from pipeline.service import live_version
 from pipeline.service.admission import Access
 from pipeline.service.api import Parameters, new_api
 from pipeline.service.peers import Peers
@@ -77,6 +78,7 @@ class FakeInstance:
     measured: tuple[Measurement, ...] = ()
     id: str = "i1"
     server: str = "here:1"
+    live_version: str | None = None
     application: Application = field(default_factory=application)
 
     @property
@@ -566,3 +568,21 @@ def test_a_prefix_of_bytes_need_not_be_a_key() -> None:
     instance = FakeInstance()
     assert client(instance).get("/stores/counts?prefix=w3&format=base64").status_code == 200
     assert instance.asked[0].query == RangeQuery(prefix=b"\xc3")
+
+
+def test_an_instance_of_a_version_that_is_not_live_sends_questions_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_version, "servers_of", lambda _kafka, group: [f"{group}:1"])
+    instance = FakeInstance(live_version="v2")
+    asking = client(instance)
+    for path in "/stores/counts", "/stores/counts/k", "/metadata/counts/k":
+        sent_away = asking.get(path)
+        assert sent_away.status_code == 421
+        assert sent_away.json() == {
+            "error": "not-live",
+            "message": "v2 of app is live, and this is an instance of v1",
+            "server": "app-v2:1",
+        }
+        assert asking.get(path, params={"version": "v1"}).status_code in {200, 404}
+    assert asking.get("/status").status_code == 200
+    instance.live_version = "v1"
+    assert asking.get("/stores/counts").status_code == 200

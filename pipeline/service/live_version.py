@@ -1,0 +1,72 @@
+"""Which version answers questions: the live one. An instance of another version says where that one is."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from pipeline.errors import StreamsError
+from pipeline.service.reading import RefusedError
+from pipeline.worker.group.servers import servers_of
+from pipeline.worker.questions.queries import Reason, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pipeline.service.reading import Host
+
+log = logging.getLogger(__name__)
+
+_REMEMBERED_SECONDS = 5.0
+"""Instances come and go; a whole crowd that asks must not ask brokers as often."""
+
+
+class LiveVersion:
+    """Sends questions to the live version, while the instance's own is another.
+
+    Args:
+        instance: The instance that is asked.
+        find: Where the instances of a group answer, by the group's id.
+    """
+
+    def __init__(self, instance: Host, find: Callable[[str], Sequence[str]] | None = None) -> None:
+        """Ask nobody yet."""
+        self._instance = instance
+        self._find = find or (lambda group: servers_of(instance.application.kafka, group))
+        self._lock = threading.Lock()
+        self._found: tuple[str, float, Sequence[str]] = ("", 0.0, ())
+
+    def require(self, version: str | None) -> None:
+        """Make sure that the instance is of the version that is to answer.
+
+        Args:
+            version: The one that the question names; None for the live one.
+
+        Raises:
+            RefusedError: If it is not, with an instance that is, if one is known.
+        """
+        own, config = self._instance.application.version, self._instance.application.config
+        wanted = version or self._instance.live_version or own
+        if wanted == own:
+            return
+        what = "is wanted" if version else "is live"
+        message = f"{wanted} of {config.name} {what}, and this is an instance of {own}"
+        raise RefusedError(Refusal(Reason.NOT_LIVE, message, self._server(f"{config.name}-{wanted}")))
+
+    def _server(self, group: str) -> str | None:
+        with self._lock:
+            known, until, servers = self._found
+            if known != group or time.monotonic() > until:
+                servers = self._asked(group)
+                self._found = group, time.monotonic() + _REMEMBERED_SECONDS, servers
+        return random.choice(servers) if servers else None  # noqa: S311 - any one will do
+
+    def _asked(self, group: str) -> Sequence[str]:
+        try:
+            return self._find(group)
+        except StreamsError as error:  # the version is told all the same
+            log.warning("instances of %s cannot be found: %s", group, error.message)
+            return ()

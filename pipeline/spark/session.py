@@ -74,7 +74,6 @@ def spark_session(
         EngineError: If it does not start.
     """
     require_extra("spark")
-    require_extra("spark")
     given = dict(settings or {})
     if packages:
         given[_PACKAGES] = ",".join([*_listed(given, _PACKAGES), *packages])

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
-import secrets
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -19,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from cryptography.fernet import Fernet
+
+from tests.postgresql import binary, running_postgres
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,6 +26,8 @@ COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker" / "compose.yaml").read
 SERVICES: dict[str, Any] = COMPOSE["services"]
 AIRFLOW = ("airflow-api-server", "airflow-scheduler", "airflow-dag-processor", "airflow-triggerer")
 SECONDS = 300.0
+PASSWORD = "pass@word:/%"  # noqa: S105 - of this test's own database
+SECRET = "openssl rand -base64 32 | tr +/ -_"  # noqa: S105 - how the compose file says to make one
 
 pytestmark = pytest.mark.airflow
 
@@ -41,6 +40,10 @@ def test_each_volume_secret_and_dependency_of_a_service_is_declared() -> None:
         for needed in service.get("depends_on", ()):
             missing = set(service["profiles"]) - set(SERVICES[needed]["profiles"])
             assert not missing, f"{name} needs {needed}, which {missing} do not start"
+
+
+def test_the_compose_file_says_how_secrets_are_made_that_are_used_here() -> None:
+    assert SECRET in (ROOT / "docker" / "compose.yaml").read_text()
 
 
 def test_kafka_writes_to_its_volume() -> None:
@@ -122,8 +125,8 @@ def airflow_environment(directory: Path, postgres: int, port: int) -> dict[str, 
     kept = directory / "secrets"
     kept.mkdir()
     for name in COMPOSE["secrets"]:
-        value = Fernet.generate_key().decode() if name == "fernet-key" else secrets.token_hex(32)
-        (kept / name).write_text("pass@word:/%" if name == "airflow-db-password" else value)
+        made = subprocess.run(["sh", "-c", SECRET], check=True, capture_output=True, text=True).stdout
+        (kept / name).write_text(PASSWORD if name == "airflow-db-password" else made)
     (directory / "logs").mkdir()
     settings: dict[str, str] = {}
     for name, value in SERVICES["airflow-scheduler"]["environment"].items():
@@ -164,37 +167,12 @@ def logs(directory: Path) -> str:
     return "\n".join(f"--- {log.name}\n{log.read_text()[-3000:]}" for log in directory.glob("*.log"))
 
 
-def _binary(name: str) -> str:
-    found = [shutil.which(name), *sorted(map(str, Path("/usr/lib/postgresql").glob(f"*/bin/{name}")))]
-    return next((path for path in found if path is not None), "")
-
-
 @pytest.fixture
 def postgres(new_port: Callable[[], int]) -> Iterator[int]:
     """The port of a PostgreSQL with an empty database for Airflow, which takes passwords only."""
-    if not _binary("postgres"):
-        pytest.skip("there is no PostgreSQL here (Debian: postgresql)")
-    owner = "postgres" if os.geteuid() == 0 else None  # it refuses to run as root
-    directory, port = Path(tempfile.mkdtemp(prefix="millrace-airflow-")), new_port()
-    (directory / "password").write_text("pass@word:/%")
-    if owner is not None:
-        for path in (directory, directory / "password"):
-            os.chown(path, pwd.getpwnam(owner).pw_uid, -1)
-    data = f"{directory}/data"
-    make = [_binary("initdb"), "-D", data, "-A", "scram-sha-256", "-U", "airflow", "--no-sync"]
-    subprocess.run(
-        [*make, f"--pwfile={directory}/password"], user=owner, cwd=directory, check=True, capture_output=True
-    )
-    start = [_binary("postgres"), "-D", data, "-p", str(port), "-k", str(directory), "-h", "127.0.0.1", "-F"]
-    with (directory / "log").open("w") as log:
-        server = subprocess.Popen(start, user=owner, cwd=directory, stdout=log, stderr=log)
-    environ = {**os.environ, "PGPASSWORD": "pass@word:/%"}
-    create = ["psql", "-h", "127.0.0.1", "-p", str(port), "-U", "airflow", "postgres", "-c", "create database airflow"]
-    until(
-        lambda: subprocess.run(create, env=environ, check=False, capture_output=True).returncode == 0,
-        (directory / "log").read_text,
-    )
-    yield port
-    server.terminate()
-    server.wait(60)
-    shutil.rmtree(directory)
+    port = new_port()
+    with running_postgres(port, "airflow", PASSWORD):
+        address = ["-h", "127.0.0.1", "-p", str(port), "-U", "airflow", "postgres"]
+        create = [binary("psql"), *address, "-c", "create database airflow"]
+        subprocess.run(create, env={**os.environ, "PGPASSWORD": PASSWORD}, check=True, capture_output=True)
+        yield port

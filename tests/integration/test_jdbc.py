@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import pwd
-import shutil
 import subprocess
-import tempfile
-import time
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +15,7 @@ from pipeline.spark.engine import databases
 from pipeline.transfers.exports import EXPORTS_TOPIC, ExportSpec, run_export
 from pipeline.transfers.imports import ImportSpec, run_import
 from pipeline.transfers.jdbc import JdbcTarget
+from tests.postgresql import binary, running_postgres
 from tests.spark_sessions import session_with
 
 if TYPE_CHECKING:
@@ -45,7 +40,7 @@ class Database:
 
     def rows(self, sql: str) -> list[list[str]]:
         command = [
-            _binary("psql"),
+            binary("psql"),
             "-h",
             "127.0.0.1",
             "-p",
@@ -61,35 +56,11 @@ class Database:
         return [line.split(",") for line in done.stdout.splitlines()]
 
 
-def _binary(name: str) -> str:
-    found = [shutil.which(name), *sorted(map(str, Path("/usr/lib/postgresql").glob(f"*/bin/{name}")))]
-    return next((path for path in found if path is not None), "")
-
-
 @pytest.fixture(scope="module")
 def database(new_port: Callable[[], int]) -> Iterator[Database]:
-    if not _binary("postgres"):
-        pytest.skip("there is no PostgreSQL here (Debian: postgresql)")
-    owner = "postgres" if os.geteuid() == 0 else None  # it refuses to run as root
-    directory, port = tempfile.mkdtemp(prefix="millrace-postgres-"), new_port()
-    if owner is not None:
-        os.chown(directory, pwd.getpwnam(owner).pw_uid, -1)
-    data = f"{directory}/data"
-    make = [_binary("initdb"), "-D", data, "-A", "trust", "-U", "test", "--no-sync"]
-    subprocess.run(make, user=owner, cwd=directory, check=True, capture_output=True)
-    start = [_binary("postgres"), "-D", data, "-p", str(port), "-k", directory, "-h", "127.0.0.1", "-F"]
-    with (Path(directory) / "log").open("w") as log:
-        server = subprocess.Popen(start, user=owner, cwd=directory, stdout=log, stderr=log)
-    found = Database(port)
-    deadline = time.monotonic() + _SECONDS
-    while subprocess.run(
-        [_binary("pg_isready"), "-h", "127.0.0.1", "-p", str(port)], check=False, stdout=-3
-    ).returncode:
-        assert time.monotonic() < deadline, (Path(directory) / "log").read_text()
-    yield found
-    server.terminate()
-    server.wait(_SECONDS)
-    shutil.rmtree(directory)
+    port = new_port()
+    with running_postgres(port, "test"):
+        yield Database(port)
 
 
 @pytest.fixture(scope="module")

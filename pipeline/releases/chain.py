@@ -46,7 +46,7 @@ def take_through(releaser: Releaser, candidate: str, last: Through, tell: Callab
         if step is Through.REPROCESS:
             tell(f"reprocess: {releaser.reprocess().range} is processed")
         elif step is Through.AWAIT:
-            _await(releaser, tell)
+            await_workers(releaser, tell)
         elif step is Through.GATE:
             _require_approval_of_nobody(releaser.gate(), tell)
         else:
@@ -55,8 +55,17 @@ def take_through(releaser: Releaser, candidate: str, last: Through, tell: Callab
     return releaser.status()
 
 
-def _await(releaser: Releaser, tell: Callable[[str], None]) -> None:
-    """Wait for workers of the candidate to catch up. Without any it stands where it was brought, and the gate brings it on."""
+def await_workers(releaser: Releaser, tell: Callable[[str], None]) -> None:
+    """Wait for workers of the candidate to catch up. Without any it stands where it was brought, and the gate brings it on.
+
+    Args:
+        releaser: Knows the candidate.
+        tell: Is told now and then how far they are.
+
+    Raises:
+        ReleaseError: If nothing is being released.
+        BrokerError: If brokers do not answer.
+    """
     if not releaser.is_followed():
         tell("await: no workers of the candidate run")
         return

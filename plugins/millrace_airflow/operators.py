@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from pipeline.releases.readiness import Readiness
     from pipeline.releases.releaser import Releaser
     from pipeline.spark.bounded_runs.job import RunSummary
     from pipeline.spark.ranges import RunRange
@@ -173,6 +172,7 @@ class ReleaseOperator(BaseOperator):
         end_at_once()
 
     def _take(self, by: str) -> str:
+        from pipeline.releases.chain import await_workers
         from pipeline.releases.releaser import Releaser
 
         project = project_of(self.config)
@@ -181,7 +181,7 @@ class ReleaseOperator(BaseOperator):
             "plan": lambda r: r.plan(self.to),
             "start": lambda r: r.start(self.to),
             "reprocess": lambda r: r.reprocess(),
-            "await": self._await,
+            "await": lambda r: await_workers(r, self.log.info),
             "gate": lambda r: r.gate(),
             "approve": lambda r: r.approve(self.verdict) if self.verdict else "no approval was asked for",
             "cut": lambda r: r.cut(),
@@ -194,12 +194,6 @@ class ReleaseOperator(BaseOperator):
             raise AirflowFailException(message)
         self.log.info("%s", steps[self.step](releaser))
         return releaser.status().step.value
-
-    def _await(self, releaser: Releaser) -> Readiness:
-        """Wait until the candidate's workers have caught up; `execution_timeout` limits it."""
-        for ready in releaser.wait_ready(every_s=_REPORT_SECONDS):
-            self.log.info("%s", ready)
-        return ready
 
 
 def acting(action: Callable[[], str]) -> str:

@@ -89,7 +89,7 @@ class Deployment:
         self._instances = instances
         self._token = token
         self._on_report = on_report
-        self._fingerprint = ""
+        self._fingerprint = application.topology.fingerprint()
         self._running: dict[int, float] = {}
         self._heard: set[int] = set()
         self._ended: queue.SimpleQueue[tuple[int, InstanceEnd | _Died]] = queue.SimpleQueue()
@@ -114,7 +114,6 @@ class Deployment:
             StreamsError: What ended the first instance that failed, when all have ended; `EngineError` if Spark itself has.
         """
         channel = Channel(self._application.kafka, self.id)
-        self._fingerprint = self._application.topology.fingerprint()
         for number in range(self._instances):
             self._start(number)
         try:

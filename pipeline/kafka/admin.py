@@ -296,7 +296,7 @@ class Admin:
         return self._groups.state(group)
 
     def said_in(self, group: str) -> tuple[bytes, ...]:
-        """What each member of a group has said of itself when it joined; nothing if there is no such group."""
+        """Return what each member of a group said of itself when it joined; empty for an unknown group."""
         return self._groups.said_in(group)
 
     def alter_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:

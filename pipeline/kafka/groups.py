@@ -64,7 +64,7 @@ class Groups:
         return GroupState("dead", ()) if described is None else GroupState(*described)
 
     def said_in(self, group: str) -> tuple[bytes, ...]:
-        """What each member of a group has said of itself when it joined; nothing if there is no such group.
+        """Return what each member of a group said of itself when it joined; empty for an unknown group.
 
         Raises:
             BrokerError: If the brokers refuse or do not answer.

@@ -183,7 +183,7 @@ class _Client:
             failure.hint = MISSING_HINT
 
     def unwritten(self, message: str) -> StreamsError:
-        """What it means that records do not arrive, and nobody says why: topics may be gone, for which nobody needs to wait."""
+        """Return the error of records that do not arrive: `TopicError` if topics are gone, or one that waiting may mend."""
         missing = self._missing(self._counts)
         if missing:
             return TopicError(f"{message}; the brokers know no topic {', '.join(missing)}", hint=MISSING_HINT)

@@ -1,4 +1,4 @@
-"""Which times a topic takes: brokers refuse a whole batch because of one record's time, and name none."""
+"""Looks at record times before they are sent: brokers refuse a whole batch for one time, and name no record."""
 
 from __future__ import annotations
 

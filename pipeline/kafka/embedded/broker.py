@@ -35,7 +35,7 @@ _START_SECONDS = 120
 _STOP_SECONDS = 60
 _ACTIVE = b"Performing controller activation"
 _FENCED = b"Fencing broker 1 at epoch"
-"""What the controller's log says when it begins, and when it has given the broker's last session up."""
+"""Lines of the controller's log: it begins, and it gives up the session that the broker had."""
 _FENCING_SECONDS = 5
 """Ten times what the controller takes to notice that the session has ended; for nothing if it was fenced already."""
 _LET_GO_SECONDS = 5
@@ -270,7 +270,7 @@ class EmbeddedBroker:
 
     @property
     def _was_killed(self) -> bool:
-        """Whether the last broker wrote metadata, and did not end by itself."""
+        """True if the broker ran before and was killed."""
         has_run = (self._data / "__cluster_metadata-0").exists()
         return has_run and not (self._data / ".kafka_cleanshutdown").exists()
 

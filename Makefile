@@ -25,12 +25,12 @@ help:
 setup: $(READY)
 
 # All is compiled once: where PYTHONDONTWRITEBYTECODE is set, each of the many processes of a test run would do it for itself.
-$(READY): requirements.lock pyproject.toml
+$(READY): requirements.lock pyproject.toml plugins/pyproject.toml
 	command -v $(PYTHON) >/dev/null || { echo "Python 3.11 is needed (set PYTHON to its name)"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet "uv==$(UV_VERSION)"
 	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes --compile-bytecode requirements.lock
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable . --editable plugins
 	$(BIN)/python -m compileall -q pipeline plugins
 	touch $(READY)
 

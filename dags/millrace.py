@@ -1,12 +1,11 @@
 """Airflow's DAGs: declared in streams.toml, made by the factory.
 
-Airflow reads only files that name both airflow and dag.
+It may be copied to any folder of DAGs: the connection `millrace_default`, the variable `millrace_project` or MILLRACE_CONFIG in
+the environment says where streams.toml is. Airflow reads only files that name both airflow and dag.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from millrace_airflow.dag_factory import dags
 
-globals().update(dags(Path(__file__).resolve().parent.parent / "streams.toml"))
+globals().update(dags())

@@ -87,7 +87,7 @@ def test_clicks_are_counted_per_user_without_health_checks() -> None:
     "dags/{module}_dags.py": '''\
 """Airflow's DAGs: declared in streams.toml, made by the factory.
 
-Airflow reads only files that name both airflow and dag. Needs `pip install 'millrace[airflow]'`.
+Airflow reads only files that name both airflow and dag. Needs `pip install millrace-airflow`.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class Story:
     def _bounded_run(self) -> None:
         self._say("Bounded: Airflow runs the rest on Spark, from where the worker stopped")
         self._airflow("db", "migrate")
-        self._airflow("dags", "test", f"millrace_{APP}_run")
+        self._airflow("dags", "test", f"{APP}__run")
         for summary in re.findall(r"\d+ records processed, dropped: \{.*?\}", self._airflow_log.read_text()):
             self.console.print(summary, highlight=False)
         self.console.print(f"It stands at {_vector(self._committed(Admin(self.project.kafka)))}")
@@ -164,7 +164,7 @@ class Story:
     def _release(self) -> None:
         self._say("Version 1 counts cancelled flights as on time. Airflow releases v2, and nothing is stopped for it")
         self.console.print("plan, reprocess from the start into fresh state, judge by Great Expectations, switch over")
-        self._airflow("dags", "test", f"millrace_{APP}_release")
+        self._airflow("dags", "test", f"{APP}__release")
         release = Registry(self.project.kafka).read(APP, self.project.app(APP).version)
         if release.verdict is not None:
             for name, outcome in release.verdict.outcomes.items():
@@ -240,6 +240,7 @@ class Story:
             "AIRFLOW_HOME": str(self.scratch / "airflow"),
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.config.resolve().parent / "dags"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "MILLRACE_CONFIG": str(self.config.resolve()),
         }
         self.scratch.mkdir(parents=True, exist_ok=True)
         command = [str(Path(sys.executable).with_name("airflow")), *arguments]

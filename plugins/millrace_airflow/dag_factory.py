@@ -1,107 +1,188 @@
-"""DAGs out of `streams.toml`: bounded runs on a schedule, and releases by hand. Parsing loads no engine."""
+"""DAGs out of `streams.toml`: bounded runs on a schedule, backfills and releases by hand. Parsing loads no engine."""
 
 from __future__ import annotations
 
-import os
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import DAG, Param
+from airflow.sdk import DAG, CronDataIntervalTimetable, Param, TaskGroup
 
+from millrace_airflow.hooks import CONNECTION, located
 from millrace_airflow.operators import BoundedRunOperator, ReleaseOperator
-from pipeline.config import ProjectConfig
+from millrace_airflow.pools import pool_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from pipeline.config import AppConfig
 
-_EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _RETRIES = {"retries": 2, "retry_delay": timedelta(minutes=1)}
+_NO_INTERVALS = frozenset({"@once", "@continuous"})
+_LIVE = "live"
+_END = (
+    "{{ data_interval_end.isoformat() if params['to'] == 'interval' or"
+    " (not params['to'] and dag_run.run_type == 'backfill') else params['to'] or 'latest' }}"
+)
+_RUN = """
+Processes the offsets of **{app}** that are new, exactly once, on Spark; it goes on where a worker or another run stopped.
+
+A backfill (`airflow backfill create --dag-id {app}__run ...`) processes up to each interval's end in turn.
+Intervals that are processed already do nothing. Runs of one application never overlap: they share the pool `{pool}`.
+"""
+_BACKFILL = """
+Processes a range of **{app}** that is asked for, by times or offsets, exactly once. What is processed already stays as it is:
+to compute it anew, release a new version. With *dry run*, nothing is committed, and the log says what would be written.
+"""
+_RELEASE = """
+Puts another version of **{app}** in the place of the live one: it is computed from the start into fresh state, judged by the
+expectations beside the live version, and switched over to at an exact offset. Any task may be cleared, and is done again.
+"""
 
 
-def dags(config: Path) -> dict[str, DAG]:
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the project of DAGs is, and what their tasks are given beside.
+
+    Args:
+        config: Path of `streams.toml`; empty if tasks are to ask the connection.
+        connection: The connection.
+        default_args: Arguments of all tasks, as Airflow's `default_args`.
+    """
+
+    config: str
+    connection: str
+    default_args: Mapping[str, Any] = field(default_factory=dict)
+
+    def arguments(self, app: AppConfig) -> dict[str, Any]:
+        """Return the arguments that all tasks of an application have."""
+        return {"config": self.config, "millrace_conn_id": self.connection, "app": app.name}
+
+
+def dags(
+    config: Path | str = "",
+    *,
+    millrace_conn_id: str = CONNECTION,
+    default_args: Mapping[str, Any] | None = None,
+) -> dict[str, DAG]:
     """All DAGs of a project, by id.
 
     Args:
-        config: Path of `streams.toml`.
+        config: Path of `streams.toml`; as the connection, the variable `millrace_project` or `MILLRACE_CONFIG` says.
+        millrace_conn_id: The connection.
+        default_args: Arguments of all tasks: owner, callbacks, retries.
 
     Raises:
-        ConfigError: If the file cannot be used; Airflow shows it as an import error.
+        ConfigError: If the project is not found or cannot be used; Airflow shows it as an import error.
     """
-    project = ProjectConfig.load(config, os.environ)
+    location = located(str(config), millrace_conn_id)
+    place = Place(str(config), millrace_conn_id, {**_RETRIES, **(default_args or {})})
     made = []
-    for app in project.apps.values():
+    for app in location.project().apps.values():
         if app.schedule is not None:
-            made.append(bounded_run(config, app))
-            made.append(release(config, app))
-            made.append(approved_cut(config, app))
+            made.append(bounded_run(place, app))
+        made += [backfill(place, app), release(place, app), approved_cut(place, app)]
     return {dag.dag_id: dag for dag in made}
 
 
-def bounded_run(config: Path, app: AppConfig) -> DAG:
-    """From where the application stands to the end of the topics, on its schedule; another range by hand."""
-    with DAG(
-        f"millrace_{app.name}_run",
-        description=f"Bounded runs of {app.name}",
-        schedule=app.schedule,
-        start_date=_EPOCH,
-        catchup=False,
-        max_active_runs=1,
-        tags=["millrace", app.name],
-        default_args=_RETRIES,
+def bounded_run(place: Place, app: AppConfig) -> DAG:
+    """From where the application stands to the end of the topics, on its schedule; up to the interval's end in a backfill."""
+    schedule = app.schedule or ""
+    with _dag(
+        f"{app.name}__run",
+        place,
+        app,
+        _RUN,
+        schedule=schedule if schedule in _NO_INTERVALS else CronDataIntervalTimetable(schedule, timezone="UTC"),
         params={
             "from": Param("committed", type="string", description="committed, earliest, a vector or a time"),
-            "to": Param("latest", type="string", description="latest, a vector or a time"),
+            "to": Param(
+                "",
+                type="string",
+                description="latest, interval (its end), a vector or a time; empty: interval in a backfill, else latest",
+            ),
         },
     ) as dag:
         BoundedRunOperator(
-            task_id="run", config=str(config), app=app.name, start="{{ params['from'] }}", end="{{ params['to'] }}"
+            task_id="run", pool=pool_of(app.name), start="{{ params['from'] }}", end=_END, **place.arguments(app)
         )
     return dag
 
 
-def release(config: Path, app: AppConfig) -> DAG:
+def backfill(place: Place, app: AppConfig) -> DAG:
+    """Process a range of times or offsets that a person asks for."""
+    choose = "{{ '' if params['version'] == 'live' else params['version'] }}"
+    params = {
+        "from": Param("committed", type="string", description="committed, earliest, a vector (topic-0@12) or a time"),
+        "to": Param("latest", type="string", description="latest, a vector or a time"),
+        "version": Param(
+            _LIVE, enum=[_LIVE, *_versions(app)], description="versions that are not live write to staging"
+        ),
+        "advance_stream_time_to": Param("", type="string", description="a time; windows that end before it are closed"),
+        "dry_run": Param(default=False, type="boolean", description="only say what would be written"),
+    }
+    with _dag(f"{app.name}__backfill", place, app, _BACKFILL, params=params) as dag:
+        BoundedRunOperator(
+            task_id="run",
+            pool=pool_of(app.name),
+            start="{{ params['from'] }}",
+            end="{{ params['to'] }}",
+            version=choose,
+            advance_stream_time_to="{{ params['advance_stream_time_to'] }}",
+            dry="{{ params['dry_run'] }}",
+            **place.arguments(app),
+        )
+    return dag
+
+
+def release(place: Place, app: AppConfig) -> DAG:
     """Reprocess a new version, judge it, and switch over if the gate passes; by hand."""
-    with _by_hand(
-        f"millrace_{app.name}_release",
-        app,
-        "Releases",
-        {"version": Param(next(iter(app.versions), ""), type="string", description="which is to go live")},
-    ) as dag:
-        _chained(config, app, ("start", "reprocess", "gate", "cut"), to="{{ params['version'] }}")
+    versions = _versions(app)
+    params = {"version": Param(versions[-1], enum=versions, description="which is to go live")}
+    with _dag(f"{app.name}__release", place, app, _RELEASE, params=params) as dag:
+        with TaskGroup("candidate", prefix_group_id=False):
+            computed = _chained(place, app, ("plan", "start", "reprocess", "await"), to="{{ params['version'] }}")
+        judged = _chained(place, app, ("gate", "cut"))
+        computed[-1] >> judged[0]
     return dag
 
 
-def approved_cut(config: Path, app: AppConfig) -> DAG:
+def approved_cut(place: Place, app: AppConfig) -> DAG:
     """Approve the warnings of a gate, and switch over; by hand."""
-    with _by_hand(
-        f"millrace_{app.name}_cut",
-        app,
-        "Approved cuts",
-        {"verdict": Param("", type="string", description="id of the verdict whose warnings are approved")},
-    ) as dag:
-        _chained(config, app, ("approve", "cut"), verdict="{{ params['verdict'] }}")
+    params = {"verdict": Param("", type="string", description="id of the verdict whose warnings are approved")}
+    with _dag(f"{app.name}__cut", place, app, _RELEASE, params=params) as dag:
+        _chained(place, app, ("approve", "cut"), verdict="{{ params['verdict'] }}")
     return dag
 
 
-def _by_hand(dag_id: str, app: AppConfig, what: str, params: dict[str, Param]) -> DAG:
+def _dag(
+    dag_id: str, place: Place, app: AppConfig, said: str, *, params: dict[str, Param], schedule: Any = None
+) -> DAG:
+    told = said.format(app=app.name, pool=pool_of(app.name)).strip()
     return DAG(
         dag_id,
-        description=f"{what} of {app.name}",
-        schedule=None,
+        description=told.partition("\n")[0].replace("**", ""),
+        doc_md=told,
+        schedule=schedule,
+        params=params,
         start_date=_EPOCH,
         catchup=False,
         max_active_runs=1,
         tags=["millrace", app.name],
-        default_args=_RETRIES,
-        params=params,
+        default_args=dict(place.default_args),
     )
 
 
-def _chained(config: Path, app: AppConfig, steps: Sequence[str], **options: str) -> None:
-    tasks = [ReleaseOperator(task_id=step, config=str(config), app=app.name, step=step, **options) for step in steps]
+def _chained(place: Place, app: AppConfig, steps: Sequence[str], **options: str) -> list[ReleaseOperator]:
+    arguments = {**place.arguments(app), **options}
+    tasks = [ReleaseOperator(task_id=step, step=step, pool=pool_of(app.name), **arguments) for step in steps]
     for before, after in pairwise(tasks):
         before >> after
+    return tasks
+
+
+def _versions(app: AppConfig) -> list[str]:
+    return [app.version, *app.versions]

@@ -1,70 +1,102 @@
-"""Operators: each calls what the shell calls. No engine loads before a task runs."""
+"""Operators: each does what a command of the shell does. No engine loads before a task runs."""
 
 from __future__ import annotations
 
-import os
-import sys
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
+from airflow.sdk.exceptions import AirflowFailException
 
-from millrace_airflow.sessions import session_for
-from pipeline.config import ProjectConfig
-from pipeline.config.secrets import expanded
-from pipeline.errors import BegunRangeError, EngineError, StreamsError, UnderWayError, of_an_interrupt
-from pipeline.extras import missing_extra
+from millrace_airflow.acting import acting, end_at_once
+from millrace_airflow.assets import outputs_of, topic_asset
+from millrace_airflow.hooks import CONNECTION, located
+from millrace_airflow.links import ApplicationLink
+from millrace_airflow.sessions import (
+    Wish,
+    application_of,
+    range_of,
+    rehearse,
+    releaser_of,
+    run,
+    written_since,
+    written_until,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from airflow.sdk import Context
 
+    from pipeline.config import ProjectConfig
+    from pipeline.hosting.application import Application
     from pipeline.releases.releaser import Releaser
     from pipeline.spark.bounded_runs.job import RunSummary
     from pipeline.spark.ranges import RunRange
 
-_RANGE_KEY = "range"
-_REPORT_SECONDS = 10.0
-_TOLD_TO_END = "The task was told to end (SIGTERM). What is committed stays; another attempt does the rest."
+_RANGE, _WRITTEN, _TOLD = "range", "written", "told"
+"""What is kept with a task: its range, where its outputs ended before it began, whether readers have heard of it."""
+_TRUE, _FALSE = frozenset({"true", "1", "yes"}), frozenset({"false", "0", "no", ""})
 
 
 class BoundedRunOperator(BaseOperator):
     """Processes a range of offsets on Spark, exactly once (`millrace run`).
 
-    The range is resolved once and kept with the task: a retry processes the same one, and does not repeat what is done.
+    The range is resolved once and kept with the task: a retry processes the same one, and does not repeat what is done. A
+    range without anything to process starts no Spark.
 
     Args:
-        config: Path of `streams.toml`.
         app: The application.
+        config: Path of `streams.toml`; where the connection says it if left out.
         start: `committed`, `earliest`, a vector or a time.
         end: `latest`, a vector or a time.
+        version: Which version; the live one if left out. Another one writes to its staging topics.
         advance_stream_time_to: A time to move event time to at the end: windows that end before it are closed. Empty for none.
-        master: Spark's master URL, or that of a Spark Connect server; as `[spark]` says if left out.
+        dry: Whether nothing is to be committed: the log says what would be written.
+        master: Spark's master URL, or that of a Spark Connect server; as the connection or `[spark]` says if left out.
+        millrace_conn_id: The connection.
     """
 
-    template_fields: Sequence[str] = ("config", "app", "start", "end", "advance_stream_time_to", "master")
+    template_fields: Sequence[str] = (
+        "config",
+        "app",
+        "start",
+        "end",
+        "version",
+        "advance_stream_time_to",
+        "dry",
+        "master",
+        "millrace_conn_id",
+    )
+    operator_extra_links = (ApplicationLink(),)
+    ui_color = "#e7f0fb"
 
     def __init__(
         self,
         *,
-        config: str,
         app: str,
+        config: str = "",
         start: str = "committed",
         end: str = "latest",
+        version: str = "",
         advance_stream_time_to: str = "",
+        dry: bool | str = False,
         master: str = "",
+        millrace_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
         """Nothing is looked up before the task runs."""
-        super().__init__(**kwargs)
+        kwargs.setdefault("outlets", [outputs_of(app)])
+        super().__init__(**documented(self, kwargs))
         self.config = config
         self.app = app
         self.start = start
         self.end = end
+        self.version = version
         self.advance_stream_time_to = advance_stream_time_to
+        self.dry = dry
         self.master = master
+        self.millrace_conn_id = millrace_conn_id
 
     def execute(self, context: Context) -> str:
         """Run, and give the range as text."""
@@ -75,33 +107,50 @@ class BoundedRunOperator(BaseOperator):
         end_at_once()
 
     def _run(self, context: Context) -> str:
-        from pipeline.kafka.admin import Admin
-        from pipeline.releases.build import build_topology
-        from pipeline.releases.registry import require_no_switch
-        from pipeline.releases.versions import processing_application
-        from pipeline.spark.bounded_runs.job import run
-        from pipeline.spark.bounded_runs.progress import followed
-        from pipeline.spark.ranges import RunRange, resolve, time_ms
-
-        project = project_of(self.config)
-        application = processing_application(project, self.app)
+        is_dry = truth("dry", self.dry)
+        project = located(self.config, self.millrace_conn_id).project()
+        wish = Wish(
+            self.app,
+            self.start,
+            self.end,
+            self.version,
+            self.advance_stream_time_to,
+            self.master,
+            f"airflow:{self.dag_id}.{self.task_id}",
+        )
+        application = application_of(project, wish)
         store: Any = context["task_state_store"]
-        kept = store.get(_RANGE_KEY)
-        chosen = RunRange.parse(kept) if kept else resolve(application, Admin(project.kafka), self.start, self.end)
-        store.set(_RANGE_KEY, str(chosen))
+        chosen = range_of(application, wish, store.get(_RANGE))
+        store.set(_RANGE, str(chosen))
         self.log.info("%s processes %s", application.id, chosen)
-        with followed(application, chosen, self._report, _REPORT_SECONDS):
-            summary = run(
-                application,
-                chosen,
-                lambda: session_for(project, self.master),
-                build_topology,
-                advance_to_ms=time_ms(self.advance_stream_time_to) if self.advance_stream_time_to else None,
-                by=f"airflow:{self.dag_id}.{self.task_id}",
-                check=lambda: require_no_switch(project.kafka, application.config, application.version),
-            )
-        self._tell(summary, chosen)
+        if is_dry:
+            for topic, count in rehearse(project, application, chosen, wish).items():
+                self.log.info("%s: %d records would be written", topic, count)
+            return str(chosen)
+        if store.get(_WRITTEN) is None:
+            store.set(_WRITTEN, written_until(application))
+        self._tell(run(project, application, chosen, wish, self._report), chosen)
+        if store.get(_TOLD) is None:
+            self._tell_readers(context, project, application, chosen, store.get(_WRITTEN))
+            store.set(_TOLD, "yes")
         return str(chosen)
+
+    def _tell_readers(
+        self, context: Context, project: ProjectConfig, application: Application, chosen: RunRange, before: str
+    ) -> None:
+        """Make an event of each topic that was written, with its offsets and those that were processed."""
+        outlet = outputs_of(self.app)
+        if outlet not in self.outlets:
+            return
+        for topic, written in written_since(application, before).items():
+            extra = {
+                "app": self.app,
+                "version": application.version,
+                "offsets": str(written),
+                "processed": str(chosen),
+            }
+            asset = topic_asset(project.kafka["bootstrap.servers"], topic)
+            context["outlet_events"][outlet].add(asset, extra=dict(extra))
 
     def _tell(self, summary: RunSummary, chosen: RunRange) -> None:
         for task in summary.tasks:
@@ -130,42 +179,47 @@ class BoundedRunOperator(BaseOperator):
 
 
 class ReleaseOperator(BaseOperator):
-    """Takes one step of a release (`millrace release STEP`).
+    """Takes one step of a release (`millrace release STEP`). Each may be taken again.
 
     Args:
-        config: Path of `streams.toml`.
         app: The application.
         step: `plan`, `start`, `reprocess`, `await`, `gate`, `approve`, `cut`, `rollback`, `retire` or `abort`.
+        config: Path of `streams.toml`; where the connection says it if left out.
         to: The version that is to go live; for `plan` and `start`.
         verdict: For `approve`: the id of the verdict whose warnings are approved; empty to approve nothing.
-        master: Spark's master URL, or that of a Spark Connect server; as `[spark]` says if left out.
+        master: Spark's master URL, or that of a Spark Connect server; as the connection or `[spark]` says if left out.
+        millrace_conn_id: The connection.
     """
 
-    template_fields: Sequence[str] = ("config", "app", "step", "to", "verdict", "master")
+    template_fields: Sequence[str] = ("config", "app", "step", "to", "verdict", "master", "millrace_conn_id")
+    operator_extra_links = (ApplicationLink(),)
+    ui_color = "#eef7ea"
 
     def __init__(
         self,
         *,
-        config: str,
         app: str,
         step: str,
+        config: str = "",
         to: str = "",
         verdict: str = "",
         master: str = "",
+        millrace_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
         """Nothing is looked up before the task runs."""
-        super().__init__(**kwargs)
+        super().__init__(**documented(self, kwargs))
         self.config = config
         self.app = app
         self.step = step
         self.to = to
         self.verdict = verdict
         self.master = master
+        self.millrace_conn_id = millrace_conn_id
 
     def execute(self, context: Context) -> str:
-        """Take the step; a gate that fails is not tried again."""
-        return acting(lambda: self._take(f"airflow:{self.dag_id}/{context['run_id']}"))
+        """Take the step, and return where the release stands; for `gate`, its verdict. A failed gate is not tried again."""
+        return acting(partial(self._take, f"airflow:{self.dag_id}/{context['run_id']}"))
 
     def on_kill(self) -> None:
         """End, and Spark with this process; the step may be taken again."""
@@ -173,10 +227,7 @@ class ReleaseOperator(BaseOperator):
 
     def _take(self, by: str) -> str:
         from pipeline.releases.chain import await_workers
-        from pipeline.releases.releaser import Releaser
 
-        project = project_of(self.config)
-        releaser = Releaser(project, self.app, lambda: session_for(project, self.master), by)
         steps: dict[str, Callable[[Releaser], object]] = {
             "plan": lambda r: r.plan(self.to),
             "start": lambda r: r.start(self.to),
@@ -192,44 +243,30 @@ class ReleaseOperator(BaseOperator):
         if self.step not in steps:
             message = f"{self.step!r} is no step of a release: {', '.join(steps)}"
             raise AirflowFailException(message)
+        project = located(self.config, self.millrace_conn_id).project()
+        releaser = releaser_of(project, self.app, self.master, by)
         self.log.info("%s", steps[self.step](releaser))
-        return releaser.status().step.value
+        release = releaser.status()
+        return release.verdict.id if self.step == "gate" and release.verdict is not None else release.step.value
 
 
-def acting(action: Callable[[], str]) -> str:
-    """Run an action; only what waiting may mend, and what was told to end, is left to Airflow's retries."""
-    from pipeline.spark.engine.executor_errors import another_attempt_may_help
-
-    try:
-        return action()
-    except KeyboardInterrupt:
-        raise AirflowException(_TOLD_TO_END) from None
-    except Exception as error:
-        error = missing_extra(error) or error
-        if of_an_interrupt(error):  # the bridge to Java answers one by failing
-            raise AirflowException(_TOLD_TO_END) from None
-        if not isinstance(error, StreamsError) or isinstance(error, BegunRangeError | EngineError | UnderWayError):
-            raise
-        if another_attempt_may_help(error):
-            raise
-        raise AirflowFailException(str(error)) from error
+def documented(operator: BaseOperator, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return an operator's arguments, with what its class says of itself as the task's description."""
+    said = (type(operator).__doc__ or "").partition("    Args:")[0]
+    return {"doc_md": "\n".join(line.strip() for line in said.splitlines()).strip(), **kwargs}
 
 
-def project_of(config: str) -> ProjectConfig:
-    """The project of a `streams.toml`."""
-    return ProjectConfig.load(Path(config), os.environ)
+def truth(name: str, value: bool | str) -> bool:  # noqa: FBT001 - templates give text
+    """Return a truth value that a template may have made text of.
 
+    >>> truth("dry", "True"), truth("dry", False)
+    (True, False)
 
-def options_of(options: Mapping[str, str]) -> dict[str, str]:
-    """Options of a format, with `${NAME}` replaced by the environment's."""
-    return {name: expanded(f"option {name}", value, os.environ) for name, value in options.items()}
-
-
-def end_at_once() -> None:
-    """Interrupt what this thread does, as Ctrl-C would; for `on_kill`.
-
-    Airflow calls it in the handler of SIGTERM, on the thread that waits for Spark. Spark cannot be told anything there: its
-    connection is in use. It ends with this process. After a time-out nothing is left to interrupt: the error is on its way.
+    Raises:
+        AirflowFailException: If it is none.
     """
-    if not isinstance(sys.exc_info()[1], AirflowTaskTimeout):
-        raise KeyboardInterrupt
+    text = str(value).strip().lower()
+    if text not in _TRUE | _FALSE:
+        message = f"{name} is {value!r}, which is neither true nor false"
+        raise AirflowFailException(message)
+    return text in _TRUE

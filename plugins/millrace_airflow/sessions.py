@@ -1,14 +1,45 @@
-"""Spark sessions of Airflow's tasks."""
+"""What operators, triggers and the page ask of Millrace: the one place that calls engines, which load when they are called."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pipeline.config import ProjectConfig
+    from pipeline.hosting.application import Application
+    from pipeline.records import TopicPartition
+    from pipeline.releases.releaser import Releaser
+    from pipeline.spark.bounded_runs.job import RunSummary
+    from pipeline.spark.ranges import RunRange
+
+_REPORT_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a bounded run is asked for.
+
+    Args:
+        app: The application.
+        start: `committed`, `earliest`, a vector or a time.
+        end: `latest`, a vector or a time.
+        version: Which version; empty for the live one. Another one writes to its staging topics.
+        advance_to: A time to move event time to at the end; empty for none.
+        master: Spark's master URL; as the project says if empty.
+        by: Who runs it, for the record of runs.
+    """
+
+    app: str
+    start: str
+    end: str
+    version: str = ""
+    advance_to: str = ""
+    master: str = ""
+    by: str = ""
 
 
 def session_for(project: ProjectConfig, master: str | None, packages: Sequence[str] = ()) -> Any:
@@ -26,3 +57,113 @@ def session_for(project: ProjectConfig, master: str | None, packages: Sequence[s
     from pipeline.spark.session import spark_session
 
     return spark_session(master or None, project.spark, packages=packages, archive=classes_archive(os.environ))
+
+
+def is_answered(project: ProjectConfig, within_s: float) -> bool:
+    """Return whether a broker answers within some seconds."""
+    from pipeline.kafka.admin import Admin
+
+    return Admin(project.kafka).is_answered(within_s)
+
+
+def application_of(project: ProjectConfig, wish: Wish) -> Application:
+    """Return the version that is to process.
+
+    Raises:
+        ConfigError: If there is no such application or version.
+    """
+    from pipeline.releases.versions import processing_application
+
+    return processing_application(project, wish.app, wish.version or None)
+
+
+def range_of(application: Application, wish: Wish, kept: str | None = None) -> RunRange:
+    """Return the offsets that a run processes: those it was asked for before, or those that its wish means now.
+
+    Raises:
+        RangeError: If the wish cannot be granted.
+    """
+    from pipeline.kafka.admin import Admin
+    from pipeline.spark.ranges import RunRange, resolve
+
+    return RunRange.parse(kept) if kept else resolve(application, Admin(application.kafka), wish.start, wish.end)
+
+
+def run(
+    project: ProjectConfig,
+    application: Application,
+    chosen: RunRange,
+    wish: Wish,
+    report: Callable[[int, int], None],
+) -> RunSummary:
+    """Process a range on Spark, exactly once. Without anything to process, no Spark starts.
+
+    Raises:
+        StreamsError: If it cannot be processed.
+    """
+    from pipeline.releases.build import build_topology
+    from pipeline.releases.registry import require_no_switch
+    from pipeline.spark.bounded_runs.job import run as run_job
+    from pipeline.spark.bounded_runs.progress import followed
+    from pipeline.spark.ranges import time_ms
+
+    live = None if wish.version else application.version
+    with followed(application, chosen, report, _REPORT_SECONDS):
+        return run_job(
+            application,
+            chosen,
+            lambda: session_for(project, wish.master),
+            build_topology,
+            advance_to_ms=time_ms(wish.advance_to) if wish.advance_to else None,
+            by=wish.by,
+            check=lambda: require_no_switch(project.kafka, application.config, live),
+        )
+
+
+def rehearse(project: ProjectConfig, application: Application, chosen: RunRange, wish: Wish) -> dict[str, int]:
+    """Process a range without committing anything, and count by topic what would be written.
+
+    Raises:
+        StreamsError: If it cannot be processed.
+    """
+    from pipeline.releases.build import build_topology
+    from pipeline.spark.dry_runs.outputs import dry_run
+
+    outputs = dry_run(application, chosen, session_for(project, wish.master), build_topology)
+    return {topic: frame.count() for topic, frame in outputs.items()}
+
+
+def releaser_of(project: ProjectConfig, app: str, master: str, by: str) -> Releaser:
+    """Return what takes the steps of an application's release."""
+    from pipeline.releases.releaser import Releaser
+
+    return Releaser(project, app, lambda: session_for(project, master), by)
+
+
+def written_until(application: Application) -> str:
+    """Return where the topics end that an application writes, as text. A version that is not live writes to staging topics."""
+    from pipeline.records import OffsetVector
+
+    return str(OffsetVector(_ends(application)))
+
+
+def written_since(application: Application, before: str) -> dict[str, RunRange]:
+    """Return what an application has written since its topics ended at `before`, by topic, without those that are unchanged."""
+    from pipeline.records import OffsetRange, OffsetVector
+    from pipeline.spark.ranges import RunRange
+
+    starts = OffsetVector.parse(before).offsets
+    found: dict[str, dict[TopicPartition, OffsetRange]] = {}
+    for tp, end in sorted(_ends(application).items()):
+        if end > starts.get(tp, 0):
+            found.setdefault(tp.topic, {})[tp] = OffsetRange(starts.get(tp, 0), end)
+    return {topic: RunRange(ranges) for topic, ranges in found.items()}
+
+
+def _ends(application: Application) -> dict[TopicPartition, int]:
+    from pipeline.kafka.admin import Admin
+    from pipeline.records import TopicPartition
+
+    admin, published = Admin(application.kafka), application.published or {}
+    counts = admin.partitions({published.get(topic, topic) for topic in application.topology.sink_topics})
+    return admin.end_offsets(TopicPartition(topic, n) for topic, count in counts.items() for n in range(count))

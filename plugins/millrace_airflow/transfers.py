@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from millrace_airflow.operators import acting, end_at_once, options_of, project_of
+from millrace_airflow.acting import acting, end_at_once
+from millrace_airflow.hooks import CONNECTION, located
+from millrace_airflow.operators import documented
 from millrace_airflow.sessions import session_for
+from pipeline.config.secrets import expanded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +26,6 @@ class ImportOperator(BaseOperator):
     """Writes what is new in a source to a topic, exactly once; a retry completes what was cut off.
 
     Args:
-        config: Path of `streams.toml`.
         source: A path, or the table of a `jdbc` source.
         topic: Where to.
         format: Any format Spark reads.
@@ -37,15 +40,16 @@ class ImportOperator(BaseOperator):
         name: Names the import; the topic if left out.
         parts: Parts of a batch, each one transaction.
         packages: Maven coordinates of what the format needs, as a JDBC driver.
-        master: Spark's master URL, or that of a Spark Connect server; as `[spark]` says if left out.
+        master: Spark's master URL, or that of a Spark Connect server; as the connection or `[spark]` says if left out.
+        config: Path of `streams.toml`; where the connection says it if left out.
+        millrace_conn_id: The connection.
     """
 
-    template_fields: Sequence[str] = ("config", "source", "topic", "options", "name", "master")
+    template_fields: Sequence[str] = ("config", "source", "topic", "options", "name", "master", "millrace_conn_id")
 
     def __init__(
         self,
         *,
-        config: str,
         source: str,
         topic: str,
         format: str = "parquet",  # noqa: A002 - Spark's word
@@ -60,11 +64,14 @@ class ImportOperator(BaseOperator):
         missing_timestamp: str = "fail",
         packages: Sequence[str] = (),
         master: str = "",
+        config: str = "",
+        millrace_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
         """Nothing is looked up before the task runs."""
-        super().__init__(**kwargs)
+        super().__init__(**documented(self, kwargs))
         self.config = config
+        self.millrace_conn_id = millrace_conn_id
         self.source = source
         self.topic = topic
         self.format = format
@@ -105,7 +112,7 @@ class ImportOperator(BaseOperator):
             self.parts,
             self.missing_timestamp,
         )
-        project = project_of(self.config)
+        project = located(self.config, self.millrace_conn_id).project()
         summary = run_import(
             spec, project.kafka, lambda: session_for(project, self.master, self.packages), logged_progress(self.log)
         )
@@ -118,7 +125,6 @@ class ExportOperator(BaseOperator):
     """Writes what is new in a topic to a target; a retry does again what was cut off, and nothing twice.
 
     Args:
-        config: Path of `streams.toml`.
         topic: Where from.
         target: A directory, or the table of a `jdbc` target.
         format: Any format Spark writes.
@@ -128,15 +134,16 @@ class ExportOperator(BaseOperator):
         name: Names the export; the topic if left out.
         key: Columns of a `jdbc` target by which rows are replaced (PostgreSQL).
         packages: Maven coordinates of what the format needs, as a JDBC driver.
-        master: Spark's master URL, or that of a Spark Connect server; as `[spark]` says if left out.
+        master: Spark's master URL, or that of a Spark Connect server; as the connection or `[spark]` says if left out.
+        config: Path of `streams.toml`; where the connection says it if left out.
+        millrace_conn_id: The connection.
     """
 
-    template_fields: Sequence[str] = ("config", "topic", "target", "options", "name", "master")
+    template_fields: Sequence[str] = ("config", "topic", "target", "options", "name", "master", "millrace_conn_id")
 
     def __init__(
         self,
         *,
-        config: str,
         topic: str,
         target: str,
         format: str = "parquet",  # noqa: A002 - Spark's word
@@ -147,11 +154,14 @@ class ExportOperator(BaseOperator):
         key: Sequence[str] = (),
         packages: Sequence[str] = (),
         master: str = "",
+        config: str = "",
+        millrace_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
         """Nothing is looked up before the task runs."""
-        super().__init__(**kwargs)
+        super().__init__(**documented(self, kwargs))
         self.config = config
+        self.millrace_conn_id = millrace_conn_id
         self.topic = topic
         self.target = target
         self.format = format
@@ -184,7 +194,7 @@ class ExportOperator(BaseOperator):
             self.name,
             self.key,
         )
-        project = project_of(self.config)
+        project = located(self.config, self.millrace_conn_id).project()
         summary = run_export(
             spec, project.kafka, lambda: session_for(project, self.master, self.packages), logged_progress(self.log)
         )
@@ -193,6 +203,11 @@ class ExportOperator(BaseOperator):
             return ""
         self.log.info("%d records read, %d rows written: %s", summary.read, summary.written, summary.batch.range)
         return summary.batch.range
+
+
+def options_of(options: Mapping[str, str]) -> dict[str, str]:
+    """Options of a format, with `${NAME}` replaced by the environment's."""
+    return {name: expanded(f"option {name}", value, os.environ) for name, value in options.items()}
 
 
 def logged_progress(log: Any) -> Callable[[int, int], None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,11 @@ from typing import Any
 
 import pytest
 
+from millrace_airflow import sessions
 from pipeline import LONG
+from pipeline.config import ProjectConfig
 from pipeline.releases.registry import Registry
+from pipeline.spark.planning.runs import RunLog
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ENGINES = ("confluent_kafka", "great_expectations", "pyspark", "rocksdict")
@@ -29,22 +33,37 @@ def environment(home: Path, dags: Path) -> dict[str, str]:
     return {**os.environ, **settings}
 
 
-def test_parsing_the_dags_loads_no_engine(tmp_path: Path) -> None:
-    code = (
-        f"import runpy, sys; found = runpy.run_path({str(ROOT / 'dags' / 'millrace.py')!r});"
-        f"print(*sorted(n for n in found if n.startswith('millrace_') and hasattr(found[n], 'dag_id')));"
-        f"print(*[name for name in {ENGINES!r} if name in sys.modules])"
-    )
+def test_dags_copied_to_any_folder_find_the_project_and_load_no_engine_in_under_a_second(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "dags" / "millrace.py", tmp_path)
+    code = f"""
+import runpy, sys, time
+import airflow.sdk
+from airflow.sdk import DAG, BaseHook, BaseOperator
+began = time.process_time()
+found = runpy.run_path({str(tmp_path / "millrace.py")!r})
+print(*sorted(name for name in found if hasattr(found[name], "dag_id")))
+print(*[name for name in {ENGINES!r} if name in sys.modules], "engines")
+print(time.process_time() - began)
+"""
+    environ = environment(tmp_path, tmp_path) | {
+        "AIRFLOW_CONN_MILLRACE_DEFAULT": json.dumps(
+            {"conn_type": "millrace", "extra": {"project": str(ROOT / "streams.toml")}}
+        )
+    }
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
         check=True,
-        env=environment(tmp_path, ROOT / "dags"),
+        env=environ,
     )
-    dags, engines = done.stdout.splitlines()[-2:]
-    assert dags == "millrace_delays_cut millrace_delays_release millrace_delays_run"
-    assert engines == ""
+    dags, engines, seconds = done.stdout.splitlines()[-3:]
+    assert dags.split() == [
+        *("delays__backfill", "delays__cut", "delays__release", "delays__run"),
+        *("word-count__backfill", "word-count__cut", "word-count__release"),
+    ]
+    assert engines == "engines"
+    assert float(seconds) < 1
 
 
 @pytest.mark.spark
@@ -53,7 +72,8 @@ def test_a_task_that_is_told_to_end_while_spark_works_says_so_and_is_left_to_ret
 import os, signal, threading, time
 from pathlib import Path
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
-from millrace_airflow.operators import ReleaseOperator, acting
+from millrace_airflow.acting import acting
+from millrace_airflow.operators import ReleaseOperator
 from pipeline.spark.engine.failures import spark_failures
 from pipeline.spark.session import spark_session
 
@@ -100,7 +120,7 @@ except AirflowException as error:
 def test_what_waiting_may_mend_is_left_to_retries(tmp_path: Path) -> None:
     code = """
 from airflow.sdk.exceptions import AirflowFailException
-from millrace_airflow.operators import acting
+from millrace_airflow.acting import acting
 from pipeline import errors
 
 def told(error):
@@ -129,7 +149,9 @@ print(told(errors.BrokerError("busy", retriable=True)), told(errors.BrokerError(
 
 @pytest.mark.broker
 @pytest.mark.spark
-def test_a_bounded_run_a_release_and_transfers_run_as_dags(broker: Any, unique: str, tmp_path: Path) -> None:
+def test_a_bounded_run_a_release_and_transfers_run_as_dags(
+    broker: Any, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     example = (ROOT / "tests" / "system" / "example_app.py").read_text()
     (tmp_path / f"{unique}.py").write_text(example.replace('"example"', f'"{unique}"'))
     (tmp_path / "streams.toml").write_text(
@@ -178,18 +200,39 @@ with DAG("{unique}_transfers", schedule=None):
         return [LONG.deserialize(r.value) for r in broker.read(f"{unique}.sums")][-1]
 
     airflow("db", "migrate")
-    airflow("dags", "test", f"millrace_{unique}_run")
+    airflow("dags", "test", f"{unique}__run")
     assert total() == 5
-    airflow("dags", "test", f"millrace_{unique}_release", fails=True)
+    (done,) = RunLog(broker.kafka).runs(unique)
+    project = ProjectConfig.load(tmp_path / "streams.toml", {})
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sessions, "session_for", no_spark)
+    for wish in (sessions.Wish(unique, "committed", "latest"), sessions.Wish(unique, "committed", "1970-01-01")):
+        assert run_again(project, wish, None) == 0
+    assert run_again(project, sessions.Wish(unique, "committed", "latest"), done.range) == 0
+    airflow("dags", "test", f"{unique}__release", fails=True)
     verdict = Registry(broker.kafka).read(unique, "v1").verdict
     assert verdict is not None
     assert (total(), verdict.needs_approval) == (5, True)
-    airflow("dags", "test", f"millrace_{unique}_cut", "--conf", json.dumps({"verdict": verdict.id}))
+    airflow("dags", "test", f"{unique}__cut", "--conf", json.dumps({"verdict": verdict.id}))
     assert total() == 3
     by = [done.by.partition("/")[0] for done in Registry(broker.kafka).history(unique)]
-    assert list(dict.fromkeys(by)) == [f"airflow:millrace_{unique}_release", f"airflow:millrace_{unique}_cut"]
+    assert list(dict.fromkeys(by)) == [f"airflow:{unique}__release", f"airflow:{unique}__cut"]
     for _ in range(2):  # the second time, nothing is new
         airflow("dags", "test", f"{unique}_transfers")
         assert sorted(r.value for r in broker.read(f"{unique}.copied")) == [b'{"id":1}', b'{"id":2}']
         lines = [line for file in (tmp_path / "out").glob("*/*.json") for line in file.read_text().splitlines()]
         assert sorted(json.loads(line)["value"] for line in lines) == ['{"id":1}', '{"id":2}']
+
+
+def run_again(project: ProjectConfig, wish: sessions.Wish, kept: str | None) -> int:
+    """Run what is done already or has no records; gives the number of records processed."""
+    application = sessions.application_of(project, wish)
+    before = sessions.written_until(application)
+    chosen = sessions.range_of(application, wish, kept)
+    summary = sessions.run(project, application, chosen, wish, lambda _done, _all: None)
+    assert sessions.written_since(application, before) == {}
+    return summary.processed
+
+
+def no_spark(*_: object) -> None:
+    raise AssertionError

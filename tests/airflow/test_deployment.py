@@ -105,7 +105,10 @@ def test_airflow_is_healthy_as_the_services_that_compose_starts(
             text=True,
         )
         found = {dag["dag_id"] for dag in json.loads(listed.stdout[listed.stdout.index("[{") :])}
-        assert found == {"millrace_delays_cut", "millrace_delays_release", "millrace_delays_run"}
+        assert found == {
+            *("delays__run", "delays__backfill", "delays__release", "delays__cut"),
+            *("word-count__backfill", "word-count__release", "word-count__cut"),
+        }
         anonymous = urllib.request.Request(f"http://127.0.0.1:{port}/api/v2/dags")
         with pytest.raises(urllib.error.HTTPError, match="401"):
             urllib.request.urlopen(anonymous)  # noqa: S310 - on this machine

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
@@ -35,14 +36,15 @@ def build(builder: StreamsBuilder) -> Topology:
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the wheel and the sdist."""
     directory = tmp_path_factory.mktemp("built")
-    subprocess.run([UV, "build", "--quiet", "--out-dir", directory, ROOT], check=True)
+    for project in (ROOT, ROOT / "plugins"):
+        subprocess.run([UV, "build", "--quiet", "--out-dir", directory, project], check=True)
     return directory
 
 
 def test_wheel_and_sdist_hold_the_packages_and_nothing_else(built: Path) -> None:
-    (wheel,), (sdist,) = built.glob("*.whl"), built.glob("*.tar.gz")
+    (wheel,), (sdist,) = built.glob("millrace-*.whl"), built.glob("millrace-*.tar.gz")
     installed = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
-    assert {name for name in installed if not name.endswith(".dist-info")} == {"pipeline", "millrace_airflow"}
+    assert {name for name in installed if not name.endswith(".dist-info")} == {"pipeline"}
     with tarfile.open(sdist) as archive:
         sources = {name.split("/")[1] for name in archive.getnames() if "/" in name}
     assert {"pipeline", "plugins", "pyproject.toml", "README.md", "LICENSE"} <= sources
@@ -50,7 +52,7 @@ def test_wheel_and_sdist_hold_the_packages_and_nothing_else(built: Path) -> None
 
 
 def test_a_worker_runs_where_only_the_wheel_is_installed(built: Path, broker: Any, unique: str, tmp_path: Path) -> None:
-    (wheel,) = built.glob("*.whl")
+    (wheel,) = built.glob("millrace-*.whl")
     environment = tmp_path / "environment"
     subprocess.run([UV, "venv", "--quiet", "--python", sys.executable, environment], check=True)
     python = environment / "bin" / "python"
@@ -84,3 +86,39 @@ def test_a_worker_runs_where_only_the_wheel_is_installed(built: Path, broker: An
     assert "0 offsets behind" in millrace("lag", unique)
     counts = {record.key: LONG.deserialize(record.value) for record in broker.read(f"{unique}.out")}
     assert counts == {b"to": 2, b"be": 2, b"or": 1, b"not": 1}
+
+
+def test_airflow_knows_the_connection_operators_and_plugin_of_the_installed_provider(
+    built: Path, tmp_path: Path
+) -> None:
+    environment = tmp_path / "environment"
+    subprocess.run([UV, "venv", "--quiet", "--python", sys.executable, environment], check=True)
+    python = environment / "bin" / "python"
+    subprocess.run([UV, "pip", "install", "--quiet", "--no-deps", "--python", python, *built.glob("*.whl")], check=True)
+    (own,) = (environment / "lib").glob("python*/site-packages")
+    (own / "airflow-that-is-there.pth").write_text(sysconfig.get_path("purelib"))
+    code = """
+import json, millrace_airflow, pipeline
+from airflow.providers_manager import ProvidersManager
+from airflow.plugins_manager import get_plugin_info
+manager = ProvidersManager()
+hook = manager.hooks["millrace"]
+fields = sorted(name for name in manager.connection_form_widgets if name.startswith("extra__millrace"))
+plugin = [each for each in get_plugin_info() if each["name"] == "millrace"]
+link = "millrace_airflow.links.ApplicationLink" in manager.extra_links_class_names
+print(json.dumps([millrace_airflow.__file__, hook.hook_name, hook.package_name, fields, len(plugin), link]))
+"""
+    outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [python, "-c", code],
+        cwd=tmp_path,
+        env=outside | {"AIRFLOW_HOME": str(tmp_path), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    file, name, package, fields, plugins, link = json.loads(done.stdout.splitlines()[-1])
+    assert Path(file).is_relative_to(environment)
+    assert (name, package, plugins, link) == ("Millrace", "millrace-airflow", 1, True)
+    assert fields == ["extra__millrace__kafka", "extra__millrace__master", "extra__millrace__project"]

@@ -1,0 +1,52 @@
+"""How a task fails: what waiting may mend is left to Airflow's retries, and nothing else."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING, TypeVar
+
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
+
+from pipeline.errors import BegunRangeError, EngineError, NotReadyError, StreamsError, UnderWayError, of_an_interrupt
+from pipeline.extras import missing_extra
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+_TOLD_TO_END = "The task was told to end (SIGTERM). What is committed stays; another attempt does the rest."
+_WAITING_HELPS = BegunRangeError, EngineError, NotReadyError, UnderWayError
+_TALKATIVE = "great_expectations"
+"""It tells of each function that it registers when it is imported, some two hundred lines."""
+
+
+def acting(action: Callable[[], T]) -> T:
+    """Run an action; only what waiting may mend, and what was told to end, is left to Airflow's retries."""
+    from pipeline.spark.engine.executor_errors import another_attempt_may_help
+
+    logging.getLogger(_TALKATIVE).setLevel(logging.WARNING)
+    try:
+        return action()
+    except KeyboardInterrupt:
+        raise AirflowException(_TOLD_TO_END) from None
+    except Exception as error:
+        error = missing_extra(error) or error
+        if of_an_interrupt(error):  # the bridge to Java answers one by failing
+            raise AirflowException(_TOLD_TO_END) from None
+        if not isinstance(error, StreamsError) or isinstance(error, _WAITING_HELPS):
+            raise
+        if another_attempt_may_help(error):
+            raise
+        raise AirflowFailException(str(error)) from error
+
+
+def end_at_once() -> None:
+    """Interrupt what this thread does, as Ctrl-C would; for `on_kill`.
+
+    Airflow calls it in the handler of SIGTERM, on the thread that waits for Spark. Spark cannot be told anything there: its
+    connection is in use. It ends with this process. After a time-out nothing is left to interrupt: the error is on its way.
+    """
+    if not isinstance(sys.exc_info()[1], AirflowTaskTimeout):
+        raise KeyboardInterrupt

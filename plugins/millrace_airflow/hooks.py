@@ -1,0 +1,170 @@
+"""Where a project is: as a connection says, a variable of Airflow, or the environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseHook, Variable
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+from pipeline.config import ProjectConfig
+from pipeline.errors import ConfigError, StreamsError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CONNECTION = "millrace_default"
+"""The connection that is looked up if none is named. It may be missing."""
+VARIABLE = "millrace_project"
+ENVIRONMENT = "MILLRACE_CONFIG"
+_CONNECT, _PLACES = "sc://", ("spark.master", "spark.remote")
+_ANSWER_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where a project is, and what a connection says beside it.
+
+    Args:
+        path: Path of `streams.toml`.
+        kafka: Client properties that come before those of the project. Never printed.
+        master: Spark's master URL, or that of a Spark Connect server; empty if the project says it.
+    """
+
+    path: Path
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    master: str = ""
+
+    def project(self) -> ProjectConfig:
+        """Read the project. Modules beside `streams.toml` can be imported from then on.
+
+        Raises:
+            ConfigError: If the file cannot be used.
+        """
+        project = ProjectConfig.load(self.path, os.environ)
+        beside = str(self.path.resolve().parent)
+        if beside not in sys.path:
+            sys.path.append(beside)
+        spark = dict(project.spark)
+        if self.master:
+            spark = {key: value for key, value in spark.items() if key not in _PLACES}
+            spark[_PLACES[self.master.startswith(_CONNECT)]] = self.master
+        return replace(project, kafka={**project.kafka, **self.kafka}, spark=spark)
+
+
+class MillraceHook(BaseHook):
+    """Finds the project of a connection of type `millrace`.
+
+    Args:
+        millrace_conn_id: The connection. Without `millrace_default`, the variable `millrace_project` and the environment's
+            `MILLRACE_CONFIG` are looked at in its place.
+    """
+
+    conn_name_attr = "millrace_conn_id"
+    default_conn_name = CONNECTION
+    conn_type = "millrace"
+    hook_name = "Millrace"
+
+    def __init__(self, millrace_conn_id: str = CONNECTION, **kwargs: Any) -> None:
+        """Nothing is looked up before a method is called."""
+        super().__init__(**kwargs)
+        self.millrace_conn_id = millrace_conn_id
+
+    def location(self) -> Location:
+        """Say where the project is.
+
+        Raises:
+            ConfigError: If neither the connection, nor the variable, nor the environment says it.
+        """
+        return located("", self.millrace_conn_id)
+
+    def get_conn(self) -> ProjectConfig:
+        """Return the project: its applications, and the properties of Kafka's clients.
+
+        Raises:
+            ConfigError: If it is not found, or cannot be used.
+        """
+        return self.location().project()
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Say whether the project can be read, and brokers answer; for the button of Airflow's form."""
+        from millrace_airflow.sessions import is_answered
+
+        try:
+            project = self.get_conn()
+            if not is_answered(project, _ANSWER_SECONDS):
+                return False, f"{project.path} can be read, but no broker answers"
+        except StreamsError as error:
+            return False, str(error)
+        return True, f"{project.path} has {', '.join(project.apps) or 'no applications'}; brokers answer"
+
+
+def located(config: str, connection: str = CONNECTION) -> Location:
+    """Say where a project is.
+
+    Args:
+        config: Path of `streams.toml`, if it is known: it comes before what the connection says.
+        connection: The connection.
+
+    Raises:
+        ConfigError: If nothing says it, or the connection cannot be used.
+    """
+    kafka, master = {}, ""
+    try:
+        found = BaseHook.get_connection(connection)
+    except AirflowNotFoundException:
+        if connection != CONNECTION:
+            message = f"Airflow has no connection {connection!r}"
+            raise ConfigError(message, hint=_ways(connection)) from None
+    else:
+        extra = _checked(connection, found)
+        config = config or str(extra.get("project") or "")
+        kafka, master = _kafka(connection, found, extra), str(extra.get("master") or "")
+    path = config or Variable.get(VARIABLE, default=None) or os.environ.get(ENVIRONMENT)
+    if not path:
+        message = "Nothing says where streams.toml is"
+        raise ConfigError(message, hint=_ways(connection))
+    return Location(Path(path), kafka, master)
+
+
+def _checked(name: str, found: Any) -> Mapping[str, Any]:
+    if found.conn_type != MillraceHook.conn_type:
+        message = f"The connection {name!r} is of type {found.conn_type!r}"
+        raise ConfigError(message, hint=f"Its type is to be {MillraceHook.conn_type}.")
+    try:
+        extra = json.loads(found.extra or "{}")
+    except ValueError:
+        extra = None
+    if not isinstance(extra, dict):
+        message = f"The extra of connection {name!r} is not a JSON object"
+        raise ConfigError(message, hint='For example {"project": "/srv/clicks/streams.toml"}.')
+    return extra
+
+
+def _kafka(name: str, found: Any, extra: Mapping[str, Any]) -> dict[str, str]:
+    """Client properties of a connection: those of the form, then those of `extra`."""
+    server = f"{found.host}:{found.port}" if found.host and found.port else found.host
+    named = {"bootstrap.servers": server, "sasl.username": found.login, "sasl.password": found.password}
+    given = extra.get("kafka") or {}
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except ValueError:
+            given = None
+    if not isinstance(given, dict):
+        message = f"kafka in the extra of connection {name!r} is not a JSON object"
+        raise ConfigError(message, hint='For example {"security.protocol": "SSL"}.')
+    return {key: str(value) for key, value in {**named, **given}.items() if value}
+
+
+def _ways(connection: str) -> str:
+    command = f"airflow connections add {connection} --conn-type millrace"
+    return (
+        f"""{command} --conn-extra '{{"project": "/path/of/streams.toml"}}'; """
+        f"or set the variable {VARIABLE}, or {ENVIRONMENT} in the environment."
+    )

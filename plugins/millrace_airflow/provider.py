@@ -1,0 +1,59 @@
+"""What Airflow reads of the provider: its connection type, its operators, its links."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def get_provider_info() -> dict[str, Any]:
+    """Return the provider's description, as Airflow's entry point `apache_airflow_provider` asks for it."""
+    hook = "millrace_airflow.hooks.MillraceHook"
+    return {
+        "package-name": "millrace-airflow",
+        "name": "Millrace",
+        "description": "Bounded runs, backfills and releases of Kafka Streams topologies in Python.",
+        "integrations": [
+            {
+                "integration-name": "Millrace",
+                "external-doc-url": "https://pypi.org/project/millrace/",
+                "tags": ["service"],
+            }
+        ],
+        "hooks": [{"integration-name": "Millrace", "python-modules": ["millrace_airflow.hooks"]}],
+        "operators": [{"integration-name": "Millrace", "python-modules": list(_OPERATORS)}],
+        "connection-types": [
+            {
+                "connection-type": "millrace",
+                "hook-class-name": hook,
+                "hook-name": "Millrace",
+                "conn-fields": _FIELDS,
+                "ui-field-behaviour": _BEHAVIOUR,
+            }
+        ],
+        "extra-links": ["millrace_airflow.links.ApplicationLink"],
+    }
+
+
+_OPERATORS = "millrace_airflow.operators", "millrace_airflow.transfers"
+_FIELDS = {
+    "project": {
+        "label": "Project",
+        "description": "Path of streams.toml on the machines that run tasks and read DAG files.",
+        "schema": {"type": ["string", "null"]},
+    },
+    "kafka": {
+        "label": "Kafka",
+        "description": "Client properties as a JSON object; they come before those of streams.toml.",
+        "schema": {"type": ["string", "null"]},
+    },
+    "master": {
+        "label": "Spark",
+        "description": "Spark's master URL, or that of a Spark Connect server; as streams.toml says if left out.",
+        "schema": {"type": ["string", "null"]},
+    },
+}
+_BEHAVIOUR = {
+    "hidden-fields": ["schema", "port"],
+    "relabeling": {"host": "Bootstrap servers", "login": "SASL user", "password": "SASL password"},
+    "placeholders": {"host": "as in streams.toml", "project": "/srv/clicks/streams.toml"},
+}

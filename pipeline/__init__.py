@@ -1,7 +1,8 @@
 """Millrace: Kafka Streams' model in Python, live and in batch, from the same code.
 
-This is the whole public surface for those who write topologies. Hosts are packages of their own and are not loaded by
-importing this: `pipeline.testing` (in memory), `pipeline.worker` (long-running), `pipeline.spark` (bounded).
+This is the whole public surface for those who write topologies, and the front door to running them: `Millrace`, which is loaded
+when it is asked for. Hosts are packages of their own: `pipeline.testing` (in memory), `pipeline.worker` (long-running),
+`pipeline.spark` (bounded).
 
 >>> from pipeline import Consumed, Produced, STRING, StreamsBuilder
 >>> builder = StreamsBuilder()
@@ -155,6 +156,7 @@ __all__ = [
     "LogAndSkipOnInvalidTimestamp",
     "Materialized",
     "MetricName",
+    "Millrace",
     "Named",
     "OffsetVector",
     "Printed",
@@ -215,13 +217,19 @@ __all__ = [
 __version__: str
 """The version of Millrace that is installed, as in `pyproject.toml`."""
 
-if not typing.TYPE_CHECKING:  # type checkers would take any name for one that is there
+if typing.TYPE_CHECKING:
+    from pipeline.project.millrace import Millrace
+else:  # type checkers would take any name for one that is there
 
-    def __getattr__(name: str) -> str:
-        """The version is looked up when it is asked for: that takes longer than to import all else here."""
+    def __getattr__(name: str) -> object:
+        """Return what takes longer to load than all else here: the version, and what runs applications."""
         if name == "__version__":
             from importlib.metadata import version  # noqa: PLC0415 - as above
 
             return version("millrace")
+        if name == "Millrace":
+            from pipeline.project.millrace import Millrace  # noqa: PLC0415 - as above
+
+            return Millrace
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)

@@ -32,7 +32,7 @@ def run(context: typer.Context, days: Days = None) -> None:
     from pipeline.demo.story import Story, running
 
     settings = settings_of(context)
-    project = settings.project()
+    project = settings.project().config
     broker = settings.broker(_port(project))
     scratch = settings.config.resolve().parent / ".millrace"
     story = Story(project, settings.config, broker, settings.environ, scratch, Console(), days)
@@ -46,7 +46,7 @@ def load(context: typer.Context, days: Days = None) -> None:
     """Create the demo's topics and write its data; a topic that has just these records is left as it is."""
     from pipeline.demo.data import load as load_data
 
-    kafka = settings_of(context).reached().kafka
+    kafka = settings_of(context).project().reach()
     load_data(kafka, lambda topic, size: typer.echo(f"{topic}: {size} records"), days=days)
 
 
@@ -55,9 +55,9 @@ def reset(context: typer.Context) -> None:
     """Forget all that the application `delays` has computed; the input data stay."""
     from pipeline.demo.data import reset as reset_data
 
-    project = settings_of(context).reached()
-    delays = project.app("delays")
-    reset_data(project.kafka, delays, project.state_directory(delays))
+    project = settings_of(context).project()
+    delays = project.config.app("delays")
+    reset_data(project.reach(), delays, project.config.state_directory(delays))
 
 
 @app.command()
@@ -69,7 +69,7 @@ def check(
     """Compare the output topic with pandas' computation over the original data, key by key; exit code 1 if they differ."""
     from pipeline.demo.check import compare, expected, published
 
-    found = published(settings_of(context).reached().kafka)
+    found = published(settings_of(context).project().reach())
     comparison = compare(found, expected(cancelled_count_as_on_time=version == "v1", days=days))
     typer.echo(f"{comparison.compared} keys compared: {'all equal' if comparison.is_equal else 'they differ'}")
     for key, hour_ms in comparison.differing:

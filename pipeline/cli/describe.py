@@ -9,6 +9,6 @@ from pipeline.cli.project import App, Version, settings_of
 
 def describe(context: typer.Context, app: App, version: Version = None) -> None:
     """Show an application's topology, as Kafka Streams describes it. With --version no broker is asked."""
-    application = settings_of(context).application(app, version, asks=False)
-    typer.echo(application.topology.describe().rstrip())
-    typer.echo(f"Fingerprint: {application.topology.fingerprint()}")
+    topology = settings_of(context).project().app(app, version).topology()
+    typer.echo(topology.describe().rstrip())
+    typer.echo(f"Fingerprint: {topology.fingerprint()}")

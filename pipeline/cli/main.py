@@ -30,8 +30,9 @@ from pipeline.cli import (
     worker,
 )
 from pipeline.cli.exit_codes import code_of
-from pipeline.cli.project import TOKEN, Settings
+from pipeline.cli.project import Settings
 from pipeline.cli.signals import INTERRUPTED, interrupt_on_sigterm
+from pipeline.config.secrets import TOKEN
 from pipeline.errors import StreamsError, of_an_interrupt
 from pipeline.extras import missing_extra
 from pipeline.hosting.logs import LogStyle, current_style, start_logging

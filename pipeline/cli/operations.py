@@ -9,12 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from pipeline.cli.project import App, Version, settings_of
-from pipeline.config.address import checked_address
-from pipeline.errors import ConfigError, StreamsError
-from pipeline.extras import require_extra
+from pipeline.errors import ConfigError
 from pipeline.records import counted
-
-_ANSWER_SECONDS = 10.0
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask before anything is deleted.")]
 Server = Annotated[str | None, typer.Option(help="host:port of an instance; application.server if left out.")]
@@ -22,20 +18,14 @@ Server = Annotated[str | None, typer.Option(help="host:port of an instance; appl
 
 def status(context: typer.Context, app: App, version: Version = None, server: Server = None) -> None:
     """Show an application's instances; with an instance that answers, its tasks and where all others are."""
-    from pipeline.kafka.admin import Admin
-
-    application = settings_of(context).application(app, version)
-    group = Admin(application.kafka).group(application.id)
-    typer.echo(f"{application.id}: group {group.state}, {counted(len(group.members), 'instance')}")
-    for member in group.members:
+    found = settings_of(context).project().app(app, version).status(server)
+    typer.echo(f"{found.application_id}: group {found.group}, {counted(len(found.members), 'instance')}")
+    for member in found.members:
         typer.echo(f"  {member}")
-    if not (group.members or server):
-        return
-    address = server or application.config.streams.application_server
-    if not _is_complete(address):
+    if found.instance is not None:
+        _show_instance(found.instance)
+    elif found.members:
         typer.echo("Where its tasks are, an instance says: --server host:port")
-        return
-    _show_instance(_asked(context, app, "GET", address, "/status"))
 
 
 def lag(context: typer.Context, app: App, version: Version = None) -> None:
@@ -43,12 +33,9 @@ def lag(context: typer.Context, app: App, version: Version = None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from pipeline.hosting.lags import input_lags
-    from pipeline.kafka.admin import Admin
-
-    application = settings_of(context).application(app, version)
-    found = input_lags(application, Admin(application.kafka))
-    table = Table(title=application.id, title_justify="left")
+    chosen = settings_of(context).project().app(app, version)
+    found = chosen.lag()
+    table = Table(title=chosen.application_id, title_justify="left")
     table.add_column("partition", overflow="fold")
     for name in ("committed", "end", "lag"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -72,16 +59,8 @@ def reset(
     yes: Yes = False,
 ) -> None:
     """Make an application begin anew: delete its internal topics and local state, and set where it reads next."""
-    from pipeline.kafka.admin import Admin
-    from pipeline.spark.ranges import resolve
-    from pipeline.worker.reset import plan_reset
-    from pipeline.worker.reset import reset as carry_out
-
-    settings = settings_of(context)
-    application = settings.application(app, version)
-    admin = Admin(application.kafka)
-    offsets = resolve(application, admin, start, "latest").start
-    plan = plan_reset(application, admin, offsets, settings.project().application_ids)
+    chosen = settings_of(context).project().app(app, version)
+    plan = chosen.plan_reset(start)
     for topic in plan.topics:
         typer.echo(f"delete topic {topic}")
     for directory in plan.directories:
@@ -93,9 +72,9 @@ def reset(
         typer.echo("Nothing was done")
         return
     if not plan.members:  # else it is refused
-        _confirm(f"Delete all that {application.id} has computed?", yes=yes)
-    carry_out(plan, admin)
-    typer.echo(f"{application.id} begins anew")
+        _confirm(f"Delete all that {plan.application_id} has computed?", yes=yes)
+    chosen.reset(plan)
+    typer.echo(f"{plan.application_id} begins anew")
 
 
 def clean_up(
@@ -107,18 +86,15 @@ def clean_up(
     yes: Yes = False,
 ) -> None:
     """Delete an application's local state on this machine; workers restore theirs. With --version no broker is asked."""
-    from pipeline.worker.local_state import directories_of
-    from pipeline.worker.reset import clean_up as carry_out
-
-    application_id, state_directory = settings_of(context).local_state(app, version, state_dir)
-    found = directories_of(application_id, state_directory)
+    chosen = settings_of(context).project().app(app, version)
+    found = chosen.local_state(state_dir)
     if found:
         _confirm(f"Delete {', '.join(map(str, found))}?", yes=yes)
-    carry_out(found)
-    for directory in found:
+    for directory in chosen.clean_up(state_dir):
         typer.echo(f"Deleted local state {directory}")
     if not found:
-        typer.echo(f"There is no local state of {application_id} in {state_directory}")
+        where = state_dir or chosen.project.state_directory(chosen.config)
+        typer.echo(f"There is no local state of {chosen.application_id} in {where.resolve()}")
 
 
 def _confirm(question: str, *, yes: bool) -> None:
@@ -143,53 +119,10 @@ def scale(
     server: Server = None,
 ) -> None:
     """Set the number of stream threads of an instance (num.stream.threads) while it runs."""
-    address = server or settings_of(context).project().app(app).streams.application_server
-    if not _is_complete(address):
-        message = f"It is not known where an instance of {app} answers"
-        raise ConfigError(message, hint="Name one: --server host:port, or set application.server.")
-    answer = _asked(context, app, "POST", address, "/scale", threads=threads)
+    chosen = settings_of(context).project().app(app)
+    answer = chosen.scale(threads, server)
+    address = server or chosen.config.streams.application_server
     typer.echo(f"{address} runs {counted(answer['threads'], 'stream thread')} from now on")
-
-
-def _is_complete(address: str) -> bool:
-    """Whether somebody can be asked there; port 0 is any that is free."""
-    return bool(address) and checked_address("--server", address).port != 0
-
-
-def _asked(context: typer.Context, app: str, method: str, address: str, path: str, **params: Any) -> Any:
-    """What an instance answers.
-
-    Raises:
-        StreamsError: If it does not, or refuses.
-    """
-    require_extra("http")
-    import httpx
-
-    from pipeline.service.encryption import client_tls
-
-    settings = settings_of(context)
-    config = settings.project().app(app)
-    token = settings.token_of(config) or config.streams.server_read_token
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    hint = "Name an instance that runs: --server host:port."
-    tls = client_tls(config.streams)
-    with httpx.Client(
-        timeout=_ANSWER_SECONDS, trust_env=False, verify=tls or True
-    ) as client:  # no proxy sees the token
-        try:
-            answer = client.request(
-                method, f"http{'s' if tls else ''}://{address}{path}", params=params, headers=headers
-            )
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            message = f"Instance {address} does not answer: {error}"
-            raise StreamsError(message, hint=hint) from error
-    if answer.is_error:
-        message = f"Instance {address} refuses, with status {answer.status_code}: {answer.text}"
-        raise StreamsError(
-            message,
-            hint="Set server.token, or MILLRACE_TOKEN." if answer.status_code == httpx.codes.UNAUTHORIZED else None,
-        )
-    return answer.json()
 
 
 def _show_instance(status: Any) -> None:

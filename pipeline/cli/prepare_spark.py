@@ -17,13 +17,14 @@ def prepare_spark(context: typer.Context) -> None:
     Needed once per machine or image, and again after a new Java or another version of Spark. The archive is kept in --home.
     """
     from pipeline.spark.engine.java_classes import archive_classes, classes_archive
+    from pipeline.spark.engine.java_output import quiet_java
     from pipeline.spark.session import spark_session
 
     settings = settings_of(context)
     archive = classes_archive(settings.environ, settings.home)
 
     def started(java_options: str) -> Any:
-        return spark_session("local[1]", {"spark.driver.extraJavaOptions": java_options})
+        return spark_session("local[1]", {"spark.driver.extraJavaOptions": java_options}, starting=quiet_java)
 
     if archive.exists():
         typer.echo(f"The archive is there: {archive}")

@@ -251,7 +251,4 @@ def _planned(plan: ReleasePlan) -> Outcome:
 
 
 def _releaser(context: typer.Context, name: str) -> Releaser:
-    from pipeline.releases.releaser import Releaser
-
-    settings = settings_of(context)
-    return Releaser(settings.reached(), name, settings.spark)
+    return settings_of(context).project().app(name).release().releaser

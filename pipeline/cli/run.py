@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipeline.cli.figures import show_figures
-from pipeline.cli.project import App, Master, Version, settings_of
+from pipeline.cli.project import App, Master, Version, settings_of, tell_of_staging
 from pipeline.records import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from pipeline.hosting.application import Application
+    from pipeline.project.bounded import BoundedRun
     from pipeline.spark.bounded_runs.job import RunSummary
     from pipeline.spark.ranges import RunRange
 
@@ -54,39 +54,32 @@ def run(
     """
     from rich.console import Console
 
-    from pipeline.cli.run_report import followed_run, plan_table
-    from pipeline.kafka.admin import Admin
-    from pipeline.releases.build import build_topology
-    from pipeline.spark.bounded_runs.job import plan_run
-    from pipeline.spark.bounded_runs.job import run as run_job
-    from pipeline.spark.ranges import resolve, time_ms
+    from pipeline.cli.run_report import plan_table, run_bar
 
     console = Console()
-    settings = settings_of(context)
-    application = settings.processing(app, version)
-    if wall_clock_punctuation is not None:
-        application = application.with_wall_clock_punctuation(wall_clock_punctuation)
-    advance_to_ms = time_ms(advance_stream_time_to) if advance_stream_time_to is not None else None
-    chosen = resolve(application, Admin(application.kafka), start, end)
-    typer.echo(f"{application.id}: {counted(chosen.size, 'offset')}, {chosen}")
+    bounded = (
+        settings_of(context)
+        .project(master)
+        .app(app, version)
+        .bounded(
+            start,
+            end,
+            wall_clock_punctuation=wall_clock_punctuation,
+            advance_stream_time_to=advance_stream_time_to,
+            max_records_per_slice=max_records_per_slice,
+        )
+    )
+    tell_of_staging(bounded.application)
+    typer.echo(f"{bounded.application.id}: {counted(bounded.range.size, 'offset')}, {bounded.range}")
     if plan:
-        console.print(plan_table(plan_run(application, chosen, max_records_per_slice)))
+        console.print(plan_table(bounded.plan()))
         return
     if dry_run:
-        _dry_run(application, chosen, settings.spark(master), max_records_per_slice)
+        _dry_run(bounded, console)
         return
-    with followed_run(application, chosen, console) as show_plan:
-        summary = run_job(
-            application,
-            chosen,
-            lambda: settings.spark(master),
-            build_topology,
-            max_records_per_slice=max_records_per_slice,
-            advance_to_ms=advance_to_ms,
-            on_plan=show_plan,
-            check=lambda: settings.require_no_switch(application, version),
-        )
-    _tell(summary, chosen, console)
+    with run_bar(bounded, console) as (show_plan, show_progress):
+        summary = bounded.run(on_plan=show_plan, on_progress=show_progress)
+    _tell(summary, bounded.range, console)
 
 
 def _tell(summary: RunSummary, chosen: RunRange, console: Console) -> None:
@@ -103,15 +96,9 @@ def _tell(summary: RunSummary, chosen: RunRange, console: Console) -> None:
         typer.echo("Nothing was processed: all of it is done already")
 
 
-def _dry_run(application: Application, chosen: RunRange, spark: Any, max_records_per_slice: int) -> None:
-    from rich.console import Console
-
-    from pipeline.releases.build import build_topology
-    from pipeline.spark.dry_runs.outputs import dry_run
-
-    console = Console()
-    with console.status(f"Dry run of {application.id}"):
-        outputs = dry_run(application, chosen, spark, build_topology, max_records_per_slice=max_records_per_slice)
+def _dry_run(bounded: BoundedRun, console: Console) -> None:
+    with console.status(f"Dry run of {bounded.application.id}"):
+        outputs = bounded.dry_run()
         sizes = {topic: frame.count() for topic, frame in outputs.items()}
     for topic, frame in outputs.items():
         typer.echo(f"{topic}: {counted(sizes[topic], 'record')} would be written")

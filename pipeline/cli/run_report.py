@@ -10,9 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from pipeline.cli.figures import dropped_text
-from pipeline.cli.progress_bar import progress_bar
+from pipeline.project.progress_bar import progress_bar
 from pipeline.records import counted
-from pipeline.spark.bounded_runs.progress import followed
 from pipeline.spark.tasks.work import total
 
 if TYPE_CHECKING:
@@ -20,13 +19,11 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from pipeline.hosting.application import Application
+    from pipeline.project.bounded import BoundedRun
     from pipeline.spark.bounded_runs.job import RunPlan, RunSummary
     from pipeline.spark.planning.runs import RunRecord
-    from pipeline.spark.ranges import RunRange
     from pipeline.spark.tasks.work import TaskResult
 
-_LOOK_SECONDS = 0.5
 _SHOWN_SLICES = 10
 _LOOP = (
     "per slice, records of its repartition topics come after those of its other inputs, whatever their event times. "
@@ -97,12 +94,16 @@ def runs_table(app: str, runs: Iterable[RunRecord], *, wide: bool = False) -> Ta
 
 
 @contextmanager
-def followed_run(application: Application, chosen: RunRange, console: Console) -> Iterator[Callable[[RunPlan], None]]:
-    """A bar that follows the committed offsets, as any other process could; gives what shows the plan above it."""
+def run_bar(
+    bounded: BoundedRun, console: Console
+) -> Iterator[tuple[Callable[[RunPlan], None], Callable[[int, int], None]]]:
+    """A bar of a run; yields what shows the plan above it, and what moves it on."""
     with progress_bar(console) as bar:
-        task = bar.add_task(application.id, total=chosen.size)
-        with followed(application, chosen, lambda done, _all: bar.update(task, completed=done), _LOOK_SECONDS):
-            yield lambda plan: bar.console.print(plan_table(plan))
+        task = bar.add_task(bounded.application.id, total=bounded.range.size)
+        yield (
+            lambda plan: bar.console.print(plan_table(plan)),
+            lambda done, _all: bar.update(task, completed=done),
+        )
 
 
 def _cells(task: TaskResult) -> tuple[str, ...]:

@@ -27,10 +27,8 @@ def runs(
     from rich.console import Console
 
     from pipeline.cli.run_report import runs_table, utc
-    from pipeline.spark.planning.runs import RunLog
 
-    project = settings_of(context).reached()
-    found = RunLog(project.kafka).runs(project.app(app).name)[:limit]
+    found = settings_of(context).project().app(app).runs(limit)
     if as_json:
         for run in found:
             typer.echo(msgspec.json.encode(run))

@@ -24,19 +24,13 @@ def skip(
     The record must be the next one of its task, and nobody may run the task. It goes to the dead letter topic, if the
     application has one.
     """
-    from pipeline.hosting.skipping import carry_out, plan_skip
-    from pipeline.kafka.admin import Admin
-
     tp, offset = _place(record)
-    settings = settings_of(context)
-    application = settings.application(app, version)
-    settings.require_no_switch(application, version)
-    admin = Admin(application.kafka)
-    planned = plan_skip(application, admin, tp, offset)
+    chosen = settings_of(context).project().app(app, version)
+    planned = chosen.plan_skip(tp, offset)
     if dry_run:
         typer.echo(f"{record} of task {planned.task_id} would be skipped; nothing was done")
         return
-    done = carry_out(application, admin, planned)
+    done = chosen.skip(planned)
     typer.echo(f"{record} of task {done.task_id} is skipped")
 
 

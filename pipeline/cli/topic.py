@@ -46,7 +46,7 @@ def create(
     from pipeline.kafka.admin import Admin, TopicSpec
 
     settings = dict(_pair(each) for each in config or [])
-    admin = Admin(settings_of(context).reached().kafka)
+    admin = Admin(settings_of(context).project().reach())
     admin.create_topics(TopicSpec(name, partitions, settings, replication_factor) for name in topics)
     typer.echo(f"{', '.join(topics)}: {counted(partitions, 'partition')}")
 
@@ -59,7 +59,7 @@ def list_topics(
     """List topics with their numbers of partitions; those that brokers keep for themselves are left out."""
     from pipeline.kafka.admin import Admin
 
-    admin = Admin(settings_of(context).reached().kafka)
+    admin = Admin(settings_of(context).project().reach())
     names = [name for name in admin.list_topics(prefix) if not name.startswith("__")]
     for name, count in sorted(admin.partitions(names).items()):
         typer.echo(f"{name}: {counted(count, 'partition')}")
@@ -93,7 +93,7 @@ def read(
         message = "--to does not go with --follow, which has no end"
         raise ConfigError(message, hint="Leave one of them out.")
     serdes = _serdes(context, topic, key_serde, value_serde, of_app, version, window)
-    reader = TopicReader(settings_of(context).reached().kafka, topic, *serdes)
+    reader = TopicReader(settings_of(context).project().reach(), topic, *serdes)
     records = reader.follow(start) if follow else reader.read(start, end or "latest")
     for record in itertools.islice(records, limit):
         typer.echo(_json(record) if as_json else _line(record))
@@ -118,7 +118,7 @@ def write(
     from pipeline.transfers.topic_writing import LineFormat, write_lines
 
     serdes = _serdes(context, topic, key_serde, value_serde or (None if of_app else "json"), of_app, version, None)
-    kafka = settings_of(context).reached().kafka
+    kafka = settings_of(context).project().reach()
     with _opened(file) as lines:
         written = write_lines(kafka, topic, lines, LineFormat(*serdes, key, timestamp, separator))
     typer.echo(f"{counted(written, 'record')} written to {topic}")
@@ -155,7 +155,7 @@ def _serdes(
     if of_app is None:
         key, value = STRING, STRING
     else:
-        key, value = serdes_of(settings_of(context).application(of_app, version).topology, topic, window)
+        key, value = serdes_of(settings_of(context).project().app(of_app, version).topology(), topic, window)
     return (
         key if key_serde is None else serde_named(key_serde, window),
         value if value_serde is None else serde_named(value_serde, window),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -10,11 +10,6 @@ from pipeline.cli.project import Master, settings_of
 from pipeline.config.secrets import expanded, redacted
 from pipeline.errors import ConfigError
 from pipeline.records import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pipeline.hosting.application import Application
 
 _FORMAT = typer.Option("--format", "-f", help="parquet, csv, json, jdbc or any other that Spark knows.")
 _PACKAGE = typer.Option("--package", help="Maven coordinates of what the format needs, as a JDBC driver.")
@@ -44,8 +39,7 @@ def import_topic(
 ) -> None:
     """Write what is new in a source to a topic, exactly once: new files, or rows with a higher value in a column."""
     from pipeline.cli.transfer_report import followed_transfer
-    from pipeline.transfers.imports import ImportSpec, run_import
-    from pipeline.transfers.transfer_checks import check_import
+    from pipeline.transfers.imports import ImportSpec
 
     spec = ImportSpec(
         topic,
@@ -61,11 +55,9 @@ def import_topic(
         parts,
         missing_timestamp,
     )
-    settings = settings_of(context)
-    check_import(spec, settings.project().spark, master, package or ())
-    kafka = settings.reached().kafka
+    project = settings_of(context).project(master)
     with followed_transfer(f"import {spec.id}") as on_progress:
-        summary = run_import(spec, kafka, lambda: settings.spark(master, packages=package or ()), on_progress)
+        summary = project.run_import(spec, packages=package or (), on_progress=on_progress)
     written = f"{counted(summary.written, 'record')} written to {topic} in {counted(summary.batches, 'batch')}"
     typer.echo(f"{counted(summary.read, 'row')} read, {written}")
 
@@ -95,38 +87,23 @@ def export_topic(
     together with the note of it. A store overwrites the target.
     """
     from pipeline.cli.transfer_report import followed_transfer
-    from pipeline.transfers.exports import ExportSpec, run_export
-    from pipeline.transfers.transfer_checks import check_format, check_schema
+    from pipeline.transfers.exports import ExportSpec
 
-    settings, options = settings_of(context), _pairs(context, option)
-    check_format(kind, settings.project().spark, package or ())
+    project, options, packages = settings_of(context).project(master), _pairs(context, option), package or ()
     if store is not None:
-        application = settings.application(source, version)
-        spark = settings.spark(master, packages=package or ())
-        rows = _export_store(application, store, at, spark, target, kind, options)
+        app = project.app(source, version)
+        rows = app.export_store(store, target, kind, at=at, options=options, packages=packages)
         typer.echo(f"{store} of {source}: {counted(rows, 'row')} written to {target}")
         return
-    check_schema(schema)
-    kafka = settings.reached().kafka
     spec = ExportSpec(source, target, kind, options, schema, binary, name, tuple(key or ()))
     with followed_transfer(f"export {spec.id}") as on_progress:
-        summary = run_export(spec, kafka, lambda: settings.spark(master, packages=package or ()), on_progress)
+        summary = project.run_export(spec, packages=packages, on_progress=on_progress)
     if summary.batch is None:
         typer.echo(f"{source}: nothing is new")
         return
     typer.echo(f"batch {summary.batch.number} is written: {summary.batch.range}")
     done = f"{counted(summary.read, 'record')} read, {counted(summary.written, 'row')} written to {target}"
     typer.echo(done)
-
-
-def _export_store(
-    application: Application, store: str, at: str, spark: Any, target: str, kind: str, options: Mapping[str, str]
-) -> int:
-    from pipeline.releases.build import build_topology
-    from pipeline.spark.store_frames.stores import read_store, write_store
-
-    frame = read_store(application, store, spark, build_topology, at=at)
-    return write_store(frame, target, kind, options)
 
 
 def _pairs(context: typer.Context, options: list[str] | None) -> dict[str, str]:

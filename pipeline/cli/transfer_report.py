@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import ProgressColumn
 from rich.text import Text
 
-from pipeline.cli.progress_bar import progress_bar
+from pipeline.project.progress_bar import progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path  # noqa: TC003 - typer reads the annotation
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pipeline.cli.figures import show_figures
-from pipeline.cli.project import App, Master, Version, settings_of
+from pipeline.cli.project import App, Master, Version, settings_of, tell_of_staging
 from pipeline.cli.signals import Ending, end_now, stop_then_end
-from pipeline.config.address import checked_address
 from pipeline.errors import ConfigError
 from pipeline.records import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from pipeline.cluster.channel import InstanceReport
-    from pipeline.hosting.application import Application
+    from pipeline.cluster.deployment import Deployment
+    from pipeline.project.worker import AppWorker
     from pipeline.records import TopicPartition
     from pipeline.worker.states import WorkerState, WorkerSummary
+    from pipeline.worker.worker import Worker
 
 _RESTORE_LINES = 100_000
 """Records between two lines about a restore."""
@@ -63,20 +63,24 @@ def worker(
 ) -> None:
     """Run an instance of an application until it is told to stop (Ctrl-C or SIGTERM); instances share the tasks."""
     ending = Ending()
-    settings = settings_of(context)
     if on is None:
         _refuse({"--instances": instances, "--master": master}, "says how to run on Spark", "Add --on spark.")
     if until_caught_up:
         _refuse({"--on": on}, "does not go with --until-caught-up", "A bounded run on Spark: millrace run.")
         alone = {"--threads": threads, "--server": server}
         _refuse(alone, "does not go with --until-caught-up, which runs all tasks in one process", "Leave it out.")
-    application = _configured(settings.processing(app, version), state_dir, threads, server)
-    settings.require_no_switch(application, version)
-    token = settings.token_of(application.config)
+    chosen = settings_of(context).project(master).app(app, version)
     if on is Place.SPARK:
-        summary = _on_spark(application, token, instances or 1, lambda given: settings.spark(master, given), ending)
+        deployment = chosen.deployment(
+            instances or 1, threads=threads, state_dir=state_dir, server=server, on_report=_show_report
+        )
+        summary = _on_spark(deployment, ending)
+    elif until_caught_up:
+        summary = _alone(
+            chosen.sole_worker(state_dir=state_dir, on_state=_show_state, on_restore=_show_restore), ending
+        )
     else:
-        summary = _alone(application, ending) if until_caught_up else _in_group(application, token, ending)
+        summary = _in_group(chosen.worker(threads=threads, state_dir=state_dir, server=server), ending)
     done = f"{counted(summary.processed, 'record')} processed in {counted(summary.commits, 'commit')}"
     show_figures(done, summary.dropped, summary.totals)
 
@@ -93,25 +97,11 @@ def _refuse(options: Mapping[str, object], why: str, hint: str) -> None:
             raise ConfigError(message, hint=hint)
 
 
-def _configured(
-    application: Application, state_dir: Path | None, threads: int | None, server: str | None
-) -> Application:
-    """The application as the options say."""
-    if state_dir is not None:
-        application = replace(application, state_directory=state_dir.resolve())
-    address = None if server is None else str(checked_address("--server", server))
-    given = {"num_stream_threads": threads, "application_server": address}
-    changes = {name: value for name, value in given.items() if value is not None}
-    streams = replace(application.config.streams, **changes)  # type: ignore[arg-type] # by name
-    return replace(application, config=replace(application.config, streams=streams))
-
-
-def _alone(application: Application, ending: Ending) -> WorkerSummary:
+def _alone(running: Worker, ending: Ending) -> WorkerSummary:
     from pipeline.hosting.garbage import collect_rarely
-    from pipeline.worker.worker import Worker
 
+    tell_of_staging(running.application)
     collect_rarely()
-    running = Worker(application, on_state=_show_state, on_restore=_show_restore)
 
     def stop() -> None:
         running.stop()
@@ -122,44 +112,31 @@ def _alone(application: Application, ending: Ending) -> WorkerSummary:
     return running.run(until_caught_up=True)
 
 
-def _in_group(application: Application, token: str, ending: Ending) -> WorkerSummary:
-    from pipeline.releases.build import build_topology
-    from pipeline.service.instance import new_instance
+def _in_group(running: AppWorker, ending: Ending) -> WorkerSummary:
+    tell_of_staging(running.application)
+    running.set_state_listener(lambda new, _old: _show_state(new))
 
-    with new_instance(application, build_topology, token=token, on_state=_show_state) as supervisor:
-        if supervisor.server:
-            scheme = "https" if application.config.streams.server_ssl_certificate_location else "http"
-            typer.echo(f"Answers at {scheme}://{supervisor.server}")
+    def stop() -> None:
+        running.close(0)
+        if not running.has_begun:  # it waits for brokers
+            end_now()
 
-        def stop() -> None:
-            supervisor.stop()
-            if supervisor.layout is None:  # it waits for brokers
-                end_now()
+    running.start()
+    if running.server:
+        is_tls = running.application.config.streams.server_ssl_certificate_location
+        typer.echo(f"Answers at {'https' if is_tls else 'http'}://{running.server}")
+    ending.ask(stop)
+    return running.wait()
 
-        ending.ask(stop)
-        return supervisor.run()
 
-
-def _on_spark(
-    application: Application,
-    token: str,
-    instances: int,
-    new_session: Callable[[Mapping[str, str]], Any],
-    ending: Ending,
-) -> WorkerSummary:
-    from pipeline.cluster.deployment import DEPLOYMENT_SETTINGS, Deployment
-    from pipeline.releases.build import build_topology
-
-    spark = new_session(DEPLOYMENT_SETTINGS)
+def _on_spark(deployment: Deployment, ending: Ending) -> WorkerSummary:
+    tell_of_staging(deployment.application)
     try:
-        deployment = Deployment(
-            application, spark, build_topology, instances=instances, token=token, on_report=_show_report
-        )
         ending.ask(deployment.stop)
         return deployment.run()
     finally:
         with suppress(OSError):  # Java may have ended before
-            spark.stop()
+            deployment.spark.stop()
 
 
 def _show_report(report: InstanceReport) -> None:

@@ -83,8 +83,8 @@ class Deployment:
     ) -> None:
         """Nothing is started before `run`."""
         self.id = f"{application.id}-{uuid.uuid4().hex[:8]}"
-        self._application = application
-        self._spark = spark
+        self.application = application
+        self.spark = spark
         self._build = build
         self._instances = instances
         self._token = token
@@ -113,7 +113,7 @@ class Deployment:
         Raises:
             StreamsError: What ended the first instance that failed, when all have ended; `EngineError` if Spark itself has.
         """
-        channel = Channel(self._application.kafka, self.id)
+        channel = Channel(self.application.kafka, self.id)
         for number in range(self._instances):
             self._start(number)
         try:
@@ -127,7 +127,7 @@ class Deployment:
                 self._speak_of_waiting()
         finally:
             with suppress(Exception):  # Java may be gone, and with it what was to be ended
-                self._spark.interruptAll()
+                self.spark.interruptAll()
             channel.close()
         if self._failure is not None:
             raise self._failure
@@ -140,12 +140,12 @@ class Deployment:
 
     def _host(self, number: int) -> None:
         """Submit an instance to Spark, and wait for its end."""
-        app = self._application
+        app = self.application
         try:
             job = StreamJob(app.config, app.version, app.kafka, app.state_directory, app.published)
             work = InstanceWork(job, self._fingerprint, self.id, number, self._token, current_style())
             end: InstanceEnd | _Died = msgspec.json.decode(
-                _run_on_spark(self._spark, work, self._build), type=InstanceEnd
+                _run_on_spark(self.spark, work, self._build), type=InstanceEnd
             )
         except Exception as error:  # noqa: BLE001 - whatever Spark raises: the main thread waits for an end, and decides
             end = _Died(error)

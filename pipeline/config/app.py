@@ -13,6 +13,8 @@ from pipeline.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pipeline.config.functions import PickledFunction
+
 
 class OutputKind(Enum):
     """Says how consumers read an output: by the last record of each key, or by every record."""
@@ -29,10 +31,10 @@ class AppConfig:
 
     Args:
         name: Its name; everything else refers to it.
-        topology: Where its topology is built: `module:attribute`, a function of a `StreamsBuilder`.
+        topology: Where its topology is built: `module:attribute`, a function of a `StreamsBuilder`; or that function.
         version: The version that goes live first; from then on the releases decide.
         schedule: Cron expression of bounded runs; None if there are none.
-        quality: Where its expectations are: `module:attribute`; None if there are none.
+        quality: Where its expectations are: `module:attribute`, or a function; None if there are none.
         versions: Further versions to release, with their topologies.
         outputs: By topic, what its records mean, where the topology does not say it right.
         max_inputs_since_gate: A cut with more inputs since its gate needs a new gate, in offsets; None for no bound.
@@ -40,11 +42,11 @@ class AppConfig:
     """
 
     name: str
-    topology: str
+    topology: str | PickledFunction
     version: str = "v1"
     schedule: str | None = None
-    quality: str | None = None
-    versions: Mapping[str, str] = field(default_factory=dict)
+    quality: str | PickledFunction | None = None
+    versions: Mapping[str, str | PickledFunction] = field(default_factory=dict)
     outputs: Mapping[str, OutputKind] = field(default_factory=dict)
     max_inputs_since_gate: int | None = None
     streams: StreamsConfig = field(default_factory=StreamsConfig)
@@ -53,7 +55,7 @@ class AppConfig:
         """`<name>-<version>`: consumer group, prefix of internal topics and of transactional ids."""
         return f"{self.name}-{version or self.version}"
 
-    def topology_of(self, version: str) -> str:
+    def topology_of(self, version: str) -> str | PickledFunction:
         """Where a version's topology is built.
 
         Raises:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.checks import nearest
+from pipeline.config.functions import PickledFunction
 from pipeline.errors import ConfigError, StreamsError
 
 _LIBRARY = Path(__file__).resolve().parents[1]
@@ -19,12 +20,14 @@ _INSTALLED = {"site-packages", "dist-packages"}
 _RENAME = "Give your own module another name."
 
 
-def load_attribute(reference: str) -> Any:
-    """What `module:attribute` names.
+def load_attribute(reference: str | PickledFunction) -> Any:
+    """What `module:attribute` names, or a function that travels with its code.
 
     Raises:
         ConfigError: If there is no such module or attribute, or the module cannot be imported.
     """
+    if isinstance(reference, PickledFunction):
+        return reference.load()
     module_name, colon, attribute = reference.partition(":")
     if not (module_name and colon and attribute):
         message = f"{reference!r} is not module:attribute"
@@ -50,8 +53,8 @@ def load_attribute(reference: str) -> Any:
     return getattr(module, attribute)
 
 
-def call_attribute(reference: str, *arguments: object) -> Any:
-    """What the function `module:attribute` gives.
+def call_attribute(reference: str | PickledFunction, *arguments: object) -> Any:
+    """What the function `module:attribute` gives, or one that travels with its code.
 
     Raises:
         ConfigError: If there is no such function, or it raises: with the line of the user's code.

@@ -16,6 +16,7 @@ from pipeline.config.streams import (
     EXACTLY_ONCE_V2,
     PREFIXES,
     SECRETS,
+    UNCAUGHT_EXCEPTION_RESPONSES,
     StreamsConfig,
     dotted,
     underscored,
@@ -216,7 +217,7 @@ _CHOICES: Mapping[str, Mapping[str, str]] = {
     "processing.exception.handler": _HANDLERS,
     "processing.guarantee": _names(EXACTLY_ONCE_V2, AT_LEAST_ONCE),
     "production.exception.handler": _HANDLERS,
-    "uncaught.exception.handler": _names("shutdown_client", "replace_thread", "shutdown_application"),
+    "uncaught.exception.handler": _names(*UNCAUGHT_EXCEPTION_RESPONSES),
 }
 _TAKES_CODE = frozenset(key for key, allowed in _CHOICES.items() if allowed is _HANDLERS) | {
     "default.timestamp.extractor"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config.app import AppConfig, OutputKind
 from pipeline.config.checks import check_keys, check_type, nearest
 from pipeline.config.cron import wrong_in
+from pipeline.config.functions import PickledFunction, reference_of
 from pipeline.config.parsing import as_written, check_property, setting_named, streams_config
 from pipeline.config.secrets import expanded
 from pipeline.config.streams import SECRETS
@@ -70,10 +71,38 @@ class ProjectConfig:
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             message = f"{path} is not TOML: {error}"
             raise ConfigError(message) from error
+        return cls.read(path, content, environ)
+
+    @classmethod
+    def read(cls, path: Path, content: Mapping[str, Any], environ: Mapping[str, str]) -> ProjectConfig:
+        """Check what a file says, or what a program says in its place.
+
+        Args:
+            path: The file; messages name it, and relative paths are relative to its directory.
+            content: What it says, as TOML is read.
+            environ: Where `${NAME}` is looked up.
+
+        Raises:
+            ConfigError: If anything in it is unknown or impossible.
+        """
         check_keys(path, "", content, ("kafka", "spark", "apps"))
         kafka = _kafka(path, content.get("kafka", {}), environ)
         apps = {name: _app(path, name, table, environ) for name, table in content.get("apps", {}).items()}
         return cls(path, kafka, apps, _spark(path, content.get("spark", {}), environ))
+
+    def with_app(self, name: str, table: Mapping[str, Any], environ: Mapping[str, str]) -> ProjectConfig:
+        """The project with one more application, in the place of any of that name.
+
+        Args:
+            name: Its name.
+            table: As `[apps.NAME]` declares it; functions may stand in the place of their names.
+            environ: Where `${NAME}` in secrets is looked up.
+
+        Raises:
+            ConfigError: If anything in it is unknown or impossible.
+        """
+        app = _app(self.path, name, _by_reference(table), environ)
+        return replace(self, apps={**self.apps, name: app})
 
     def app(self, name: str) -> AppConfig:
         """One application.
@@ -147,7 +176,7 @@ def _app(path: Path, name: str, table: Any, environ: Mapping[str, str]) -> AppCo
         message = f"{path}: [{where}] needs topology"
         raise ConfigError(message, hint='For example topology = "my_module:build".')
     for key in texts:
-        check_type(path, f"{where}.{key}", table.get(key, ""), str)
+        _check_reference(path, f"{where}.{key}", table.get(key, ""))
     wrong = wrong_in(table.get("schedule", "@daily").strip())
     if wrong is not None:
         message = f"{path}: {where}.schedule is {table['schedule']!r}, not a cron expression: {wrong}"
@@ -193,7 +222,21 @@ def _refuse_settings(path: Path, where: str, table: Mapping[str, Any]) -> None:
             raise ConfigError(message, hint=f'"{setting}" belongs in [{where}.config].')
 
 
-def _versions(path: Path, where: str, first: str, table: Any) -> dict[str, str]:
+def _by_reference(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A declaration with references in the place of functions."""
+    versions = {name: reference_of(function) for name, function in table.get("versions", {}).items()}
+    functions = {key: reference_of(table[key]) for key in ("topology", "quality") if table.get(key) is not None}
+    given = {key: value for key, value in table.items() if value is not None}
+    return {**given, **functions, "versions": versions}
+
+
+def _check_reference(path: Path, where: str, value: Any) -> None:
+    """Make sure that it is a text, or a function that a program has given instead."""
+    if not isinstance(value, PickledFunction):
+        check_type(path, where, value, str)
+
+
+def _versions(path: Path, where: str, first: str, table: Any) -> dict[str, str | PickledFunction]:
     """Further versions. A version is part of topics' names, as the application's name is."""
     check_type(path, f"{where}.versions", table, dict)
     for version in (first, *table):
@@ -204,7 +247,7 @@ def _versions(path: Path, where: str, first: str, table: Any) -> dict[str, str]:
             message = f"{path}: the name and version of {where} have more than {_LONGEST_ID - 1} characters together"
             raise ConfigError(message, hint="Names of its internal topics begin with them: 249 characters at most.")
     for version, topology in table.items():
-        check_type(path, f"{where}.versions.{version}", topology, str)
+        _check_reference(path, f"{where}.versions.{version}", topology)
     if first in table:
         message = f"{path}: {where}.versions.{first} is declared twice: {where}.topology is the topology of {first}"
         raise ConfigError(message, hint=f"Name another version, or leave {first} out of [{where}.versions].")

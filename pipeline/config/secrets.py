@@ -10,6 +10,8 @@ from pipeline.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+TOKEN = "MILLRACE_TOKEN"  # noqa: S105 - the name of a variable
+"""The environment variable with what callers of the HTTP interface show."""
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _BARE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 _TOKEN = re.compile(r"[ -~]*")

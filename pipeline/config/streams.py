@@ -16,6 +16,8 @@ SECRETS = frozenset({"server.token", "server.read.token", "server.ssl.key.passwo
 """Settings that are shown to nobody; `${NAME}` is expanded in them."""
 BOUNDED_WALL_CLOCK = ("refuse", "once", "never")
 """What a bounded run may do about punctuations that follow the wall clock."""
+UNCAUGHT_EXCEPTION_RESPONSES = ("shutdown_client", "replace_thread", "shutdown_application")
+"""What may follow when a stream thread fails (`StreamThreadExceptionResponse`)."""
 PREFIXES = ("client.tag.", "consumer.", "producer.", "topic.", "user.")
 """Of the settings that are many: what follows names one of them."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,8 +21,6 @@ _NAMES = {
     "ssl.endpoint.identification.algorithm": "ssl_check_hostname",
 }
 """librdkafka's properties that matter for a connection, by their names in kafka-python."""
-
-logging.getLogger("kafka").setLevel(logging.CRITICAL)  # tracebacks of lost connections, which it opens again by itself
 
 
 def connection(kafka: Mapping[str, str]) -> dict[str, Any]:

@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 CRITICAL, WARNING, INFO = "critical", "warning", "info"
 ROWS_IN_MEMORY = 300_000
 """Frames of more rows are judged by a Spark on this machine, which does not need them in memory."""
-_TALKATIVE = "great_expectations", "great_expectations.data_context.types.base"
-"""Loggers of the library that tell of temporary directories; the second one gets a level of its own when it is imported."""
+_TALKATIVE = "great_expectations.data_context.types.base"
+"""Tells of temporary directories; the library gives this logger a level of its own when it is imported."""
 _NAMES_COLUMNS = "column", "column_A", "column_B"
 _NAMES_LISTS = ("column_list",)
 _SHOWN = 3
@@ -116,8 +116,7 @@ def _validate(frame: Frame, expectations: Sequence[Any], spark: Callable[[], Any
     require_extra("quality")
     import great_expectations as gx
 
-    for name in _TALKATIVE:
-        logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger(_TALKATIVE).setLevel(logging.NOTSET)  # as the program says of all others
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False}
     session = spark() if frame.rows > ROWS_IN_MEMORY else None

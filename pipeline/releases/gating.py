@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
+    from pipeline.config.functions import PickledFunction
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin
     from pipeline.quality.expectations import Expectations
@@ -56,13 +57,15 @@ class Gate:
     """Judges candidates of one application.
 
     Args:
-        quality: Where the expectations are: `module:attribute`; None if there are none.
+        quality: Where the expectations are, as `AppConfig.quality`; None if there are none.
         versions: The application's versions.
         admin: Asks the brokers.
         spark: Gives a Spark session when one is needed: for frames that are large.
     """
 
-    def __init__(self, quality: str | None, versions: Versions, admin: Admin, spark: Callable[[], Any]) -> None:
+    def __init__(
+        self, quality: str | PickledFunction | None, versions: Versions, admin: Admin, spark: Callable[[], Any]
+    ) -> None:
         """Take what is needed for judging."""
         self._quality = quality
         self._versions = versions
@@ -105,8 +108,8 @@ class Gate:
         """
         kinds = outputs(candidate)
         logs = {topic for topic, output in kinds.items() if output.kind is OutputKind.LOG}
-        where = self._quality or ""
-        wanted = by_topic(where, call_attribute(where) if where else [], kinds, logs)
+        where = str(self._quality or "")
+        wanted = by_topic(where, call_attribute(self._quality) if self._quality else [], kinds, logs)
         directory = candidate.directory / _FRAMES
         shutil.rmtree(directory, ignore_errors=True)
         verdict = Verdict({})

@@ -10,11 +10,11 @@ from __future__ import annotations
 import uuid
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import Enum
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-import pipeline
 from pipeline.errors import (
     ReleaseError,
     TaskMigratedError,
@@ -312,7 +312,7 @@ def _change(before: Release | None, after: Release) -> Change:
         after.revision,
         after.changed_by,
         after.changed_ms,
-        pipeline.__version__,
+        version("millrace"),
         "none" if before is None else before.step.value,
         after.step.value,
         after.live,

@@ -106,6 +106,7 @@ class Releaser:
         by: Who does it, for the history; this user on this machine if left out.
         on_step: Told what a switch of running versions has done, after each step that a crash may follow.
         registry: Where releases are noted; the control topic if left out.
+        admin: Asks the brokers.
     """
 
     def __init__(
@@ -117,11 +118,12 @@ class Releaser:
         on_step: Callable[[str], None] = lambda _done: None,
         *,
         registry: Registry | None = None,
+        admin: Admin | None = None,
     ) -> None:
         """Nothing is done before a step is called."""
         self._project = project
         self._config = project.app(app)
-        self._admin = Admin(project.kafka)
+        self._admin = Admin(project.kafka) if admin is None else admin
         self._registry = Registry(project.kafka, by) if registry is None else registry
         self._versions = Versions(project, app, self._admin, spark)
         self._gate = Gate(self._config.quality, self._versions, self._admin, spark)

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from pipeline.worker.questions.queries import Query as StoreQuery
 
 log = logging.getLogger(__name__)
-logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for every question that is passed on
 
 _STATUS = {
     Reason.NO_SUCH_STORE: 404,

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from pipeline.extras import require_extra
 from pipeline.hosting.clock import SystemClock
-from pipeline.worker.instance.spawning import require_importable
 from pipeline.worker.instance.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pipeline.config import StreamsConfig
+    from pipeline.errors import StreamsError
     from pipeline.hosting.application import Application
     from pipeline.service.admission import Access
     from pipeline.topology.topology import Topology
@@ -28,23 +28,24 @@ def new_instance(
     *,
     token: str = "",
     on_state: Callable[[WorkerState], None] = lambda _state: None,
+    uncaught_exception_handler: Callable[[StreamsError], str] | None = None,
 ) -> Iterator[Supervisor]:
     """An instance that has not begun to run; within this context it answers at `application.server`, if that is set.
 
     Args:
         application: What it runs.
-        build: Builds its topology within a stream process; must be importable there.
+        build: Builds its topology within a stream process.
         token: What those who ask or tell it anything must show; empty: nothing but `server.read.token`.
         on_state: Told about every change of state.
+        uncaught_exception_handler: Says what follows when a stream thread fails; as configured if left out.
 
     Raises:
-        ConfigError: If its address cannot be used, or its processes could not import what they need.
+        ConfigError: If its address cannot be used.
         MissingExtraError: If it is to answer, and the packages for that are not installed.
     """
-    require_importable(build)
     streams = application.config.streams
     if not streams.application_server:
-        yield Supervisor(application, build, on_state=on_state)
+        yield Supervisor(application, build, on_state=on_state, uncaught_exception_handler=uncaught_exception_handler)
         return
     require_extra("http")
     # Half of what an instance loads, and most answer nowhere.
@@ -59,7 +60,13 @@ def new_instance(
         name = name_of(listener, streams.application_server, application.kafka["bootstrap.servers"])
         access = _access(streams, token, name, application.id)
         peers = Peers(access.signatures, SystemClock(), client_tls(streams) if tls else None)
-        supervisor = Supervisor(application, build, server=name, on_state=on_state)
+        supervisor = Supervisor(
+            application,
+            build,
+            server=name,
+            on_state=on_state,
+            uncaught_exception_handler=uncaught_exception_handler,
+        )
         with serving(new_api(supervisor, access, peers), listener, Limits(tls=tls)):
             yield supervisor
 

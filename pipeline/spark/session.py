@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import signal
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -19,10 +18,10 @@ from pipeline.errors import ConfigError
 from pipeline.extras import require_extra
 from pipeline.spark.engine.failures import spark_failures
 from pipeline.spark.engine.java_classes import archive_options
-from pipeline.spark.engine.java_output import quiet_java
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
 DEFAULT_MASTER = "local[2,4]"
 """Two cores, and up to four attempts of a task: `local[2]` would never try again."""
@@ -55,6 +54,7 @@ def spark_session(
     name: str = "millrace",
     packages: Sequence[str] = (),
     archive: Path | None = None,
+    starting: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Any:
     """A session, or the one that is there already.
 
@@ -67,6 +67,7 @@ def spark_session(
             `org.postgresql:postgresql:42.7.7`; downloaded by Spark when the session begins, so without effect on one that is
             there.
         archive: An archive of Spark's classes (`classes_archive`), used on this machine if it is there.
+        starting: Entered while Java starts in this process.
 
     Raises:
         ConfigError: If that is no master URL.
@@ -85,16 +86,17 @@ def spark_session(
             message, hint="local[2,4], spark://host:7077, yarn, k8s://..., or sc://host:15002 for Spark Connect."
         )
     with spark_failures(f"start with the master {chosen}"):
-        return _connected(chosen, given) if chosen.startswith(_CONNECT) else _started(chosen, given, name, archive)
+        if chosen.startswith(_CONNECT):
+            return _connected(chosen, given)
+        with starting():
+            return _started(chosen, given, name, archive)
 
 
 def _started(master: str, given: Mapping[str, str], name: str, archive: Path | None) -> Any:
     """A session whose driver is this process."""
     from pyspark.sql import SparkSession
 
-    logging.getLogger("py4j").setLevel(
-        logging.CRITICAL
-    )  # it tells of each connection to Java, and errors that it raises as well
+    is_there = SparkSession.getActiveSession() is not None
     # Spark's first call to Java loads its test tools, and pandas with them, to know whether there is numpy: a second of this
     # process, which Java needs to start meanwhile.
     threading.Thread(target=import_module, args=("pyspark.testing.utils",), name="load-pyspark", daemon=True).start()
@@ -102,11 +104,11 @@ def _started(master: str, given: Mapping[str, str], name: str, archive: Path | N
     settings = {**_defaults(), **_virtual_machine(master, archive), **_interpreter(given), **given}
     for key, value in settings.items():
         builder = builder.config(key, value)
-    with _ctrl_c_as_before(), quiet_java():
+    with _ctrl_c_as_before():
         if any(map(is_secret, settings)):
             _launch({"spark.master": master, "spark.app.name": name, **settings})
         session = builder.getOrCreate()
-    if _LOG_LEVEL not in given:
+    if _LOG_LEVEL not in given and not is_there:
         _hush(session)
     return session
 
@@ -141,18 +143,12 @@ def _ctrl_c_as_before() -> Iterator[None]:
     """
     from pyspark.core import context
 
-    logging.getLogger().addFilter(_is_no_trace_of_an_interrupt)
     theirs: Any = context
     signals, theirs.signal = theirs.signal, SimpleNamespace(SIGINT=signal.SIGINT, signal=lambda *_handler: None)
     try:
         yield
     finally:
         theirs.signal = signals
-
-
-def _is_no_trace_of_an_interrupt(record: logging.LogRecord) -> bool:
-    """Whether a line of the root logger says something else than the bridge to Java does at Ctrl-C, with a trace."""
-    return record.msg not in {"KeyboardInterrupt while sending command.", "Exception while sending command."}
 
 
 def _defaults() -> dict[str, str]:

@@ -53,6 +53,11 @@ class Worker:
         self._tail = ControlTail(application.kafka, application.config.name, self._news.put)
         self._stopping = False
 
+    @property
+    def application(self) -> Application:
+        """What it runs."""
+        return self._application
+
     def stop(self) -> None:
         """Ask it to finish the records at hand, commit, and let go of its tasks. May be called from a signal handler."""
         self._stopping = True

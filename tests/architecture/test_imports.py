@@ -39,5 +39,5 @@ def engines_loaded_by(code: str) -> set[str]:
 
 def test_the_public_surface_is_what_it_says() -> None:
     public = {name for name in vars(pipeline) if not name.startswith("_") and name[0].isupper()}
-    public |= {"dead_letter_queue_record", "session_windowed", "windowed"}
+    public |= {"Millrace", "dead_letter_queue_record", "session_windowed", "windowed"}
     assert sorted(pipeline.__all__) == sorted(public)

@@ -248,7 +248,7 @@ class Group:
         """The stream processes of an instance."""
         found = subprocess.run(["pgrep", "-P", str(instance.pid)], capture_output=True, text=True, check=False)
         pids = [int(pid) for pid in found.stdout.split()]
-        return [pid for pid in pids if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
+        return [pid for pid in pids if "run_child" in Path(f"/proc/{pid}/cmdline").read_text()]
 
     def log(self, number: int) -> str:
         return (self.directory / f"{number}.log").read_text()

@@ -161,7 +161,7 @@ def test_a_stream_process_that_dies_is_replaced(group: Group) -> None:
     children = subprocess.run(
         ["pgrep", "-P", str(first.pid)], capture_output=True, text=True, check=True
     ).stdout.split()
-    streams = [pid for pid in children if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
+    streams = [pid for pid in children if "run_child" in Path(f"/proc/{pid}/cmdline").read_text()]
     os.kill(int(streams[0]), signal.SIGKILL)
     group.write(10_000)
     group.until_done()

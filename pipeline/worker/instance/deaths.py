@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import signal
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pipeline.errors
-from pipeline.errors import ProcessingError
-from pipeline.worker.instance.spawning import UNGUARDED, unguarded
+from pipeline.config.streams import UNCAUGHT_EXCEPTION_RESPONSES
+from pipeline.errors import ConfigError, ProcessingError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pipeline.errors import StreamsError
     from pipeline.worker.instance.processes import StreamProcess
 
@@ -39,36 +42,64 @@ def _signal_name(number: int) -> str:
     return signal.Signals(number).name if number in set(signal.Signals) else str(number)
 
 
+@dataclass(frozen=True, slots=True)
+class End:
+    """An instance is to end.
+
+    Args:
+        error: With which error.
+        of_all: Whether all instances are to end.
+    """
+
+    error: StreamsError
+    of_all: bool
+
+
 class Deaths:
     """The deaths of an instance's stream threads.
 
     Args:
-        policy: `uncaught.exception.handler`.
+        handler: Says what follows an error (`replace_thread`, `shutdown_client`, `shutdown_application`).
     """
 
-    def __init__(self, policy: str) -> None:
+    def __init__(self, handler: Callable[[StreamsError], str]) -> None:
         """There was none."""
-        self._policy = policy
+        self._handler = handler
         self._at: list[float] = []
 
-    def judge(self, stream: StreamProcess) -> StreamsError | None:
+    def judge(self, stream: StreamProcess) -> End | None:
         """Take note of the end of a process.
 
         Returns:
-            The error with which the instance is to end; None if another process is to take the place of this one.
+            How the instance is to end; None if another process is to take the place of this one.
+
+        Raises:
+            ConfigError: If the handler says something else.
         """
-        if stream.failure is None and stream.process.exitcode == UNGUARDED:
-            return unguarded()
         now = time.monotonic()
         self._at = [at for at in self._at if now - at < _SECONDS] + [now]
         reason = stream.failure.message if stream.failure else f"exit code {stream.process.exitcode}"
         coordinates = dict(stream.failure.coordinates) if stream.failure else {}
         log.warning("stream thread %d ended: %s", stream.number, reason, extra=coordinates)
-        replaces = stream.failure is None or self._policy == "replace_thread"
-        if replaces and len(self._at) <= _ALLOWED:
+        error = self._error(stream, reason)
+        is_few = len(self._at) <= _ALLOWED
+        if is_few and stream.failure is None:
             return None
+        wanted = self._asked(error)
+        if is_few and wanted == "replace_thread":
+            return None
+        return End(error, wanted == "shutdown_application")
+
+    def _error(self, stream: StreamProcess, reason: str) -> StreamsError:
         if stream.failure is None:
             message = f"Stream threads ended {len(self._at)} times within {_SECONDS:.0f} s, at last with {reason}"
             return ProcessingError(message, hint=_hint(stream.process.exitcode))
         kind: type[StreamsError] = getattr(pipeline.errors, stream.failure.kind, ProcessingError)
         return kind(stream.failure.message, hint=stream.failure.hint)
+
+    def _asked(self, error: StreamsError) -> str:
+        wanted = self._handler(error)
+        if wanted not in UNCAUGHT_EXCEPTION_RESPONSES:
+            message = f"The handler of uncaught exceptions returns {wanted!r} for: {error.message}"
+            raise ConfigError(message, hint=f"Allowed: {', '.join(UNCAUGHT_EXCEPTION_RESPONSES)}")
+        return wanted

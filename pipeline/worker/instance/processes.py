@@ -4,38 +4,34 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
-import signal
 import threading
 import time
 from collections import Counter, defaultdict
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
 from pipeline.hosting.logs import current_style
 from pipeline.worker.group.instances import RUNNING
 from pipeline.worker.group.spreading import spread
-from pipeline.worker.instance.spawning import require_importable
+from pipeline.worker.instance.spawning import start_child
 from pipeline.worker.questions.asking import Asking
 from pipeline.worker.states import WorkerSummary, summed
 from pipeline.worker.stream_thread.protocol import Alive, Command, Failed, Learn, Report, Stop, StreamJob, Take
-from pipeline.worker.stream_thread.stream_process import ENDING_SIGNALS, run_stream_process
+from pipeline.worker.stream_thread.stream_process import run_stream_process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Container, Iterable, Mapping
     from multiprocessing.connection import Connection
-    from multiprocessing.context import SpawnProcess
 
     from pipeline.hosting.publication import LiveVersion
     from pipeline.records import TaskId
     from pipeline.topology.topology import Topology
+    from pipeline.worker.instance.spawning import ChildProcess
 
 log = logging.getLogger(__name__)
 
-_SPAWN = multiprocessing.get_context("spawn")
-"""Forking a process that has threads (Kafka clients have) is unsafe."""
 _RETRY_SECONDS = 5.0
 _NOTHING = Report(frozenset(), frozenset(), {}, {}, WorkerSummary(), 0)
 
@@ -57,7 +53,7 @@ class StreamProcess:
     """
 
     number: int
-    process: SpawnProcess
+    process: ChildProcess
     pipe: Connection
     asking: Asking
     orders: list[Take] = field(default_factory=lambda: [Take(frozenset(), frozenset(), 0)])
@@ -127,16 +123,11 @@ class StreamProcesses:
 
     Args:
         job: The application.
-        build: Builds the topology within a process; must be importable there.
+        build: Builds the topology within a process.
     """
 
     def __init__(self, job: StreamJob, build: Callable[[StreamJob], Topology]) -> None:
-        """None is started.
-
-        Raises:
-            ConfigError: If they could not import what they need.
-        """
-        require_importable(build)
+        """None is started."""
         self._job = job
         self._build = build
         self._next_number = 1
@@ -160,15 +151,14 @@ class StreamProcesses:
 
     def _started(self) -> StreamProcess:
         with ExitStack() as pipes:
-            ours, theirs = map(pipes.enter_context, _SPAWN.Pipe())
-            our_line, their_line = map(pipes.enter_context, _SPAWN.Pipe())
-            process = _SPAWN.Process(
-                target=run_stream_process,
-                args=(self._job, self._build, theirs, their_line, current_style()),
-                name=f"StreamProcess-{self._next_number}",
+            ours, theirs = map(pipes.enter_context, multiprocessing.Pipe())
+            our_line, their_line = map(pipes.enter_context, multiprocessing.Pipe())
+            process = start_child(
+                f"StreamProcess-{self._next_number}",
+                run_stream_process,
+                (theirs, their_line),
+                (self._job, self._build, current_style()),
             )
-            with _signals_held_back():
-                process.start()
             pipes.pop_all()
         theirs.close()
         their_line.close()
@@ -313,17 +303,3 @@ class StreamProcesses:
             for task in stream.held:
                 lags[task][str(stream.number)] = RUNNING if task in runs(stream) else 0
         return lags
-
-
-@contextmanager
-def _signals_held_back() -> Iterator[None]:
-    """A process that is started within begins with these signals held back, until it can ignore them.
-
-    They reach the whole process group (Ctrl-C, systemd), and would end it with a traceback while it loads.
-    """
-    resource_tracker.ensure_running()  # else the first start does it, and lets signals through
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,42 +1,125 @@
-"""What must hold of a program that starts stream processes: each of them imports it first."""
+"""Starts stream processes. They import nothing of the program that starts them: it may be a script, a notebook or a shell.
+
+Python's own `multiprocessing` has each process import the program first: a script without a guard starts a worker then, too,
+and a notebook cannot be imported. What such a program defines itself travels with its code instead.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
 import sys
-from typing import TYPE_CHECKING, Final
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any, Final
 
-from pipeline.errors import ConfigError
+import cloudpickle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
-UNGUARDED: Final = 213
-"""The exit code of a stream process whose program starts a worker when it is imported."""
-_UNGUARDED_TEXT = "The script starts a worker when it is imported, as each of the worker's processes does first"
-_UNGUARDED_HINT = 'Start it below `if __name__ == "__main__":`, or with `millrace worker`.'
+_IGNORED: Final = frozenset({signal.SIGINT, signal.SIGTERM})
+"""They reach the whole process group (Ctrl-C, systemd); the process that has started another one says what follows for it."""
+_PROGRAM = "import sys; sys.path[:] = {path!r}; from {module} import run_child; run_child({name!r}, {fds!r})"
 
 
-def require_importable(build: Callable[..., object]) -> None:
-    """Make sure that stream processes can import the program that starts them, and the function that builds the topology.
-
-    A stream process that is about to start a worker itself ends at once, so that its supervisor can say why.
+class ChildProcess:
+    """A process that this one has started.
 
     Args:
-        build: Builds the topology within a stream process.
+        popen: The process.
+    """
+
+    def __init__(self, popen: subprocess.Popen[bytes]) -> None:
+        """It runs."""
+        self._popen = popen
+
+    @property
+    def pid(self) -> int:
+        """Its number to the system."""
+        return self._popen.pid
+
+    @property
+    def exitcode(self) -> int | None:
+        """The code that it has ended with; minus the number of the signal that ended it; None while it lives."""
+        return self._popen.poll()
+
+    def is_alive(self) -> bool:
+        """Whether it has not ended."""
+        return self._popen.poll() is None
+
+    def join(self, timeout_s: float | None = None) -> None:
+        """Wait for its end, for so long at most."""
+        try:
+            self._popen.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._popen.kill()
+
+
+def start_child(
+    name: str, function: Callable[..., None], lines: Sequence[Connection], arguments: Sequence[Any]
+) -> ChildProcess:
+    """Start a process that calls a function with its ends of some lines, then further arguments.
+
+    Args:
+        name: Names the process in what it logs.
+        function: What it calls.
+        lines: The ends of pairs (`multiprocessing.Pipe`); one at least. This process may close its own of them then.
+        arguments: Go to the process through the first line, so nobody sees them on the command line.
 
     Raises:
-        ConfigError: If the function is of a notebook or an interactive session.
+        OSError: If the machine has no room for it.
     """
-    if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing itself finds out
-        sys.exit(UNGUARDED)
-    main = sys.modules["__main__"]
-    if getattr(build, "__module__", "") == "__main__" and not hasattr(main, "__file__"):
-        name = getattr(build, "__qualname__", "the function")
-        message = f"{name} is of a notebook or an interactive session, which the worker's processes cannot import"
-        raise ConfigError(message, hint=f"Write it into a file of its own, and import it: from my_module import {name}")
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    with ours, theirs:
+        fds = [ours.fileno(), *(line.fileno() for line in lines)]
+        path = [entry or os.getcwd() for entry in sys.path]  # noqa: PTH109 - as text
+        program = _PROGRAM.format(path=path, module=__name__, name=name, fds=fds)
+        warnings = [f"-W{option}" for option in sys.warnoptions]
+        with _signals_held_back():
+            popen = subprocess.Popen([sys.executable, *warnings, "-c", program], stdin=subprocess.DEVNULL, pass_fds=fds)
+        child = ChildProcess(popen)
+        ours.close()
+        try:
+            theirs.send_bytes(cloudpickle.dumps((function, tuple(arguments))))
+        except OSError:
+            child.kill()
+            child.join()
+            raise
+    return child
 
 
-def unguarded() -> ConfigError:
-    """What is wrong if a stream process has ended with `UNGUARDED`."""
-    return ConfigError(_UNGUARDED_TEXT, hint=_UNGUARDED_HINT)
+def run_child(name: str, fds: Sequence[int]) -> None:
+    """Do what `start_child` says, in the process that it has started.
+
+    Args:
+        name: Names this process.
+        fds: The line with the arguments, then the lines of the function.
+    """
+    multiprocessing.current_process().name = name
+    for number in _IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _IGNORED)
+    first: Connection
+    lines: list[Connection]
+    first, *lines = map(Connection, fds)
+    with first:
+        function, arguments = pickle.loads(first.recv_bytes())  # noqa: S301 - from the process that has started this one
+    function(*lines, *arguments)
+
+
+@contextmanager
+def _signals_held_back() -> Iterator[None]:
+    """A process that is started within begins with these held back: they would end it with a traceback while it loads."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -58,9 +58,11 @@ class Supervisor:
 
     Args:
         application: What to run.
-        build: Builds its topology within a stream process; must be importable there.
+        build: Builds its topology within a stream process.
         server: `host:port` where this instance answers queries; empty if nowhere.
         on_state: Told about every change of state.
+        uncaught_exception_handler: Says what follows when a stream thread fails, by the names of `uncaught.exception.handler`;
+            as configured if left out.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Supervisor:
         *,
         server: str = "",
         on_state: Callable[[WorkerState], None] = lambda _state: None,
+        uncaught_exception_handler: Callable[[StreamsError], str] | None = None,
     ) -> None:
         """Nothing is started before `run`."""
         self.state = WorkerState.CREATED
@@ -94,7 +97,7 @@ class Supervisor:
         self._leaves = threading.Event()
         self._shuts_down = False
         self._is_paused = False
-        self._deaths = Deaths(self._streams.uncaught_exception_handler)
+        self._deaths = Deaths(uncaught_exception_handler or (lambda _error: self._streams.uncaught_exception_handler))
         self._unsettled_at = time.monotonic()
         self._recovery_s: float | None = None
         self._regular_summary = RegularSummary(application.id, self._streams.log_summary_interval_ms)
@@ -328,14 +331,14 @@ class Supervisor:
 
     def _bury(self, stream: StreamProcess) -> None:
         """A process has ended: go on without it, or end with its error."""
-        error = self._deaths.judge(stream)
-        if error is None:
+        end = self._deaths.judge(stream)
+        if end is None:
             return
-        if self._streams.uncaught_exception_handler == "shutdown_application":
+        if end.of_all:
             self._shuts_down = True
             self._membership.rejoin()
             self._linger()
-        raise error
+        raise end.error
 
     def _linger(self) -> None:
         """Stay in the group until the others have heard that the application is to end."""

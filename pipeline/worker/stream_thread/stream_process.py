@@ -36,8 +36,6 @@ log = logging.getLogger(__name__)
 _SWITCH_SECONDS = 0.0002
 """How long the thread that answers waits for the interpreter; it costs nothing while nobody asks."""
 _PR_SET_PDEATHSIG = 1
-ENDING_SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM})
-"""Not for stream processes: whoever starts one holds them back until it ignores them."""
 REPORT_SECONDS = 1.0
 """How often it reports when nothing changes."""
 _LIFE_SECONDS = 5.0
@@ -45,24 +43,21 @@ _LIFE_SECONDS = 5.0
 
 
 def run_stream_process(
-    job: StreamJob, build: Callable[[StreamJob], Topology], pipe: Connection, line: Connection, logs: LogStyle
+    pipe: Connection, line: Connection, job: StreamJob, build: Callable[[StreamJob], Topology], logs: LogStyle
 ) -> None:
     """What the process does from its beginning to its end.
 
     Args:
-        job: The application.
-        build: Builds its topology in this process.
         pipe: Commands come in, reports go out.
         line: Questions come in, answers go out.
+        job: The application.
+        build: Builds its topology in this process.
         logs: How it logs, to the standard error output.
     """
     _end_with_supervisor()
     start_logging(logs)
     collect_rarely()
     sys.setswitchinterval(_SWITCH_SECONDS)
-    for number in ENDING_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)  # they reach the whole process group; the supervisor says what follows
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
     try:
         application = Application(
             job.config, job.version, build(job), job.kafka, job.state_directory, job.published, job.dead_letters

@@ -92,25 +92,26 @@ def new_instance() -> Iterator[Callable[[int], Instance]]:
             other.pipe.close()
 
 
-@pytest.mark.parametrize("fails", ["Pipe", "Process"])
+@pytest.mark.parametrize("fails", ["multiprocessing.Pipe", "subprocess.Popen"])
 def test_a_machine_without_room_for_a_process_is_asked_again_later(
     fails: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     job = StreamJob(AppConfig("app", "m:f"), "v1", {}, Path(), {})
     processes = StreamProcesses(job, lambda _: pytest.fail("nothing is built"))
-    full = OSError(errno.EMFILE, "Too many open files")
-    spawn = Mock(Pipe=multiprocessing.Pipe)
-    monkeypatch.setattr("pipeline.worker.instance.processes._SPAWN", spawn)
     monkeypatch.setattr("pipeline.worker.instance.processes._RETRY_SECONDS", 0.0)
-    spawn.configure_mock(**{fails: Mock(side_effect=full)})
     before = len(list(Path("/proc/self/fd").iterdir()))
-    assert not processes.start()
+    with monkeypatch.context() as full:
+        full.setattr(fails, Mock(side_effect=OSError(errno.EMFILE, "Too many open files")))
+        assert not processes.start()
     assert "stream thread 1 cannot be started, which is tried again in 0 s: [Errno 24]" in caplog.text
     assert len(list(Path("/proc/self/fd").iterdir())) == before
-    spawn.configure_mock(Pipe=multiprocessing.Pipe, Process=Mock())
     assert processes.start()
-    assert [stream.number for stream in processes.all] == [1]
-    processes.all[0].asking.gone()
+    (stream,) = processes.all
+    assert stream.number == 1
+    stream.process.kill()
+    stream.process.join()
+    stream.pipe.close()
+    stream.asking.gone()
 
 
 def shares(instance: Instance) -> list[Counter[int]]:

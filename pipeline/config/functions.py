@@ -1,0 +1,60 @@
+"""Functions that other processes cannot import, as those of a notebook: they travel with their code."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+
+from pipeline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True, slots=True)
+class PickledFunction:
+    """A function with its code.
+
+    Args:
+        name: `module:function`, for messages.
+        code: The function as cloudpickle writes it: this version of Python reads it.
+    """
+
+    name: str
+    code: bytes = field(repr=False)
+
+    def __str__(self) -> str:
+        """Its name."""
+        return self.name
+
+    def load(self) -> Any:
+        """Return the function, or a copy of it."""
+        return cloudpickle.loads(self.code)
+
+
+def reference_of(function: Callable[..., Any] | str) -> str | PickledFunction:
+    """Return how other processes get at a function: by its name, if they can import it, or with its code.
+
+    Args:
+        function: The function, or `module:attribute`.
+
+    Raises:
+        ConfigError: If it is no function, or holds on to something that no other process can have, such as a connection.
+    """
+    if isinstance(function, str):
+        return function
+    if not callable(function):
+        message = f"{function!r} is no function"
+        raise ConfigError(message, hint="Give a function of a StreamsBuilder, or its name: my_module:build.")
+    module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", type(function).__qualname__)
+    reference = f"{module}:{name}"
+    if module != "__main__" and getattr(sys.modules.get(module), name, None) is function:
+        return reference
+    try:
+        return PickledFunction(reference, cloudpickle.dumps(function))
+    except Exception as error:  # whatever the objects that it refers to do
+        message = f"{reference} cannot be sent to other processes: {type(error).__name__}: {error}"
+        raise ConfigError(message, hint="Make what it needs, such as a connection, within the function.") from error

@@ -1,0 +1,568 @@
+"""`App`: one application on its cluster, and all that can be done with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pipeline.config.secrets import TOKEN, checked_token
+from pipeline.dsl.builder import StreamsBuilder
+from pipeline.errors import ConfigError
+from pipeline.hosting.application import load_application, prepare, with_topics
+from pipeline.hosting.clock import SystemClock
+from pipeline.project.bounded import MAX_RECORDS_PER_SLICE, BoundedRun
+from pipeline.project.instances import asked
+from pipeline.project.status import AppStatus
+from pipeline.releases.build import build_topology
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from pipeline.cluster.channel import InstanceReport
+    from pipeline.cluster.deployment import Deployment
+    from pipeline.config import AppConfig, ProjectConfig
+    from pipeline.hosting.application import Application
+    from pipeline.hosting.lags import InputLag
+    from pipeline.hosting.skipping import Skip
+    from pipeline.project.cluster import Cluster
+    from pipeline.project.release import AppRelease
+    from pipeline.project.worker import AppWorker
+    from pipeline.records import TopicPartition
+    from pipeline.spark.bounded_runs.job import RunSummary
+    from pipeline.spark.planning.runs import RunRecord
+    from pipeline.spark.ranges import RunRange
+    from pipeline.state.snapshots import Manifest
+    from pipeline.topology.topology import Topology
+    from pipeline.worker.reset import Reset
+    from pipeline.worker.states import WorkerState, WorkerSummary
+    from pipeline.worker.worker import Worker
+
+
+class App:
+    """An application, in one version or in whichever is live.
+
+    Nothing is kept of what the brokers say: each call asks anew, so another version may answer after a release.
+
+    Args:
+        cluster: What it runs on.
+        project: The project that declares it.
+        name: Its name.
+        version: Which version; None for the live one.
+    """
+
+    def __init__(self, cluster: Cluster, project: ProjectConfig, name: str, version: str | None) -> None:
+        """Nothing is loaded."""
+        self.project = project
+        self.name = name
+        self._cluster = cluster
+        self._named_version = version
+
+    @property
+    def config(self) -> AppConfig:
+        """How it is configured."""
+        return self.project.app(self.name)
+
+    @property
+    def version(self) -> str:
+        """The version: the one that was named, or the one that is live.
+
+        Raises:
+            ReleaseError: If the control topic has lost the application.
+            BrokerError: If brokers do not answer.
+        """
+        if self._named_version is not None:
+            return self._named_version
+        from pipeline.releases.registry import live_version
+
+        return live_version(self._cluster.reach(), self.config)
+
+    @property
+    def application_id(self) -> str:
+        """`<name>-<version>`: its consumer group, and what its own topics begin with. Of the live version brokers are asked."""
+        return self.config.application_id(self.version)
+
+    def topology(self) -> Topology:
+        """Return its topology; of a version that was named no broker is asked.
+
+        Raises:
+            ConfigError: If its function cannot be imported, or raises.
+            TopologyError: If it gives no topology.
+        """
+        return self.loaded().topology
+
+    def describe(self) -> str:
+        """Return its topology as Kafka Streams describes it (`Topology.describe`)."""
+        return self.topology().describe()
+
+    def loaded(self) -> Application:
+        """Return the application with its topology, to look at."""
+        return load_application(self.project, self.name, StreamsBuilder, version=self.version)
+
+    def processing(self) -> Application:
+        """Return the application to process with: a version that is not live publishes nothing, but writes to staging topics.
+
+        Raises:
+            ReleaseError: If the version cannot be staged; if the control topic has lost the application.
+            TopicError: If a public topic does not exist.
+            BrokerError: If brokers do not answer.
+        """
+        from pipeline.releases.versions import processing_application
+
+        self._cluster.reach()
+        return processing_application(self.project, self.name, self._named_version)
+
+    def require_no_switch(self, application: Application) -> None:
+        """Make sure that what was loaded may process: no switch of versions is under way, or has taken place since.
+
+        Raises:
+            UnderWayError: If one is, or has.
+        """
+        from pipeline.releases.registry import require_no_switch
+
+        live = application.version if self._named_version is None else None
+        require_no_switch(application.kafka, application.config, live)
+
+    # Live
+
+    def worker(
+        self,
+        *,
+        threads: int | None = None,
+        state_dir: str | Path | None = None,
+        server: str | None = None,
+        token: str | None = None,
+    ) -> AppWorker:
+        """Return an instance of the application for this process (`KafkaStreams`). It does not run before it is started.
+
+        Args:
+            threads: Stream threads, each a process; `num.stream.threads` if left out.
+            state_dir: Where local state is; `state.dir` if left out. Each instance on a machine needs its own.
+            server: `host:port` where it answers over HTTP; `application.server` if left out.
+            token: What callers of that must show; `server.token` if left out.
+
+        Raises:
+            ConfigError: If anything of that is impossible.
+            UnderWayError: If a switch of versions is under way.
+            BrokerError: If brokers do not answer.
+        """
+        from pipeline.project.worker import AppWorker
+
+        application = self._to_run(threads, state_dir, server)
+        return AppWorker(application, build_topology, self.token if token is None else token)
+
+    def sole_worker(
+        self,
+        *,
+        state_dir: str | Path | None = None,
+        on_state: Callable[[WorkerState], None] = lambda _state: None,
+        on_restore: Callable[[TopicPartition, int, int], None] | None = None,
+    ) -> Worker:
+        """Return what runs all tasks in this process, in this thread, and in no group; `run` begins it.
+
+        Args:
+            state_dir: Where local state is; `state.dir` if left out.
+            on_state: Told about every change of state.
+            on_restore: Told changelog, records restored and records expected.
+
+        Raises:
+            UnderWayError: If a switch of versions is under way.
+            BrokerError: If brokers do not answer.
+        """
+        from pipeline.worker.worker import Worker
+
+        return Worker(self._to_run(None, state_dir, None), on_state=on_state, on_restore=on_restore)
+
+    def catch_up(self, *, state_dir: str | Path | None = None) -> WorkerSummary:
+        """Process in this process what there is, and return once all inputs have been read to their ends.
+
+        Args:
+            state_dir: Where local state is; `state.dir` if left out.
+
+        Raises:
+            UnderWayError: If another worker, or a run, of the application lives; or a switch of versions is under way.
+            RecordError: If a record cannot be handled.
+            BrokerError: If brokers do not answer.
+        """
+        return self.sole_worker(state_dir=state_dir).run(until_caught_up=True)
+
+    def deployment(
+        self,
+        instances: int = 1,
+        *,
+        threads: int | None = None,
+        state_dir: str | Path | None = None,
+        server: str | None = None,
+        on_report: Callable[[InstanceReport], None] = lambda _report: None,
+    ) -> Deployment:
+        """Return instances of the application on a Spark cluster; `run` starts them.
+
+        Args:
+            instances: How many; each takes a core.
+            threads: Stream threads of each.
+            state_dir: Where local state is on the cluster's machines.
+            server: `host:port` where they answer over HTTP.
+            on_report: Told what instances report.
+
+        Raises:
+            UnderWayError: If a switch of versions is under way.
+            EngineError: If Spark does not start.
+            BrokerError: If brokers do not answer.
+        """
+        from pipeline.cluster.deployment import DEPLOYMENT_SETTINGS, Deployment
+
+        application = self._to_run(threads, state_dir, server)
+        spark = self._cluster.sessions.session(defaults=DEPLOYMENT_SETTINGS)
+        return Deployment(
+            application, spark, build_topology, instances=instances, token=self.token, on_report=on_report
+        )
+
+    def _to_run(self, threads: int | None, state_dir: str | Path | None, server: str | None) -> Application:
+        from pipeline.project.worker import configured
+
+        application = configured(self.processing(), state_dir, threads, server)
+        self.require_no_switch(application)
+        return application
+
+    # Bounded
+
+    def bounded(
+        self,
+        start: str | RunRange = "committed",
+        to: str = "latest",
+        *,
+        advance_stream_time_to: str | None = None,
+        wall_clock_punctuation: str | None = None,
+        max_records_per_slice: int = MAX_RECORDS_PER_SLICE,
+    ) -> BoundedRun:
+        """Return a bounded run: its range is found now, and nothing is done yet.
+
+        Args:
+            start: `committed`, `earliest`, a vector (`topic-0@12,topic-1@7`) or a time; or a whole range.
+            to: `latest`, a vector or a time; not looked at beside a whole range.
+            advance_stream_time_to: A time to move event time to after the last record: windows that end before it are closed.
+            wall_clock_punctuation: `refuse`, `once` or `never`; as configured if left out.
+            max_records_per_slice: A slice is one transaction per task: larger ones are fewer, and need more memory.
+
+        Raises:
+            RangeError: If that is no range of the application's inputs.
+            TopicError: If a topic is missing.
+            BrokerError: If brokers do not answer.
+        """
+        from pipeline.spark.ranges import resolve, time_ms
+
+        application = self.processing()
+        if wall_clock_punctuation is not None:
+            application = application.with_wall_clock_punctuation(wall_clock_punctuation)
+        chosen = resolve(application, self._cluster.admin, start, to) if isinstance(start, str) else start
+        return BoundedRun(
+            application,
+            chosen,
+            self._cluster,
+            lambda: self.require_no_switch(application),
+            advance_to_ms=None if advance_stream_time_to is None else time_ms(advance_stream_time_to),
+            max_records_per_slice=max_records_per_slice,
+        )
+
+    def run(
+        self,
+        start: str | RunRange = "committed",
+        to: str = "latest",
+        *,
+        progress: bool = False,
+        advance_stream_time_to: str | None = None,
+    ) -> RunSummary:
+        """Process a bounded range of offsets on Spark, exactly once. What is done already is not done again.
+
+        Args:
+            start: As of `bounded`.
+            to: As of `bounded`.
+            progress: Show a bar, in a terminal or a notebook.
+            advance_stream_time_to: A time to move event time to after the last record: windows that end before it are closed.
+
+        Raises:
+            StreamsError: As `BoundedRun.run` raises them.
+        """
+        bounded = self.bounded(start, to, advance_stream_time_to=advance_stream_time_to)
+        return bounded.run(progress=progress)
+
+    def dry_run(self, start: str | RunRange = "committed", to: str = "latest") -> dict[str, Any]:
+        """Process a bounded range without committing anything.
+
+        Args:
+            start: As of `bounded`.
+            to: As of `bounded`.
+
+        Returns:
+            By public topic, a DataFrame of what would be written to it (`pipeline.spark.dry_runs.outputs.dry_run`).
+
+        Raises:
+            StreamsError: As `BoundedRun.dry_run` raises them.
+        """
+        return self.bounded(start, to).dry_run()
+
+    def runs(self, limit: int | None = None) -> list[RunRecord]:
+        """Return its bounded runs, of all versions, latest first.
+
+        Args:
+            limit: How many at most; all that are known if left out.
+
+        Raises:
+            BrokerError: If brokers do not answer.
+        """
+        from pipeline.spark.planning.runs import RunLog
+
+        return RunLog(self._cluster.reach()).runs(self.config.name)[:limit]
+
+    # What there is
+
+    def status(self, server: str | None = None) -> AppStatus:
+        """Return where it runs.
+
+        Args:
+            server: `host:port` of an instance that knows more; `application.server` if left out. None is asked if that is not
+                set, or nothing runs.
+
+        Raises:
+            StreamsError: If an instance is asked, and does not answer.
+            BrokerError: If brokers do not answer.
+        """
+        application_id = self.application_id
+        group = self._cluster.admin.group(application_id)
+        address = server or self.config.streams.application_server
+        is_asked = bool(group.members or server) and bool(address) and not address.endswith(":0")
+        instance = self.ask("GET", "/status", server=address) if is_asked else None
+        return AppStatus(application_id, group.state, tuple(map(str, group.members)), instance)
+
+    def lag(self) -> list[InputLag]:
+        """Return how far it is behind, per partition of its inputs and of its repartition topics.
+
+        Raises:
+            TopicError: If a source topic does not exist.
+            BrokerError: If brokers do not answer.
+        """
+        from pipeline.hosting.lags import input_lags
+
+        application = self.loaded()
+        return input_lags(application, self._cluster.admin)
+
+    def frame(self, store: str, at: str = "latest") -> Any:
+        """Return a state store as a DataFrame of Spark (`pipeline.spark.store_frames.stores.read_store`).
+
+        Args:
+            store: Its name.
+            at: `latest`, an offset vector of the inputs, or the id of a run.
+
+        Raises:
+            InvalidStateStoreError: If there is no such store, or it has no changelog.
+            RangeError: If the state at that point cannot be had any more.
+            BrokerError: If brokers do not answer.
+        """
+        from pipeline.spark.store_frames.stores import read_store
+
+        application = self.loaded()
+        self._cluster.reach()
+        return read_store(application, store, self._cluster.sessions.session(), build_topology, at=at)
+
+    def export_store(
+        self,
+        store: str,
+        target: str,
+        format: str = "parquet",  # noqa: A002 - Spark's word
+        *,
+        at: str = "latest",
+        options: Mapping[str, str] | None = None,
+        packages: Sequence[str] = (),
+    ) -> int:
+        """Write all rows of a state store to a target, in place of what is there.
+
+        Args:
+            store: The store's name.
+            target: A directory, or the table of a `jdbc` target.
+            format: `parquet`, `csv`, `json`, `jdbc` or any other that Spark knows.
+            at: As of `frame`.
+            options: The format's options.
+            packages: Maven coordinates of what the format needs.
+
+        Returns:
+            The number of rows.
+
+        Raises:
+            ConfigError: If the format is not there.
+            StreamsError: As `frame` raises them.
+        """
+        from pipeline.spark.store_frames.stores import read_store, write_store
+        from pipeline.transfers.transfer_checks import check_format
+
+        sessions = self._cluster.sessions
+        check_format(format, sessions.settings, packages)
+        application = self.loaded()
+        self._cluster.reach()
+        frame = read_store(application, store, sessions.session(packages), build_topology, at=at)
+        return write_store(frame, target, format, options or {})
+
+    def ask(self, method: str, path: str, *, server: str | None = None, **params: Any) -> Any:
+        """Ask an instance over HTTP.
+
+        Args:
+            method: `GET` or `POST`.
+            path: As `/stores/NAME/KEY`.
+            server: `host:port` of an instance; `application.server` if left out.
+            params: What follows the `?`.
+
+        Returns:
+            What it answers, as JSON is read.
+
+        Raises:
+            ConfigError: If it is not known where one answers.
+            StreamsError: If it does not answer, or refuses.
+        """
+        token = self.token or self.config.streams.server_read_token
+        return asked(self.config, token, server, method, path, params)
+
+    @property
+    def token(self) -> str:
+        """What callers of its instances show; empty for nothing.
+
+        Raises:
+            ConfigError: If a header cannot hold it.
+        """
+        return self.config.streams.server_token or checked_token(TOKEN, self._cluster.environ.get(TOKEN, ""))
+
+    # What operators do to it
+
+    def snapshot(self) -> list[Manifest]:
+        """Publish the state of all tasks as it is now to `snapshot.url`. Workers that run are not disturbed.
+
+        Raises:
+            ConfigError: If `snapshot.url` is not set.
+            SnapshotError: If the file store does not answer.
+            BrokerError: If brokers do not answer.
+        """
+        from pipeline.hosting.snapshots import publish_snapshots
+
+        if not self.config.streams.snapshot_url:
+            message = f"Nothing says where snapshots of {self.name} are kept"
+            raise ConfigError(message, hint=f'Set "snapshot.url" in [apps.{self.name}.config].')
+        admin = self._cluster.admin
+        application = with_topics(self.loaded(), admin)
+        return list(publish_snapshots(application, prepare(application, admin), admin, SystemClock()))
+
+    def plan_reset(self, start: str = "earliest") -> Reset:
+        """Return what it would take to begin anew; nothing is done.
+
+        Args:
+            start: Where it would read next: `earliest`, `latest`, a vector or a time.
+
+        Raises:
+            RangeError: If that is no point of the inputs.
+            BrokerError: If brokers do not answer.
+        """
+        from pipeline.spark.ranges import resolve
+        from pipeline.worker.reset import plan_reset
+
+        application, admin = self.loaded(), self._cluster.admin
+        offsets = resolve(application, admin, start, "latest").start
+        return plan_reset(application, admin, offsets, self.project.application_ids)
+
+    def reset(self, plan: Reset) -> None:
+        """Begin anew: all that it has computed is deleted.
+
+        Args:
+            plan: What is deleted, of `plan_reset`.
+
+        Raises:
+            StreamsError: If workers or a run are at work.
+            BrokerError: If brokers refuse.
+        """
+        from pipeline.worker.reset import reset
+
+        reset(plan, self._cluster.admin)
+
+    def local_state(self, state_dir: Path | None = None) -> list[Path]:
+        """Return where its state on this machine is.
+
+        Args:
+            state_dir: Where that of all applications is; `state.dir` if left out.
+        """
+        from pipeline.worker.local_state import directories_of
+
+        config = self.config
+        return list(directories_of(self.application_id, state_dir or self.project.state_directory(config)))
+
+    def clean_up(self, state_dir: Path | None = None) -> list[Path]:
+        """Delete its state on this machine; workers restore theirs (`KafkaStreams.cleanUp`).
+
+        Args:
+            state_dir: As of `local_state`.
+
+        Returns:
+            What was deleted.
+
+        Raises:
+            StateInUseError: If a worker on this machine uses it.
+        """
+        from pipeline.worker.reset import clean_up
+
+        found = self.local_state(state_dir)
+        clean_up(found)
+        return found
+
+    def plan_skip(self, tp: TopicPartition, offset: int) -> Skip:
+        """Return how one input record would be skipped that cannot be processed; nothing is done.
+
+        Args:
+            tp: Where the record is.
+            offset: Its offset.
+
+        Raises:
+            RangeError: If it is not the next one of its task.
+            UnderWayError: If somebody runs the task.
+            BrokerError: If brokers do not answer.
+        """
+        from pipeline.hosting.skipping import plan_skip
+
+        application = self.loaded()
+        self.require_no_switch(application)
+        return plan_skip(application, self._cluster.admin, tp, offset)
+
+    def skip(self, planned: Skip) -> Skip:
+        """Skip a record; it goes to the dead letter topic, if the application has one.
+
+        Args:
+            planned: Which, of `plan_skip`.
+
+        Raises:
+            UnderWayError: If somebody runs the task meanwhile.
+            BrokerError: If brokers refuse.
+        """
+        from pipeline.hosting.skipping import carry_out
+
+        return carry_out(self.loaded(), self._cluster.admin, planned)
+
+    def release(self, to: str | None = None) -> AppRelease:
+        """Return the release of a new version, or the one that is under way.
+
+        Args:
+            to: The version that is to go live; left out, the one of the release that is under way.
+
+        Raises:
+            ConfigError: If there is no such version.
+        """
+        from pipeline.project.release import AppRelease
+
+        if to is not None:
+            self.config.topology_of(to)
+        return AppRelease(self._cluster, self.project, self.name, to)
+
+    def scale(self, threads: int, server: str | None = None) -> Mapping[str, Any]:
+        """Set the number of stream threads of an instance while it runs.
+
+        Args:
+            threads: How many.
+            server: `host:port` of the instance; `application.server` if left out.
+
+        Raises:
+            StreamsError: If it does not answer, or refuses.
+        """
+        found: Mapping[str, Any] = self.ask("POST", "/scale", server=server, threads=threads)
+        return found

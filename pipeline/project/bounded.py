@@ -1,0 +1,142 @@
+"""A bounded run: planned, rehearsed, done."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from pipeline.releases.build import build_topology
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from pipeline.hosting.application import Application
+    from pipeline.project.cluster import Cluster
+    from pipeline.spark.bounded_runs.job import RunPlan, RunSummary
+    from pipeline.spark.ranges import RunRange
+
+MAX_RECORDS_PER_SLICE = 2_000_000
+"""A slice is one transaction per task."""
+_LOOK_SECONDS = 0.5
+
+
+class BoundedRun:
+    """A range of offsets that an application is to process on Spark.
+
+    Args:
+        application: What is to process them.
+        run_range: The range.
+        cluster: Where Spark comes from.
+        check: Raises if the application must not process.
+        advance_to_ms: Where to move event time to after the last record, ms since the epoch.
+        max_records_per_slice: A slice is one transaction per task: larger ones are fewer, and need more memory.
+    """
+
+    def __init__(
+        self,
+        application: Application,
+        run_range: RunRange,
+        cluster: Cluster,
+        check: Callable[[], None],
+        *,
+        advance_to_ms: int | None = None,
+        max_records_per_slice: int = MAX_RECORDS_PER_SLICE,
+    ) -> None:
+        """Nothing is done yet."""
+        self.application = application
+        self.range = run_range
+        self._cluster = cluster
+        self._check = check
+        self._advance_to_ms = advance_to_ms
+        self._max_records_per_slice = max_records_per_slice
+
+    def plan(self) -> RunPlan:
+        """Return how it would go; nothing is created or changed.
+
+        Raises:
+            RangeError: If the range cannot be read.
+            BrokerError: If brokers do not answer.
+        """
+        from pipeline.spark.bounded_runs.job import plan_run
+
+        return plan_run(self.application, self.range, self._max_records_per_slice)
+
+    def dry_run(self) -> dict[str, Any]:
+        """Process the range without committing anything.
+
+        Returns:
+            By public topic, a DataFrame of what would be written to it (`pipeline.spark.dry_runs.outputs.dry_run`).
+
+        Raises:
+            UnsupportedByHostError: If sub-topologies write to each other: joins by foreign key.
+            RangeError: If it begins neither where the application stands nor at the beginning, or that changes meanwhile.
+            RecordError: If a record cannot be handled.
+            BrokerError: If brokers do not answer.
+        """
+        from pipeline.spark.dry_runs.outputs import dry_run
+
+        session = self._cluster.sessions.session()
+        limit = self._max_records_per_slice
+        return dry_run(self.application, self.range, session, build_topology, max_records_per_slice=limit)
+
+    def run(
+        self,
+        *,
+        progress: bool = False,
+        on_plan: Callable[[RunPlan], None] = lambda _plan: None,
+        on_progress: Callable[[int, int], None] | None = None,
+        every_s: float = _LOOK_SECONDS,
+    ) -> RunSummary:
+        """Process the range, exactly once. What an earlier attempt has done is not done again.
+
+        Args:
+            progress: Show a bar, in a terminal or a notebook.
+            on_plan: Told what is going to be done, before anything is.
+            on_progress: Told the committed offsets and those of the whole range, again and again, from another thread.
+            every_s: How often, in seconds.
+
+        Raises:
+            RangeError: If the application does not stand at the start of the range.
+            BegunRangeError: If a run that was interrupted must be finished first.
+            RecordError: If a record cannot be handled.
+            UnderWayError: If another run, or a worker, of the application lives; or a switch of versions is under way.
+            UnsupportedByHostError: If a processor schedules by the wall clock, and nothing says what to do about it.
+            EngineError: If Spark fails.
+            BrokerError: If brokers do not answer.
+        """
+        from pipeline.spark.bounded_runs.job import run
+
+        with (
+            _bar(self.application.id) if progress else nullcontext() as bar,
+            self._followed(bar or on_progress, every_s),
+        ):
+            return run(
+                self.application,
+                self.range,
+                self._cluster.sessions.session,
+                build_topology,
+                max_records_per_slice=self._max_records_per_slice,
+                advance_to_ms=self._advance_to_ms,
+                by=self._cluster.by,
+                on_plan=on_plan,
+                check=self._check,
+            )
+
+    def _followed(self, on_progress: Callable[[int, int], None] | None, every_s: float) -> AbstractContextManager[None]:
+        from pipeline.spark.bounded_runs.progress import followed
+
+        if on_progress is None:
+            return nullcontext()
+        return followed(self.application, self.range, on_progress, every_s)
+
+
+@contextmanager
+def _bar(name: str) -> Iterator[Callable[[int, int], None]]:
+    from rich.console import Console
+
+    from pipeline.project.progress_bar import progress_bar
+
+    with progress_bar(Console()) as bar:
+        task = bar.add_task(name, total=None)
+        yield lambda done, everything: bar.update(task, completed=done, total=everything)

@@ -1,0 +1,63 @@
+"""`Cluster`: what the applications of a project run on."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from pipeline.kafka.admin import Admin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pipeline.project.sessions import SparkSessions
+
+
+class Cluster:
+    """Brokers, and the Spark that bounded runs go to. Nothing is connected before something is asked.
+
+    Args:
+        kafka: Client properties.
+        sessions: Starts Spark.
+        environ: The environment.
+        by: Names the user in the history of releases and runs; None for this user on this machine.
+        on_wait: Told once which brokers are waited for, if they take longer than a moment.
+    """
+
+    def __init__(
+        self,
+        kafka: Mapping[str, str],
+        sessions: SparkSessions,
+        environ: Mapping[str, str],
+        by: str | None,
+        on_wait: Callable[[str], None],
+    ) -> None:
+        """Nothing is connected."""
+        self.kafka = kafka
+        self.sessions = sessions
+        self.environ = environ
+        self.by = by
+        self._on_wait = on_wait
+
+    @cached_property
+    def admin(self) -> Admin:
+        """Asks the brokers, once they have answered.
+
+        Raises:
+            BrokerError: If they do not answer, with what is wrong.
+        """
+        from pipeline.kafka.reaching import require_answer
+
+        require_answer(self.kafka, self._on_wait)
+        return Admin(self.kafka)
+
+    def reach(self) -> Mapping[str, str]:
+        """Make sure, once, that the brokers answer.
+
+        Returns:
+            The client properties.
+
+        Raises:
+            BrokerError: If they do not answer, with what is wrong.
+        """
+        return self.admin.kafka

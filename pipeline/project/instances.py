@@ -1,0 +1,63 @@
+"""Questions to an instance over HTTP, from outside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pipeline.config.address import checked_address
+from pipeline.errors import ConfigError, StreamsError
+from pipeline.extras import require_extra
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pipeline.config import AppConfig
+
+_ANSWER_SECONDS = 10.0
+_HINT = "Name an instance that runs: --server host:port."
+
+
+def asked(
+    config: AppConfig, token: str, server: str | None, method: str, path: str, params: Mapping[str, Any]
+) -> Any:
+    """Return what an instance answers, as JSON is read.
+
+    Args:
+        config: The application.
+        token: What the instance wants to be shown; empty for nothing.
+        server: `host:port`; `application.server` if left out.
+        method: `GET` or `POST`.
+        path: What is asked.
+        params: What follows the `?`.
+
+    Raises:
+        ConfigError: If it is not known where an instance answers.
+        MissingExtraError: If the packages for that are not installed.
+        StreamsError: If it does not answer, or refuses.
+    """
+    streams = config.streams
+    address = server or streams.application_server
+    if not address or checked_address("--server", address).port == 0:
+        message = f"It is not known where an instance of {config.name} answers"
+        raise ConfigError(message, hint="Name one: --server host:port, or set application.server.")
+    require_extra("http")
+    import httpx
+
+    from pipeline.service.encryption import client_tls
+
+    tls = client_tls(streams)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    url = f"http{'s' if tls else ''}://{address}{path}"
+    with httpx.Client(
+        timeout=_ANSWER_SECONDS, trust_env=False, verify=tls or True
+    ) as client:  # no proxy sees the token
+        try:
+            answer = client.request(method, url, params=dict(params), headers=headers)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            message = f"Instance {address} does not answer: {error}"
+            raise StreamsError(message, hint=_HINT) from error
+    if answer.is_error:
+        message = f"Instance {address} refuses, with status {answer.status_code}: {answer.text}"
+        is_stranger = answer.status_code == httpx.codes.UNAUTHORIZED
+        raise StreamsError(message, hint="Set server.token, or MILLRACE_TOKEN." if is_stranger else None)
+    return answer.json()

@@ -1,0 +1,215 @@
+"""`Millrace`: a project, its brokers and its Spark."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.config import ProjectConfig
+from pipeline.errors import ConfigError
+from pipeline.project.app import App
+from pipeline.project.cluster import Cluster
+from pipeline.project.sessions import SparkSessions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pipeline.dsl.builder import StreamsBuilder
+    from pipeline.topology.topology import Topology
+    from pipeline.transfers.exports import ExportSpec, ExportSummary
+    from pipeline.transfers.imports import ImportSpec, ImportSummary
+
+_FILE = "streams.toml"
+
+
+class Millrace:
+    """A project: applications on a Kafka cluster, and the Spark that their bounded runs go to.
+
+    Nothing is connected before something is asked of it. One project may be used by several threads.
+
+    >>> from pipeline import Consumed, Millrace, Produced, STRING
+    >>> def build(builder):
+    ...     builder.stream("in", Consumed(STRING, STRING)).map_values(str.upper).to("out", Produced(STRING, STRING))
+    ...     return builder.build()
+    >>> project = Millrace(kafka={"bootstrap.servers": "localhost:9092"})
+    >>> project.application("shouting", build, version="v2").application_id
+    'shouting-v2'
+
+    Args:
+        config: The project's `streams.toml`; the one in the working directory if left out. With `kafka`, none is read.
+        kafka: Client properties of librdkafka, in the place of a file.
+        spark: Settings of Spark by its own names, which come before the file's; or a session, which is used then and never
+            stopped.
+        master: Spark's master URL, which comes before what settings say.
+        environ: Where `${NAME}` in the file is looked up; this process' environment if left out.
+        directory: With `kafka`: what a relative `state.dir` is relative to; the working directory if left out.
+        by: Names the user in the history of releases and runs; this user on this machine if left out.
+        on_wait: Told once which brokers are waited for, if they take longer than a moment.
+
+    Raises:
+        ConfigError: If the file cannot be read, or anything in it is unknown or impossible.
+    """
+
+    def __init__(
+        self,
+        config: str | Path | None = None,
+        *,
+        kafka: Mapping[str, str] | None = None,
+        spark: Any = None,
+        master: str | None = None,
+        environ: Mapping[str, str] | None = None,
+        directory: str | Path | None = None,
+        by: str | None = None,
+        on_wait: Callable[[str], None] = lambda _servers: None,
+    ) -> None:
+        """Read the file."""
+        self._environ = dict(os.environ if environ is None else environ)
+        self._config = self._read(config, kafka, directory)
+        self._declared: frozenset[str] = frozenset(self._config.apps)
+        sessions = SparkSessions(self._config.spark, spark, master, self._environ)
+        self._cluster = Cluster(self._config.kafka, sessions, self._environ, by, on_wait)
+
+    def _read(
+        self, config: str | Path | None, kafka: Mapping[str, str] | None, directory: str | Path | None
+    ) -> ProjectConfig:
+        if kafka is None:
+            return ProjectConfig.load(Path(config or _FILE), self._environ)
+        if config is not None:
+            message = "A project has either a file or client properties"
+            raise ConfigError(message, hint="Leave out config or kafka.")
+        return ProjectConfig.read(
+            Path(directory or Path.cwd()) / "Millrace(kafka=...)", {"kafka": kafka}, self._environ
+        )
+
+    @property
+    def config(self) -> ProjectConfig:
+        """What is configured."""
+        return self._config
+
+    @property
+    def spark_sessions(self) -> SparkSessions:
+        """Where its Spark sessions come from."""
+        return self._cluster.sessions
+
+    @property
+    def apps(self) -> tuple[str, ...]:
+        """The names of its applications."""
+        return tuple(self._config.apps)
+
+    def app(self, name: str, version: str | None = None) -> App:
+        """Return an application.
+
+        Args:
+            name: Its name.
+            version: Which version; None for whichever is live when something is asked of it.
+
+        Raises:
+            ConfigError: If there is no such application or version.
+        """
+        config = self._config.app(name)
+        if version is not None:
+            config.topology_of(version)
+        return App(self._cluster, self._config, name, version)
+
+    def application(
+        self,
+        name: str,
+        topology: Callable[[StreamsBuilder], Topology] | str,
+        *,
+        version: str | None = None,
+        quality: Callable[[], Any] | str | None = None,
+        versions: Mapping[str, Callable[[StreamsBuilder], Topology] | str] | None = None,
+        outputs: Mapping[str, str] | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> App:
+        """Declare an application, as `[apps.NAME]` does in a file; again, to change it.
+
+        Functions that other processes cannot import, as those of a notebook, travel with their code. They are known by their
+        bytecode, so another version of Python takes them for others.
+
+        Args:
+            name: Its name.
+            topology: A function of a `StreamsBuilder`, or its name: `module:function`.
+            version: The version that goes live first; `v1` if left out.
+            quality: A function that returns expectations, or its name.
+            versions: Further versions to release, with their topologies.
+            outputs: By topic, `table` or `log`, where the topology does not say it right.
+            config: Settings, by Kafka Streams' own names.
+
+        Raises:
+            ConfigError: If anything is unknown or impossible, or the file declares an application of that name.
+        """
+        if name in self._declared:
+            message = f"{self._config.path} declares application {name!r}"
+            raise ConfigError(message, hint="Give this one a name of its own, or get that one: project.app(...).")
+        table = {
+            "topology": topology,
+            "version": version,
+            "quality": quality,
+            "versions": versions or {},
+            "outputs": outputs or {},
+            "config": config or {},
+        }
+        self._config = self._config.with_app(name, table, self._environ)
+        return App(self._cluster, self._config, name, None)
+
+    def reach(self) -> Mapping[str, str]:
+        """Make sure, once, that the brokers answer.
+
+        Returns:
+            The client properties.
+
+        Raises:
+            BrokerError: If they do not answer, with what is wrong.
+        """
+        return self._cluster.reach()
+
+    def run_import(
+        self,
+        spec: ImportSpec,
+        *,
+        packages: Sequence[str] = (),
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> ImportSummary:
+        """Write what is new in a source to a topic, exactly once (`pipeline.transfers.imports.run_import`).
+
+        Args:
+            spec: What, and where to.
+            packages: Maven coordinates of what the format needs.
+            on_progress: Told the records written and all rows of the batch, again and again.
+
+        Raises:
+            ConfigError: If the file or the format is not there, or the schema does not fit.
+            StreamsError: As `run_import` raises them.
+        """
+        from pipeline.transfers.imports import run_import
+        from pipeline.transfers.transfer_checks import check_import
+
+        check_import(spec, self.spark_sessions.settings, self.spark_sessions.master, packages)
+        return run_import(spec, self.reach(), lambda: self.spark_sessions.session(packages), on_progress)
+
+    def run_export(
+        self,
+        spec: ExportSpec,
+        *,
+        packages: Sequence[str] = (),
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> ExportSummary:
+        """Write what is new in a topic to a target, every record once (`pipeline.transfers.exports.run_export`).
+
+        Args:
+            spec: What, and where to.
+            packages: Maven coordinates of what the format needs.
+            on_progress: Told the records written and all records of the batch, again and again.
+
+        Raises:
+            ConfigError: If the format is not there, or the schema is none.
+            StreamsError: As `run_export` raises them.
+        """
+        from pipeline.transfers.exports import run_export
+        from pipeline.transfers.transfer_checks import check_format, check_schema
+
+        check_format(spec.format, self.spark_sessions.settings, packages)
+        check_schema(spec.schema)
+        return run_export(spec, self.reach(), lambda: self.spark_sessions.session(packages), on_progress)

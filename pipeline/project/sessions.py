@@ -1,0 +1,55 @@
+"""Where a project gets its Spark sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+
+
+class SparkSessions:
+    """Starts a session when one is needed, or hands out the user's own.
+
+    Args:
+        settings: Settings of Spark, as the project says.
+        given: Further settings, which come before those; or a session.
+        master: Spark's master URL, which comes before both.
+        environ: The environment, which says where Java is.
+    """
+
+    def __init__(self, settings: Mapping[str, str], given: Any, master: str | None, environ: Mapping[str, str]) -> None:
+        """None is started."""
+        further = given if isinstance(given, Mapping) else {}
+        self._session = None if isinstance(given, Mapping) else given
+        self.settings: Mapping[str, str] = {**settings, **further}
+        self.master = master
+        self.starting: Callable[[], AbstractContextManager[None]] = nullcontext
+        """Entered while a session starts in this process: the command line holds Java's noise back meanwhile."""
+        self._environ = environ
+
+    def session(self, packages: Sequence[str] = (), defaults: Mapping[str, str] | None = None) -> Any:
+        """Return a session.
+
+        Args:
+            packages: Maven coordinates of further Java libraries; a session that is there already does not load them.
+            defaults: Settings that come after all others.
+
+        Raises:
+            ConfigError: If the master is none.
+            MissingExtraError: If Spark is not installed.
+            EngineError: If it does not start.
+        """
+        if self._session is not None:
+            return self._session
+        from pipeline.extras import require_extra
+
+        require_extra("spark")
+        from pipeline.spark.engine.java_classes import classes_archive
+        from pipeline.spark.session import spark_session
+
+        settings, archive = {**(defaults or {}), **self.settings}, classes_archive(self._environ)
+        return spark_session(self.master, settings, packages=packages, archive=archive, starting=self.starting)

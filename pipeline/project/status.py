@@ -1,0 +1,26 @@
+"""Where an application runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class AppStatus:
+    """Where an application runs.
+
+    Args:
+        application_id: Which version of which application.
+        group: The state of its consumer group, by Kafka's names.
+        members: Its instances and runs, as `client-id@host`.
+        instance: What one instance says of itself and of all tasks, as its `/status`; None if none was asked.
+    """
+
+    application_id: str
+    group: str
+    members: tuple[str, ...]
+    instance: Mapping[str, Any] | None = None

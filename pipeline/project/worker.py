@@ -1,0 +1,349 @@
+"""`AppWorker`: an instance of an application in a program (`org.apache.kafka.streams.KafkaStreams`)."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from pipeline.config.address import checked_address
+from pipeline.errors import ConfigError, StreamsError
+from pipeline.project.stores import ReadOnlyStore, Stores, place_of
+from pipeline.service.instance import new_instance
+from pipeline.service.routing import KeyQueryMetadata, key_query_metadata
+from pipeline.worker.states import WorkerState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+    from typing import Any
+
+    from pipeline.hosting.application import Application
+    from pipeline.topology.topology import Topology
+    from pipeline.worker.instance.supervisor import Supervisor
+    from pipeline.worker.states import InstanceStatus, WorkerSummary
+    from pipeline.worker.stream_thread.protocol import StreamJob
+
+_OVER = frozenset({WorkerState.NOT_RUNNING, WorkerState.ERROR})
+
+
+class AppWorker:
+    """Runs an application in this program, as one instance of its group; its stream threads are processes.
+
+    ```python
+    with clicks.worker(threads=2) as worker:
+        worker.wait_for(WorkerState.RUNNING)
+        print(worker.stores["clicks-per-user"]["ann"])
+        worker.wait()
+    ```
+
+    Within `with` it runs, and is closed at the end. A program that starts it otherwise goes on until it is closed.
+
+    Args:
+        application: What it runs.
+        build: Builds its topology within a stream process.
+        token: What callers of its HTTP interface must show; empty for nothing.
+    """
+
+    def __init__(self, application: Application, build: Callable[[StreamJob], Topology], token: str = "") -> None:
+        """Nothing is started."""
+        self._application = application
+        self._build = build
+        self._token = token
+        self._supervisor: Supervisor | None = None
+        self._thread: threading.Thread | None = None
+        self._changed = threading.Condition()
+        self._state = WorkerState.CREATED
+        self._summary: WorkerSummary | None = None
+        self._error: BaseException | None = None
+        self._listener: Callable[[WorkerState, WorkerState], None] = lambda _new, _old: None
+        self._handler: Callable[[StreamsError], str] | None = None
+
+    def __enter__(self) -> Self:
+        """Start, unless it was started."""
+        if self._thread is None:
+            self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close; an error of the worker is raised, unless another one is on its way."""
+        self.close()
+        if kind is None and self._error is not None:
+            raise self._error
+
+    @property
+    def application(self) -> Application:
+        """What it runs; a version that is not live publishes nothing (`published`)."""
+        return self._application
+
+    @property
+    def state(self) -> WorkerState:
+        """Where it stands (`KafkaStreams.state`)."""
+        return self._state
+
+    @property
+    def server(self) -> str:
+        """`host:port` where it answers over HTTP; empty if nowhere."""
+        return "" if self._supervisor is None else self._supervisor.server
+
+    def set_state_listener(self, listener: Callable[[WorkerState, WorkerState], None]) -> None:
+        """Have a function told of each change (`KafkaStreams.setStateListener`).
+
+        Args:
+            listener: Takes the new state and the old one. It is called in the worker's thread, which waits for it.
+        """
+        self._listener = listener
+
+    def set_uncaught_exception_handler(self, handler: Callable[[StreamsError], str]) -> None:
+        """Have a function decide what follows when a stream thread fails (`StreamsUncaughtExceptionHandler`).
+
+        Args:
+            handler: Takes the error; returns `replace_thread`, `shutdown_client` or `shutdown_application`. It comes before
+                `uncaught.exception.handler`.
+
+        Raises:
+            StreamsError: If the worker was started already.
+        """
+        self._require_new("a handler is set")
+        self._handler = handler
+
+    def start(self) -> None:
+        """Begin to run, in a thread of its own (`KafkaStreams.start`). It joins its group, and restores its tasks meanwhile.
+
+        Raises:
+            ConfigError: If its address cannot be used.
+            MissingExtraError: If it is to answer over HTTP, and the packages for that are not installed.
+            StreamsError: If it was started before.
+        """
+        self._require_new("it is started")
+        with ExitStack() as stack:
+            instance = new_instance(
+                self._application,
+                self._build,
+                token=self._token,
+                on_state=self._note,
+                uncaught_exception_handler=self._handler,
+            )
+            self._supervisor = stack.enter_context(instance)
+            answering = stack.pop_all()
+        arguments = self._supervisor, answering
+        self._thread = threading.Thread(target=self._run, args=arguments, name=f"worker-{self._application.id}")
+        self._thread.start()
+
+    def close(self, timeout_s: float | None = None) -> bool:
+        """Commit, hand over the tasks, and leave the group (`KafkaStreams.close`). An error it had is not raised: see `wait`.
+
+        Args:
+            timeout_s: How long to wait for the end; until it comes if left out.
+
+        Returns:
+            Whether it has ended.
+        """
+        if self._supervisor is None or self._thread is None:
+            return True
+        self._supervisor.stop()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def wait(self, timeout_s: float | None = None) -> WorkerSummary:
+        """Wait until it ends: it was closed, or failed.
+
+        Args:
+            timeout_s: For how long; until it ends if left out.
+
+        Returns:
+            What it has done.
+
+        Raises:
+            StreamsError: With which it failed; or if it was not started.
+            TimeoutError: If it still runs then.
+        """
+        if self._thread is None:
+            message = f"{self._application.id} was not started"
+            raise StreamsError(message, hint="Call start(), or use `with`.")
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            message = f"{self._application.id} still runs after {timeout_s} s"
+            raise TimeoutError(message)
+        if self._error is not None:
+            raise self._error
+        return self.summary()
+
+    def wait_for(self, state: WorkerState = WorkerState.RUNNING, timeout_s: float | None = None) -> None:
+        """Wait until it is in a state.
+
+        Args:
+            state: Which; `running` means that all its tasks are restored.
+            timeout_s: For how long; until it is if left out.
+
+        Raises:
+            StreamsError: If it ends before.
+            TimeoutError: If it is not by then.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._state in {state, *_OVER}, timeout_s)
+            reached = self._state
+        if reached is state:
+            return
+        if reached not in _OVER:
+            message = f"{self._application.id} is {reached.value}, not {state.value}, after {timeout_s} s"
+            raise TimeoutError(message)
+        self.wait()
+        message = f"{self._application.id} has ended before it was {state.value}"
+        raise StreamsError(message)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has found its topics and tasks; until then it waits for brokers, and holds nothing."""
+        return self._supervisor is not None and self._supervisor.layout is not None
+
+    def status(self) -> InstanceStatus:
+        """Return what there is to say of it now.
+
+        Raises:
+            StreamsError: If it was not started.
+        """
+        return self._started().status()
+
+    def summary(self) -> WorkerSummary:
+        """Return what it has done so far.
+
+        Raises:
+            StreamsError: If it was not started.
+        """
+        return self._summary or self._started().summary()
+
+    def metadata(self) -> Mapping[str, tuple[str, ...]]:
+        """Return which tasks each instance runs that answers queries, by `host:port` (`metadataForAllStreamsClients`)."""
+        orders = self._started().orders
+        found: dict[str, tuple[str, ...]] = {}
+        for task, server in sorted(orders.servers.items()) if orders is not None else ():
+            found[server] = (*found.get(server, ()), task)
+        return found
+
+    def query_metadata_for_key(self, store: str, key: Any) -> KeyQueryMetadata:
+        """Return where a key of a store is (`KafkaStreams.queryMetadataForKey`).
+
+        Args:
+            store: The store's name.
+            key: The key.
+
+        Raises:
+            InvalidStateStoreError: If there is no such store, or the worker is just starting.
+        """
+        supervisor = self._started()
+        place = place_of(supervisor, store)
+        task = place.task_of(place.builder.key_serde.serialize(key))
+        return key_query_metadata(place, task, supervisor.orders, supervisor.server)
+
+    def store(self, name: str, *, stale: bool = False) -> ReadOnlyStore:
+        """Return a state store (`KafkaStreams.store`).
+
+        Args:
+            name: Its name.
+            stale: Whether standbys of this instance may answer, which can be behind.
+
+        Raises:
+            InvalidStateStoreError: If there is none of that name, or the worker is just starting.
+        """
+        supervisor = self._started()
+        place_of(supervisor, name)
+        return ReadOnlyStore(supervisor, name, stale=stale)
+
+    @property
+    def stores(self) -> Stores:
+        """Its state stores by name."""
+        return Stores(self._started())
+
+    def pause(self) -> None:
+        """Process nothing for now; tasks are kept (`KafkaStreams.pause`)."""
+        self._started().pause()
+
+    def resume(self) -> None:
+        """Go on after a pause (`KafkaStreams.resume`)."""
+        self._started().pause(paused=False)
+
+    def scale(self, threads: int) -> None:
+        """Run so many stream threads from now on (`addStreamThread`, `removeStreamThread`).
+
+        Args:
+            threads: How many, at least one.
+
+        Raises:
+            ValueError: If it is less than one.
+        """
+        self._started().scale(threads)
+
+    def clean_up(self) -> None:
+        """Delete its state on this machine (`KafkaStreams.cleanUp`). It is restored from changelogs at the next start.
+
+        Raises:
+            StreamsError: If it runs.
+            StateInUseError: If another worker uses it.
+        """
+        from pipeline.worker.local_state import directories_of
+        from pipeline.worker.reset import clean_up
+
+        if self._thread is not None and self._thread.is_alive():
+            message = f"{self._application.id} runs: its state is in use"
+            raise StreamsError(message, hint="Close it first.")
+        clean_up(directories_of(self._application.id, self._application.state_directory))
+
+    def _run(self, supervisor: Supervisor, answering: ExitStack) -> None:
+        try:
+            with answering:
+                self._summary = supervisor.run()
+        except BaseException as error:  # noqa: BLE001 - raised where somebody waits
+            self._error = error
+            self._note(WorkerState.ERROR)
+        finally:
+            with self._changed:
+                self._changed.notify_all()
+
+    def _note(self, state: WorkerState) -> None:
+        with self._changed:
+            before, self._state = self._state, state
+            self._changed.notify_all()
+        if state is not before:
+            self._listener(state, before)
+
+    def _started(self) -> Supervisor:
+        if self._supervisor is None:
+            message = f"{self._application.id} was not started"
+            raise StreamsError(message, hint="Call start(), or use `with`.")
+        return self._supervisor
+
+    def _require_new(self, before: str) -> None:
+        if self._supervisor is not None:
+            message = f"{self._application.id} was started before {before}"
+            raise StreamsError(message, hint="Make another worker: app.worker().")
+
+
+def configured(
+    application: Application, state_dir: str | Path | None, threads: int | None, server: str | None
+) -> Application:
+    """Return an application with some settings replaced; None leaves one as it is.
+
+    Args:
+        application: The application.
+        state_dir: Where local state is.
+        threads: `num.stream.threads`.
+        server: `application.server`.
+
+    Raises:
+        ConfigError: If one is impossible.
+    """
+    if threads is not None and threads < 1:
+        message = f"An instance needs at least one stream thread, not {threads}"
+        raise ConfigError(message)
+    if state_dir is not None:
+        application = replace(application, state_directory=Path(state_dir).resolve())
+    address = None if server is None else str(checked_address("--server", server))
+    given = {"num_stream_threads": threads, "application_server": address}
+    changes = {name: value for name, value in given.items() if value is not None}
+    streams = replace(application.config.streams, **changes)  # type: ignore[arg-type] # by name
+    return replace(application, config=replace(application.config, streams=streams))

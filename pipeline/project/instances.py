@@ -17,9 +17,7 @@ _ANSWER_SECONDS = 10.0
 _HINT = "Name an instance that runs: --server host:port."
 
 
-def asked(
-    config: AppConfig, token: str, server: str | None, method: str, path: str, params: Mapping[str, Any]
-) -> Any:
+def asked(config: AppConfig, token: str, server: str | None, method: str, path: str, params: Mapping[str, Any]) -> Any:
     """Return what an instance answers, as JSON is read.
 
     Args:

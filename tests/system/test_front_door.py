@@ -1,0 +1,305 @@
+"""An application run from Python: workers, bounded runs, queries and releases by `Millrace`, on a real broker and Spark."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from pipeline import LONG, STRING, Consumed, Materialized, Millrace, Produced, SessionWindows, TimeWindows
+from pipeline.errors import (
+    BrokerError,
+    ConfigError,
+    InvalidStateStoreError,
+    ProcessingError,
+    StreamsError,
+    TopicError,
+    UnderWayError,
+)
+from pipeline.releases.registry import Step
+from pipeline.windows import Window, Windowed
+from pipeline.worker.states import WorkerState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pipeline import StreamsBuilder, Topology
+    from pipeline.project.app import App
+
+pytestmark = pytest.mark.broker
+
+_NOTEBOOK = Path(__file__).parents[2] / "docs" / "first_steps.ipynb"
+_MINUTE = timedelta(minutes=1)
+_SECONDS = 120
+
+
+def topology(unique: str, mark: str = "") -> Callable[[StreamsBuilder], Topology]:
+    """Values in capitals, and counts of all kinds; a value `bad` fails."""
+
+    def loud(value: str) -> str:
+        if value == "bad":
+            message = "no word"
+            raise ValueError(message)
+        return value.upper() + mark
+
+    def build(builder: StreamsBuilder) -> Topology:
+        words = builder.stream(f"{unique}.in", Consumed(STRING, STRING))
+        words.map_values(loud).to(f"{unique}.out", Produced(STRING, STRING))
+        by_key = words.group_by_key()
+        by_key.count(Materialized("counts", STRING, LONG))
+        by_key.windowed_by(TimeWindows.of(_MINUTE, grace=_MINUTE)).count(Materialized("windows", STRING, LONG))
+        by_key.windowed_by(SessionWindows.of(_MINUTE)).count(Materialized("sessions", STRING, LONG))
+        return builder.build()
+
+    return build
+
+
+@pytest.fixture
+def app(broker: Any, unique: str, tmp_path: Path) -> App:
+    """An application that no other process could import, with two partitions."""
+    broker.create(2, f"{unique}.in", f"{unique}.out")
+    project = Millrace(kafka=broker.kafka, directory=tmp_path)
+    return project.application(
+        unique, topology(unique), config={"consumer.session.timeout.ms": 6000, "commit.interval.ms": 100}
+    )
+
+
+def write(broker: Any, app: App, values: str, start_ms: int = 60_000) -> None:
+    """A value each second, with the keys a and d in turns, each of which has a partition of its own."""
+    records = [
+        (b"ad"[n % 2 : n % 2 + 1], value.encode(), start_ms + n * 1000) for n, value in enumerate(values.split())
+    ]
+    broker.write(f"{app.name}.in", [record for record in records if record[0] == b"a"], 0)
+    broker.write(f"{app.name}.in", [record for record in records if record[0] == b"d"], 1)
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + _SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"nothing {what}"
+        time.sleep(0.05)
+
+
+def until_done(app: App) -> None:
+    until(lambda: not sum(each.lag for each in app.lag()), "was processed to its end")
+
+
+def test_a_worker_runs_in_a_program_and_its_stores_are_read_there(broker: Any, app: App) -> None:
+    write(broker, app, "one two three four five")
+    seen: list[tuple[WorkerState, WorkerState]] = []
+    worker = app.worker(threads=2)
+    worker.set_state_listener(lambda new, old: seen.append((new, old)))
+    assert worker.state is WorkerState.CREATED
+    with worker:
+        worker.wait_for(timeout_s=_SECONDS)
+        until_done(app)
+        counts = worker.stores["counts"]
+        assert (counts["a"], counts.get("d"), counts.get("c"), counts.get("c", 0)) == (3, 2, None, 0)
+        with pytest.raises(KeyError):
+            counts["c"]
+        assert sorted(counts.all()) == [("a", 3, 64_000), ("d", 2, 63_000)]
+        assert [entry.key for entry in counts.range("d")] == ["d"]
+        assert list(worker.stores) == ["counts", "sessions", "windows"]
+        window = Windowed("a", Window(60_000, 120_000))
+        assert list(worker.store("windows").fetch("a")) == [(window, 3, 64_000)]
+        assert [entry.key for entry in worker.store("windows").fetch(time_from=60_001)] == []
+        session = Windowed("d", Window(61_000, 63_000))
+        assert [(entry.key, entry.value) for entry in worker.store("sessions").fetch("d")] == [(session, 2)]
+        with pytest.raises(InvalidStateStoreError, match="has no store 'none'") as refused:
+            worker.store("none")
+        assert "counts, sessions, windows" in (refused.value.hint or "")
+        with pytest.raises(InvalidStateStoreError):
+            counts.fetch("a").__next__()
+        with pytest.raises(StreamsError, match="was started before it is started"):
+            worker.start()
+        with pytest.raises(StreamsError, match="its state is in use"):
+            worker.clean_up()
+        with pytest.raises(TimeoutError):
+            worker.wait(0)
+        worker.pause()
+        until(lambda: worker.status().paused, "has paused")
+        worker.resume()
+        worker.scale(1)
+        until(lambda: worker.status().threads == 1, "has been scaled")
+    assert worker.wait().processed == 5
+    assert [new for new, _ in seen][-2:] == [WorkerState.PENDING_SHUTDOWN, WorkerState.NOT_RUNNING]
+    assert all(old is before for (_, old), (before, _) in zip(seen[1:], seen[:-1], strict=True))
+    worker.clean_up()
+    assert app.local_state() == []
+
+
+def test_two_workers_of_a_program_share_the_tasks_and_know_of_each_other(broker: Any, app: App, tmp_path: Path) -> None:
+    write(broker, app, "one two three")
+    first = app.worker(server="127.0.0.1:0", state_dir=tmp_path / "first")
+    second = app.worker(server="127.0.0.1:0", state_dir=tmp_path / "second")
+    with first, second:
+        until(lambda: len(first.metadata()) == len(second.metadata()) == 2, "has given both a task")
+        for worker in (first, second):
+            worker.wait_for(timeout_s=_SECONDS)
+        until_done(app)
+        places = {key: first.query_metadata_for_key("counts", key).active for key in ("a", "d")}
+        assert sorted(places.values()) == sorted([first.server, second.server])
+        for worker in (first, second):
+            (here,) = (key for key, server in places.items() if server == worker.server)
+            (elsewhere,) = places.keys() - {here}
+            assert [entry.key for entry in worker.stores["counts"].all()] == [here]
+            with pytest.raises(InvalidStateStoreError, match=places[elsewhere]):
+                worker.stores["counts"].get(elsewhere)
+        status = app.status(first.server)
+        assert len(status.members) == 2
+        assert status.instance is not None
+        assert status.instance["server"] == first.server
+        with pytest.raises(UnderWayError):
+            app.catch_up(state_dir=tmp_path / "third")
+
+
+def test_an_error_of_a_worker_is_raised_where_somebody_waits(broker: Any, app: App) -> None:
+    write(broker, app, "one bad two")
+    worker = app.worker()
+    with pytest.raises(ProcessingError, match="no word"), worker:
+        worker.wait_for(WorkerState.NOT_RUNNING, _SECONDS)
+    assert worker.state is WorkerState.ERROR
+    assert worker.close()
+    heard: list[StreamsError] = []
+
+    def handler(error: StreamsError) -> str:
+        heard.append(error)
+        return "replace_thread" if len(heard) < 3 else "shutdown_client"
+
+    again = app.worker()
+    again.set_uncaught_exception_handler(handler)
+    again.start()
+    with pytest.raises(ProcessingError, match="no word"):
+        again.wait(_SECONDS)
+    assert [type(error) for error in heard] == [ProcessingError] * 3
+
+
+def test_what_is_wrong_is_said_when_it_is_asked_for(broker: Any, app: App, tmp_path: Path) -> None:
+    project = Millrace(kafka=broker.kafka, directory=tmp_path)
+    with pytest.raises(ConfigError, match="has no application 'clicks'"):
+        project.app("clicks")
+    with pytest.raises(ConfigError, match="is no function"):
+        project.application("clicks", 5)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="cannot be sent to other processes: TypeError: cannot pickle"):
+        project.application("clicks", lambda builder, lock=threading.Lock(): builder.build(lock))
+    with pytest.raises(ConfigError, match="at least one stream thread, not 0"):
+        app.worker(threads=0)
+    with pytest.raises(ConfigError, match="has no version 'v9'"):
+        app.release("v9")
+    missing = project.application("missing", topology("missing"))
+    with pytest.raises(TopicError, match="missing.in"), missing.worker() as worker:
+        worker.wait(_SECONDS)
+    nowhere = Millrace(kafka={"bootstrap.servers": "127.0.0.1:1"}, directory=tmp_path)
+    with pytest.raises(BrokerError, match="127.0.0.1:1"):
+        nowhere.application("clicks", topology("clicks")).status()
+
+
+_SCRIPT = """
+import gc, json, logging, os, signal, sys
+from pipeline import LONG, STRING, Consumed, Materialized, Millrace, Produced
+
+SIGN = "!"
+
+def loud(value):
+    return value.upper() + SIGN
+
+def build(builder):
+    words = builder.stream("NAME.in", Consumed(STRING, STRING))
+    words.map_values(loud).to("NAME.out", Produced(STRING, STRING))
+    words.group_by_key().count(Materialized("counts", STRING, LONG))
+    return builder.build()
+
+def everything():
+    levels = {name: logging.getLogger(name).level for name in ["", *logging.root.manager.loggerDict]}
+    handlers = [len(logging.root.handlers), len(logging.root.filters)]
+    signals = [str(signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
+    return [handlers, signals, gc.get_threshold(), gc.get_freeze_count(), os.fstat(1).st_ino, os.fstat(2).st_ino], levels
+
+before, levels = everything()
+app = Millrace(kafka={"bootstrap.servers": sys.argv[1]}).application("NAME", build)
+with app.worker() as worker:
+    worker.wait_for(timeout_s=120)
+    while sum(each.lag for each in app.lag()):
+        worker.status()
+    counted = worker.stores["counts"]["a"]
+run = app.run()
+after, further = everything()
+changed = {name: level for name, level in levels.items() if further[name] != level}
+print(json.dumps([counted, run.processed, before, after, changed]))
+"""
+
+
+@pytest.mark.spark
+def test_a_script_without_a_guard_runs_its_own_functions_and_stays_as_it_was(
+    broker: Any, unique: str, tmp_path: Path
+) -> None:
+    broker.create(1, f"{unique}.in", f"{unique}.out")
+    broker.write(f"{unique}.in", [(b"a", b"one", 1000), (b"a", b"two", 2000)], 0)
+    script = tmp_path / "start.py"
+    script.write_text(_SCRIPT.replace("NAME", unique))
+    command = [sys.executable, str(script), broker.bootstrap_servers]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert not done.returncode, done.stderr
+    counted, processed, before, after, changed = json.loads(done.stdout)
+    assert (counted, processed, after, changed) == (2, 0, before, {})
+    assert [record.value for record in broker.read(f"{unique}.out")] == [b"ONE!", b"TWO!"]
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    from pipeline.spark.session import spark_session
+
+    yield spark_session()
+
+
+@pytest.mark.spark
+def test_a_bounded_run_a_release_and_the_way_back_are_steps_in_a_row(
+    broker: Any, unique: str, tmp_path: Path, spark: Any
+) -> None:
+    broker.create(2, f"{unique}.in", f"{unique}.out")
+    project = Millrace(kafka=broker.kafka, directory=tmp_path, spark=spark, by="ann@desk")
+    app = project.application(
+        unique, topology(unique), versions={"v2": topology(unique, "!")}, outputs={f"{unique}.out": "table"}
+    )
+    write(broker, app, "one two three four")
+    assert {topic: frame.count() for topic, frame in app.dry_run().items()} == {f"{unique}.out": 4}
+    seen: list[tuple[int, int]] = []
+    first = app.bounded("earliest", f"{unique}.in-0@1,{unique}.in-1@1")
+    assert first.plan().range.size == 2
+    assert first.run(on_progress=lambda done, everything: seen.append((done, everything)), every_s=0.01).processed == 2
+    assert {everything for _, everything in seen} <= {2}
+    assert app.run(progress=True).processed == 2
+    assert [record.by for record in app.runs()] == ["ann@desk", "ann@desk"]
+    assert {(row.key, row.value) for row in app.frame("counts").collect()} == {("a", 2), ("d", 2)}
+    assert app.export_store("counts", str(tmp_path / "counts")) == 2
+
+    release = app.release("v2").reprocess().gate()
+    assert release.status.step is Step.GATED
+    release.cut()
+    assert app.version == "v2"
+    latest = {record.key: record.value for record in broker.read(f"{unique}.out")}
+    assert latest == {b"a": b"THREE!", b"d": b"FOUR!"}
+    assert app.release().rollback().status.live == "v1"
+    assert {record.key: record.value for record in broker.read(f"{unique}.out")} == {b"a": b"THREE", b"d": b"FOUR"}
+    assert app.catch_up().processed == 0
+
+
+@pytest.mark.spark
+def test_the_notebook_of_the_documentation_runs(broker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BOOTSTRAP_SERVERS", broker.bootstrap_servers)
+    notebook = nbformat.read(_NOTEBOOK, as_version=4)
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    shown = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    assert not [output for output in shown if output.output_type == "error"]
+    texts = [output["data"]["text/plain"] for output in shown if output.output_type == "execute_result"]
+    assert "{'ann': 3, 'bob': 2}" in texts
+    assert texts[-1].endswith("('v2', 'live')")

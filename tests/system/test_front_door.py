@@ -26,11 +26,12 @@ from pipeline.errors import (
     UnderWayError,
 )
 from pipeline.releases.registry import Step
+from pipeline.spark.session import spark_session
 from pipeline.windows import Window, Windowed
 from pipeline.worker.states import WorkerState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from pipeline import StreamsBuilder, Topology
     from pipeline.project.app import App
@@ -119,6 +120,16 @@ def test_a_worker_runs_in_a_program_and_its_stores_are_read_there(broker: Any, a
         assert "counts, sessions, windows" in (refused.value.hint or "")
         with pytest.raises(InvalidStateStoreError):
             counts.fetch("a").__next__()
+    assert worker.wait().processed == 5
+    assert [new for new, _ in seen][-2:] == [WorkerState.PENDING_SHUTDOWN, WorkerState.NOT_RUNNING]
+    assert all(old is before for (_, old), (before, _) in zip(seen[1:], seen[:-1], strict=True))
+
+
+def test_a_worker_is_paused_scaled_and_cleaned_up_as_kafka_streams_is(broker: Any, app: App) -> None:
+    write(broker, app, "one two three four five")
+    with app.worker() as worker:
+        worker.wait_for(timeout_s=_SECONDS)
+        until_done(app)
         with pytest.raises(StreamsError, match="was started before it is started"):
             worker.start()
         with pytest.raises(StreamsError, match="its state is in use"):
@@ -128,11 +139,9 @@ def test_a_worker_runs_in_a_program_and_its_stores_are_read_there(broker: Any, a
         worker.pause()
         until(lambda: worker.status().paused, "has paused")
         worker.resume()
-        worker.scale(1)
-        until(lambda: worker.status().threads == 1, "has been scaled")
-    assert worker.wait().processed == 5
-    assert [new for new, _ in seen][-2:] == [WorkerState.PENDING_SHUTDOWN, WorkerState.NOT_RUNNING]
-    assert all(old is before for (_, old), (before, _) in zip(seen[1:], seen[:-1], strict=True))
+        worker.scale(2)
+        until(lambda: worker.status().threads == 2, "has been scaled")
+    assert app.local_state()
     worker.clean_up()
     assert app.local_state() == []
 
@@ -189,17 +198,18 @@ def test_what_is_wrong_is_said_when_it_is_asked_for(broker: Any, app: App, tmp_p
         project.app("clicks")
     with pytest.raises(ConfigError, match="is no function"):
         project.application("clicks", 5)  # type: ignore[arg-type]
+    lock = threading.Lock()
     with pytest.raises(ConfigError, match="cannot be sent to other processes: TypeError: cannot pickle"):
-        project.application("clicks", lambda builder, lock=threading.Lock(): builder.build(lock))
+        project.application("clicks", lambda builder: builder.build(lock))
     with pytest.raises(ConfigError, match="at least one stream thread, not 0"):
         app.worker(threads=0)
     with pytest.raises(ConfigError, match="has no version 'v9'"):
         app.release("v9")
     missing = project.application("missing", topology("missing"))
-    with pytest.raises(TopicError, match="missing.in"), missing.worker() as worker:
+    with pytest.raises(TopicError, match=r"missing\.in"), missing.worker() as worker:
         worker.wait(_SECONDS)
     nowhere = Millrace(kafka={"bootstrap.servers": "127.0.0.1:1"}, directory=tmp_path)
-    with pytest.raises(BrokerError, match="127.0.0.1:1"):
+    with pytest.raises(BrokerError, match=r"127\.0\.0\.1:1"):
         nowhere.application("clicks", topology("clicks")).status()
 
 
@@ -255,10 +265,8 @@ def test_a_script_without_a_guard_runs_its_own_functions_and_stays_as_it_was(
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    from pipeline.spark.session import spark_session
-
-    yield spark_session()
+def spark() -> Any:
+    return spark_session()
 
 
 @pytest.mark.spark

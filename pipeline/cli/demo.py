@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from pipeline.cli.broker import local_port
 from pipeline.cli.project import settings_of
-from pipeline.errors import ConfigError
 from pipeline.extras import require_extra
-
-if TYPE_CHECKING:
-    from pipeline.config import ProjectConfig
 
 app = typer.Typer(help="The main job on real data: the flights that left New York in 2013.", no_args_is_help=True)
 
 DIFFERENT = 1
-_HERE = ("127.0.0.1", "localhost")
 Days = Annotated[
     int | None, typer.Option(min=1, help="Only flights of so many days from 2013-01-01 on: fewer are done sooner.")
 ]
@@ -33,7 +29,7 @@ def run(context: typer.Context, days: Days = None) -> None:
 
     settings = settings_of(context)
     project = settings.project().config
-    broker = settings.broker(_port(project))
+    broker = settings.broker(local_port(project))
     scratch = settings.config.resolve().parent / ".millrace"
     story = Story(project, settings.config, broker, settings.environ, scratch, Console(), days)
     with running(broker):
@@ -76,13 +72,3 @@ def check(
         typer.echo(f"  differs: {key} at {hour_ms}")
     if not comparison.is_equal:
         raise typer.Exit(DIFFERENT)
-
-
-def _port(project: ProjectConfig) -> int:
-    """Where the project looks for its broker, which the demo starts."""
-    servers = project.kafka["bootstrap.servers"]
-    host, _, port = servers.rpartition(":")
-    if host not in _HERE or not port.isdecimal():
-        message = f"The demo starts a broker on this machine, and the project's is at {servers}"
-        raise ConfigError(message, hint=f'Set "bootstrap.servers" to one of {", ".join(_HERE)} and a port.')
-    return int(port)

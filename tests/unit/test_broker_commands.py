@@ -1,0 +1,37 @@
+"""`millrace broker` finds its port in the project's file."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli.broker import local_port
+from pipeline.config import ProjectConfig
+
+PROJECT = '[kafka]\n"bootstrap.servers" = "{}"\n'
+
+
+def status(directory: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pipeline.cli", "--home", str(directory / "home"), "broker", "status", *options]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=directory, env=os.environ | {"COLUMNS": "200"}
+    )
+
+
+@pytest.mark.parametrize("server", ["127.0.0.1:29095", "localhost:29095"])
+def test_the_embedded_broker_is_where_the_project_looks_for_one(server: str) -> None:
+    project = ProjectConfig.read(Path("streams.toml"), {"kafka": {"bootstrap.servers": server}}, {})
+    assert local_port(project) == 29095
+
+
+@pytest.mark.parametrize("servers", ["kafka.example.org:9092", "127.0.0.1:9092,127.0.0.1:9094"])
+def test_brokers_elsewhere_are_not_the_embedded_one(servers: str, tmp_path: Path) -> None:
+    (tmp_path / "streams.toml").write_text(PROJECT.format(servers))
+    done = status(tmp_path)
+    assert done.returncode == 1
+    assert f"the project's brokers are at {servers}" in done.stderr
+    assert "Broker is not running" in status(tmp_path, "--port", "29095").stdout

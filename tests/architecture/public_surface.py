@@ -1,0 +1,98 @@
+"""The public surface as text: every public name with its parameters, and every public member of public classes.
+
+`python -m tests.architecture.public_surface` prints it; public_surface.txt keeps what was agreed on.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MODULES = {
+    "pipeline": None,
+    "pipeline.testing": None,
+    "pipeline.quality": None,
+    "pipeline.project.app": ("App",),
+    "pipeline.project.bounded": ("BoundedRun",),
+    "pipeline.project.release": ("AppRelease",),
+    "pipeline.project.status": ("AppStatus",),
+    "pipeline.project.stores": ("Entry", "ReadOnlyStore", "Stores"),
+    "pipeline.project.worker": ("AppWorker",),
+    "pipeline.transfers.export_spec": ("ExportSpec",),
+    "pipeline.transfers.import_spec": ("ImportSpec",),
+    "pipeline.worker.states": ("InstanceStatus", "WorkerState", "WorkerSummary"),
+}
+"""Where public names are; None for all of a module's `__all__`."""
+
+_OURS = (*(name for name in MODULES if name.startswith(("pipeline.project.", "pipeline.worker."))), "pipeline.topology")
+_STREAMS = ("KStream", "KTable")
+
+
+def public_surface() -> Iterator[str]:
+    """A line per name and member, sorted within each module."""
+    for module_name, names in MODULES.items():
+        module = importlib.import_module(module_name)
+        for name in sorted(module.__all__ if names is None else names):
+            yield from _lines(f"{module_name}.{name}", getattr(module, name))
+
+
+def _lines(name: str, value: Any) -> Iterator[str]:
+    if not inspect.isclass(value):
+        yield f"{name}{_parameters(value)}"
+        return
+    yield name if _is_made_here(value) else f"{name}{_parameters(value)}"
+    for member in sorted(dir(value)):
+        if member.startswith("_") or not _is_own(value, member):
+            continue
+        found = inspect.getattr_static(value, member)
+        inner = found.__func__ if isinstance(found, classmethod | staticmethod) else found
+        yield f"{name}.{member}{_parameters(inner) if inspect.isfunction(inner) else ''}"
+
+
+def _is_made_here(kind: type) -> bool:
+    """Whether users get its objects, and make none."""
+    return (
+        issubclass(kind, Enum) or kind.__module__.startswith(_OURS) or any(part in kind.__name__ for part in _STREAMS)
+    )
+
+
+def _is_own(kind: type, member: str) -> bool:
+    """Whether a member comes from this package, and not from Python's own classes."""
+    owner = next(each for each in kind.__mro__ if member in vars(each))
+    return owner.__module__.startswith("pipeline")
+
+
+def _parameters(value: Any) -> str:
+    """Names, kinds and whether there is a default: what a caller writes. Types are checked elsewhere."""
+    if not callable(value):
+        return ""
+    try:
+        signature = inspect.signature(value)
+    except (TypeError, ValueError):
+        return "(...)"
+    bare = [
+        parameter.replace(
+            annotation=inspect.Parameter.empty,
+            default=parameter.empty if parameter.default is parameter.empty else _Default(),
+        )
+        for parameter in signature.parameters.values()
+        if parameter.name != "self"
+    ]
+    return str(signature.replace(parameters=bare, return_annotation=inspect.Signature.empty))
+
+
+class _Default:
+    """What a default is may change, that there is one may not."""
+
+    def __repr__(self) -> str:
+        return "..."
+
+
+if __name__ == "__main__":
+    sys.stdout.writelines(f"{line}\n" for line in public_surface())

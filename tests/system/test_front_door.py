@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -38,7 +39,11 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
-_NOTEBOOK = Path(__file__).parents[2] / "docs" / "first_steps.ipynb"
+_ROOT = Path(__file__).parents[2]
+_NOTEBOOK = _ROOT / "docs" / "first_steps.ipynb"
+_FILE = re.compile(r"`([\w.]+)`[^\n]*:\n\n```(?:python|toml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_PROGRAM = re.compile(r"^```py\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+"""Blocks that need a broker; those that say `python` are run in memory."""
 _MINUTE = timedelta(minutes=1)
 _SECONDS = 120
 
@@ -299,6 +304,25 @@ def test_a_bounded_run_a_release_and_the_way_back_are_steps_in_a_row(
     assert app.release().rollback().status.live == "v1"
     assert {record.key: record.value for record in broker.read(f"{unique}.out")} == {b"a": b"THREE", b"d": b"FOUR"}
     assert app.catch_up().processed == 0
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
+def test_what_a_page_does_in_python_works(page: str, broker: Any, unique: str, tmp_path: Path) -> None:
+    def of_this_test(text: str) -> str:
+        return re.sub(r'"click(s|-counts)"', rf'"{unique}\1"', text).replace("[apps.clicks", f"[apps.{unique}s")
+
+    broker.create(2, f"{unique}s", f"{unique}-counts")
+    broker.write(f"{unique}s", [(b"ann", b'{"page": "/"}', 1000)])
+    for name, content in _FILE.findall((_ROOT / "README.md").read_text()):
+        (tmp_path / name).write_text(of_this_test(content).replace("127.0.0.1:19092", broker.bootstrap_servers))
+    with (tmp_path / "streams.toml").open("a") as project:
+        project.write(f'\n[apps.{unique}s.versions]\nv2 = "my_module:build"\n')
+    for block in _PROGRAM.findall((_ROOT / page).read_text()):
+        done = subprocess.run(
+            [sys.executable, "-c", of_this_test(block)], capture_output=True, text=True, check=False, cwd=tmp_path
+        )
+        assert not done.returncode, done.stderr
 
 
 @pytest.mark.spark

@@ -52,8 +52,6 @@ class Shell:
 
     def start(self, command: str) -> subprocess.Popen[str]:
         words = self.placed(command)
-        if words == "millrace broker start":  # the README's port is the default
-            words += f" --port {self.ports['19092']}"
         command_line = ["sh", "-c", f"exec {words}" if words.startswith("millrace") else words]
         return subprocess.Popen(
             command_line,
@@ -80,7 +78,7 @@ def shell(tmp_path: Path, new_port: Callable[[], int]) -> Iterator[Shell]:
     directory.mkdir()
     shell = Shell(directory, {"19092": str(new_port()), "8090": str(new_port())}, home)
     yield shell
-    shell.run(f"millrace broker stop --port {shell.ports['19092']}")
+    shell.run("millrace broker stop")
 
 
 def until_shown(process: subprocess.Popen[str], line: str) -> None:

@@ -1,4 +1,4 @@
-"""DAGs out of `streams.toml`: bounded runs on a schedule, backfills and releases by hand. Parsing loads no engine."""
+"""DAGs out of `streams.toml`: bounded runs on a schedule, backfills, releases and checks. Parsing loads no engine."""
 
 from __future__ import annotations
 
@@ -7,11 +7,22 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import DAG, CronDataIntervalTimetable, Param, TaskGroup
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, CronDataIntervalTimetable, Param, TaskGroup, TriggerRule
 
+from millrace_airflow.approval import (
+    KEEP,
+    RETIRE,
+    ROLL_BACK,
+    ApprovalOperator,
+    SettlementOperator,
+    VerdictBranchOperator,
+)
+from millrace_airflow.assets import outputs_of
 from millrace_airflow.hooks import CONNECTION, located
-from millrace_airflow.operators import BoundedRunOperator, ReleaseOperator
+from millrace_airflow.operators import BoundedRunOperator, QualityOperator, ReleaseOperator
 from millrace_airflow.pools import pool_of
+from millrace_airflow.waiting import AwaitOperator, WatchOperator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,6 +34,7 @@ _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _RETRIES = {"retries": 2, "retry_delay": timedelta(minutes=1)}
 _NO_INTERVALS = frozenset({"@once", "@continuous"})
 _LIVE = "live"
+_VERDICT = "{{ ti.xcom_pull(task_ids='gate') }}"
 _END = (
     "{{ data_interval_end.isoformat() if params['to'] == 'interval' or"
     " (not params['to'] and dag_run.run_type == 'backfill') else params['to'] or 'latest' }}"
@@ -40,6 +52,11 @@ to compute it anew, release a new version. With *dry run*, nothing is committed,
 _RELEASE = """
 Puts another version of **{app}** in the place of the live one: it is computed from the start into fresh state, judged by the
 expectations beside the live version, and switched over to at an exact offset. Any task may be cleared, and is done again.
+
+If the gate has warnings, a person approves or rejects that very verdict (*Required actions*).
+"""
+_QUALITY = """
+Judges what the live version of **{app}** has published, by the expectations of its gate, after each of its runs in Airflow.
 """
 
 
@@ -84,7 +101,9 @@ def dags(
     for app in location.project().apps.values():
         if app.schedule is not None:
             made.append(bounded_run(place, app))
-        made += [backfill(place, app), release(place, app), approved_cut(place, app)]
+        made += [backfill(place, app), release(place, app)]
+        if app.quality is not None:
+            made.append(quality(place, app))
     return {dag.dag_id: dag for dag in made}
 
 
@@ -139,23 +158,60 @@ def backfill(place: Place, app: AppConfig) -> DAG:
 
 
 def release(place: Place, app: AppConfig) -> DAG:
-    """Reprocess a new version, judge it, and switch over if the gate passes; by hand."""
+    """Reprocess a new version, judge it, ask a person if the gate has warnings, switch over, and watch; by hand."""
     versions = _versions(app)
-    params = {"version": Param(versions[-1], enum=versions, description="which is to go live")}
+    params = {
+        "version": Param(versions[-1], enum=versions, description="which is to go live"),
+        "watch_minutes": Param(0, type="integer", minimum=0, description="for how long it is watched after the cut"),
+        "max_lag": Param(0, type="integer", minimum=0, description="offsets behind that are worth asking; 0: any"),
+        "then": Param("keep", enum=["ask", "keep", "retire"], description="what becomes of the version before"),
+    }
+    arguments = place.arguments(app)
     with _dag(f"{app.name}__release", place, app, _RELEASE, params=params) as dag:
         with TaskGroup("candidate", prefix_group_id=False):
-            computed = _chained(place, app, ("plan", "start", "reprocess", "await"), to="{{ params['version'] }}")
-        judged = _chained(place, app, ("gate", "cut"))
-        computed[-1] >> judged[0]
+            computed = _chained(place, app, ("plan", "start", "reprocess"), to="{{ params['version'] }}")
+            followed = AwaitOperator(task_id="await", **arguments)
+        with TaskGroup("verdict_and_cut", prefix_group_id=False):
+            gate, cut = (_step(place, app, step) for step in ("gate", "cut"))
+            cut.trigger_rule = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
+            judged = VerdictBranchOperator(
+                task_id="verdict", verdict=_VERDICT, clean="cut", asking="approve", **arguments
+            )
+            approve = ApprovalOperator(task_id="approve", verdict=_VERDICT, **arguments)
+        with TaskGroup("afterwards", prefix_group_id=False):
+            watch = _watch(arguments)
+            settle = _settle(app)
+            done = [_step(place, app, "retire"), _step(place, app, "rollback"), EmptyOperator(task_id="keep")]
+        computed[-1] >> followed >> gate >> judged >> [approve, cut]
+        approve >> cut >> watch >> settle >> done
     return dag
 
 
-def approved_cut(place: Place, app: AppConfig) -> DAG:
-    """Approve the warnings of a gate, and switch over; by hand."""
-    params = {"verdict": Param("", type="string", description="id of the verdict whose warnings are approved")}
-    with _dag(f"{app.name}__cut", place, app, _RELEASE, params=params) as dag:
-        _chained(place, app, ("approve", "cut"), verdict="{{ params['verdict'] }}")
+def quality(place: Place, app: AppConfig) -> DAG:
+    """Judge what the live version has published; by hand, or after each run if that is scheduled."""
+    with _dag(f"{app.name}__quality", place, app, _QUALITY, schedule=outputs_of(app.name), params={}) as dag:
+        QualityOperator(task_id="judge", **place.arguments(app))
     return dag
+
+
+def _watch(arguments: Mapping[str, Any]) -> WatchOperator:
+    return WatchOperator(
+        task_id="watch",
+        version="{{ params['version'] }}",
+        minutes="{{ params['watch_minutes'] }}",
+        max_lag="{{ params['max_lag'] }}",
+        **arguments,
+    )
+
+
+def _settle(app: AppConfig) -> SettlementOperator:
+    return SettlementOperator(
+        task_id="settle",
+        app=app.name,
+        then="{{ params['then'] }}",
+        found="{{ ti.xcom_pull(task_ids='watch') or '' }}",
+        branches={RETIRE: "retire", ROLL_BACK: "rollback", KEEP: "keep"},
+    )
 
 
 def _dag(
@@ -177,11 +233,15 @@ def _dag(
 
 
 def _chained(place: Place, app: AppConfig, steps: Sequence[str], **options: str) -> list[ReleaseOperator]:
-    arguments = {**place.arguments(app), **options}
-    tasks = [ReleaseOperator(task_id=step, step=step, pool=pool_of(app.name), **arguments) for step in steps]
+    tasks = [_step(place, app, step, **options) for step in steps]
     for before, after in pairwise(tasks):
         before >> after
     return tasks
+
+
+def _step(place: Place, app: AppConfig, step: str, **options: str) -> ReleaseOperator:
+    arguments = {**place.arguments(app), **options}
+    return ReleaseOperator(task_id=step, step=step, pool=pool_of(app.name), **arguments)
 
 
 def _versions(app: AppConfig) -> list[str]:

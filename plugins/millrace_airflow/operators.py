@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ from millrace_airflow.links import ApplicationLink
 from millrace_airflow.sessions import (
     Wish,
     application_of,
+    judge_live,
+    look,
     range_of,
     rehearse,
     releaser_of,
@@ -22,6 +25,8 @@ from millrace_airflow.sessions import (
     written_since,
     written_until,
 )
+from millrace_airflow.triggers import LookTrigger, ended
+from pipeline.errors import UnderWayError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -99,8 +104,22 @@ class BoundedRunOperator(BaseOperator):
         self.millrace_conn_id = millrace_conn_id
 
     def execute(self, context: Context) -> str:
-        """Run, and give the range as text."""
-        return acting(lambda: self._run(context))
+        """Run, and give the range as text. While another run of the application lives, this one waits without a slot."""
+        try:
+            return acting(lambda: self._run(context))
+        except UnderWayError:
+            wanted = {"kind": "idle", "app": self.app}
+            first = acting(lambda: look(located(self.config, self.millrace_conn_id).project(), **wanted))
+            if first.is_over:  # a worker has the application, or a switch is under way: a retry may help
+                raise
+            self.log.info("%s", first.said)
+        self.defer(trigger=LookTrigger(wanted, self.config, self.millrace_conn_id), method_name="resume")
+        raise AssertionError
+
+    def resume(self, context: Context, event: dict[str, Any]) -> str:
+        """Run, now that the other run has ended."""
+        ended(event)
+        return self.execute(context)
 
     def on_kill(self) -> None:
         """End, and Spark with this process: open transactions are aborted by the next owner of their tasks."""
@@ -183,7 +202,7 @@ class ReleaseOperator(BaseOperator):
 
     Args:
         app: The application.
-        step: `plan`, `start`, `reprocess`, `await`, `gate`, `approve`, `cut`, `rollback`, `retire` or `abort`.
+        step: `plan`, `start`, `reprocess`, `gate`, `approve`, `cut`, `rollback`, `retire` or `abort`.
         config: Path of `streams.toml`; where the connection says it if left out.
         to: The version that is to go live; for `plan` and `start`.
         verdict: For `approve`: the id of the verdict whose warnings are approved; empty to approve nothing.
@@ -226,13 +245,10 @@ class ReleaseOperator(BaseOperator):
         end_at_once()
 
     def _take(self, by: str) -> str:
-        from pipeline.releases.chain import await_workers
-
         steps: dict[str, Callable[[Releaser], object]] = {
             "plan": lambda r: r.plan(self.to),
             "start": lambda r: r.start(self.to),
             "reprocess": lambda r: r.reprocess(),
-            "await": lambda r: await_workers(r, self.log.info),
             "gate": lambda r: r.gate(),
             "approve": lambda r: r.approve(self.verdict) if self.verdict else "no approval was asked for",
             "cut": lambda r: r.cut(),
@@ -248,6 +264,48 @@ class ReleaseOperator(BaseOperator):
         self.log.info("%s", steps[self.step](releaser))
         release = releaser.status()
         return release.verdict.id if self.step == "gate" and release.verdict is not None else release.step.value
+
+
+class QualityOperator(BaseOperator):
+    """Judges what the live version has published so far, by the expectations of its gate. Critical failures fail the task.
+
+    Args:
+        app: The application.
+        config: Path of `streams.toml`; where the connection says it if left out.
+        master: Spark's master URL, or that of a Spark Connect server; as the connection or `[spark]` says if left out.
+        millrace_conn_id: The connection.
+    """
+
+    template_fields: Sequence[str] = ("config", "app", "master", "millrace_conn_id")
+    operator_extra_links = (ApplicationLink(),)
+    ui_color = "#f3ebfb"
+
+    def __init__(
+        self, *, app: str, config: str = "", master: str = "", millrace_conn_id: str = CONNECTION, **kwargs: Any
+    ) -> None:
+        """Nothing is looked up before the task runs."""
+        super().__init__(**documented(self, kwargs))
+        self.app = app
+        self.config = config
+        self.master = master
+        self.millrace_conn_id = millrace_conn_id
+
+    def execute(self, context: Context) -> dict[str, str]:  # noqa: ARG002 - Airflow's signature
+        """Judge, and return the outcome of each expectation. What fails is not tried again."""
+        project = located(self.config, self.millrace_conn_id).project
+        found = acting(lambda: judge_live(project(), self.app, self.master))
+        self.log.info("judged up to %s", found.at)
+        for name, outcome in found.verdict.outcomes.items():
+            self.log.log(logging.WARNING if outcome.startswith("failed") else logging.INFO, "%s: %s", name, outcome)
+        if found.verdict.critical:
+            failures = "; ".join(f"{name}: {found.verdict.outcomes[name]}" for name in found.verdict.critical)
+            message = f"{self.app}: {failures}"
+            raise AirflowFailException(message)
+        return dict(found.verdict.outcomes)
+
+    def on_kill(self) -> None:
+        """End, and Spark with this process; nothing was written."""
+        end_at_once()
 
 
 def documented(operator: BaseOperator, kwargs: dict[str, Any]) -> dict[str, Any]:

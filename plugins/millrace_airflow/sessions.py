@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pipeline.config import ProjectConfig
     from pipeline.hosting.application import Application
     from pipeline.records import TopicPartition
+    from pipeline.releases.live_quality import LiveVerdict
     from pipeline.releases.releaser import Releaser
     from pipeline.spark.bounded_runs.job import RunSummary
     from pipeline.spark.ranges import RunRange
@@ -133,6 +134,19 @@ def rehearse(project: ProjectConfig, application: Application, chosen: RunRange,
     return {topic: frame.count() for topic, frame in outputs.items()}
 
 
+def judge_live(project: ProjectConfig, app: str, master: str) -> LiveVerdict:
+    """Judge the public topics of an application by the expectations of its gate.
+
+    Raises:
+        StreamsError: If they cannot be judged.
+    """
+    from pipeline.kafka.admin import Admin
+    from pipeline.releases.live_quality import judge_live as judge
+
+    application = application_of(project, Wish(app, "", ""))
+    return judge(application, Admin(project.kafka), lambda: session_for(project, master))
+
+
 def releaser_of(project: ProjectConfig, app: str, master: str, by: str) -> Releaser:
     """Return what takes the steps of an application's release."""
     from pipeline.releases.releaser import Releaser
@@ -167,3 +181,89 @@ def _ends(application: Application) -> dict[TopicPartition, int]:
     admin, published = Admin(application.kafka), application.published or {}
     counts = admin.partitions({published.get(topic, topic) for topic in application.topology.sink_topics})
     return admin.end_offsets(TopicPartition(topic, n) for topic, count in counts.items() for n in range(count))
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How an application stands at one look.
+
+    Args:
+        said: In words.
+        is_over: Whether it stands as is waited for, or never will.
+        found: What is wrong; empty if nothing is.
+    """
+
+    said: str
+    is_over: bool
+    found: str = ""
+
+
+def look(project: ProjectConfig, kind: str, **wanted: Any) -> Look:
+    """Look once how an application stands. Nothing is changed.
+
+    Args:
+        project: The project.
+        kind: `ready`, `watched`, `processed` or `idle`.
+        wanted: What that kind waits for: the arguments of the functions below.
+
+    Raises:
+        StreamsError: If waiting is in vain.
+        BrokerError: If brokers do not answer.
+    """
+    kinds: dict[str, Callable[..., Look]] = {
+        "ready": _ready,
+        "watched": _watched,
+        "processed": _processed,
+        "idle": _idle,
+    }
+    return kinds[kind](project, **wanted)
+
+
+def _ready(project: ProjectConfig, app: str, max_lag: int) -> Look:
+    """Whether workers of a candidate are at most `max_lag` offsets behind; without workers nobody is waited for."""
+    releaser = releaser_of(project, app, "", "")
+    if not releaser.is_followed():
+        return Look("no workers of the candidate run", is_over=True)
+    ready = next(iter(releaser.wait_ready(max_lag=max_lag, looks=1)))
+    return Look(str(ready), ready.is_ready)
+
+
+def _watched(project: ProjectConfig, app: str, version: str, until_ms: int, max_lag: int) -> Look:
+    """Whether a version has been live until a time; what is wrong is that it is not, or is behind. 0 is no bound."""
+    from pipeline.hosting.clock import SystemClock
+    from pipeline.hosting.lags import input_lags
+    from pipeline.kafka.admin import Admin
+
+    release = releaser_of(project, app, "", "").status()
+    if release.live != version:
+        return Look(f"{release.live} is live", is_over=True, found=f"{version} is not live: {release.stands}")
+    application = application_of(project, Wish(app, "", "", version))
+    lag = sum(each.lag for each in input_lags(application, Admin(project.kafka)))
+    found = f"{version} is {lag} offsets behind" if 0 < max_lag < lag else ""
+    return Look(f"{version} is live, {lag} offsets behind", SystemClock().now_ms() >= until_ms, found)
+
+
+def _processed(project: ProjectConfig, app: str, version: str, end: str) -> Look:
+    """Whether an application has processed what lies before a vector, wherever it runs."""
+    from pipeline.kafka.admin import Admin
+    from pipeline.records import OffsetVector
+
+    wanted = OffsetVector.parse(end).offsets
+    done = Admin(project.kafka).committed(project.app(app).application_id(version), wanted)
+    left = sum(max(0, offset - (done[tp].offset if tp in done else 0)) for tp, offset in wanted.items())
+    return Look(f"{app} {version} has {left} offsets left", is_over=not left)
+
+
+def _idle(project: ProjectConfig, app: str) -> Look:
+    """Whether no bounded run of an application lives."""
+    from pipeline.spark.planning.runs import RUNNING, RunLog
+
+    alive = [run for run in RunLog(project.kafka).runs(app) if run.state == RUNNING]
+    return Look(f"{alive[0].by} runs {alive[0].range}" if alive else f"no run of {app} is under way", not alive)
+
+
+def now_ms() -> int:
+    """Return the time, in ms since the epoch."""
+    from pipeline.hosting.clock import SystemClock
+
+    return SystemClock().now_ms()

@@ -106,8 +106,8 @@ def test_airflow_is_healthy_as_the_services_that_compose_starts(
         )
         found = {dag["dag_id"] for dag in json.loads(listed.stdout[listed.stdout.index("[{") :])}
         assert found == {
-            *("delays__run", "delays__backfill", "delays__release", "delays__cut"),
-            *("word-count__backfill", "word-count__release", "word-count__cut"),
+            *("delays__run", "delays__backfill", "delays__release", "delays__quality"),
+            *("word-count__backfill", "word-count__release"),
         }
         anonymous = urllib.request.Request(f"http://127.0.0.1:{port}/api/v2/dags")
         with pytest.raises(urllib.error.HTTPError, match="401"):

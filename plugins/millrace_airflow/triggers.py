@@ -1,0 +1,87 @@
+"""Waits that take no slot: each looks now and then, keeps nothing in memory that a restart of the triggerer would lose."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowFailException
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from millrace_airflow.hooks import CONNECTION, located
+from millrace_airflow.sessions import Look, look
+from pipeline.errors import BrokerError, StreamsError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+OK, FAILED = "ok", "failed"
+
+
+class LookTrigger(BaseTrigger):
+    """Asks again and again how an application stands, and fires when it stands as is wanted.
+
+    Brokers that do not answer are asked again.
+
+    Args:
+        look: What is looked at: see `sessions.look`.
+        config: Path of `streams.toml`; empty if the connection says it.
+        millrace_conn_id: The connection.
+        every_s: Seconds between two looks.
+    """
+
+    def __init__(
+        self, look: dict[str, Any], config: str = "", millrace_conn_id: str = CONNECTION, every_s: float = 5.0
+    ) -> None:
+        """Nothing is looked at before it runs."""
+        super().__init__()  # type: ignore[no-untyped-call] # Airflow's
+        self.look = look
+        self.config = config
+        self.millrace_conn_id = millrace_conn_id
+        self.every_s = every_s
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return what another triggerer makes it anew from."""
+        arguments = {
+            "look": self.look,
+            "config": self.config,
+            "millrace_conn_id": self.millrace_conn_id,
+            "every_s": self.every_s,
+        }
+        return f"{type(self).__module__}.{type(self).__qualname__}", arguments
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look until there is something to tell."""
+        while True:
+            try:
+                found = await asyncio.to_thread(self._look)
+            except BrokerError as error:
+                self.log.warning("Looked in vain: %s", error.message)
+            except StreamsError as error:
+                yield _event({"status": FAILED, "said": str(error)})
+                return
+            else:
+                self.log.info("%s", found.said)
+                if found.is_over:
+                    yield _event({"status": OK, "said": found.said, "found": found.found})
+                    return
+            await asyncio.sleep(self.every_s)
+
+    def _look(self) -> Look:
+        return look(located(self.config, self.millrace_conn_id).project(), **self.look)
+
+
+def _event(payload: dict[str, Any]) -> TriggerEvent:
+    return TriggerEvent(payload)  # type: ignore[no-untyped-call] # Airflow's
+
+
+def ended(event: dict[str, Any]) -> str:
+    """Return what a wait has found.
+
+    Raises:
+        AirflowFailException: If it was in vain.
+    """
+    if event.get("status", OK) != OK:
+        raise AirflowFailException(event["said"])
+    found: str = event.get("found", "")
+    return found

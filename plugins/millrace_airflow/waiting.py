@@ -1,0 +1,183 @@
+"""Tasks that wait: for candidates, for a watch after a switch, for what runs elsewhere. They are deferred, and take no slot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from millrace_airflow.acting import acting
+from millrace_airflow.hooks import CONNECTION, located
+from millrace_airflow.links import ApplicationLink
+from millrace_airflow.operators import documented
+from millrace_airflow.sessions import Wish, application_of, look, now_ms, range_of
+from millrace_airflow.triggers import LookTrigger, ended
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow.sdk import Context
+
+_MINUTE_MS = 60_000
+
+
+class AwaitOperator(BaseOperator):
+    """Waits until workers of a release's candidate have caught up (`millrace release await`). Without any it ends at once.
+
+    Args:
+        app: The application.
+        config: Path of `streams.toml`; where the connection says it if left out.
+        max_lag: Offsets that the candidate may be behind.
+        every_s: Seconds between two looks.
+        millrace_conn_id: The connection.
+    """
+
+    template_fields: Sequence[str] = ("config", "app", "millrace_conn_id")
+    operator_extra_links = (ApplicationLink(),)
+    ui_color = "#f0f0f0"
+
+    def __init__(
+        self,
+        *,
+        app: str,
+        config: str = "",
+        max_lag: int = 1000,
+        every_s: float = 5.0,
+        millrace_conn_id: str = CONNECTION,
+        **kwargs: Any,
+    ) -> None:
+        """Nothing is looked up before the task runs."""
+        super().__init__(**documented(self, kwargs))
+        self.app = app
+        self.config = config
+        self.max_lag = max_lag
+        self.every_s = every_s
+        self.millrace_conn_id = millrace_conn_id
+
+    def execute(self, context: Context) -> str:  # noqa: ARG002 - Airflow's signature
+        """Look once, and wait without a slot."""
+        wanted = {"kind": "ready", "app": self.app, "max_lag": self.max_lag}
+        return waited(self, wanted, self.every_s)
+
+    def resume(self, context: Context, event: dict[str, Any]) -> str:  # noqa: ARG002 - Airflow's signature
+        """Return how the candidate stands."""
+        return ended(event)
+
+
+class WatchOperator(BaseOperator):
+    """Watches the version that is live after a switch for some minutes, and returns what it found; nothing is empty text.
+
+    Args:
+        app: The application.
+        version: The version that is to be live.
+        minutes: For how long.
+        max_lag: More offsets behind at the end of the watch are worth telling; 0 if lag does not matter.
+        config: Path of `streams.toml`; where the connection says it if left out.
+        every_s: Seconds between two looks.
+        millrace_conn_id: The connection.
+    """
+
+    template_fields: Sequence[str] = ("config", "app", "version", "minutes", "max_lag", "millrace_conn_id")
+    operator_extra_links = (ApplicationLink(),)
+    ui_color = "#f0f0f0"
+
+    def __init__(
+        self,
+        *,
+        app: str,
+        version: str,
+        minutes: int | str = 0,
+        max_lag: int | str = 0,
+        config: str = "",
+        every_s: float = 10.0,
+        millrace_conn_id: str = CONNECTION,
+        **kwargs: Any,
+    ) -> None:
+        """Nothing is looked up before the task runs."""
+        super().__init__(**documented(self, kwargs))
+        self.app = app
+        self.version = version
+        self.minutes = minutes
+        self.max_lag = max_lag
+        self.config = config
+        self.every_s = every_s
+        self.millrace_conn_id = millrace_conn_id
+
+    def execute(self, context: Context) -> str:  # noqa: ARG002 - Airflow's signature
+        """Look once, and watch without a slot."""
+        until_ms = now_ms() + int(self.minutes) * _MINUTE_MS
+        wanted = {"kind": "watched", "app": self.app, "version": self.version, "until_ms": until_ms}
+        return waited(self, wanted | {"max_lag": int(self.max_lag)}, self.every_s)
+
+    def resume(self, context: Context, event: dict[str, Any]) -> str:  # noqa: ARG002 - Airflow's signature
+        """Return what the watch found."""
+        return ended(event)
+
+
+class ProcessedSensor(BaseOperator):
+    """Waits until an application has processed its topics up to an end, wherever it runs: in workers, or in a run elsewhere.
+
+    Args:
+        app: The application.
+        end: `latest` (as it is when the task starts), a vector or a time.
+        version: Which version; the live one if left out.
+        config: Path of `streams.toml`; where the connection says it if left out.
+        every_s: Seconds between two looks.
+        millrace_conn_id: The connection.
+    """
+
+    template_fields: Sequence[str] = ("config", "app", "end", "version", "millrace_conn_id")
+    operator_extra_links = (ApplicationLink(),)
+    ui_color = "#f0f0f0"
+
+    def __init__(
+        self,
+        *,
+        app: str,
+        end: str = "latest",
+        version: str = "",
+        config: str = "",
+        every_s: float = 5.0,
+        millrace_conn_id: str = CONNECTION,
+        **kwargs: Any,
+    ) -> None:
+        """Nothing is looked up before the task runs."""
+        super().__init__(**documented(self, kwargs))
+        self.app = app
+        self.end = end
+        self.version = version
+        self.config = config
+        self.every_s = every_s
+        self.millrace_conn_id = millrace_conn_id
+
+    def execute(self, context: Context) -> str:  # noqa: ARG002 - Airflow's signature
+        """Resolve the end, look once, and wait without a slot."""
+        version, end = acting(self._resolved)
+        waited(self, {"kind": "processed", "app": self.app, "version": version, "end": end}, self.every_s)
+        return end
+
+    def resume(self, context: Context, event: dict[str, Any]) -> str:  # noqa: ARG002 - Airflow's signature
+        """Return how the application stands."""
+        return ended(event)
+
+    def _resolved(self) -> tuple[str, str]:
+        wish = Wish(self.app, "committed", self.end, self.version)
+        application = application_of(located(self.config, self.millrace_conn_id).project(), wish)
+        return application.version, str(range_of(application, wish).end)
+
+
+def waited(task: AwaitOperator | WatchOperator | ProcessedSensor, wanted: dict[str, Any], every_s: float) -> str:
+    """Look once, and return what is found if there is nothing to wait for; otherwise defer the task.
+
+    Args:
+        task: The task.
+        wanted: What is looked at: see `sessions.look`.
+        every_s: Seconds between two looks.
+    """
+    first = acting(lambda: look(located(task.config, task.millrace_conn_id).project(), **wanted))
+    task.log.info("%s", first.said)
+    if first.is_over:
+        return first.found
+    trigger = LookTrigger(wanted, task.config, task.millrace_conn_id, every_s)
+    task.defer(trigger=trigger, method_name="resume")
+    raise AssertionError

@@ -1,10 +1,11 @@
-"""Links beside a task, to the page of its application."""
+"""Where the plugin's page is, and the links beside tasks that lead to it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
+from airflow.configuration import conf
 from airflow.sdk import BaseOperatorLink
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
 
 PAGE = "/millrace"
-"""Where the plugin's page is, below Airflow's own address."""
+"""The path of the page, below Airflow's own address."""
 
 
 class ApplicationLink(BaseOperatorLink):
@@ -25,9 +26,14 @@ class ApplicationLink(BaseOperatorLink):
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002 - Airflow's signature
         """Return the address of the application's page."""
-        return application_page(getattr(operator, "app", ""))
+        return page_of(getattr(operator, "app", ""))
 
 
-def application_page(app: str) -> str:
-    """Return the address of an application's page, below Airflow's."""
-    return f"{PAGE}/apps/{quote(app)}" if app else f"{PAGE}/"
+def page_of(app: str) -> str:
+    """Return the address of an application's page; of that of all applications for an empty name."""
+    return f"{base()}{PAGE}/apps/{quote(app)}" if app else f"{base()}{PAGE}/"
+
+
+def base() -> str:
+    """Return the path below which Airflow is served; empty at the root of a host."""
+    return urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")

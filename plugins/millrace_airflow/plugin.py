@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from airflow.plugins_manager import AirflowPlugin
 
 from millrace_airflow import pools
-from millrace_airflow.links import ApplicationLink
+from millrace_airflow.links import PAGE, ApplicationLink, page_of
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+
+class Page:
+    """The page, which is made when it is first asked for: plugins are loaded in each task, the page in none."""
+
+    def __init__(self) -> None:
+        """Nothing is made yet."""
+        self._app: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if self._app is None:
+            from millrace_airflow.page import application
+
+            self._app = application()
+        await self._app(scope, receive, send)
 
 
 class MillracePlugin(AirflowPlugin):
-    """Makes links and pools known to Airflow; operators are imported by DAGs."""
+    """Makes the page, links and pools known to Airflow; operators are imported by DAGs."""
 
     name = "millrace"
     listeners = [pools]  # noqa: RUF012 - as Airflow declares it
     operator_extra_links = [ApplicationLink()]  # noqa: RUF012
+    fastapi_apps: list[Any] = [{"app": Page(), "url_prefix": PAGE, "name": "Millrace"}]  # noqa: RUF012
+    external_views: list[Any] = [  # noqa: RUF012
+        {"name": "Millrace", "href": page_of(""), "destination": "nav", "url_route": "millrace"}
+    ]

@@ -1,0 +1,100 @@
+"""The page in Airflow's navigation, in Airflow's own server: who may see it, who may act, and what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline import LONG
+
+ROOT = Path(__file__).resolve().parents[2]
+PLUGIN = "from millrace_airflow.plugin import MillracePlugin  # noqa: F401\n"
+
+pytestmark = [pytest.mark.airflow, pytest.mark.broker]
+
+SCRIPT = """
+import json, sys
+from airflow.api_fastapi.app import create_app, get_auth_manager
+from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+from fastapi.testclient import TestClient
+from millrace_airflow import overview
+
+def cookie(name, role):
+    return {"_token": get_auth_manager().generate_jwt(SimpleAuthManagerUser(username=name, role=role))}
+
+with TestClient(create_app(), base_url="http://localhost") as client:
+    answers = []
+    def ask(path, **cookies):
+        client.cookies.clear()
+        client.cookies.update(cookies)
+        answer = client.get(path, follow_redirects=False)
+        answers.append([answer.status_code, answer.text])
+    viewer, admin = cookie("ann", "VIEWER"), cookie("bob", "ADMIN")
+    ask("/millrace/")
+    ask("/millrace/apps/" + sys.argv[1])
+    ask("/millrace/", **viewer)
+    ask("/millrace/apps/" + sys.argv[1], **viewer)
+    ask("/millrace/apps/" + sys.argv[1], **admin)
+    ask("/millrace/apps/gone", **admin)
+    ask("/api/v2/plugins", **admin)
+    print("=" + json.dumps(answers))
+"""
+
+
+def test_whoever_is_logged_in_sees_the_page_and_only_who_may_trigger_gets_links(
+    broker: Any, unique: str, tmp_path: Path
+) -> None:
+    example = (ROOT / "tests" / "system" / "example_app.py").read_text()
+    (tmp_path / f"{unique}.py").write_text(example.replace('"example"', f'"{unique}"'))
+    servers = json.dumps(broker.bootstrap_servers)
+    (tmp_path / "streams.toml").write_text(
+        f'[kafka]\n"bootstrap.servers" = {servers}\n[apps.{unique}]\ntopology = "{unique}:build"\n'
+    )
+    broker.create(1, *(f"{unique}.{name}" for name in ("payments", "sums", "receipts")))
+    broker.write(f"{unique}.payments", [(b"ann/1", LONG.serialize(5), 1), (b"ann/2", LONG.serialize(-2), 2)])
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins" / "millrace_page.py").write_text(PLUGIN)
+    environ = {
+        "AIRFLOW_HOME": str(tmp_path),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(tmp_path / "plugins"),
+        "MILLRACE_CONFIG": str(tmp_path / "streams.toml"),
+    }
+    airflow = str(Path(sys.executable).with_name("airflow"))
+    subprocess.run([airflow, "db", "migrate"], env=os.environ | environ, check=True, capture_output=True)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, unique], env=os.environ | environ, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    (told,) = [line[1:] for line in done.stdout.splitlines() if line.startswith("=")]
+    anonymous, stranger, everything, seen, acted, gone, plugins = json.loads(told)
+    assert (anonymous[0], stranger[0], gone[0]) == (401, 401, 404)
+    assert (everything[0], seen[0], acted[0]) == (200, 200, 200)
+    for page in (everything[1], seen[1]):
+        assert "You may look at this application, not act on it." in page
+        assert "Trigger" not in page
+    assert f"Trigger {unique}__release" in acted[1]
+    assert f'href="/dags/{unique}__backfill"' in acted[1]
+    assert "v1 is live; release: none; 2 offsets behind" in acted[1]
+    assert 'title="left 0..2"' in acted[1]
+    assert '"href":"/millrace/"' in plugins[1].replace(": ", ":")
+
+
+def test_offsets_of_a_partition_are_done_running_failed_or_left() -> None:
+    from millrace_airflow.overview import Stretch, stretches_of  # noqa: PLC0415
+    from pipeline.records import OffsetRange  # noqa: PLC0415
+
+    runs = [("running", OffsetRange(40, 60)), ("died", OffsetRange(10, 50)), ("done", OffsetRange(60, 90))]
+    assert stretches_of(0, 20, 100, runs) == (
+        Stretch("done", 0, 20),
+        Stretch("failed", 20, 40),
+        Stretch("running", 40, 60),
+        Stretch("left", 60, 100),
+    )
+    assert stretches_of(7, 7, 7, []) == ()

@@ -55,9 +55,9 @@ def judge_live(application: Application, admin: Admin, spark: Callable[[], Any])
         ReleaseError: If a record of a table has no key.
         BrokerError: If brokers do not answer.
     """
-    where, kinds = application.config.quality or "", outputs(application)
+    quality, kinds = application.config.quality, outputs(application)
     logs = {topic for topic, output in kinds.items() if output.kind is OutputKind.LOG}
-    wanted = by_topic(where, call_attribute(where) if where else [], kinds, logs)
+    wanted = by_topic(str(quality or ""), call_attribute(quality) if quality else [], kinds, logs)
     ends = admin.stable_end_offsets(
         TopicPartition(topic, n) for topic, count in admin.partitions(wanted).items() for n in range(count)
     )

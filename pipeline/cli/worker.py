@@ -121,11 +121,11 @@ def _in_group(running: AppWorker, ending: Ending) -> WorkerSummary:
         if not running.has_begun:  # it waits for brokers
             end_now()
 
+    ending.ask(stop)
     running.start()
     if running.server:
         is_tls = running.application.config.streams.server_ssl_certificate_location
         typer.echo(f"Answers at {'https' if is_tls else 'http'}://{running.server}")
-    ending.ask(stop)
     return running.wait()
 
 

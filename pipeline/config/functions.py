@@ -6,8 +6,6 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import cloudpickle
-
 from pipeline.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,6 +30,8 @@ class PickledFunction:
 
     def load(self) -> Any:
         """Return the function, or a copy of it."""
+        import cloudpickle  # noqa: PLC0415 - few applications have such functions
+
         return cloudpickle.loads(self.code)
 
 
@@ -53,6 +53,8 @@ def reference_of(function: Callable[..., Any] | str) -> str | PickledFunction:
     reference = f"{module}:{name}"
     if module != "__main__" and getattr(sys.modules.get(module), name, None) is function:
         return reference
+    import cloudpickle  # noqa: PLC0415 - as above
+
     try:
         return PickledFunction(reference, cloudpickle.dumps(function))
     except Exception as error:  # whatever the objects that it refers to do

@@ -15,6 +15,7 @@ from rich.console import Console
 import pipeline
 from pipeline.cli import (
     broker,
+    check,
     demo,
     describe,
     init,
@@ -56,6 +57,7 @@ app.command("reset")(operations.reset)
 app.command("skip")(skip.skip)
 app.command("clean-up")(operations.clean_up)
 app.command("runs")(runs.runs)
+app.command("check")(check.check)
 app.command("snapshot")(snapshot.snapshot)
 app.command("prepare-spark")(prepare_spark.prepare_spark)
 app.command("import")(transfer.import_topic)

@@ -13,7 +13,7 @@ import msgspec
 _FIELDS = ("application", "task", "topic", "partition", "offset", "offsets")
 """What a message may say apart (`extra`)."""
 _TALKATIVE = {
-    "great_expectations": logging.WARNING,  # directories that it makes
+    "great_expectations": logging.WARNING,  # directories that it makes, and each function that it registers
     "httpx": logging.WARNING,  # a line for every question that is passed on
     "kafka": logging.CRITICAL,  # tracebacks of lost connections, which it opens again by itself
     "py4j": logging.CRITICAL,  # each connection to Java, and errors that it raises as well

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pipeline.project.release import AppRelease
     from pipeline.project.worker import AppWorker
     from pipeline.records import TopicPartition
+    from pipeline.releases.live_quality import LiveVerdict
     from pipeline.spark.bounded_runs.job import RunSummary
     from pipeline.spark.planning.runs import RunRecord
     from pipeline.spark.ranges import RunRange
@@ -538,6 +539,18 @@ class App:
         from pipeline.hosting.skipping import carry_out
 
         return carry_out(self.loaded(), self._cluster.admin, planned)
+
+    def check(self) -> LiveVerdict:
+        """Judge what the live version has published so far, by its expectations. Nothing is written.
+
+        Raises:
+            ConfigError: If the expectations cannot be had, or are of an output that there is not.
+            DeserializationError: If a record cannot be read.
+            BrokerError: If brokers do not answer.
+        """
+        from pipeline.releases.live_quality import judge_live
+
+        return judge_live(self.processing(), self._cluster.admin, self._cluster.sessions.session)
 
     def release(self, to: str | None = None) -> AppRelease:
         """Return the release of a new version, or the one that is under way.

@@ -37,7 +37,8 @@ class Millrace:
     'shouting-v2'
 
     Args:
-        config: The project's `streams.toml`; the one in the working directory if left out. With `kafka`, none is read.
+        config: The project's `streams.toml`, or what was read from one; the file in the working directory if left out. With
+            `kafka`, none is read.
         kafka: Client properties of librdkafka, in the place of a file.
         spark: Settings of Spark by its own names, which come before the file's; or a session, which is used then and never
             stopped.
@@ -53,7 +54,7 @@ class Millrace:
 
     def __init__(
         self,
-        config: str | Path | None = None,
+        config: str | Path | ProjectConfig | None = None,
         *,
         kafka: Mapping[str, str] | None = None,
         spark: Any = None,
@@ -71,8 +72,10 @@ class Millrace:
         self._cluster = Cluster(self._config.kafka, sessions, self._environ, by, on_wait)
 
     def _read(
-        self, config: str | Path | None, kafka: Mapping[str, str] | None, directory: str | Path | None
+        self, config: str | Path | ProjectConfig | None, kafka: Mapping[str, str] | None, directory: str | Path | None
     ) -> ProjectConfig:
+        if isinstance(config, ProjectConfig):
+            return config
         if kafka is None:
             return ProjectConfig.load(Path(config or _FILE), self._environ)
         if config is not None:

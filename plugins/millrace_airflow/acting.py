@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,15 +17,14 @@ T = TypeVar("T")
 
 _TOLD_TO_END = "The task was told to end (SIGTERM). What is committed stays; another attempt does the rest."
 _WAITING_HELPS = BegunRangeError, EngineError, NotReadyError, UnderWayError
-_TALKATIVE = "great_expectations"
-"""It tells of each function that it registers when it is imported, some two hundred lines."""
 
 
 def acting(action: Callable[[], T]) -> T:
     """Run an action; only what waiting may mend, and what was told to end, is left to Airflow's retries."""
+    from pipeline.hosting.logs import quiet_libraries
     from pipeline.spark.engine.executor_errors import another_attempt_may_help
 
-    logging.getLogger(_TALKATIVE).setLevel(logging.WARNING)
+    quiet_libraries()
     try:
         return action()
     except KeyboardInterrupt:

@@ -15,10 +15,9 @@ from millrace_airflow.hooks import CONNECTION, located
 from millrace_airflow.links import ApplicationLink
 from millrace_airflow.sessions import (
     Wish,
-    application_of,
+    bounded,
     judge_live,
     look,
-    range_of,
     rehearse,
     releaser_of,
     run,
@@ -137,18 +136,18 @@ class BoundedRunOperator(BaseOperator):
             self.master,
             f"airflow:{self.dag_id}.{self.task_id}",
         )
-        application = application_of(project, wish)
         store: Any = context["task_state_store"]
-        chosen = range_of(application, wish, store.get(_RANGE))
+        planned = bounded(project, wish, store.get(_RANGE))
+        application, chosen = planned.application, planned.range
         store.set(_RANGE, str(chosen))
         self.log.info("%s processes %s", application.id, chosen)
         if is_dry:
-            for topic, count in rehearse(project, application, chosen, wish).items():
+            for topic, count in rehearse(planned).items():
                 self.log.info("%s: %d records would be written", topic, count)
             return str(chosen)
         if store.get(_WRITTEN) is None:
             store.set(_WRITTEN, written_until(application))
-        self._tell(run(project, application, chosen, wish, self._report), chosen)
+        self._tell(run(planned, self._report), chosen)
         if store.get(_TOLD) is None:
             self._tell_readers(context, project, application, chosen, store.get(_WRITTEN))
             store.set(_TOLD, "yes")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from pipeline.config import ProjectConfig
     from pipeline.hosting.application import Application
+    from pipeline.project.bounded import BoundedRun
+    from pipeline.project.millrace import Millrace
     from pipeline.records import TopicPartition
     from pipeline.releases.live_quality import LiveVerdict
     from pipeline.releases.releaser import Releaser
@@ -43,21 +44,20 @@ class Wish:
     by: str = ""
 
 
-def session_for(project: ProjectConfig, master: str | None, packages: Sequence[str] = ()) -> Any:
-    """A session as `[spark]` of the project says.
+def front_door(project: ProjectConfig, master: str = "", by: str = "") -> Millrace:
+    """Return what does the work of a task.
 
     Args:
         project: The project.
         master: Comes before the project's `spark.master`, if it is not empty.
-        packages: Maven coordinates of further Java libraries.
-
-    Raises:
-        EngineError: If it does not start.
+        by: Names the task in the history of releases and runs.
     """
-    from pipeline.spark.engine.java_classes import classes_archive
-    from pipeline.spark.session import spark_session
+    from pipeline.project.millrace import Millrace
+    from pipeline.spark.engine.java_output import quiet_java
 
-    return spark_session(master or None, project.spark, packages=packages, archive=classes_archive(os.environ))
+    found = Millrace(project, master=master or None, by=by or None)
+    found.spark_sessions.starting = quiet_java
+    return found
 
 
 def is_answered(project: ProjectConfig, within_s: float) -> bool:
@@ -67,71 +67,36 @@ def is_answered(project: ProjectConfig, within_s: float) -> bool:
     return Admin(project.kafka).is_answered(within_s)
 
 
-def application_of(project: ProjectConfig, wish: Wish) -> Application:
-    """Return the version that is to process.
+def bounded(project: ProjectConfig, wish: Wish, kept: str | None = None) -> BoundedRun:
+    """Return a run over the offsets that it was asked for before, or that its wish means now.
 
     Raises:
         ConfigError: If there is no such application or version.
-    """
-    from pipeline.releases.versions import processing_application
-
-    return processing_application(project, wish.app, wish.version or None)
-
-
-def range_of(application: Application, wish: Wish, kept: str | None = None) -> RunRange:
-    """Return the offsets that a run processes: those it was asked for before, or those that its wish means now.
-
-    Raises:
         RangeError: If the wish cannot be granted.
     """
-    from pipeline.kafka.admin import Admin
-    from pipeline.spark.ranges import RunRange, resolve
+    from pipeline.spark.ranges import RunRange
 
-    return RunRange.parse(kept) if kept else resolve(application, Admin(application.kafka), wish.start, wish.end)
+    app = front_door(project, wish.master, wish.by).app(wish.app, wish.version or None)
+    start = RunRange.parse(kept) if kept else wish.start
+    return app.bounded(start, wish.end, advance_stream_time_to=wish.advance_to or None)
 
 
-def run(
-    project: ProjectConfig,
-    application: Application,
-    chosen: RunRange,
-    wish: Wish,
-    report: Callable[[int, int], None],
-) -> RunSummary:
+def run(chosen: BoundedRun, report: Callable[[int, int], None]) -> RunSummary:
     """Process a range on Spark, exactly once. Without anything to process, no Spark starts.
 
     Raises:
         StreamsError: If it cannot be processed.
     """
-    from pipeline.releases.build import build_topology
-    from pipeline.releases.registry import require_no_switch
-    from pipeline.spark.bounded_runs.job import run as run_job
-    from pipeline.spark.bounded_runs.progress import followed
-    from pipeline.spark.ranges import time_ms
-
-    live = None if wish.version else application.version
-    with followed(application, chosen, report, _REPORT_SECONDS):
-        return run_job(
-            application,
-            chosen,
-            lambda: session_for(project, wish.master),
-            build_topology,
-            advance_to_ms=time_ms(wish.advance_to) if wish.advance_to else None,
-            by=wish.by,
-            check=lambda: require_no_switch(project.kafka, application.config, live),
-        )
+    return chosen.run(on_progress=report, every_s=_REPORT_SECONDS)
 
 
-def rehearse(project: ProjectConfig, application: Application, chosen: RunRange, wish: Wish) -> dict[str, int]:
+def rehearse(chosen: BoundedRun) -> dict[str, int]:
     """Process a range without committing anything, and count by topic what would be written.
 
     Raises:
         StreamsError: If it cannot be processed.
     """
-    from pipeline.releases.build import build_topology
-    from pipeline.spark.dry_runs.outputs import dry_run
-
-    outputs = dry_run(application, chosen, session_for(project, wish.master), build_topology)
-    return {topic: frame.count() for topic, frame in outputs.items()}
+    return {topic: frame.count() for topic, frame in chosen.dry_run().items()}
 
 
 def judge_live(project: ProjectConfig, app: str, master: str) -> LiveVerdict:
@@ -140,18 +105,12 @@ def judge_live(project: ProjectConfig, app: str, master: str) -> LiveVerdict:
     Raises:
         StreamsError: If they cannot be judged.
     """
-    from pipeline.kafka.admin import Admin
-    from pipeline.releases.live_quality import judge_live as judge
-
-    application = application_of(project, Wish(app, "", ""))
-    return judge(application, Admin(project.kafka), lambda: session_for(project, master))
+    return front_door(project, master).app(app).check()
 
 
 def releaser_of(project: ProjectConfig, app: str, master: str, by: str) -> Releaser:
     """Return what takes the steps of an application's release."""
-    from pipeline.releases.releaser import Releaser
-
-    return Releaser(project, app, lambda: session_for(project, master), by)
+    return front_door(project, master, by).app(app).release().releaser
 
 
 def written_until(application: Application) -> str:
@@ -231,14 +190,11 @@ def _ready(project: ProjectConfig, app: str, max_lag: int) -> Look:
 def _watched(project: ProjectConfig, app: str, version: str, until_ms: int, max_lag: int) -> Look:
     """Whether a version has been live until a time; what is wrong is that it is not, or is behind. 0 is no bound."""
     from pipeline.hosting.clock import SystemClock
-    from pipeline.hosting.lags import input_lags
-    from pipeline.kafka.admin import Admin
 
     release = releaser_of(project, app, "", "").status()
     if release.live != version:
         return Look(f"{release.live} is live", is_over=True, found=f"{version} is not live: {release.stands}")
-    application = application_of(project, Wish(app, "", "", version))
-    lag = sum(each.lag for each in input_lags(application, Admin(project.kafka)))
+    lag = sum(each.lag for each in front_door(project).app(app, version).lag())
     found = f"{version} is {lag} offsets behind" if 0 < max_lag < lag else ""
     return Look(f"{version} is live, {lag} offsets behind", SystemClock().now_ms() >= until_ms, found)
 
@@ -256,9 +212,9 @@ def _processed(project: ProjectConfig, app: str, version: str, end: str) -> Look
 
 def _idle(project: ProjectConfig, app: str) -> Look:
     """Whether no bounded run of an application lives."""
-    from pipeline.spark.planning.runs import RUNNING, RunLog
+    from pipeline.spark.planning.runs import RUNNING
 
-    alive = [run for run in RunLog(project.kafka).runs(app) if run.state == RUNNING]
+    alive = [run for run in front_door(project).app(app).runs() if run.state == RUNNING]
     return Look(f"{alive[0].by} runs {alive[0].range}" if alive else f"no run of {app} is under way", not alive)
 
 

@@ -11,7 +11,7 @@ from airflow.sdk import BaseOperator
 from millrace_airflow.acting import acting, end_at_once
 from millrace_airflow.hooks import CONNECTION, located
 from millrace_airflow.operators import documented
-from millrace_airflow.sessions import session_for
+from millrace_airflow.sessions import front_door
 from pipeline.config.secrets import expanded
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class ImportOperator(BaseOperator):
         end_at_once()
 
     def _run(self) -> str:
-        from pipeline.transfers.imports import ImportSpec, run_import
+        from pipeline.transfers.imports import ImportSpec
 
         spec = ImportSpec(
             self.topic,
@@ -112,10 +112,8 @@ class ImportOperator(BaseOperator):
             self.parts,
             self.missing_timestamp,
         )
-        project = located(self.config, self.millrace_conn_id).project()
-        summary = run_import(
-            spec, project.kafka, lambda: session_for(project, self.master, self.packages), logged_progress(self.log)
-        )
+        project = front_door(located(self.config, self.millrace_conn_id).project(), self.master)
+        summary = project.run_import(spec, packages=self.packages, on_progress=logged_progress(self.log))
         read, written = summary.read, summary.written
         self.log.info("%d rows read, %d records written to %s", read, written, self.topic)
         return str(summary.written)
@@ -182,7 +180,7 @@ class ExportOperator(BaseOperator):
         end_at_once()
 
     def _run(self) -> str:
-        from pipeline.transfers.exports import ExportSpec, run_export
+        from pipeline.transfers.exports import ExportSpec
 
         spec = ExportSpec(
             self.topic,
@@ -194,10 +192,8 @@ class ExportOperator(BaseOperator):
             self.name,
             self.key,
         )
-        project = located(self.config, self.millrace_conn_id).project()
-        summary = run_export(
-            spec, project.kafka, lambda: session_for(project, self.master, self.packages), logged_progress(self.log)
-        )
+        project = front_door(located(self.config, self.millrace_conn_id).project(), self.master)
+        summary = project.run_export(spec, packages=self.packages, on_progress=logged_progress(self.log))
         if summary.batch is None:
             self.log.info("nothing is new")
             return ""

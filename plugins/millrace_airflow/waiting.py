@@ -10,7 +10,7 @@ from millrace_airflow.acting import acting
 from millrace_airflow.hooks import CONNECTION, located
 from millrace_airflow.links import ApplicationLink
 from millrace_airflow.operators import documented
-from millrace_airflow.sessions import Wish, application_of, look, now_ms, range_of
+from millrace_airflow.sessions import Wish, bounded, look, now_ms
 from millrace_airflow.triggers import LookTrigger, ended
 
 if TYPE_CHECKING:
@@ -162,8 +162,8 @@ class ProcessedSensor(BaseOperator):
 
     def _resolved(self) -> tuple[str, str]:
         wish = Wish(self.app, "committed", self.end, self.version)
-        application = application_of(located(self.config, self.millrace_conn_id).project(), wish)
-        return application.version, str(range_of(application, wish).end)
+        chosen = bounded(located(self.config, self.millrace_conn_id).project(), wish)
+        return chosen.application.version, str(chosen.range.end)
 
 
 def waited(task: AwaitOperator | WatchOperator | ProcessedSensor, wanted: dict[str, Any], every_s: float) -> str:

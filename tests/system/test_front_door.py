@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import subprocess
@@ -77,6 +78,11 @@ def app(broker: Any, unique: str, tmp_path: Path) -> App:
     return project.application(
         unique, topology(unique), config={"consumer.session.timeout.ms": 6000, "commit.interval.ms": 100}
     )
+
+
+def expectations() -> Any:
+    """Great Expectations' own."""
+    return importlib.import_module("great_expectations.expectations")
 
 
 def write(broker: Any, app: App, values: str, start_ms: int = 60_000) -> None:
@@ -281,7 +287,11 @@ def test_a_bounded_run_a_release_and_the_way_back_are_steps_in_a_row(
     broker.create(2, f"{unique}.in", f"{unique}.out")
     project = Millrace(kafka=broker.kafka, directory=tmp_path, spark=spark, by="ann@desk")
     app = project.application(
-        unique, topology(unique), versions={"v2": topology(unique, "!")}, outputs={f"{unique}.out": "table"}
+        unique,
+        topology(unique),
+        quality=lambda: [expectations().ExpectTableRowCountToBeBetween(min_value=2, max_value=2, severity="critical")],
+        versions={"v2": topology(unique, "!")},
+        outputs={f"{unique}.out": "table"},
     )
     write(broker, app, "one two three four")
     assert {topic: frame.count() for topic, frame in app.dry_run().items()} == {f"{unique}.out": 4}
@@ -295,6 +305,7 @@ def test_a_bounded_run_a_release_and_the_way_back_are_steps_in_a_row(
     assert {(row.key, row.value) for row in app.frame("counts").collect()} == {("a", 2), ("d", 2)}
     assert app.export_store("counts", str(tmp_path / "counts")) == 2
 
+    assert not app.check().verdict.critical
     release = app.release("v2").reprocess().gate()
     assert release.status.step is Step.GATED
     release.cut()
@@ -323,6 +334,14 @@ def test_what_a_page_does_in_python_works(page: str, broker: Any, unique: str, t
             [sys.executable, "-c", of_this_test(block)], capture_output=True, text=True, check=False, cwd=tmp_path
         )
         assert not done.returncode, done.stderr
+    checked = subprocess.run(
+        [sys.executable, "-m", "pipeline.cli", "check", f"{unique}s", "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    assert json.loads(checked.stdout)["outcomes"] == {f"{unique}-counts: it has rows": "passed: 1"}
 
 
 @pytest.mark.spark

@@ -15,6 +15,7 @@ import pytest
 from millrace_airflow import sessions
 from pipeline import LONG
 from pipeline.config import ProjectConfig
+from pipeline.project.sessions import SparkSessions
 from pipeline.releases.registry import Registry
 from pipeline.spark.planning.runs import RunLog
 from pipeline.spark.ranges import RunRange
@@ -206,7 +207,7 @@ with DAG("{unique}_transfers", schedule=None):
     (done,) = RunLog(broker.kafka).runs(unique)
     project = ProjectConfig.load(tmp_path / "streams.toml", {})
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(sessions, "session_for", no_spark)
+    monkeypatch.setattr(SparkSessions, "session", no_spark)
     for wish in (sessions.Wish(unique, "committed", "latest"), sessions.Wish(unique, "committed", "1970-01-01")):
         assert run_again(project, wish, None) == 0
     assert run_again(project, sessions.Wish(unique, "committed", "latest"), done.range) == 0
@@ -289,11 +290,10 @@ def require_looks(project: ProjectConfig, unique: str) -> None:
 
 def run_again(project: ProjectConfig, wish: sessions.Wish, kept: str | None) -> int:
     """Run what is done already or has no records; gives the number of records processed."""
-    application = sessions.application_of(project, wish)
-    before = sessions.written_until(application)
-    chosen = sessions.range_of(application, wish, kept)
-    summary = sessions.run(project, application, chosen, wish, lambda _done, _all: None)
-    assert sessions.written_since(application, before) == {}
+    chosen = sessions.bounded(project, wish, kept)
+    before = sessions.written_until(chosen.application)
+    summary = sessions.run(chosen, lambda _done, _all: None)
+    assert sessions.written_since(chosen.application, before) == {}
     return summary.processed
 
 

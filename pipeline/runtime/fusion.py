@@ -38,6 +38,7 @@ from pipeline.partitioning import partition_for, partitions_for
 from pipeline.records import Change
 from pipeline.runtime.context import NO_RECORD
 from pipeline.runtime.fused_folds import FOLDING, Origin, fold_lines, is_counting
+from pipeline.runtime.generated import generated
 from pipeline.state.cache import UNREAD
 from pipeline.topology.nodes import SinkNode
 
@@ -60,6 +61,7 @@ Loop: TypeAlias = Callable[[Any, int, int], int]
 
 _DEEPEST = 10
 """How many loops may lie within each other; Python allows 20 blocks."""
+_TOO_DEEP = f"it lies below more than {_DEEPEST} others"
 _JOINS = (StreamTableJoin, StreamTableLeftJoin)
 _SCHEDULING = (UserProcessor, UserFixedKeyProcessor, TableTransformValues)
 """Operators that may ask for punctuations."""
@@ -230,7 +232,10 @@ class Fusion:
     collector: Collector
     reads_all: bool = False
     watch: Watch | None = None
+    functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    """What was generated, by the node it stands for, and what it does there."""
     _folds: dict[str, CachedFold] = field(default_factory=dict)
+    _too_deep: set[str] = field(default_factory=set)
     _children: dict[str, list[Node]] = field(default_factory=dict)
     _names: dict[str, Any] = field(default_factory=dict)
     _is_loop: bool = False
@@ -285,7 +290,7 @@ class Fusion:
         self._names = {"send": self.collector.send, "context": self.context, "user_errors": USER_ERRORS}
         self._is_loop = False
         lines = self._below(node, "key", "value", 0)
-        made: Forward = self._made(node, _FORWARD.format(nodes=indent("\n".join(lines), " " * 4)))
+        made: Forward = self._made(f"{node}, forward", _FORWARD.format(nodes=indent("\n".join(lines), " " * 4)))
         return made
 
     def flush(self, node: str) -> Flush | None:
@@ -318,7 +323,7 @@ class Fusion:
             all="".join(f", {name}_places" for name in placed),
             nodes=indent("\n".join(lines), " " * 8),
         )
-        made: Flush = self._made(node, text)
+        made: Flush = self._made(f"{node}, flush", text)
         return made
 
     def _is_only_counted(self, source: SourceNode) -> bool:
@@ -331,17 +336,31 @@ class Fusion:
         is_counted = len(folds) == 1 and folds[0] is not None and is_counting(folds[0])
         return is_counted and source.pattern is None and self.sub.repartition_topics.issuperset(source.topics)
 
+    def reasons(self) -> Mapping[str, str]:
+        """Why nodes are called from the functions that were generated, by name; nodes that became lines are not there."""
+        reasons = {node.name: self._why_called(node) for node in self.sub.nodes if node.parents}
+        return {name: reason for name, reason in reasons.items() if reason} | dict.fromkeys(self._too_deep, _TOO_DEEP)
+
     def _made(self, name: str, text: str) -> Any:
-        exec(compile(text, f"<fused {name}>", "exec"), self._names)  # noqa: S102 - our text: users' functions are names in it
-        return self._names["run"]
+        made = self.functions[name] = generated(f"{self.sub.id}/{name}", text, self._names)
+        return made
 
     def _is_taken_apart(self, node: Node) -> bool:
         """Whether a node becomes lines, rather than a call."""
+        return not self._why_called(node)
+
+    def _why_called(self, node: Node) -> str:
+        """Why a node is called; empty if it becomes lines."""
         if isinstance(node, SinkNode):
-            return node.name in self.sink_topics
+            return "" if node.name in self.sink_topics else "it chooses topics or partitions by a function"
+        if len(node.parents) != 1:
+            return "several nodes forward to it"
         operator = self.operators[node.name]
-        is_known = isinstance(operator, (Branch, *_JOINS)) or type(operator) in _FORMS or node.name in self._folds
-        return len(node.parents) == 1 and is_known
+        if isinstance(operator, (Branch, *_JOINS)) or type(operator) in _FORMS or node.name in self._folds:
+            return ""
+        if isinstance(operator, FOLDING):
+            return "its store has no cache that it may change in place"
+        return f"{type(operator).__name__} says no lines of its own"
 
     def _below(self, node: str, key: str, value: str, depth: int) -> Iterable[str]:
         """The lines for all children of a node, given the names that hold key and value."""
@@ -354,6 +373,8 @@ class Fusion:
         name = self._named(f"n{number}", self.inlets[node.name])
         if isinstance(node, SinkNode):
             return self._sink(node, name, key, value)
+        if depth > _DEEPEST:
+            self._too_deep.add(node.name)
         if depth > _DEEPEST or not self._is_taken_apart(node):
             return [f"{name}({key}, {value}, timestamp, headers)"]
         lines = self._operator(node, name, key, value, depth)

@@ -56,7 +56,10 @@ def millrace(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]
 
 
 def test_a_topology_is_described_and_driven_without_any_extra(project: Path) -> None:
-    assert "Topologies:" in millrace(project, "describe", "words", "--version", "v1").stdout
+    described = millrace(project, "describe", "words", "--version", "v1", "--code").stdout
+    assert "Topologies:" in described
+    assert "# KSTREAM-SOURCE-0000000000\ndef run(queue, limit, last_time):" in described
+    assert "# Not fused: none" in described
     driven = python(
         project,
         """

@@ -1,0 +1,47 @@
+"""Functions made of generated text, whose lines tracebacks, profilers and debuggers can show."""
+
+from __future__ import annotations
+
+import linecache
+from itertools import count
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary, finalize
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_compiled: WeakValueDictionary[tuple[str, str], CodeType] = WeakValueDictionary()
+"""Code by label and text: tasks with equal functions share it."""
+
+
+def generated(label: str, text: str, names: dict[str, Any]) -> Callable[..., Any]:
+    """Make a function of generated text, and keep its lines for whoever shows them.
+
+    The lines are in `linecache` as long as the function, or a traceback through it, is there.
+
+    Args:
+        label: What the function is made of; it is in the name of its file.
+        text: The definition of one function.
+        names: What the function names besides its arguments.
+    """
+    code = _compiled.get((label, text))
+    if code is None:
+        code = _compiled[label, text] = _code(label, text)
+    return FunctionType(code, names)
+
+
+def text_of(function: Callable[..., Any]) -> str:
+    """The text that a generated function was made of."""
+    return "".join(linecache.getlines(function.__code__.co_filename))
+
+
+def _code(label: str, text: str) -> CodeType:
+    file = f"<millrace fused: {label}>"
+    if file in linecache.cache:  # tasks of another application, or with other settings
+        file = next(name for n in count(2) if (name := f"<millrace fused: {label} #{n}>") not in linecache.cache)
+    module = compile(text, file, "exec")
+    code = next(constant for constant in module.co_consts if isinstance(constant, CodeType))
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # no time: `checkcache` keeps it
+    finalize(code, linecache.cache.pop, file, None).atexit = False
+    return code

@@ -1,0 +1,121 @@
+"""Whoever debugs a task sees the code that it has generated."""
+
+from __future__ import annotations
+
+import gc
+import linecache
+import traceback
+from datetime import timedelta
+
+import pytest
+
+from pipeline import (
+    LONG,
+    STRING,
+    Consumed,
+    Grouped,
+    KStream,
+    Materialized,
+    Processor,
+    ProcessorContext,
+    Produced,
+    Record,
+    StreamsBuilder,
+    StreamsError,
+    TimeWindows,
+    Topology,
+)
+from pipeline.processor.handlers import ErrorHandlers, Response
+from pipeline.runtime.fused_code import fused_code
+from pipeline.testing import TopologyTestDriver
+
+STRINGS = Produced(STRING, STRING)
+MARK = "<millrace fused: "
+
+
+class Same(Processor[str, str]):
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+
+    def process(self, record: Record[str, str]) -> None:
+        self.context.forward(record)
+
+
+def built(stream_name: str = "in") -> tuple[StreamsBuilder, KStream[str, str]]:
+    builder = StreamsBuilder()
+    return builder, builder.stream(stream_name, Consumed(STRING, STRING))
+
+
+def failing(_value: str) -> str:
+    message = "no such word"
+    raise ValueError(message)
+
+
+def failing_topology() -> Topology:
+    builder, stream = built()
+    stream.map_values(failing).to("out", STRINGS)
+    return builder.build()
+
+
+def listed() -> set[str]:
+    gc.collect()
+    return {name for name in linecache.cache if name.startswith(MARK)}
+
+
+def test_a_traceback_through_a_generated_loop_shows_its_line() -> None:
+    with TopologyTestDriver(failing_topology()) as driver, pytest.raises(StreamsError) as raised:
+        driver.input_topic("in", STRING, STRING).pipe_input("a", "b")
+    frames = traceback.extract_tb(raised.value.__cause__.__traceback__)
+    (frame,) = [frame for frame in frames if frame.filename.startswith(MARK)]
+    assert frame.filename.startswith("<millrace fused: 0/KSTREAM-SOURCE-0000000000")
+    assert "f_n" in (frame.line or "")
+
+
+def test_code_is_kept_once_for_equal_tasks_and_as_long_as_one_of_them_is_there() -> None:
+    before = listed()
+    topology = failing_topology()
+    one = TopologyTestDriver(topology)
+    of_one = listed() - before
+    for _ in range(3):
+        with TopologyTestDriver(topology):
+            assert listed() - before == of_one
+    one.close()
+    del one
+    assert len(of_one) == 2
+    assert listed() - before == set()
+
+
+def test_functions_of_another_text_have_a_name_of_their_own() -> None:
+    before = listed()
+    builder, stream = built()
+    stream.filter(lambda _key, _value: True).to("out", STRINGS)
+    with TopologyTestDriver(failing_topology()), TopologyTestDriver(builder.build()):
+        assert len({name for name in listed() - before if "SOURCE" in name}) == 2
+
+
+def test_the_code_of_a_topology_is_told_with_what_was_not_fused_and_why() -> None:
+    builder, stream = built()
+    stream.map_values(str.upper).process(Same).to("out", STRINGS)
+    stream.to(lambda key, _value, _context: key, STRINGS)
+    windowed_by = TimeWindows.of_size_with_no_grace(timedelta(minutes=1))
+    grouped = stream.group_by_key(Grouped(STRING, STRING))
+    grouped.windowed_by(windowed_by).count(Materialized("windows"))
+    grouped.count(Materialized("counts", STRING, LONG, caching=False))
+    (code,) = fused_code(builder.build())
+    (loop,) = [text for name, text in code.functions.items() if name.startswith("KSTREAM-SOURCE")]
+    assert "for done in range(count):" in loop
+    assert "entry.value += 1" in loop
+    assert sorted(code.unfused.values()) == [
+        "UserProcessor says no lines of its own",
+        "it chooses topics or partitions by a function",
+        "its store has no cache that it may change in place",
+    ]
+    assert f"Sub-topology {code.sub_topology}" in str(code)
+    assert loop in str(code)
+
+
+def test_with_a_handler_that_wants_input_records_nothing_is_fused() -> None:
+    handlers = ErrorHandlers(processing=lambda *_: Response.fail())
+    (code,) = fused_code(failing_topology(), handlers)
+    assert not code.functions
+    assert len(code.unfused) == 2

@@ -33,8 +33,9 @@ class Millrace:
     ...     builder.stream("in", Consumed(STRING, STRING)).map_values(str.upper).to("out", Produced(STRING, STRING))
     ...     return builder.build()
     >>> project = Millrace(kafka={"bootstrap.servers": "localhost:9092"})
-    >>> project.application("shouting", build, version="v2").application_id
-    'shouting-v2'
+    >>> shouting = project.application("shouting", build)
+    >>> project.apps, project.app("shouting", "v1").application_id
+    (('shouting',), 'shouting-v1')
 
     Args:
         config: The project's `streams.toml`, or what was read from one; the file in the working directory if left out. With
@@ -187,10 +188,12 @@ class Millrace:
             StreamsError: As `run_import` raises them.
         """
         from pipeline.transfers.imports import run_import
-        from pipeline.transfers.transfer_checks import check_import
+        from pipeline.transfers.transfer_checks import check_import, source_here
 
-        check_import(spec, self.spark_sessions.settings, self.spark_sessions.master, packages)
-        return run_import(spec, self.reach(), lambda: self.spark_sessions.session(packages), on_progress)
+        sessions = self.spark_sessions
+        check_import(spec, sessions.settings, sessions.master, packages)
+        here = source_here(spec, sessions.settings, sessions.master)
+        return run_import(spec, self.reach(), lambda: sessions.session(packages), on_progress, here=here)
 
     def run_export(
         self,

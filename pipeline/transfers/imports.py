@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from pipeline.errors import ConfigError, RangeError
 from pipeline.kafka.admin import Admin
@@ -25,6 +26,7 @@ from pipeline.transfers.import_spec import ImportSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
 __all__ = ["ImportSpec", "ImportSummary", "run_import"]
 
@@ -45,7 +47,12 @@ class ImportSummary:
 
 
 def run_import(
-    spec: ImportSpec, kafka: Mapping[str, str], spark: Any, on_progress: Callable[[int, int], None] | None = None
+    spec: ImportSpec,
+    kafka: Mapping[str, str],
+    spark: Any,
+    on_progress: Callable[[int, int], None] | None = None,
+    *,
+    here: Path | None = None,
 ) -> ImportSummary:
     """Import what is new. Run again after a failure, it completes the batch that was cut off.
 
@@ -55,6 +62,7 @@ def run_import(
         spark: A Spark session, or a function that makes one: it is called once the topic is found to be there.
         on_progress: Called again and again with the records written and the rows of the whole batch, from another thread; to
             know these, the rows are counted first.
+        here: The source, if it is a file or directory of this machine: then no Spark starts if none of its files are new.
 
     Raises:
         ConfigError: If the source cannot be read, has no such column, what was begun was told apart in another way, or an
@@ -70,6 +78,9 @@ def run_import(
         raise ConfigError(message, hint="Allowed: fail, now")
     admin, progress = Admin(kafka), Progress(kafka, spec.id)
     admin.require([spec.topic], f"import {spec.id} writes to")
+    if here is not None and _has_nothing_new(spec, progress, here):
+        _check_goes_on(spec, progress.last(), admin.topic_ids([spec.topic])[spec.topic])
+        return ImportSummary(0, 0, 0)
     session = lazily(spark)()
     read = written = batches = 0
     while True:
@@ -85,6 +96,17 @@ def run_import(
         batches += 1
         if not (batch.files or batch.upto):
             return ImportSummary(read, written, batches)
+
+
+def _has_nothing_new(spec: ImportSpec, progress: Progress, source: Path) -> bool:
+    """Whether all files of a source have been imported, as far as can be told without Spark, which may leave some out."""
+    last = progress.last()
+    if not (last.number and last.is_done) or spec.incremental is not None:
+        return False
+    known = {unquote(urlsplit(name).path) for name in progress.files() if name.startswith("file:")}
+    below = source.absolute().rglob("*") if source.is_dir() else [source.absolute()]
+    there = {str(path) for path in below if path.is_file() and not path.name.startswith((".", "_"))}
+    return bool(there) and there <= known
 
 
 def _to_do(spec: ImportSpec, kafka: Mapping[str, str], admin: Admin, spark: Any, last: Batch) -> Batch | None:

@@ -44,14 +44,26 @@ def check_import(spec: ImportSpec, settings: Mapping[str, str], master: str | No
     """
     check_format(spec.format, settings, packages)
     check_schema(spec.schema)
-    where = master or settings.get("spark.remote") or settings.get("spark.master") or DEFAULT_MASTER
-    is_here = where.startswith("local") and not any(key.endswith("fs.defaultFS") for key in settings)
-    if is_here and has_files(spec.format) and (path := _local(spec.source)) is not None:
+    path = source_here(spec, settings, master)
+    if path is not None:
         if not path.exists():
             message = f"There is no file or directory {spec.source}"
             raise ConfigError(message)
         if spec.schema is not None and path.is_file():  # the names of directories are columns as well
             _check_columns(spec, spec.schema)
+
+
+def source_here(spec: ImportSpec, settings: Mapping[str, str], master: str | None) -> Path | None:
+    """Return the file or directory of this machine that an import reads; None if it reads something else.
+
+    Args:
+        spec: The import.
+        settings: Settings of Spark, by its own names.
+        master: Spark's master URL that comes before these.
+    """
+    where = master or settings.get("spark.remote") or settings.get("spark.master") or DEFAULT_MASTER
+    is_here = where.startswith("local") and not any(key.endswith("fs.defaultFS") for key in settings)
+    return _local(spec.source) if is_here and has_files(spec.format) else None
 
 
 def check_format(name: str, settings: Mapping[str, str], packages: Collection[str]) -> None:

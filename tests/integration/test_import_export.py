@@ -51,6 +51,10 @@ def rows(first: int, last: int) -> list[dict[str, Any]]:
     return [{"id": n, "user": f"u{n % 5}", "at": 1000 * n + 1} for n in range(first, last)]
 
 
+def no_spark() -> Any:
+    pytest.fail("Spark starts although there is nothing to do")
+
+
 def values(broker: Any, topic: str) -> list[dict[str, Any]]:
     return sorted((json.loads(r.value) for r in broker.read(topic)), key=lambda row: row["id"])
 
@@ -71,9 +75,15 @@ def test_files_are_imported_once_each_with_keys_times_and_the_partitions_of_prod
     assert {tp.partition for tp, end in ends.items() if end} == {partition_for(b"u%d" % n, 3) for n in range(5)}
 
     assert run_import(spec, broker.kafka, spark).written == 0
-    write_lines(source / "b.json", rows(50, 60))
-    assert run_import(spec, broker.kafka, spark).written == 10
+    assert run_import(spec, broker.kafka, no_spark, here=source).written == 0
+    write_lines(source / "further ones" / "b.json", rows(50, 60))
+    assert run_import(spec, broker.kafka, spark, here=source).written == 0  # Spark looks into no directory below
+    write_lines(source / "c d.json", rows(50, 60))
+    assert run_import(spec, broker.kafka, spark, here=source).written == 10
     assert values(broker, unique) == rows(0, 60)
+    (source / "further ones" / "b.json").unlink()
+    (source / "_SUCCESS").touch()
+    assert run_import(spec, broker.kafka, no_spark, here=source).written == 0
 
 
 @pytest.mark.parametrize("key", [("user",), ()])

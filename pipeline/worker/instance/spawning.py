@@ -77,6 +77,7 @@ def start_child(
     Raises:
         OSError: If the machine has no room for it.
     """
+    sent = cloudpickle.dumps((function, tuple(arguments)))
     ours, theirs = multiprocessing.Pipe(duplex=False)
     with ours, theirs:
         fds = [ours.fileno(), *(line.fileno() for line in lines)]
@@ -88,7 +89,7 @@ def start_child(
         child = ChildProcess(popen)
         ours.close()
         try:
-            theirs.send_bytes(cloudpickle.dumps((function, tuple(arguments))))
+            theirs.send_bytes(sent)
         except OSError:
             child.kill()
             child.join()

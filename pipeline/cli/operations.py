@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime
 from pathlib import Path  # noqa: TC003 - typer reads the annotation
 from typing import Annotated, Any
 
@@ -125,6 +126,21 @@ def scale(
     typer.echo(f"{address} runs {counted(answer['threads'], 'stream thread')} from now on")
 
 
+def _time(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds")
+
+
+def _waited_for(waiting: Any) -> str:
+    """What a task waits for, and why.
+
+    >>> _waited_for({"inputs": ["clicks-1"], "tasks": ["0_0", "0_2"]})
+    'records of clicks-1 (max.task.idle.ms) and 0_0 0_2, behind in event time'
+    """
+    inputs, tasks = " ".join(waiting["inputs"]), " ".join(waiting["tasks"])
+    said = (inputs and f"records of {inputs} (max.task.idle.ms)", tasks and f"{tasks}, behind in event time")
+    return " and ".join(filter(None, said))
+
+
 def _show_instance(status: Any) -> None:
     typer.echo(f"{status['server']} is {status['state']}{', paused' if status['paused'] else ''}:")
     done = f"{counted(status['processed'], 'record')} in {counted(status['commits'], 'commit')}"
@@ -132,6 +148,8 @@ def _show_instance(status: Any) -> None:
     typer.echo(f"  active: {' '.join(status['active']) or 'none'}")
     for task, missing in status["restoring"].items():
         typer.echo(f"  restoring: {task}, {'an unknown number of' if missing is None else missing} records missing")
+    for task, waiting in status.get("waiting", {}).items():  # an instance of an older version says nothing of it
+        typer.echo(f"  waiting: {task}, since {_time(waiting['since'])}, for {_waited_for(waiting)}")
     for task, behind in status["standby"].items():
         typer.echo(f"  standby: {task}, {behind} records behind")
     everywhere: dict[str, list[str]] = {}

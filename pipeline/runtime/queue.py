@@ -279,6 +279,8 @@ class RecordQueues:
     _heap: list[tuple[int, TopicPartition]] = field(default_factory=list)
     _in_heap: set[TopicPartition] = field(default_factory=set)
     _idle_since: dict[TopicPartition, int] = field(default_factory=dict)
+    waiting: tuple[int, tuple[TopicPartition, ...]] | None = None
+    """Since when (ms, the clock's) records wait for empty inputs, and for which; None if they do not. `is_ready` finds that."""
 
     def register(self, queue: RecordQueue) -> None:
         """Add an input."""
@@ -314,25 +316,33 @@ class RecordQueues:
             now_ms: The clock.
         """
         heads = [queue.head() for queue in self._queues.values()]  # what cannot be decoded is no record
-        if max_idle_ms >= 0 and self._is_waited_for(max_idle_ms, now_ms()):
-            return False
-        return any(head is not None for head in heads)
+        has_records = any(head is not None for head in heads)
+        if max_idle_ms < 0:
+            return has_records
+        now = now_ms()
+        empty = self._waited_for(max_idle_ms, now)
+        if not (empty and has_records):
+            self.waiting = None
+        else:
+            self.waiting = (now if self.waiting is None else self.waiting[0], tuple(empty))
+        return has_records and not empty
 
-    def _is_waited_for(self, max_idle_ms: int, now_ms: int) -> bool:
-        """Whether an input without records may still get some in time.
+    def _waited_for(self, max_idle_ms: int, now_ms: int) -> list[TopicPartition]:
+        """Inputs without records that may still get some in time.
 
-        Its time runs from when its end was seen, whether or not others had records then.
+        Their time runs from when their ends were seen, whether or not others had records then.
         """
-        is_waited_for = False
+        empty = []
         for queue in self._queues.values():
             if queue.is_at_limit():  # as if it had ended there
                 self._idle_since.pop(queue.tp, None)
             elif len(queue) or not queue.is_caught_up:
                 self._idle_since.pop(queue.tp, None)
-                is_waited_for |= not len(queue)
-            else:
-                is_waited_for |= now_ms - self._idle_since.setdefault(queue.tp, now_ms) < max_idle_ms
-        return is_waited_for
+                if not len(queue):
+                    empty.append(queue.tp)
+            elif now_ms - self._idle_since.setdefault(queue.tp, now_ms) < max_idle_ms:
+                empty.append(queue.tp)
+        return empty
 
     def next_queue(self, latest_ms: int = MAX_TIME_MS) -> tuple[RecordQueue, int] | None:
         """The input whose head comes next, and the highest time (ms) up to which its records are before those of the others.

@@ -314,6 +314,11 @@ class Task:
         """Whether the next record may be chosen now."""
         return self._processing.is_ready()
 
+    @property
+    def waiting(self) -> tuple[int, tuple[TopicPartition, ...]] | None:
+        """Since when (ms) its records wait for empty inputs (`max.task.idle.ms`), and for which; None if they do not."""
+        return self._queues.waiting
+
     def process(self, limit: int) -> int:
         """Process up to `limit` records, lowest event time first; gives how many it were.
 

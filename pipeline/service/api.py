@@ -251,11 +251,26 @@ def status_object(instance: Instance) -> dict[str, Any]:
         "active": sorted(map(str, status.active)),
         "standby": {str(task): status.lags.get(task) for task in sorted(status.standby)},
         "restoring": {str(task): missing for task, missing in sorted(status.restoring.items())},
+        "waiting": _waiting(instance),
         "processed": summary.processed,
         "commits": summary.commits,
         "dropped": dict(summary.dropped),
         "servers": dict(orders.servers) if orders is not None else {},
         "standby_servers": dict(orders.standby_servers) if orders is not None else {},
+    }
+
+
+def _waiting(instance: Instance) -> dict[str, Any]:
+    """What tasks wait for that have records at hand, and since when (ms)."""
+    tasks = {task: figures for report in instance.reports().values() for task, figures in report.tasks.items()}
+    return {
+        str(task): {
+            "since": figures.waiting.since_ms,
+            "inputs": list(map(str, figures.waiting.inputs)),
+            "tasks": list(map(str, figures.waiting.tasks)),
+        }
+        for task, figures in sorted(tasks.items())
+        if figures.waiting is not None
     }
 
 

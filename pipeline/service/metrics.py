@@ -111,13 +111,19 @@ def _of_tasks(reports: Mapping[str, Report]) -> Iterable[Metric]:
     dropped = CounterMetricFamily(f"{_TASK}dropped_records", "Records that were not processed.", labels=labels)
     text = "Time spent waiting for tasks that are behind in event time, s."
     held_back = CounterMetricFamily(f"{_TASK}held_back_seconds", text, labels=["thread_id", "task_id"])
+    text = "Since when a task that has records waits for an input or another task, s since the epoch."
+    labels = ["thread_id", "task_id", "waits_for"]
+    waiting = GaugeMetricFamily(f"{_TASK}waiting_since_seconds", text, labels=labels)
     for thread, report in reports.items():
         for task, figures in report.tasks.items():
+            if figures.waiting is not None:
+                for waited_for in (*figures.waiting.inputs, *figures.waiting.tasks):
+                    waiting.add_metric([thread, str(task), str(waited_for)], figures.waiting.since_ms / 1000)
             held_back.add_metric([thread, str(task)], figures.held_back_s)
             processed.add_metric([thread, str(task)], figures.processed)
             for reason, count in figures.dropped.items():
                 dropped.add_metric([thread, str(task), reason], count)
-    return processed, dropped, held_back
+    return processed, dropped, held_back, waiting
 
 
 def _of_copies(reports: Mapping[str, Report]) -> Iterable[Metric]:

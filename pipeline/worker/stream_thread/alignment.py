@@ -15,7 +15,7 @@ from pipeline.windows import MAX_TIME_MS
 from pipeline.worker.stream_thread.aligned_tasks import limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from pipeline.kafka.admin import Admin
     from pipeline.kafka.group_progress import GroupProgress
@@ -165,6 +165,8 @@ class Alignment:
         """The tasks here that have records at hand, but wait for others."""
         self.held_back_s: dict[TaskId, float] = {}
         """How long each task has waited, s."""
+        self._held_since: dict[TaskId, float] = {}
+        self._slowest: dict[TaskId, tuple[TaskId, ...]] = {}
         self._hold: Hold | None = None
 
     def follow(self, groups: Sequence[AlignedTasks]) -> None:
@@ -175,6 +177,7 @@ class Alignment:
         now = self._turn_at = self._clock()
         self._progress = {tp: _Progress(since=now) for tp in self._owners}
         self._seen.clear()
+        self._note_held(set(), now)
         if self._groups:
             self._begin(None)
 
@@ -191,6 +194,11 @@ class Alignment:
                 self._end(now)
         self._ask_if_due(now)
         self._turn_at = now
+
+    def waits(self) -> dict[TaskId, tuple[float, tuple[TaskId, ...]]]:
+        """Of the tasks here that are held back, for how long already (s), and the slowest tasks, for which they wait."""
+        now = self._clock()
+        return {task_id: (now - self._held_since[task_id], self._slowest[task_id]) for task_id in self.held_back}
 
     def hold(self, hold: Hold | None) -> None:
         """Wait no longer for inputs that hold for a mark, so that others can drain; they are not late when they go on.
@@ -215,7 +223,8 @@ class Alignment:
 
     def _end(self, now: float) -> None:
         log.info("tasks have caught up, and are aligned no longer")
-        self.is_catching_up, self.held_back = False, frozenset()
+        self.is_catching_up = False
+        self._note_held(set(), now)
         self._ask_at = now + _REST_SECONDS
         for task_id in set(self._owners.values()) & self._tasks.keys():
             self._tasks[task_id].task.process_until(MAX_TIME_MS)
@@ -290,8 +299,9 @@ class Alignment:
     def _align(self, now: float) -> None:
         """Set the limits of the tasks here, and have those commit whose progress others may wait for."""
         bounds: dict[TaskId, int] = {}
-        for group in self._groups:
-            for task, limit in limits(group.tasks, self._waited_for(group, now), self._drift_ms).items():
+        waited_for = [(group.tasks, self._waited_for(group, now)) for group in self._groups]
+        for tasks, times in waited_for:
+            for task, limit in limits(tasks, times, self._drift_ms).items():
                 bounds[task] = min(limit, bounds.get(task, MAX_TIME_MS))
         for tp, progress in self._progress.items():
             if progress.time_ms > bounds[self._owners[tp]]:
@@ -299,7 +309,25 @@ class Alignment:
         held = {task_id for task_id in bounds.keys() & self._tasks.keys() if self._holds(task_id, bounds[task_id], now)}
         for task_id in held:
             self.held_back_s[task_id] = self.held_back_s.get(task_id, 0.0) + now - self._turn_at
+        self._note_held(held, now)
+        self._slowest = {task_id: self._slowest_of(task_id, bounds[task_id], waited_for) for task_id in held}
+
+    def _note_held(self, held: set[TaskId], now: float) -> None:
+        self._held_since = {task_id: self._held_since.get(task_id, now) for task_id in held}
         self.held_back = frozenset(held)
+
+    def _slowest_of(
+        self, task_id: TaskId, bound: int, waited_for: Iterable[tuple[Collection[TaskId], Mapping[TaskId, int]]]
+    ) -> tuple[TaskId, ...]:
+        """The other tasks whose next records set the limit of this one."""
+        found = {
+            other
+            for tasks, times in waited_for
+            if task_id in tasks
+            for other, time_ms in times.items()
+            if other != task_id and time_ms + self._drift_ms == bound
+        }
+        return tuple(sorted(found))
 
     def _waited_for(self, group: AlignedTasks, now: float) -> dict[TaskId, int]:
         """Of the tasks that others wait for, the event time that their next records bring them to."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pipeline.hosting.clock import SystemClock
 from pipeline.runtime.context import GLOBAL_TASK
-from pipeline.worker.stream_thread.protocol import Report, TaskFigures
+from pipeline.worker.stream_thread.protocol import Report, TaskFigures, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +32,7 @@ class Figures:
         commits: The commits of those that run.
         tally: Counts what they do.
         stores: Has the global tables.
-        alignment: Knows how long tasks were held back.
+        alignment: Knows how long tasks were held back, and for which others.
     """
 
     def __init__(
@@ -96,11 +97,22 @@ class Figures:
 
     def by_task(self) -> Mapping[TaskId, TaskFigures]:
         """What each task that runs has done since it was taken over, and what processors of global stores have measured."""
-        figures = self._tally.figures(self._tasks.values(), self._alignment.held_back_s)
+        figures = self._tally.figures(self._tasks.values(), self._alignment.held_back_s, self._waiting())
         tables = self._stores.tables
         if tables is None or not (measured := tables.measured()):
             return figures
         return figures | {GLOBAL_TASK: TaskFigures(0, dict(tables.dropped), measured)}
+
+    def _waiting(self) -> dict[TaskId, Waiting]:
+        """What each task waits for that has records at hand: for its own empty inputs, for others that are behind, or both."""
+        now_ms, behind = SystemClock().now_ms(), self._alignment.waits()
+        found = {}
+        for task_id, owned in self._tasks.items():
+            idle_since_ms, inputs = owned.task.waiting or (now_ms, ())
+            held_s, tasks = behind.get(task_id, (0.0, ()))
+            if inputs or tasks:
+                found[task_id] = Waiting(min(idle_since_ms, now_ms - int(held_s * 1000)), inputs, tasks)
+        return found
 
     def _positions(self) -> Mapping[TaskId, int]:
         """Changelog offsets applied, summed up, per task."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pipeline.config import AppConfig
     from pipeline.hosting.publication import LiveVersion
     from pipeline.processor.metrics import Measurement
-    from pipeline.records import TaskId
+    from pipeline.records import TaskId, TopicPartition
     from pipeline.worker.states import WorkerSummary
 
 
@@ -73,6 +73,21 @@ Command = Take | Pause | Learn | Stop
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """What a task that has records at hand waits for, as they are later in event time than what may still come.
+
+    Args:
+        since_ms: Since when, ms of the wall clock.
+        inputs: Its own inputs that are empty (`max.task.idle.ms`).
+        tasks: The slowest of the tasks that it is aligned with (`task.alignment.max.drift.ms`).
+    """
+
+    since_ms: int
+    inputs: tuple[TopicPartition, ...] = ()
+    tasks: tuple[TaskId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TaskFigures:
     """What a task has done since its process took it over.
 
@@ -81,12 +96,14 @@ class TaskFigures:
         dropped: Records not processed, by reason.
         measured: What its processors' sensors have measured.
         held_back_s: How long it has waited for tasks that are behind in event time, s.
+        waiting: What it waits for at present; None if it does not wait.
     """
 
     processed: int
     dropped: Mapping[str, int]
     measured: tuple[Measurement, ...] = ()
     held_back_s: float = 0.0
+    waiting: Waiting | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from pipeline.hosting.owned_task import OwnedTask
     from pipeline.records import TaskId
+    from pipeline.worker.stream_thread.protocol import Waiting
 
 
 class Tally:
@@ -53,11 +54,23 @@ class Tally:
         counted = added(self._totals, *(totals(owned.measured()) for owned in running))
         return WorkerSummary(self._processed, restored, commits, dict(dropped), counted)
 
-    def figures(self, running: Collection[OwnedTask], held_back_s: Mapping[TaskId, float]) -> dict[TaskId, TaskFigures]:
-        """What each task that runs has done since it was taken over, and how long it has waited for others (s)."""
+    def figures(
+        self, running: Collection[OwnedTask], held_back_s: Mapping[TaskId, float], waiting: Mapping[TaskId, Waiting]
+    ) -> dict[TaskId, TaskFigures]:
+        """What each task that runs has done since it was taken over.
+
+        Args:
+            running: The tasks.
+            held_back_s: How long each has waited for others, s.
+            waiting: What those wait for that wait at present.
+        """
         return {
             owned.id: TaskFigures(
-                self.processed_by[owned.id], dict(owned.dropped), owned.measured(), held_back_s.get(owned.id, 0.0)
+                self.processed_by[owned.id],
+                dict(owned.dropped),
+                owned.measured(),
+                held_back_s.get(owned.id, 0.0),
+                waiting.get(owned.id),
             )
             for owned in running
         }

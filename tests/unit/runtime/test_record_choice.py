@@ -95,6 +95,22 @@ def test_an_input_without_records_holds_the_others_back_while_it_may_get_some(
     assert chooser.take() == (["one@1"] if is_ready else [])
 
 
+def test_a_task_says_for_which_empty_inputs_its_records_wait_and_since_when() -> None:
+    chooser = Chooser(max_task_idle_ms=100)
+    chooser.task.process(1)
+    assert chooser.task.waiting is None, "it has no records"
+    chooser.clock.time_ms = 20
+    chooser.add(ONE, 1)
+    chooser.task.process(1)
+    chooser.clock.time_ms = 50
+    chooser.task.reached_end(TWO, 0)
+    chooser.task.process(1)
+    assert chooser.task.waiting == (20, (TWO,))
+    chooser.clock.time_ms = 200
+    assert chooser.take() == ["one@1"]
+    assert chooser.task.waiting is None
+
+
 def test_a_task_without_any_record_is_not_ready() -> None:
     chooser = Chooser()
     chooser.task.reached_end(ONE, 0)

@@ -46,7 +46,7 @@ from pipeline.service.signatures import Signatures
 from pipeline.worker.group.protocol import Orders
 from pipeline.worker.questions.queries import KeyQuery, Page, Place, Question, RangeQuery, Reason, Refusal, Row
 from pipeline.worker.states import InstanceStatus, WorkerState, WorkerSummary
-from pipeline.worker.stream_thread.protocol import Report, TaskFigures
+from pipeline.worker.stream_thread.protocol import Report, TaskFigures, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,6 +76,7 @@ class FakeInstance:
     asked: list[Question] = field(default_factory=list)
     told: list[Any] = field(default_factory=list)
     measured: tuple[Measurement, ...] = ()
+    waiting: Waiting | None = None
     id: str = "i1"
     server: str = "here:1"
     live_version: str | None = None
@@ -102,7 +103,7 @@ class FakeInstance:
         )
 
     def reports(self) -> Mapping[int, Report]:
-        figures = {TaskId(0, 1): TaskFigures(5, {"late": 2}, self.measured)}
+        figures = {TaskId(0, 1): TaskFigures(5, {"late": 2}, self.measured, 0.0, self.waiting)}
         report = Report(
             self.active,
             self.standby,
@@ -357,6 +358,18 @@ def test_metrics_have_the_names_of_kafka_streams() -> None:
     assert f'kafka_streams_stream_task_metrics_restore_remaining_records{{task_id="0_0",{thread}}} 9.0' in shown
     assert 'kafka_streams_stream_metrics_recovery_seconds{client_id="app-v1-i1"} 1.5' in shown
     assert 'kafka_streams_stream_metrics_hold_seconds{client_id="app-v1-i1"} 0.25' in shown
+
+
+def test_a_task_that_waits_is_shown_with_what_it_waits_for_and_since_when() -> None:
+    instance = FakeInstance(waiting=Waiting(1_500, (TopicPartition("in", 0),), (TaskId(0, 2),)))
+    said = client(instance).get("/status").json()["waiting"]
+    assert said == {"0_1": {"since": 1_500, "inputs": ["in-0"], "tasks": ["0_2"]}}
+    shown = client(instance).get("/metrics").text
+    thread, family = 'thread_id="app-v1-i1-StreamThread-1"', "kafka_streams_stream_task_metrics_waiting_since_seconds"
+    for waited_for in ("in-0", "0_2"):
+        assert f'{family}{{task_id="0_1",{thread},waits_for="{waited_for}"}} 1.5' in shown
+    assert client(FakeInstance()).get("/status").json()["waiting"] == {}
+    assert f"{family}{{" not in client(FakeInstance()).get("/metrics").text
 
 
 def test_what_processors_measure_is_shown_beside_with_thread_and_task() -> None:

@@ -197,6 +197,23 @@ def test_tasks_that_have_caught_up_do_not_wait() -> None:
     assert [task.latest_ms for task in application.tasks.values()] == [MAX_TIME_MS, MAX_TIME_MS]
 
 
+def test_tasks_that_wait_say_for_how_long_and_for_which_slowest_task() -> None:
+    application = Application([[0], [1_000_000], [2_000_000], list(range(12))])
+    slow = TaskId(0, 0)
+    ((alignment, _),) = application.processes
+    for _ in range(20):
+        application.turn(dead=slow)
+    waits = alignment.waits()
+    assert {task: others for task, (_, others) in waits.items()} == {TaskId(0, n): (slow,) for n in (1, 2, 3)}
+    before = waits[TaskId(0, 1)][0]
+    application.turn(dead=slow)
+    assert alignment.waits()[TaskId(0, 1)][0] == pytest.approx(before + 0.06)
+    for _ in range(100):
+        application.turn()
+    assert alignment.waits() == {}
+    application.close()
+
+
 def test_a_record_of_the_future_waits_for_all_others_and_holds_up_none() -> None:
     application = Application([[MAX_TIME_MS - DRIFT_MS - 1, 7], [1, 2, 3]])
     for _ in range(20):

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from millrace_airflow.sessions import front_door
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -83,20 +85,14 @@ def overview(project: ProjectConfig, app: str) -> Overview:
     Raises:
         StreamsError: If brokers do not answer, or it cannot be loaded.
     """
-    from pipeline.dsl.builder import StreamsBuilder
-    from pipeline.hosting.application import load_application
-    from pipeline.hosting.lags import input_lags
-    from pipeline.kafka.admin import Admin
-    from pipeline.releases.registry import release_of
-    from pipeline.spark.planning.runs import RunLog
+    from pipeline.releases.registry import release_of  # without what takes the steps: a page loads no engine
     from pipeline.spark.ranges import RunRange
 
-    release = release_of(project.kafka, project.app(app))
-    application = load_application(project, app, StreamsBuilder, version=release.live)
-    runs = RunLog(project.kafka).runs(app)[:_RUNS]
+    millrace = front_door(project)
+    release, runs = release_of(millrace.reach(), project.app(app)), millrace.app(app).runs(_RUNS)
     ranges = [(run.state, RunRange.parse(run.range).ranges) for run in runs if run.version == release.live]
     partitions = []
-    for each in input_lags(application, Admin(project.kafka)):
+    for each in millrace.app(app, release.live).lag():
         if not each.is_internal:
             stretches = stretches_of(each.start, each.committed or each.start, each.end, _of(each.tp, ranges))
             partitions.append(Partition(str(each.tp), each.start, each.end, each.lag, stretches))

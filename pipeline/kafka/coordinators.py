@@ -120,7 +120,8 @@ def _answer(question: Question, request: Any) -> Any:
 
 
 async def _coordinators_answer(manager: Any, question: Question, request: Any) -> Any:
-    servers = manager.cluster.bootstrap_brokers()
+    # The library shuffles them anew for each manager: attempts would ask a broker that sleeps again and again.
+    servers = sorted(manager.cluster.bootstrap_brokers(), key=lambda server: (server.host, server.port))
     lookup = FindCoordinatorRequest(
         key=question.group, key_type=CoordinatorType.GROUP.value, coordinator_keys=[question.group]
     )

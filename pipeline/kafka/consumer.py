@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from pipeline.errors import MissingOffsetError, StreamsError
+from pipeline.kafka import librdkafka
 from pipeline.kafka.client import CLIENT, quiet
 from pipeline.kafka.ending import end_in_background
 from pipeline.kafka.errors import BUSY, UNREACHABLE, mapped_errors, streams_error
@@ -134,7 +135,7 @@ class RecordConsumer:
         self._lost = lost  # not a method as callback: a client in a cycle lives until the collector comes round
 
         def connection_failed(error: KafkaError) -> None:
-            if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - how the library names it
+            if error.code() == librdkafka.ALL_BROKERS_DOWN:
                 lost.append(error)
 
         own = {**forced, "error_cb": connection_failed}
@@ -258,13 +259,13 @@ class RecordConsumer:
 
     def _note(self, tp: TopicPartition, error: KafkaError, offset: int, ends: dict[TopicPartition, int]) -> None:
         """Handle what comes in the place of a record."""
-        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - how the library names it
+        if error.code() == librdkafka.PARTITION_EOF:
             ends[tp] = offset
         elif error.code() not in UNREACHABLE | BUSY:
             self._refuse(tp, error)
 
     def _refuse(self, tp: TopicPartition, error: KafkaError) -> None:
-        if error.code() in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:  # noqa: SLF001
+        if error.code() in {librdkafka.AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:
             with mapped_errors(f"look up the offsets of {tp}"):
                 low, high = self._consumer.get_watermark_offsets(ClientTopicPartition(*tp), 10)
             asked = self._assigned.get(tp)

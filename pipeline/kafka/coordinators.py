@@ -17,6 +17,7 @@ from kafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 
+from pipeline.kafka import librdkafka
 from pipeline.kafka.kafka_python import connection
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def _answer(question: Question, request: Any) -> Any:
         except Exception as error:  # the library has no kind of its own for properties that it does not take
             raise KafkaException(_in_librdkafkas_words(error)) from error
     if not answer.is_done:
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - the library's own code
+        raise KafkaException(KafkaError(librdkafka.TIMED_OUT))
     if answer.exception is not None:
         raise KafkaException(_in_librdkafkas_words(answer.exception)) from answer.exception
     return answer.value
@@ -136,5 +137,5 @@ def _in_librdkafkas_words(error: BaseException) -> KafkaError:
     if isinstance(error, errors.BrokerResponseError):
         return KafkaError(error.errno)
     is_refused = isinstance(error, errors.KafkaConfigurationError) or not isinstance(error, errors.KafkaError | OSError)
-    code = KafkaError._INVALID_ARG if is_refused else KafkaError._TRANSPORT  # noqa: SLF001 - the library's own codes
+    code = librdkafka.INVALID_ARG if is_refused else librdkafka.TRANSPORT
     return KafkaError(code, str(error.args[0]) if error.args else type(error).__name__)

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, KafkaException
 
 from pipeline.errors import BrokerError, ConfigError, StreamsError, TaskMigratedError, TopicError, UnknownOutcomeError
+from pipeline.kafka import librdkafka
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FENCED = frozenset(
     {
-        KafkaError._FENCED,
+        librdkafka.FENCED_PRODUCER,
         KafkaError.PRODUCER_FENCED,
         KafkaError.INVALID_PRODUCER_EPOCH,
         KafkaError.INVALID_PRODUCER_ID_MAPPING,
@@ -24,14 +25,14 @@ FENCED = frozenset(
 
 UNREACHABLE = frozenset(
     {
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._TRANSPORT,
-        KafkaError._TIMED_OUT,
-        KafkaError._RESOLVE,
-        KafkaError._MSG_TIMED_OUT,
-        KafkaError._WAIT_COORD,
-        KafkaError._TIMED_OUT_QUEUE,
-        KafkaError._UNSUPPORTED_FEATURE,  # said of brokers that have not told yet what they can
+        librdkafka.ALL_BROKERS_DOWN,
+        librdkafka.TRANSPORT,
+        librdkafka.TIMED_OUT,
+        librdkafka.RESOLVE,
+        librdkafka.MSG_TIMED_OUT,
+        librdkafka.WAIT_COORD,
+        librdkafka.TIMED_OUT_QUEUE,
+        librdkafka.UNSUPPORTED_FEATURE,  # said of brokers that have not told yet what they can
         KafkaError.NETWORK_EXCEPTION,
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -62,8 +63,8 @@ BUSY = frozenset(
 
 REFUSED_LOGIN = frozenset(
     {
-        KafkaError._AUTHENTICATION,
-        KafkaError._SSL,
+        librdkafka.AUTHENTICATION,
+        librdkafka.SSL,
         KafkaError.SASL_AUTHENTICATION_FAILED,
         KafkaError.UNSUPPORTED_SASL_MECHANISM,
         KafkaError.ILLEGAL_SASL_STATE,
@@ -88,8 +89,8 @@ MISSING_HINT = (
 MISSING_TOPIC = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError._UNKNOWN_PARTITION,
+        librdkafka.UNKNOWN_TOPIC,
+        librdkafka.UNKNOWN_PARTITION,
     }
 )
 """There is no such topic or partition."""
@@ -111,9 +112,9 @@ def streams_error(error: KafkaError, doing: str) -> StreamsError:
     if code in UNREACHABLE:
         hint = "Check that the brokers run and that bootstrap.servers names them."
         return BrokerError(text, retriable=True, hint=hint)
-    if code == KafkaError._FATAL:
+    if code == librdkafka.FATAL:
         return UnknownOutcomeError(f"{text}: the producer cannot be used any more")
-    if code == KafkaError._INVALID_ARG:
+    if code == librdkafka.INVALID_ARG:
         return ConfigError(text, hint="Check the [kafka] section, and consumer.* and producer.* of the application.")
     return BrokerError(text, retriable=code in BUSY or bool(error.retriable()), hint=_hint(code))
 

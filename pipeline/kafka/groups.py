@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from pipeline.errors import BrokerError
+from pipeline.kafka import librdkafka
 from pipeline.kafka.ending import end_in_background
 from pipeline.kafka.requests import CLIENT_ID, REQUEST_SECONDS
 
@@ -122,7 +123,7 @@ class Groups:
         finally:
             end_in_background(consumer.close, group)
         if not answers:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - the library's own code
+            raise KafkaException(KafkaError(librdkafka.TIMED_OUT))
         for error in (answers[0][0], *(tp.error for tp in answers[0][1])):
             if error is not None:
                 has_members = error.code() == KafkaError.UNKNOWN_MEMBER_ID  # only these may commit, and this is none

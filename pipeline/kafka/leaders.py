@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from pipeline.errors import TopicError
+from pipeline.kafka import librdkafka
 from pipeline.kafka.ending import end_in_background
 from pipeline.kafka.errors import MISSING_HINT, MISSING_TOPIC, UNREACHABLE
 from pipeline.kafka.requests import REQUEST_SECONDS
@@ -30,7 +31,7 @@ _NO_LEADER = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError._NOENT,  # noqa: SLF001 - how the library names its own codes
+        librdkafka.NOENT,
     }
 )
 """The topic was just created, or its broker just started or died."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 from kafka import KafkaConsumer
@@ -17,14 +16,12 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, Consume
 
 from pipeline.errors import BrokerError, ConfigError
 from pipeline.kafka.coordinators import COUNT_BYTES
-from pipeline.kafka.kafka_python import connection
+from pipeline.kafka.kafka_python import GroupCoordinator, connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
 _PROTOCOL_VERSION = 3
-_LOOKUP_SECONDS = 0.1
-"""Between two questions who a group's coordinator is."""
 _SOME_TOPIC = "__consumer_offsets"
 """Subscribed to where there is no other: without any, a consumer does not join. Nobody reads it."""
 
@@ -130,24 +127,18 @@ class GroupMember:
         except KafkaError as error:
             message = f"Cannot join group {group_id} at {kafka.get('bootstrap.servers')}: {error}"
             raise BrokerError(message, retriable=True, hint="Check that the brokers run.") from error
-        coordinator = self._consumer._coordinator  # noqa: SLF001 - the library has no public way
-        _pace_lookups(coordinator)
-        # An input that is deleted must be missed, not made anew. The library forgets its own setting of this name.
-        coordinator._manager.cluster.config["allow_auto_create_topics"] = False  # noqa: SLF001
+        self._coordinator = GroupCoordinator(self._consumer)
         self._consumer.subscribe(topics=sorted(topics) or [_SOME_TOPIC])
 
     @property
     def is_fenced(self) -> bool:
         """Whether another process has joined with the same `group_instance_id`: then this one is out for good."""
-        coordinator = self._consumer._coordinator  # noqa: SLF001 - the library tells nobody
-        with coordinator._lock:  # noqa: SLF001
-            is_silent = not coordinator._heartbeat_enabled and "stable" in str(coordinator.state).lower()  # noqa: SLF001
-            return is_silent and not coordinator.rejoin_needed  # else it is about to join again
+        return self._coordinator.is_fenced
 
     @property
     def is_joining(self) -> bool:
         """Whether it has to join, or to join again; if not, a `poll` that does not wait is enough."""
-        return self._rejoins.is_set() or bool(self._consumer._coordinator.need_rejoin())  # noqa: SLF001
+        return self._rejoins.is_set() or self._coordinator.needs_rejoin
 
     def poll(self, timeout_s: float) -> None:
         """Take part in the group for a while.
@@ -159,7 +150,7 @@ class GroupMember:
             BrokerError: If the brokers refuse. That they cannot be reached is no error here: the library reconnects.
         """
         if self._rejoins.is_set():
-            self._consumer._coordinator.request_rejoin()  # noqa: SLF001 - the library has no public way
+            self._coordinator.request_rejoin()
         try:
             self._consumer.poll(timeout_ms=int(timeout_s * 1000))
         except KafkaError as error:
@@ -176,21 +167,3 @@ class GroupMember:
     def close(self) -> None:
         """Leave the group; a static member stays in it until its session times out."""
         self._consumer.close(autocommit=False, timeout_ms=3_000)
-
-
-def _pace_lookups(coordinator: Any) -> None:
-    """Have a coordinator's client pause between two questions who the coordinator is.
-
-    While brokers still name one that has died, the library asks again at once: it is not the answer that fails.
-    """
-    ask, asked_at = coordinator._send_group_coordinator_request, 0.0  # noqa: SLF001 - the library has no public way
-
-    async def ask_in_time() -> Any:
-        nonlocal asked_at
-        pause_s = asked_at + _LOOKUP_SECONDS - time.monotonic()
-        if pause_s > 0:
-            await coordinator._manager._net.sleep(pause_s)  # noqa: SLF001
-        asked_at = time.monotonic()
-        return await ask()
-
-    coordinator._send_group_coordinator_request = ask_in_time  # noqa: SLF001

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from pipeline.errors import BrokerError, RefusedRecordError, TaskMigratedError, TopicError, UnknownOutcomeError
+from pipeline.kafka import librdkafka
 from pipeline.kafka.client import CLIENT, quiet
 from pipeline.kafka.ending import end_in_background
 from pipeline.kafka.errors import FENCED, MISSING_HINT, mapped_errors, streams_error
@@ -45,8 +46,8 @@ _METADATA_SECONDS = 15.0
 _LOOK_SECONDS = 2.0
 _WATCHDOG_SECONDS = 90.0
 """Longer than any call it watches: librdkafka issue 5511 lets one hang for ever, whatever its timeout."""
-_FAILED_BEFORE = frozenset({KafkaError._STATE, KafkaError._FATAL})  # noqa: SLF001 - how the library names its own codes
-_PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001 - how the library names them
+_FAILED_BEFORE = frozenset({librdkafka.STATE, librdkafka.FATAL})
+_PURGED = frozenset({librdkafka.PURGE_QUEUE, librdkafka.PURGE_INFLIGHT})
 _TOO_LARGE = "Raise producer.message.max.bytes, or let production.exception.handler decide."
 _ANY_PARTITION = -1
 _EARLIEST_TIME_MS = 1
@@ -161,7 +162,7 @@ class _Client:
         return target
 
     def _failure(self, error: KafkaError, topic: str, partition: int | None) -> StreamsError:
-        if error.code() == KafkaError._UNKNOWN_PARTITION:  # noqa: SLF001 - how the library names its own codes
+        if error.code() == librdkafka.UNKNOWN_PARTITION:
             message = f"Cannot write to partition {partition} of {topic}: it has no such partition"
             return TopicError(message, hint="Correct the partitioner, or give the topic more partitions.")
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, KafkaException
 
 from pipeline.errors import BrokerError
+from pipeline.kafka import librdkafka
 from pipeline.kafka.errors import REFUSED_LOGIN
 from pipeline.kafka.requests import REQUEST_SECONDS, Requests
 
@@ -74,7 +75,7 @@ def require_answer(kafka: Mapping[str, str], on_wait: Callable[[str], None] = la
             what = "; ".join(dict.fromkeys(obstacle.what for obstacle in obstacles))
             message = f"No broker can be reached: {what}"
             raise BrokerError(message, retriable=not obstacles[0].is_final, hint=obstacles[0].hint)
-        if failure.code() == KafkaError._UNSUPPORTED_FEATURE and waited > _STARTING_SECONDS:  # noqa: SLF001 - its own code
+        if failure.code() == librdkafka.UNSUPPORTED_FEATURE and waited > _STARTING_SECONDS:
             message = f"What listens at {servers} answers, but not as a broker of Kafka"
             raise BrokerError(
                 message, hint="Is that the port of a controller? Name the brokers' own in bootstrap.servers."

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from pipeline.errors import BrokerError, ConfigError
+from pipeline.kafka import librdkafka
 from pipeline.kafka.client import CLIENT, quiet
 from pipeline.kafka.errors import REFUSED_LOGIN, UNREACHABLE, mapped_errors, streams_error
 
@@ -105,7 +106,7 @@ class Requests:
         except KafkaException as error:
             raise self.error(error.args[0], doing) from error
         except TimeoutError as error:  # the future's own: the library should have given up before
-            raise self.error(KafkaError(KafkaError._TIMED_OUT), doing) from error  # noqa: SLF001 - the library's own code
+            raise self.error(KafkaError(librdkafka.TIMED_OUT), doing) from error
 
     def error(self, error: KafkaError, doing: str) -> StreamsError:
         """The error, with its true cause: a login that is refused looks like a broker that does not answer."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import re
 import shutil
 import uuid
@@ -127,6 +128,8 @@ class Manifest:
 def check_url(url: str) -> None:
     """Make sure that there is a file system for a kind of URL; whether it answers is not asked.
 
+    Of this machine's own, a directory that cannot be written is warned of: the first snapshot may be an hour away.
+
     Raises:
         ConfigError: If there is none, or its package is not installed.
         MissingExtraError: If fsspec is not installed.
@@ -134,13 +137,19 @@ def check_url(url: str) -> None:
     require_extra("snapshots")
     import fsspec
 
+    protocol = fsspec.utils.get_protocol(url)
     try:
-        fsspec.get_filesystem_class(fsspec.utils.get_protocol(url))
+        fsspec.get_filesystem_class(protocol)
     except (ImportError, ValueError) as error:
         message = f"Snapshots cannot be kept at {url}: {error}"
         raise ConfigError(
             message, hint="Is the URL right, and the package for its kind installed? (snapshot.url)"
         ) from error
+    if protocol in {"file", "local"}:
+        wanted = Path(url.removeprefix("file://").removeprefix("local://")).absolute()
+        there = next(path for path in (wanted, *wanted.parents) if path.exists())
+        if not (there.is_dir() and os.access(there, os.W_OK)):
+            log.warning("no snapshots can be kept at %s: %s is no directory that can be written", url, there)
 
 
 class SnapshotStore:

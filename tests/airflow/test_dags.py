@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +74,7 @@ print(time.process_time() - began)
 def test_a_task_that_is_told_to_end_while_spark_works_says_so_and_is_left_to_retries(tmp_path: Path) -> None:
     code = f"""
 import os, signal, threading, time
+from functools import partial
 from pathlib import Path
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from millrace_airflow.acting import acting
@@ -194,10 +197,7 @@ with DAG("{unique}_transfers", schedule=None):
     env = environment(tmp_path / "airflow", dags)
     env["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *filter(None, [env.get("PYTHONPATH")])])
 
-    def airflow(*arguments: str, fails: bool = False) -> None:
-        command = [str(Path(sys.executable).with_name("airflow")), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
-        assert (done.returncode != 0) == fails, done.stdout[-3000:] + done.stderr[-3000:]
+    airflow = partial(run_airflow, env)
 
     def total() -> int:
         return [LONG.deserialize(r.value) for r in broker.read(f"{unique}.sums")][-1]
@@ -205,6 +205,8 @@ with DAG("{unique}_transfers", schedule=None):
     airflow("db", "migrate")
     airflow("dags", "test", f"{unique}__run")
     assert total() == 5
+    said = airflow("dags", "test", f"{unique}__backfill", "--conf", '{"from": "earliest", "dry_run": true}')
+    assert re.search(rf"{unique}\.sums: [1-9]\d* records would be written", said), said[-3000:]
     (done,) = RunLog(broker.kafka).runs(unique)
     project = ProjectConfig.load(tmp_path / "streams.toml", {})
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -228,8 +230,18 @@ with DAG("{unique}_transfers", schedule=None):
         assert sorted(json.loads(line)["value"] for line in lines) == ['{"id":1}', '{"id":2}']
 
 
+def run_airflow(env: dict[str, str], *arguments: str) -> str:
+    """Run a command of Airflow; gives what it shows."""
+    command = [str(Path(sys.executable).with_name("airflow")), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    shown = done.stdout + done.stderr
+    assert done.returncode == 0, shown[-6000:]
+    return shown
+
+
 ANSWERING = """
 import sys, threading, time
+from functools import partial
 from pathlib import Path
 from airflow import settings
 from airflow.__main__ import main

@@ -94,11 +94,8 @@ def test_of_several_that_begin_at_once_one_processes_and_the_others_are_refused(
     threads = [threading.Thread(target=begin) for _ in range(barrier.parties)]
     for thread in threads:
         thread.start()
-    while len(results) < barrier.parties:
-        assert any(thread.is_alive() for thread in threads), results
-    all_know.set()
     for thread in threads:
-        thread.join(120)
+        thread.join(240)
     assert sorted(results) == ["processes", *["refused"] * 3]
 
 

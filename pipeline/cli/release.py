@@ -246,6 +246,7 @@ def _planned(plan: ReleasePlan) -> Outcome:
         "lost": {str(tp): offset for tp, offset in plan.lost.items()},
         "outputs": plain(plan.outputs),
         "ended": plan.ended,
+        "forecast": plain(plan.forecast),
     }
     return Outcome(str(plan), document)
 

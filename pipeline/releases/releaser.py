@@ -19,6 +19,7 @@ from pipeline.hosting.publication import staging_name
 from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetRange, OffsetVector, TopicPartition, counted
 from pipeline.releases.differing import DifferentRow, different_rows
+from pipeline.releases.forecast import Forecast, forecast
 from pipeline.releases.gating import Gate, Point
 from pipeline.releases.outputs import outputs, require_known, require_same_kinds
 from pipeline.releases.readiness import looking, readiness
@@ -74,6 +75,7 @@ class ReleasePlan:
         lost: Partitions whose first records are gone already, with the first offset that is left.
         outputs: What the candidate writes: tables, which are corrected, and logs, of which nothing is sent again.
         ended: Topics that the live version writes and the candidate does not; their records stay.
+        forecast: Bytes, time, and records that retention may delete before they are read.
     """
 
     app: str
@@ -84,6 +86,7 @@ class ReleasePlan:
     lost: dict[TopicPartition, int] = field(default_factory=dict)
     outputs: tuple[Output, ...] = ()
     ended: tuple[str, ...] = ()
+    forecast: Forecast = field(default_factory=Forecast)
 
     def __str__(self) -> str:
         """What it says, line by line."""
@@ -92,6 +95,7 @@ class ReleasePlan:
         lines += [f"  {each.topic} is a {each.kind.value}: {each.why}" for each in self.outputs]
         lines += [f"  {topic} is not written any more: its records stay" for topic in self.ended]
         lines.append(f"{counted(self.range.size, 'offset')} to process: {self.range}")
+        lines += [f"  {line}" for line in self.forecast.lines]
         lines += [f"  gone already: {tp} below offset {offset}" for tp, offset in self.lost.items()]
         return "\n".join(lines)
 
@@ -250,16 +254,17 @@ class Releaser:
         live, new = self._pair(release, candidate)
         target = self._versions.target(live, new)
         first = self._admin.beginning_offsets(target)
-        ranges = {tp: OffsetRange(min(first[tp], end), end) for tp, end in target.items()}
+        wanted = RunRange({tp: OffsetRange(min(first[tp], end), end) for tp, end in target.items()})
         return ReleasePlan(
             self._config.name,
             release.live,
             candidate,
             _changes(live.topology.node_fingerprints(), new.topology.node_fingerprints()),
-            RunRange(ranges),
+            wanted,
             {tp: offset for tp, offset in first.items() if offset > 0},
             tuple(outputs(new).values()),
             tuple(sorted(outputs(live).keys() - outputs(new).keys())),
+            forecast(self._config.name, wanted, self._admin),
         )
 
     def start(self, candidate: str) -> Release:

@@ -222,6 +222,20 @@ def test_an_approval_is_of_one_verdict_which_is_of_one_code_suite_and_state_of_t
     assert releaser.cut().live == "v2"
 
 
+def test_a_plan_foresees_bytes_time_and_records_that_retention_may_delete(project: Project) -> None:
+    project.pay(("ann", 5), ("bob", 7))
+    releaser = project.releaser()
+    project.run("v1")
+    found = releaser.plan("v2")
+    assert (found.forecast.bytes or 0) > 100, "as brokers tell"
+    assert found.forecast.rate is not None
+    assert found.forecast.seconds == found.range.size / found.forecast.rate.records_per_s
+    assert found.forecast.races == (), "the broker keeps all"
+    payments = f"{project.unique}.payments"
+    project.broker.configure(payments, {"retention.ms": "60000"})  # theirs are of 1970
+    assert {race.tp.topic for race in releaser.plan("v2").forecast.races} == {payments}
+
+
 def test_of_a_log_every_record_is_kept_and_nothing_is_sent_again(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

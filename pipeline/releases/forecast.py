@@ -1,0 +1,205 @@
+"""What a reprocessing will cost, before it is begun: bytes, time, and records that retention may delete first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pipeline.hosting.clock import SystemClock
+from pipeline.kafka.log_sizes import log_sizes
+from pipeline.spark.planning.runs import DONE, RunLog
+from pipeline.spark.ranges import RunRange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from pipeline.kafka.admin import Admin
+    from pipeline.records import TopicPartition
+    from pipeline.spark.planning.runs import RunRecord
+
+_LOOKS = 16
+"""Moments of a reprocessing at which its place is compared with that of retention."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How fast a bounded run of the application was.
+
+    Args:
+        records_per_s: Records of inputs per second, its start included.
+        run: The run.
+    """
+
+    records_per_s: float
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """A partition whose records may be deleted before a reprocessing has read them.
+
+    Args:
+        tp: The partition.
+        within_s: Seconds from the beginning of the reprocessing.
+        deleted_below: The offset below which records are older than `retention.ms` by then.
+        read_below: The offset up to which they are read by then.
+    """
+
+    tp: TopicPartition
+    within_s: float
+    deleted_below: int
+    read_below: int
+
+    def __str__(self) -> str:
+        """In words."""
+        when = span(self.within_s)
+        return (
+            f"{self.tp} may lose offsets below {self.deleted_below} to retention within {when}, "
+            f"and those below {self.read_below} are read by then"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a reprocessing will cost.
+
+    Args:
+        bytes: Bytes to read, as they are stored on brokers; None where brokers do not tell.
+        rate: The measured rate that times are estimated by; None if no bounded run of the application has read anything.
+        seconds: About how long it will take; None without a rate.
+        races: Partitions that lose records before these are read, at the moment at which most are lost.
+    """
+
+    bytes: int | None = None
+    rate: Rate | None = None
+    seconds: float | None = None
+    races: tuple[Race, ...] = ()
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """In words, line by line."""
+        size = "" if self.bytes is None else f"{_size(self.bytes)} on the brokers' disks"
+        if self.rate is None or self.seconds is None:
+            time = "how long it takes is not known: no bounded run of the application has been measured"
+        else:
+            time = f"about {span(self.seconds)} at {self.rate.records_per_s:,.0f} records/s, as in run {self.rate.run}"
+        races = (f"{race}: raise retention.ms first" for race in self.races)
+        return ("; ".join(filter(None, (size, time))), *races)
+
+
+def forecast(app: str, wanted: RunRange, admin: Admin) -> Forecast:
+    """Estimate a reprocessing.
+
+    Args:
+        app: The application, whose runs tell how fast it is.
+        wanted: What is to be processed.
+        admin: Asks the brokers.
+
+    Raises:
+        BrokerError: If brokers do not answer.
+    """
+    rate = measured_rate(RunLog(admin.kafka).runs(app))
+    seconds = None if rate is None else wanted.size / rate.records_per_s
+    return Forecast(_bytes(wanted, admin), rate, seconds, () if seconds is None else _races(wanted, seconds, admin))
+
+
+def measured_rate(runs: Iterable[RunRecord]) -> Rate | None:
+    """Return the rate of the run that has read most; shorter ones tell more of Spark's start than of records.
+
+    Args:
+        runs: Runs of an application, of all versions.
+    """
+    largest = max((run for run in runs if run.state == DONE and run.records_in), key=_records, default=None)
+    if largest is None or largest.ended_ms is None or largest.ended_ms <= largest.started_ms:
+        return None
+    return Rate(largest.records_in * 1_000 / (largest.ended_ms - largest.started_ms), largest.id)
+
+
+def _records(run: RunRecord) -> int:
+    return run.records_in
+
+
+def _bytes(wanted: RunRange, admin: Admin) -> int | None:
+    """The part of each partition's bytes that its range is of all its offsets."""
+    sizes = log_sizes(admin.kafka, {tp.topic for tp in wanted.ranges})
+    if wanted.ranges.keys() - sizes.keys():
+        return None
+    first, last = admin.beginning_offsets(wanted.ranges), admin.end_offsets(wanted.ranges)
+    parts = ((sizes[tp], each.size, last[tp] - first[tp]) for tp, each in wanted.ranges.items())
+    return sum(size * part // offsets for size, part, offsets in parts if offsets)
+
+
+def _races(wanted: RunRange, seconds: float, admin: Admin) -> tuple[Race, ...]:
+    retained = _retention_ms(admin.topic_configs({tp.topic for tp in wanted.ranges}))
+    return races(
+        RunRange({tp: each for tp, each in wanted.ranges.items() if tp.topic in retained and each.size}),
+        seconds,
+        retained,
+        SystemClock().now_ms(),
+        admin.offsets_for_time,
+    )
+
+
+def _retention_ms(configs: Mapping[str, Mapping[str, str]]) -> dict[str, int]:
+    """The topics that delete by time, with the time."""
+    return {
+        topic: int(config["retention.ms"])
+        for topic, config in configs.items()
+        if "delete" in config["cleanup.policy"] and int(config["retention.ms"]) >= 0
+    }
+
+
+def races(
+    wanted: RunRange,
+    seconds: float,
+    retention_ms: Mapping[str, int],
+    now_ms: int,
+    offsets_for_time: Callable[[Iterable[TopicPartition], int], Mapping[TopicPartition, int]],
+) -> tuple[Race, ...]:
+    """Find the partitions whose records grow older than their topic keeps them before they are read.
+
+    All partitions are taken to be read evenly. Brokers delete whole segments, never the newest, so what is found may be lost,
+    and need not be.
+
+    Args:
+        wanted: What is to be read.
+        seconds: How long that takes.
+        retention_ms: How long each topic keeps records, ms.
+        now_ms: Now, ms since the epoch.
+        offsets_for_time: The first offset of each partition at or after a time.
+    """
+    worst: dict[TopicPartition, Race] = {}
+    for look in range(1, _LOOKS + 1):
+        at_s = seconds * look / _LOOKS
+        for topic, kept_ms in retention_ms.items():
+            tps = [tp for tp in wanted.ranges if tp.topic == topic]
+            deleted = offsets_for_time(tps, now_ms + int(at_s * 1_000) - kept_ms)
+            for tp in tps:
+                each = wanted.ranges[tp]
+                race = Race(tp, at_s, min(deleted[tp], each.end), each.start + each.size * look // _LOOKS)
+                if _lost(race) > (_lost(worst[tp]) if tp in worst else 0):
+                    worst[tp] = race
+    return tuple(worst[tp] for tp in sorted(worst))
+
+
+def _lost(race: Race) -> int:
+    return race.deleted_below - race.read_below
+
+
+def span(seconds: float) -> str:
+    """A time, in the unit that suits it.
+
+    >>> span(0.2), span(90), span(5_400), span(200_000)
+    ('1 s', '90 s', '90 min', '56 h')
+    """
+    if seconds < 120:  # noqa: PLR2004 # two of the larger unit
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 7_200 else f"{round(seconds / 3_600)} h"  # noqa: PLR2004
+
+
+def _size(number: int) -> str:
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if number < 1_000:  # noqa: PLR2004 # three digits
+            return f"{number:,} {unit}"
+        number //= 1_000
+    return f"{number:,} TB"

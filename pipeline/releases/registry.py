@@ -85,6 +85,7 @@ class Release:
         pause_ms: For how long nobody published during the last switch of running versions, ms.
         corrections_ms: The part of it that corrections took, ms.
         digests: Of the code by which each version has computed what it has, as far as it is known.
+        computing_since_ms: When the candidate began to compute what it has, ms since the epoch; 0 if it has nothing.
         epoch: Counts the switches.
         mark: Where running versions are to hold; None if nobody is asked to.
         revision: Counts the writes; what compare-and-set compares.
@@ -105,6 +106,7 @@ class Release:
     pause_ms: int = 0
     corrections_ms: int = 0
     digests: dict[str, str] = field(default_factory=dict)
+    computing_since_ms: int = 0
     epoch: int = 0
     mark: Mark | None = None
     revision: int = 0

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config import call_attribute
 from pipeline.errors import GateFailedError, ReleaseError
+from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.fencing import require_nobody
 from pipeline.hosting.publication import staging_name
 from pipeline.kafka.admin import Admin
@@ -28,6 +29,7 @@ from pipeline.releases.switch import Switch
 from pipeline.releases.verdicts import (
     GateVerdict,
     Now,
+    dropped_of,
     inputs_since,
     new_id,
     require_approvable,
@@ -36,6 +38,7 @@ from pipeline.releases.verdicts import (
 )
 from pipeline.releases.versions import Versions, require_declared
 from pipeline.runtime.layout import own_topics
+from pipeline.spark.planning.runs import RunLog
 from pipeline.spark.ranges import RunRange
 from pipeline.worker.local_state import locked
 
@@ -129,6 +132,7 @@ class Releaser:
         self._config = project.app(app)
         self._admin = Admin(project.kafka) if admin is None else admin
         self._registry = Registry(project.kafka, by) if registry is None else registry
+        self._runs = RunLog(project.kafka)
         self._versions = Versions(project, app, self._admin, spark)
         self._gate = Gate(self._config.quality, self._versions, self._admin, spark)
         self._switch = Switch(self._config.name, self._versions, self._registry, self._admin, on_step)
@@ -307,9 +311,16 @@ class Releaser:
         known = release.digests.get(candidate.version)
         if known is not None and known != digests[candidate.version]:
             self._discard(candidate)
-        digests = release.digests | digests
+        is_kept = known == digests[candidate.version] and self._admin.group(candidate.id).state != "Dead"
         return self._registry.write(
-            replace(planned, candidate=candidate.version, verdict=None, corrections=0, digests=digests)
+            replace(
+                planned,
+                candidate=candidate.version,
+                verdict=None,
+                corrections=0,
+                digests=release.digests | digests,
+                computing_since_ms=(is_kept and release.computing_since_ms) or SystemClock().now_ms(),
+            )
         )
 
     def reprocess(self) -> RunSummary:
@@ -351,7 +362,7 @@ class Releaser:
             str(point.vector),
             self._suite(),
             self._digests(release),
-            dict(found.outcomes),
+            {**found.outcomes, **self._dropped(release)},
             found.critical,
             found.warnings,
         )
@@ -485,6 +496,11 @@ class Releaser:
             marks.give_up(marked.release)
             raise
         return marks.end(marked.release), Point(marked.vector, ends)
+
+    def _dropped(self, release: Release) -> dict[str, str]:
+        """What the candidate's bounded runs have read and dropped; nothing of candidates that workers have computed."""
+        runs = self._runs.runs(release.app)
+        return dropped_of(runs, _candidate(release), release.computing_since_ms)
 
     def _discard(self, candidate: Application) -> None:
         """Delete what a version that is not live has computed: its topics, its offsets, and its state on this machine."""

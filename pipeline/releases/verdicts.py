@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -14,9 +15,13 @@ import msgspec
 
 from pipeline.errors import ApprovalNeededError, ReleaseError
 from pipeline.records import counted
+from pipeline.spark.planning.runs import DONE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pipeline.records import OffsetVector, TopicPartition
+    from pipeline.spark.planning.runs import RunRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +157,24 @@ def inputs_since(vector: OffsetVector, now: Mapping[TopicPartition, int]) -> int
     """
     topics = {tp.topic for tp in vector.offsets}
     return sum(max(0, offset - vector.offsets.get(tp, 0)) for tp, offset in now.items() if tp.topic in topics)
+
+
+def dropped_of(runs: Iterable[RunRecord], version: str, since_ms: int) -> dict[str, str]:
+    """Return what bounded runs of a candidate have read and dropped, as a gate notes it; nothing if there were none.
+
+    Args:
+        runs: Runs of the application.
+        version: The candidate.
+        since_ms: When it began to compute what it has, ms since the epoch.
+    """
+    own = [run for run in runs if run.version == version and run.state == DONE and run.started_ms >= since_ms]
+    if not own:
+        return {}
+    dropped: Counter[str] = Counter()
+    for run in own:
+        dropped.update(run.dropped)
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(dropped.items())) or "none"
+    return {"records of bounded runs": f"noted: {sum(run.records_in for run in own):,} read; dropped: {reasons}"}
 
 
 def suite_digest(expectations: Any) -> str:

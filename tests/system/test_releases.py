@@ -166,7 +166,8 @@ def test_a_release_corrects_what_differs_goes_on_from_the_cut_and_can_be_taken_b
     assert verdict is not None
     assert verdict.outcomes[f"{project.unique}.sums: it has rows"] == "passed: 3"
     assert verdict.outcomes[f"{project.unique}.receipts: it has rows"] == "passed: 4"
-    (warning,) = (outcome for outcome in verdict.outcomes.values() if not outcome.startswith("passed"))
+    assert verdict.outcomes["records of bounded runs"] == "noted: 5 read; dropped: undecodable 1"
+    (warning,) = (outcome for outcome in verdict.outcomes.values() if outcome.startswith("failed"))
     assert warning == "failed: 33.333 % unexpected, such as key ann, new 3, old 5"
     assert not [record for record in caplog.records if record.name.startswith("great_expectations")]
     with pytest.raises(ApprovalNeededError, match=r"warnings nobody has approved: .*difference"):

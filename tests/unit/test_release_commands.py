@@ -24,6 +24,8 @@ from pipeline.errors import (
     UnderWayError,
     VersionConflictError,
 )
+from pipeline.kafka.admin import Admin
+from pipeline.kafka.groups import GroupState
 from pipeline.releases.readiness import Readiness
 from pipeline.releases.registry import Registry, Release, Step
 from pipeline.releases.releaser import ReleasePlan, Releaser
@@ -99,6 +101,7 @@ def shell(
     monkeypatch.setattr(commands, "_releaser", made.releaser)
     for looking in ("releaser.require_nobody", "switch.Switch.check"):  # at brokers, whether anybody is at work
         monkeypatch.setattr(f"pipeline.releases.{looking}", lambda *_: None)
+    monkeypatch.setattr(Admin, "group", lambda *_: GroupState("Dead", ()))
     made.declare("v2", "v3")
     return made
 

@@ -10,7 +10,8 @@ import pytest
 from pipeline.errors import ApprovalNeededError, ReleaseError
 from pipeline.records import OffsetVector, TopicPartition
 from pipeline.releases.registry import Registry, Release, Step
-from pipeline.releases.verdicts import GateVerdict, Now, inputs_since, require_valid, suite_digest
+from pipeline.releases.verdicts import GateVerdict, Now, dropped_of, inputs_since, require_valid, suite_digest
+from pipeline.spark.planning.runs import DONE, FAILED, RunRecord
 from tests.unit.releases.notes import MemoryNotes
 
 WARNED = GateVerdict(
@@ -138,3 +139,23 @@ def test_inputs_since_a_gate_count_new_partitions_and_no_other_topics() -> None:
         TopicPartition("owed", 0): 8,
     }
     assert inputs_since(judged, now) == 7
+
+
+def a_run(version: str, started_ms: int, records: int, state: str = DONE, **dropped: int) -> RunRecord:
+    return RunRecord(
+        str(started_ms), "clicks", version, "ann", started_ms, "", state, records_in=records, dropped=dropped
+    )
+
+
+def test_a_gate_notes_what_the_runs_of_a_candidate_have_dropped_since_it_began() -> None:
+    runs = [
+        a_run("v2", 900, 7_000, late=5_000),
+        a_run("v1", 1_100, 10, late=1),
+        a_run("v2", 1_000, 1_000, late=3),
+        a_run("v2", 1_200, 400, FAILED, late=9),
+        a_run("v2", 1_300, 234, late=2, skipped=1),
+    ]
+    assert dropped_of(runs, "v2", 1_000) == {"records of bounded runs": "noted: 1,234 read; dropped: late 5, skipped 1"}
+    assert dropped_of(runs[2:3], "v2", 1_000) == {"records of bounded runs": "noted: 1,000 read; dropped: late 3"}
+    assert dropped_of([a_run("v2", 1, 9)], "v2", 1) == {"records of bounded runs": "noted: 9 read; dropped: none"}
+    assert dropped_of(runs, "v3", 0) == {}, "workers have computed it"

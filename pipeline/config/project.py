@@ -12,6 +12,7 @@ from pipeline.config.checks import check_keys, check_type, nearest
 from pipeline.config.cron import wrong_in
 from pipeline.config.functions import PickledFunction, reference_of
 from pipeline.config.parsing import as_written, check_property, setting_named, streams_config
+from pipeline.config.schema_registry import schema_registry_settings
 from pipeline.config.secrets import expanded
 from pipeline.config.streams import SECRETS
 from pipeline.errors import ConfigError
@@ -37,12 +38,14 @@ class ProjectConfig:
         kafka: librdkafka properties. Never printed: they may hold secrets.
         apps: Applications by name.
         spark: Settings of Spark sessions, by Spark's own names. Never printed either.
+        schema_registry: Settings of the schema registry, by the names of Confluent's client. Never printed either.
     """
 
     path: Path
     kafka: Mapping[str, str] = field(repr=False)
     apps: Mapping[str, AppConfig]
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
+    schema_registry: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def application_ids(self) -> list[str]:
@@ -55,7 +58,7 @@ class ProjectConfig:
 
         Args:
             path: The file.
-            environ: Where `${NAME}` in the `[kafka]` and `[spark]` sections, and in secrets, is looked up.
+            environ: Where `${NAME}` in `[kafka]`, `[spark]` and `[schema_registry]`, and in secrets, is looked up.
 
         Raises:
             ConfigError: If the file cannot be read, or anything in it is unknown or impossible.
@@ -85,10 +88,11 @@ class ProjectConfig:
         Raises:
             ConfigError: If anything in it is unknown or impossible.
         """
-        check_keys(path, "", content, ("kafka", "spark", "apps"))
+        check_keys(path, "", content, ("kafka", "spark", "schema_registry", "apps"))
+        registry = schema_registry_settings(path, content.get("schema_registry", {}), environ)
         kafka = _kafka(path, content.get("kafka", {}), environ)
-        apps = {name: _app(path, name, table, environ) for name, table in content.get("apps", {}).items()}
-        return cls(path, kafka, apps, _spark(path, content.get("spark", {}), environ))
+        apps = {name: _app(path, name, table, environ, registry) for name, table in content.get("apps", {}).items()}
+        return cls(path, kafka, apps, _spark(path, content.get("spark", {}), environ), registry)
 
     def with_app(self, name: str, table: Mapping[str, Any], environ: Mapping[str, str]) -> ProjectConfig:
         """The project with one more application, in the place of any of that name.
@@ -101,7 +105,7 @@ class ProjectConfig:
         Raises:
             ConfigError: If anything in it is unknown or impossible.
         """
-        app = _app(self.path, name, _by_reference(table), environ)
+        app = _app(self.path, name, _by_reference(table), environ, self.schema_registry)
         return replace(self, apps={**self.apps, name: app})
 
     def app(self, name: str) -> AppConfig:
@@ -163,7 +167,7 @@ def _spark_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _app(path: Path, name: str, table: Any, environ: Mapping[str, str]) -> AppConfig:
+def _app(path: Path, name: str, table: Any, environ: Mapping[str, str], registry: Mapping[str, Any]) -> AppConfig:
     where = f"apps.{name}"
     check_type(path, where, table, dict)
     if not _NAME.fullmatch(name):
@@ -189,7 +193,7 @@ def _app(path: Path, name: str, table: Any, environ: Mapping[str, str]) -> AppCo
     _check_bound(path, where, table.get(_BOUND, 0))
     given = {key: table[key] for key in (*texts, _BOUND) if key in table}
     outputs = _outputs(path, f"{where}.outputs", table.get("outputs", {}))
-    return AppConfig(name, **given, versions=versions, outputs=outputs, streams=streams)
+    return AppConfig(name, **given, versions=versions, outputs=outputs, streams=streams, schema_registry=registry)
 
 
 def _check_bound(path: Path, where: str, value: Any) -> None:

@@ -19,6 +19,7 @@ from pipeline.runtime.layout import (
     plan_layout,
     without_caches,
 )
+from pipeline.runtime.serde_places import with_places
 from pipeline.runtime.task_spec import TaskSpec
 from pipeline.state.snapshots import check_url
 from pipeline.topology.topology import Topology
@@ -142,7 +143,7 @@ def topology_of(config: AppConfig, version: str, new_builder: Callable[[Topology
     if not isinstance(topology, Topology):
         message = f"{reference} gave {topology!r}, not a Topology"
         raise TopologyError(message, hint="End the function with `return builder.build()`.")
-    return topology
+    return with_places(topology, config.application_id(version), config.schema_registry)
 
 
 def load_application(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import SerializationError
+from pipeline.errors import BrokerError, SerializationError
 from pipeline.processor.drops import DropReason
 from pipeline.records import ValueAndTimestamp
 from pipeline.serde.foreign_key import Instruction, Subscription, SubscriptionResponse, combined_key
@@ -274,6 +274,8 @@ def _writing(part: str, serialize: Bytes) -> Bytes:
     def written(value: Any) -> bytes:
         try:
             return serialize(value)
+        except BrokerError:  # of a schema registry
+            raise
         except Exception as error:
             why = f"its serde refuses it ({type(error).__name__}: {error})"
             message = f"A join by a foreign key cannot write the {type(value).__name__} {part} {shown(value)}: {why}"

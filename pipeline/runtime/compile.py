@@ -6,7 +6,7 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from pipeline.errors import USER_ERRORS, RefusedRecordError, SerializationError, StreamsError, as_exception
+from pipeline.errors import USER_ERRORS, BrokerError, RefusedRecordError, SerializationError, StreamsError, as_exception
 from pipeline.operators.process import UserFixedKeyProcessor, UserProcessor
 from pipeline.partitioning import partition_for
 from pipeline.processor.handlers import ProducerRecord, SerializationExceptionOrigin
@@ -290,6 +290,8 @@ def writer(
             raw_key = None if key is None else key_bytes(key)
             origin = SerializationExceptionOrigin.VALUE
             raw_value = None if value is None else value_bytes(value)
+        except BrokerError:  # of a schema registry: the record is not to blame
+            raise
         except USER_ERRORS as raised:  # serdes are the user's, and the handler decides
             error = as_exception(raised)
             message = refused_text(

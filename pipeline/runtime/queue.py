@@ -8,7 +8,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from pipeline.errors import USER_ERRORS, DeserializationError, RecordError, as_exception
+from pipeline.errors import USER_ERRORS, BrokerError, DeserializationError, RecordError, as_exception
 from pipeline.processor.drops import DropReason
 from pipeline.processor.timestamps import NEGATIVE, USE_ANOTHER, WallclockTimestampExtractor
 from pipeline.records import RAW_OFFSET, ConsumerRecord, RawRecord
@@ -205,6 +205,8 @@ class RecordQueue:
         try:
             key = None if raw_key is None else self._key_of(raw_key)
             value = None if raw_value is None else self._value_of(raw_value)
+        except BrokerError:  # of a schema registry: the record is not to blame
+            raise
         except USER_ERRORS as raised:  # serdes are the user's, and the handler decides
             error = as_exception(raised)
             serdes = f"key serde {self.node.key_serde.name} and value serde {self.node.value_serde.name}"

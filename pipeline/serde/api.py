@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class SerdePlace:
+    """Where a serde reads and writes; one that works with a schema registry needs to know.
+
+    Args:
+        topic: The topic, or the changelog of a store, with the application's prefix; None if it is chosen per record.
+        is_key: Whether it is for keys.
+        registry: Settings of the schema registry (`[schema_registry]`). Never printed: they may hold secrets.
+    """
+
+    topic: str | None
+    is_key: bool
+    registry: Mapping[str, Any] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -35,6 +50,7 @@ class Serde(Generic[T]):
         immutable_types: Classes of values that nobody can change, and that come back as they were. A store hands out such a
             value again and again; of all others it keeps the bytes, and reads them each time.
         exact: Whether stores refuse a value that would come back as something else, such as a tuple as a list.
+        place: Makes the serde for one place, for serdes that need to know it; None for all others. See `placed`.
     """
 
     name: str
@@ -45,6 +61,7 @@ class Serde(Generic[T]):
     value_type: Any = field(default=None, repr=False, compare=False)
     immutable_types: frozenset[type] = field(default=frozenset(), repr=False, compare=False)
     exact: bool = field(default=False, repr=False, compare=False)
+    place: Callable[[SerdePlace], Serde[T]] | None = field(default=None, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Pickle by `remake`, or by the functions where they can be pickled."""
@@ -59,5 +76,40 @@ class Serde(Generic[T]):
                 self.value_type,
                 self.immutable_types,
                 self.exact,
+                self.place,
             ),
         )
+
+
+def placed(serde: Serde[Any], place: SerdePlace) -> Serde[Any]:
+    """The serde for one place: itself, unless it, or one that it is made of, needs to know where it is used.
+
+    >>> upper = Serde("upper", lambda text: text.upper().encode(), bytes.decode)
+    >>> placed(upper, SerdePlace("words", is_key=True, registry={})) is upper
+    True
+
+    Args:
+        serde: As it is in a topology, which knows no application.
+        place: Where it is used. Of a serde made of several, such as both sides of a join, each gets a place of its own.
+    """
+    if serde.place is not None:
+        return serde.place(place)
+    function, arguments = serde.remake or (None, ())
+    inner = [part for part in arguments if isinstance(part, Serde)]
+    if function is None or not any(needs_place(part) for part in inner):
+        return serde
+    places = iter([place] if len(inner) == 1 else [_part_of(place, number) for number in range(len(inner))])
+    made: Serde[Any] = function(
+        *(placed(part, next(places)) if isinstance(part, Serde) else part for part in arguments)
+    )
+    return made
+
+
+def needs_place(serde: Serde[Any]) -> bool:
+    """Whether a serde, or one that it is made of, needs to know where it is used."""
+    parts = serde.remake[1] if serde.remake is not None else ()
+    return serde.place is not None or any(isinstance(part, Serde) and needs_place(part) for part in parts)
+
+
+def _part_of(place: SerdePlace, number: int) -> SerdePlace:
+    return replace(place, topic=None if place.topic is None else f"{place.topic}-{number}")

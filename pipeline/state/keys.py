@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import DeserializationError, SerializationError
+from pipeline.errors import BrokerError, DeserializationError, SerializationError, StreamsError
 from pipeline.state.values import shown
 
 if TYPE_CHECKING:
@@ -54,13 +54,17 @@ class StoredKeys:
         """
         try:
             return self.serde.deserialize(data)
+        except BrokerError:  # of a schema registry
+            raise
         except Exception as error:
             why = f"serde {self.serde.name} refuses it ({type(error).__name__}: {error})"
             message = f"Store {self.store} cannot read the key {shown(data)}: {why}"
             raise DeserializationError(message, hint="Give the store the serde that has written its keys.") from error
 
-    def refused(self, key: Any, error: Exception) -> SerializationError:
-        """The error about a key that the serde cannot write."""
+    def refused(self, key: Any, error: Exception) -> StreamsError:
+        """The error about a key that the serde cannot write; that of a schema registry as it is."""
+        if isinstance(error, BrokerError):
+            return error
         why = f"serde {self.serde.name} refuses it ({type(error).__name__}: {error})"
         message = f"Store {self.store} cannot take the {type(key).__name__} key {shown(key)}: {why}"
         return SerializationError(message, hint="Give the store a serde for such keys, or keys that its serde writes.")

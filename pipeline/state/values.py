@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pipeline.errors import DeserializationError, SerializationError
+from pipeline.errors import BrokerError, DeserializationError, SerializationError, StreamsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,20 +120,26 @@ class StoredValues:
         except Exception as error:
             raise self.unreadable(key, data, error) from error
 
-    def unreadable(self, key: Any, data: bytes, error: Exception) -> DeserializationError:
-        """The error about bytes that the serde cannot read."""
+    def unreadable(self, key: Any, data: bytes, error: Exception) -> StreamsError:
+        """The error about bytes that the serde cannot read; that of a schema registry as it is."""
+        if isinstance(error, BrokerError):
+            return error
         why = f"serde {self.serde.name} refuses it ({type(error).__name__}: {error})"
         message = f"Store {self.store} cannot read the {len(data)} bytes of key {shown(key)}: {why}"
         return DeserializationError(message, hint="Give the store the serde that has written its values.")
 
-    def refused(self, key: Any, value: Any, error: Exception) -> SerializationError:
-        """The error about a value that the serde cannot write."""
+    def refused(self, key: Any, value: Any, error: Exception) -> StreamsError:
+        """The error about a value that the serde cannot write; that of a schema registry as it is."""
+        if isinstance(error, BrokerError):
+            return error
         message = f"{self._cannot(key, value)}: serde {self.serde.name} refuses it ({type(error).__name__}: {error})"
         return SerializationError(message, hint="Give the store a serde for such values, or put what its serde writes.")
 
     def _read_back(self, key: Any, value: Any, data: bytes) -> Any:
         try:
             return self.deserialize(data)
+        except BrokerError:  # of a schema registry
+            raise
         except Exception as error:
             message = f"{self._cannot(key, value)}: serde {self.serde.name} could not read it back ({error})"
             raise SerializationError(message) from error

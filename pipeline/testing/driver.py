@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -15,8 +16,10 @@ from pipeline.runtime.context import GLOBAL_TASK, Environment
 from pipeline.runtime.global_state import GlobalState
 from pipeline.runtime.layout import plan_layout, without_caches
 from pipeline.runtime.ports import Ports
+from pipeline.runtime.serde_places import with_places
 from pipeline.runtime.task import Task
 from pipeline.runtime.task_spec import TaskSpec
+from pipeline.serde.api import SerdePlace, placed
 from pipeline.state.api import StoreKind
 from pipeline.state.memory import MemoryBackend
 from pipeline.testing.settings import given_settings
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 V = TypeVar("V")
 
+_DRIVERS = count()
+"""Names for their schema registries."""
 _MOST_ROUNDS = 10_000
 """How often in turn a topology may write to what it reads because of one record: further on it would never end."""
 
@@ -127,6 +132,7 @@ class TopologyTestDriver:
             long inputs wait for each other (`max.task.idle.ms`).
         application_id: Prefix of internal topics.
         initial_wall_clock_time_ms: Where the wall clock starts, ms since the epoch.
+        schema_registry: Settings of the schema registry; one in memory, of this driver alone, if left out.
 
     Raises:
         TopologyError: If the topology cannot run.
@@ -140,9 +146,12 @@ class TopologyTestDriver:
         *,
         application_id: str = "test",
         initial_wall_clock_time_ms: int = 0,
+        schema_registry: Mapping[str, Any] | None = None,
     ) -> None:
         """Open the stores and start the tasks."""
         settings = given_settings(config, "TopologyTestDriver")
+        self._registry = schema_registry or {"url": f"mock://{next(_DRIVERS)}"}
+        topology = with_places(topology, application_id, self._registry)
         configs = {**settings.settings(), "application.id": application_id}
 
         def environment(task: str) -> Environment:
@@ -204,11 +213,12 @@ class TopologyTestDriver:
             known = sorted({*self._readers, *self._global.topics})
             raise StreamsError(message, hint=f"The topology reads: {', '.join(known)}")
         advance_ms = millis(auto_advance) if auto_advance is not None else 0
-        return TestInputTopic(topic, key_serde, value_serde, self._pipe, start_ms, advance_ms)
+        return TestInputTopic(topic, *self._placed(topic, key_serde, value_serde), self._pipe, start_ms, advance_ms)
 
     def output_topic(self, topic: str, key_serde: Serde[K], value_serde: Serde[V]) -> TestOutputTopic[K, V]:
         """An output topic to read from; internal topics and changelogs by their full names."""
-        return TestOutputTopic(topic, key_serde, value_serde, self._topics.take, self._topics.size, self._why_empty)
+        serdes = self._placed(topic, key_serde, value_serde)
+        return TestOutputTopic(topic, *serdes, self._topics.take, self._topics.size, self._why_empty)
 
     def read_raw(self, topic: str) -> list[RawRecord]:
         """All records of a topic that nobody has read, as bytes."""
@@ -308,6 +318,10 @@ class TopologyTestDriver:
         for task in self._tasks.values():
             task.close()
         self._global.close()
+
+    def _placed(self, topic: str, key_serde: Serde[K], value_serde: Serde[V]) -> tuple[Serde[K], Serde[V]]:
+        keys, values = (SerdePlace(topic, is_key, self._registry) for is_key in (True, False))
+        return placed(key_serde, keys), placed(value_serde, values)
 
     def _store_of(self, name: str, *kinds: StoreKind) -> Any:
         store = self.get_state_store(name)

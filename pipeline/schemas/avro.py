@@ -1,0 +1,227 @@
+"""Avro: plain values, or any type that msgspec knows, read by the schema of who reads."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import io
+import json
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+import msgspec
+
+from pipeline.errors import ConfigError
+from pipeline.extras import require_extra
+from pipeline.schemas.avro_types import schema_of, type_of
+from pipeline.schemas.framed import HEAD_BYTES, framed
+from pipeline.schemas.subjects import Reference
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pipeline.schemas.framed import Read, Write
+    from pipeline.schemas.registry import Registry
+    from pipeline.schemas.subjects import Registration
+    from pipeline.serde.api import Serde, SerdePlace
+
+T = TypeVar("T")
+
+_KEPT = (bytes, dt.datetime, dt.date, dt.time, decimal.Decimal, uuid.UUID)
+"""What the library writes and reads as it is."""
+
+
+@overload
+def Avro(
+    type_: type[T],
+    *,
+    schema: str | Mapping[str, Any] | Sequence[Any] | None = None,
+    references: Sequence[tuple[str, str, int]] = (),
+    config: Mapping[str, Any] | None = None,
+) -> Serde[T]: ...
+
+
+@overload
+def Avro(
+    type_: None = None,
+    *,
+    schema: str | Mapping[str, Any] | Sequence[Any] | None = None,
+    references: Sequence[tuple[str, str, int]] = (),
+    config: Mapping[str, Any] | None = None,
+) -> Serde[Any]: ...
+
+
+def Avro(  # noqa: N802
+    type_: type[Any] | None = None,
+    *,
+    schema: str | Mapping[str, Any] | Sequence[Any] | None = None,
+    references: Sequence[tuple[str, str, int]] = (),
+    config: Mapping[str, Any] | None = None,
+) -> Serde[Any]:
+    """A serde of Avro through a schema registry (`SpecificAvroSerde`, `GenericAvroSerde`).
+
+    What was written with another schema is read by that of the serde, as Avro's rules resolve the two. Without a type and a
+    schema, values are read by the schema that they were written with.
+
+    >>> class Flight(msgspec.Struct):
+    ...     carrier: str
+    ...     delay: int | None = None
+    >>> Avro(Flight).name
+    'avro[Flight]'
+
+    Args:
+        type_: What values are: a `msgspec.Struct`, a dataclass, a TypedDict, or anything else msgspec can decode. Left out,
+            records are dicts.
+        schema: The schema, as JSON or as what JSON is read to; made of the type if left out.
+        references: Schemas that it uses and are registered already: name, subject and version of each.
+        config: `auto.register.schemas`, `use.latest.version`, `normalize.schemas` and `subject.name.strategy`, if they are not
+            those of `[schema_registry]`.
+
+    Raises:
+        ConfigError: If the type has no Avro schema, the schema is none, or a setting is unknown.
+        MissingExtraError: If the extra `schemas` is not installed.
+    """
+    require_extra("schemas")
+    text = _text(schema_of(type_) if schema is None and type_ is not None else schema)
+    made_of = AvroFormat(type_, text, tuple(Reference(*each) for each in references))
+    settings = dict(config or {})
+    remake = (_again, (type_, text, made_of.references, settings))
+    if type_ is not None:
+        value_type: Any = type_
+    else:
+        value_type = Any if text is None or references else type_of(json.loads(text))
+    return framed(made_of.name, made_of, settings, remake, value_type)
+
+
+def _again(
+    type_: type[Any] | None, text: str | None, references: tuple[Reference, ...], settings: Mapping[str, Any]
+) -> Serde[Any]:
+    made: Serde[Any] = Avro(type_, schema=text, references=references, config=settings)
+    return made
+
+
+def _text(schema: str | Mapping[str, Any] | Sequence[Any] | None) -> str | None:
+    """A schema as JSON.
+
+    Raises:
+        ConfigError: If it is none.
+    """
+    if schema is None or not isinstance(schema, str):
+        return None if schema is None else json.dumps(schema)
+    try:
+        json.loads(schema)
+    except ValueError as error:
+        if schema.isidentifier():  # a primitive type's name
+            return json.dumps(schema)
+        message = f"An Avro schema is JSON: {error}"
+        raise ConfigError(message) from error
+    return schema
+
+
+@dataclass(frozen=True, slots=True)
+class AvroFormat:
+    """What an Avro serde is made of.
+
+    Args:
+        type_: What values are; None for plain ones.
+        text: The schema; None for that of the writer.
+        references: Schemas that it uses.
+    """
+
+    type_: type[Any] | None
+    text: str | None
+    references: tuple[Reference, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name of the serde."""
+        if self.text is None:
+            return "avro"
+        return f"avro[{_name(json.loads(self.text))}]"
+
+    def own(self) -> Any:
+        """The schema."""
+        from confluent_kafka.schema_registry import Schema, SchemaReference  # noqa: PLC0415 - of an extra
+
+        if self.text is None:
+            return None
+        return Schema(self.text, "AVRO", [SchemaReference(*each) for each in self.references])
+
+    def prepared(self, registry: Registry, place: SerdePlace, registration: Registration) -> Any:  # noqa: ARG002
+        """The schema: what it refers to is registered already."""
+        return self.own()
+
+    def record_name(self, schema: Any) -> str | None:
+        """The full name of its records; primitive types have theirs, unions none."""
+        found = json.loads(schema.schema_str)
+        return None if isinstance(found, list) else _name(found)
+
+    def writer(self, schema: Any, head: bytes, registry: Registry) -> Write:
+        """What writes values."""
+        from fastavro import schemaless_writer  # noqa: PLC0415 - of an extra
+
+        parsed, buffer, to_builtins = _parsed(schema, registry), io.BytesIO, msgspec.to_builtins
+
+        def write(value: Any) -> bytes:
+            out = buffer()
+            out.write(head)
+            schemaless_writer(out, parsed, value)
+            return out.getvalue()
+
+        if self.type_ is None:
+            return write
+        return lambda value: write(to_builtins(value, builtin_types=_KEPT))
+
+    def reader(self, schema: Any, registry: Registry) -> Read:
+        """What reads values that were written with a schema."""
+        from fastavro import schemaless_reader  # noqa: PLC0415 - of an extra
+
+        written, own, buffer = _parsed(schema, registry), self.own(), io.BytesIO
+        wanted = None if own is None or own.schema_str == schema.schema_str else _parsed(own, registry)
+
+        def read(data: bytes) -> Any:
+            return schemaless_reader(buffer(data[HEAD_BYTES:]), written, wanted)
+
+        if self.type_ is None:
+            return read
+        type_, convert = self.type_, msgspec.convert
+        return lambda data: convert(read(data), type_)
+
+
+def _name(schema: Any) -> str:
+    if isinstance(schema, list):
+        return "|".join(map(_name, schema))
+    if isinstance(schema, str):
+        return schema
+    name, namespace = schema.get("name"), schema.get("namespace")
+    if name is None:
+        return _name(schema["type"])
+    return f"{namespace}.{name}" if namespace and "." not in name else str(name)
+
+
+def _parsed(schema: Any, registry: Registry) -> Any:
+    """A schema as the library wants it, with those that it refers to.
+
+    Raises:
+        ConfigError: If it is none.
+    """
+    from confluent_kafka.schema_registry.avro import parse_schema_with_repo  # noqa: PLC0415 - of an extra
+    from fastavro.repository import SchemaRepositoryError  # noqa: PLC0415
+    from fastavro.schema import SchemaParseException, UnknownType  # noqa: PLC0415
+
+    try:
+        return parse_schema_with_repo(schema.schema_str, named_schemas=_named(schema, registry))
+    except (SchemaParseException, SchemaRepositoryError, UnknownType, ValueError) as error:
+        message = f"This is no Avro schema: {type(error).__name__}: {error}"
+        raise ConfigError(message, hint="What it refers to is named by references=.") from error
+
+
+def _named(schema: Any, registry: Registry) -> dict[str, Any]:
+    """The schemas that one refers to, by name, and those that they refer to."""
+    found: dict[str, Any] = {}
+    for reference in schema.references or ():
+        other = registry.version(reference.subject, reference.version).schema
+        found |= _named(other, registry)
+        found[reference.name] = json.loads(other.schema_str)
+    return found

@@ -1,0 +1,165 @@
+"""The door to the schema registry: Confluent's client, with its errors in ours, and its calls tried again."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import random
+import time
+import warnings
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pipeline.config.schema_registry import CLIENT_SETTINGS, URL
+from pipeline.config.secrets import redacted
+from pipeline.errors import ConfigError, RegistryError, SchemaError, StreamsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+_TIMEOUT_SECONDS = 30
+_RETRIES, _WAIT_MS, _LONGEST_WAIT_MS = 3, 1000, 20_000
+"""As Confluent's client waits between attempts."""
+_NOT_FOUND, _INCOMPATIBLE, _INVALID = 404, 409, 422
+_FORBIDDEN = (401, 403)
+_BUSY = 500
+
+
+class Registry:
+    """A registry, for one process. What it has said once it is not asked again: schemas and their ids never change.
+
+    Args:
+        settings: Those of `[schema_registry]`.
+
+    Raises:
+        ConfigError: If the client refuses them.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        """Connect to nothing yet."""
+        with warnings.catch_warnings(record=True):  # its own libraries warn each other
+            from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - of an extra
+
+        given = {"timeout": _TIMEOUT_SECONDS, **{k: v for k, v in settings.items() if k in CLIENT_SETTINGS}}
+        if "bearer.auth.credentials.source" in given:  # only Confluent's cloud has these two
+            given = {"bearer.auth.logical.cluster": "", "bearer.auth.identity.pool.id": "", **given}
+        self._shown = redacted(given[URL])
+        self._ids: dict[Any, int] | None = {} if given[URL].startswith("mock://") else None
+        self._retries = given.get("max.retries", _RETRIES)
+        self._wait_ms = given.get("retries.wait.ms", _WAIT_MS)
+        self._longest_wait_ms = given.get("retries.max.wait.ms", _LONGEST_WAIT_MS)
+        try:
+            self._client = SchemaRegistryClient.new_client(given)
+        except (OSError, TypeError, ValueError) as error:
+            message = f"The client of the schema registry refuses its settings: {redacted(str(error))}"
+            raise ConfigError(message, hint="Correct [schema_registry] in streams.toml.") from error
+
+    def schema(self, schema_id: int) -> Any:
+        """The schema of an id (`Schema`).
+
+        Raises:
+            SchemaError: If there is none.
+            RegistryError: If the registry does not answer.
+        """
+        return self._asked(f"schema {schema_id}", lambda: self._client.get_schema(schema_id))
+
+    def version(self, subject: str, version: int) -> Any:
+        """A version of a subject (`RegisteredSchema`). Errors are those of `schema`."""
+        what = f"version {version} of subject {subject}"
+        return self._asked(what, lambda: self._client.get_version(subject, version))
+
+    def latest(self, subject: str) -> Any:
+        """The latest version of a subject (`RegisteredSchema`). Errors are those of `schema`."""
+        return self._asked(f"the latest version of subject {subject}", lambda: self._client.get_latest_version(subject))
+
+    def registered(self, subject: str, schema: Any, *, normalize: bool) -> int:
+        """The id of a schema, which is a new version of its subject unless it is one already.
+
+        Raises:
+            SchemaError: If it is no schema, or incompatible with earlier versions.
+            RegistryError: If the registry does not answer.
+        """
+        what = f"a schema for subject {subject}"
+        found = int(self._asked(what, lambda: self._client.register_schema(subject, schema, normalize), subject))
+        return found if self._ids is None else self._ids.setdefault(schema, found)  # one id in all subjects
+
+    def known(self, subject: str, schema: Any, *, normalize: bool) -> int:
+        """The id of a schema that is a version of its subject. Errors are those of `schema`."""
+        what = f"that schema as a version of subject {subject}"
+        return int(self._asked(what, lambda: self._client.lookup_schema(subject, schema, normalize).schema_id, subject))
+
+    def _asked(self, what: str, call: Callable[[], T], subject: str | None = None) -> T:
+        from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError  # noqa: PLC0415
+        from httpx import HTTPError  # noqa: PLC0415
+
+        attempt = 0
+        while True:
+            try:
+                return call()
+            except SchemaRegistryError as error:  # the client has tried again by itself
+                raise self._refused(what, error, subject) from error
+            except OAuthTokenError as error:
+                message = f"Schema registry {self._shown} cannot be asked: no token was issued"
+                raise RegistryError(message, hint="Check bearer.auth.* in [schema_registry].") from error
+            except HTTPError as error:
+                if attempt >= self._retries:
+                    raise self._silent(what, error) from error
+                log.warning("schema registry %s does not answer (%s): trying again", self._shown, type(error).__name__)
+                wait_ms = min(self._wait_ms * 2**attempt, self._longest_wait_ms)
+                time.sleep(random.random() * wait_ms / 1000)  # noqa: S311 - so that not all come at once
+                attempt += 1
+
+    def _silent(self, what: str, error: Exception) -> RegistryError:
+        why = redacted(str(error)) or type(error).__name__
+        message = f"Schema registry {self._shown} does not answer, asked for {what}: {why}"
+        hint = "Check url and ssl.ca.location in [schema_registry], and whether it runs. No record is lost."
+        return RegistryError(message, retriable=True, hint=hint)
+
+    def _refused(self, what: str, error: Any, subject: str | None) -> StreamsError:
+        status, why = error.http_status_code, redacted(str(error.error_message))
+        if status == _NOT_FOUND:
+            message = f"Schema registry {self._shown} does not have {what}: {why}"
+            hint = "Register it, or set auto.register.schemas = true." if subject else None
+            return SchemaError(message, hint=hint)
+        if status == _INCOMPATIBLE:
+            message = f"Subject {subject}{self._versions(subject)} does not take the schema: it is incompatible: {why}"
+            hint = "Change the schema so that it is compatible, such as by defaults of new fields, or choose another topic."
+            return SchemaError(message, hint=hint)
+        if status in _FORBIDDEN:
+            message = f"Schema registry {self._shown} refuses {what} (HTTP {status}): {why}"
+            return RegistryError(message, hint="Check basic.auth.user.info or bearer.auth.* in [schema_registry].")
+        if status < _BUSY:
+            hint = "Correct the schema." if status == _INVALID else None
+            return SchemaError(f"Schema registry {self._shown} refuses {what} (HTTP {status}): {why}", hint=hint)
+        message = f"Schema registry {self._shown} failed at {what} (HTTP {status}): {why}"
+        return RegistryError(message, retriable=True, hint="Look into the registry's log. No record is lost.")
+
+    def _versions(self, subject: str | None) -> str:
+        """The versions of a subject, for a message; nothing if they cannot be had."""
+        from confluent_kafka.schema_registry.error import SchemaRegistryError  # noqa: PLC0415
+        from httpx import HTTPError  # noqa: PLC0415
+
+        try:
+            return f" with its versions {', '.join(map(str, self._client.get_versions(subject)))}"
+        except (HTTPError, SchemaRegistryError):
+            return ""
+
+
+def registry_of(settings: Mapping[str, Any]) -> Registry:
+    """The registry of these settings; one per process, so that no schema is asked for twice.
+
+    Raises:
+        ConfigError: If there are none, or the client refuses them.
+    """
+    if not settings:
+        message = "A serde needs a schema registry, and none is configured"
+        raise ConfigError(message, hint='Add [schema_registry] with url = "http://..." to streams.toml.')
+    return _registry(tuple(sorted((k, v) for k, v in settings.items() if k in CLIENT_SETTINGS)))
+
+
+@functools.cache
+def _registry(settings: tuple[tuple[str, Any], ...]) -> Registry:
+    return Registry(dict(settings))

@@ -1,0 +1,208 @@
+"""Serdes on a real schema registry: what is registered, what is refused, and what happens while it is away."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from pipeline import (
+    STRING,
+    Avro,
+    ConfigError,
+    Consumed,
+    DeserializationError,
+    Produced,
+    Serde,
+    StreamsBuilder,
+    Topology,
+)
+from pipeline.errors import RegistryError, SchemaError
+from pipeline.schemas.avro_types import schema_of
+from pipeline.schemas.registry import Registry, registry_of
+from pipeline.serde.api import SerdePlace, placed
+from pipeline.testing import TopologyTestDriver
+from tests.registries import running_registry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Flight(msgspec.Struct):
+    carrier: str
+    delay: int | None = None
+
+
+class Mistaken(msgspec.Struct):
+    carrier: int
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[str]:
+    with running_registry() as url:
+        yield url
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"flights-{uuid.uuid4()}"
+
+
+def at(url: str, topic: str, **settings: Any) -> SerdePlace:
+    return SerdePlace(topic, is_key=False, registry={"url": url, **settings})
+
+
+def anew(serde: Serde[Any], place: SerdePlace) -> Serde[Any]:
+    """The serde as in another process, which has asked for nothing yet."""
+    registry_of.__globals__["_registry"].cache_clear()
+    return placed(serde, place)
+
+
+def test_a_schema_is_registered_and_found_by_another_process(registry: str, topic: str) -> None:
+    data = placed(Avro(Flight), at(registry, topic)).serialize(Flight("UA", 3))
+    version = registry_of({"url": registry}).latest(f"{topic}-value")
+    assert data == b"\0" + version.schema_id.to_bytes(4, "big") + b"\4UA\2\6"
+    assert version.version == 1
+    assert anew(Avro(), at(registry, topic)).deserialize(data) == {"carrier": "UA", "delay": 3}
+    assert anew(Avro(Flight), at(registry, topic)).deserialize(data) == Flight("UA", 3)
+
+
+def test_confluents_own_serializers_write_and_read_the_same(registry: str, topic: str) -> None:
+    serde = placed(Avro(Flight), at(registry, topic))
+    client, context = SchemaRegistryClient({"url": registry}), SerializationContext(topic, MessageField.VALUE)
+    data = serde.serialize(Flight("UA", 3))
+    schema = client.get_latest_version(f"{topic}-value").schema
+    value = {"carrier": "UA", "delay": 3}
+    assert AvroSerializer(client, schema)(value, context) == data
+    assert AvroDeserializer(client)(data, context) == value
+
+
+def test_an_incompatible_schema_is_refused_by_subject_and_versions(registry: str, topic: str) -> None:
+    placed(Avro(Flight), at(registry, topic)).serialize(Flight("UA"))
+    registry_of({"url": registry})._client.set_compatibility(f"{topic}-value", "BACKWARD")
+    mistaken = Avro(
+        Mistaken, schema={"type": "record", "name": "Flight", "fields": [{"name": "carrier", "type": "long"}]}
+    )
+    with pytest.raises(SchemaError, match=f"Subject {topic}-value with its versions 1 does not take"):
+        placed(mistaken, at(registry, topic)).serialize(Mistaken(1))
+
+
+def test_a_schema_that_evolves_is_read_by_those_before_and_after(registry: str, topic: str) -> None:
+    class Later(msgspec.Struct):
+        carrier: str
+        delay: int | None = None
+        origin: str = "JFK"
+
+    later = Avro(Later, schema={**schema_of(Later), "name": "Flight"})
+    old = placed(Avro(Flight), at(registry, topic)).serialize(Flight("UA", 1))
+    new = placed(later, at(registry, topic)).serialize(Later("UA", 2, "LGA"))
+    assert placed(later, at(registry, topic)).deserialize(old) == Later("UA", 1, "JFK")
+    assert placed(Avro(Flight), at(registry, topic)).deserialize(new) == Flight("UA", 2)
+    assert registry_of({"url": registry}).latest(f"{topic}-value").version == 2
+
+
+def test_references_are_looked_up_in_the_registry(registry: str, topic: str) -> None:
+    placed(Avro(Flight), at(registry, topic)).serialize(Flight("UA", 1))
+    trip = {"type": "record", "name": "Trip", "fields": [{"name": "first", "type": "Flight"}]}
+    serde = placed(Avro(schema=trip, references=[("Flight", f"{topic}-value", 1)]), at(registry, f"{topic}-trips"))
+    data = serde.serialize({"first": {"carrier": "UA", "delay": 1}})
+    assert anew(Avro(), at(registry, topic)).deserialize(data) == {"first": {"carrier": "UA", "delay": 1}}
+
+
+def copied() -> Topology:
+    builder = StreamsBuilder()
+    builder.stream("in", Consumed(STRING, Avro(Flight))).to("out", Produced(STRING, Avro(Flight)))
+    return builder.build()
+
+
+def test_an_id_that_the_registry_does_not_know_is_the_handlers(registry: str) -> None:
+    settings = {"deserialization.exception.handler": "continue"}
+    raw = Serde("raw", bytes, bytes)
+    with TopologyTestDriver(copied(), settings, schema_registry={"url": registry}) as driver:
+        driver.input_topic("in", STRING, raw).pipe_input("a", b"\0\x7f\0\0\0x")
+        assert driver.dropped() == {"undecodable": 1}
+    unknown = pytest.raises(DeserializationError, match="does not have schema 2130706432")
+    with TopologyTestDriver(copied(), schema_registry={"url": registry}) as driver, unknown:
+        driver.input_topic("in", STRING, raw).pipe_input("a", b"\0\x7f\0\0\0x")
+
+
+def test_no_record_is_dropped_while_the_registry_is_away() -> None:
+    away = {"url": "http://127.0.0.1:9", "max.retries": 1, "retries.wait.ms": 1}
+    handlers = ("deserialization", "processing", "production")
+    settings = {f"{each}.exception.handler": "continue" for each in handlers}
+    raw = Serde("raw", bytes, bytes)
+    with TopologyTestDriver(copied(), settings, schema_registry=away) as driver:
+        source = driver.input_topic("in", STRING, raw)
+        with pytest.raises(RegistryError, match=r"http://127\.0\.0\.1:9 does not answer, asked for schema 1") as raised:
+            source.pipe_input("a", b"\0\0\0\0\1\4UA\0")
+        assert raised.value.retriable
+        assert driver.dropped() == {}
+
+
+class Answers(BaseHTTPRequestHandler):
+    """Refuses whoever does not show what it wants, and then says what it was shown."""
+
+    wanted: str | None = None
+
+    def do_GET(self) -> None:
+        self.answer()
+
+    def do_POST(self) -> None:
+        self.answer()
+
+    def answer(self) -> None:
+        known = self.headers["Authorization"] == self.wanted
+        body = b'{"id": 1, "schema": "\\"string\\""}' if known else b'{"error_code": 401, "message": "no"}'
+        self.send_response(200 if known else 401)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def answering(wanted: str | None = None) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Wanting", (Answers,), {"wanted": wanted}))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        ({"basic.auth.user.info": "ann:hunter2"}, "Basic YW5uOmh1bnRlcjI="),
+        ({"bearer.auth.credentials.source": "STATIC_TOKEN", "bearer.auth.token": "hunter2"}, "Bearer hunter2"),
+    ],
+)
+def test_the_client_shows_what_it_was_given(settings: dict[str, str], wanted: str) -> None:
+    with answering(wanted) as url:
+        assert Registry({"url": url, **settings}).schema(1).schema_str == '"string"'
+        others = {key: value.replace("2", "3") for key, value in settings.items()}
+        with pytest.raises(RegistryError, match=r"refuses schema 1 \(HTTP 401\)") as refused:
+            Registry({"url": url, **others}).schema(1)
+    assert "hunter" not in str(refused.value)
+
+
+def test_impossible_settings_are_named_without_their_values() -> None:
+    with pytest.raises(ConfigError) as refused:
+        Registry({"url": "http://127.0.0.1:9", "basic.auth.user.info": "hunter2"})
+    assert "hunter2" not in str(refused.value)
+
+
+def test_after_its_first_record_a_schema_needs_no_registry(topic: str) -> None:
+    with answering() as url:
+        serde = placed(Avro(schema="string"), at(url, topic))
+        assert serde.deserialize(serde.serialize("UA")) == "UA"
+    assert serde.deserialize(serde.serialize("DL")) == "DL"

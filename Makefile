@@ -19,7 +19,7 @@ help:
 	@echo "setup  create the environment       demo   the main job, end to end"
 	@echo "test   everything                   unit   the everyday tests"
 	@echo "check  lint, types, layers          bench  against Java Kafka Streams"
-	@echo "docs   API pages into site/         clean  remove what was made"
+	@echo "docs   the site, into site/         clean  remove what was made"
 	@echo "oracle what Kafka Streams itself gives, into tests/oracle/golden/"
 
 setup: $(READY)
@@ -66,8 +66,7 @@ oracle: setup
 	PYTHONPATH=$(CURDIR) $(BIN)/python -m tests.oracle.fuzz --minutes $(MINUTES)
 
 docs: setup
-	$(BIN)/pdoc --docformat google --output-directory site pipeline pipeline.testing pipeline.errors pipeline.config \
-		pipeline.spark pipeline.spark.ranges
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 lock:
 	$(BIN)/uv pip compile pyproject.toml --extra all --group dev --python-version 3.11 --generate-hashes \

@@ -4,21 +4,22 @@ This is the whole public surface for those who write topologies, and the front d
 when it is asked for. Hosts are packages of their own: `pipeline.testing` (in memory), `pipeline.worker` (long-running),
 `pipeline.spark` (bounded).
 
->>> from pipeline import Consumed, Produced, STRING, StreamsBuilder
->>> builder = StreamsBuilder()
->>> builder.stream("in", Consumed(STRING, STRING)).map_values(str.upper).to("out", Produced(STRING, STRING))
->>> print(builder.build().describe())
-Topologies:
-   Sub-topology: 0
-    Source: KSTREAM-SOURCE-0000000000 (topics: [in])
-      --> KSTREAM-MAPVALUES-0000000001
-    Processor: KSTREAM-MAPVALUES-0000000001 (stores: [])
-      --> KSTREAM-SINK-0000000002
-      <-- KSTREAM-SOURCE-0000000000
-    Sink: KSTREAM-SINK-0000000002 (topic: out)
-      <-- KSTREAM-MAPVALUES-0000000001
-<BLANKLINE>
-<BLANKLINE>
+Examples:
+    >>> from pipeline import Consumed, Produced, STRING, StreamsBuilder
+    >>> builder = StreamsBuilder()
+    >>> builder.stream("in", Consumed(STRING, STRING)).map_values(str.upper).to("out", Produced(STRING, STRING))
+    >>> print(builder.build().describe())
+    Topologies:
+       Sub-topology: 0
+        Source: KSTREAM-SOURCE-0000000000 (topics: [in])
+          --> KSTREAM-MAPVALUES-0000000001
+        Processor: KSTREAM-MAPVALUES-0000000001 (stores: [])
+          --> KSTREAM-SINK-0000000002
+          <-- KSTREAM-SOURCE-0000000000
+        Sink: KSTREAM-SINK-0000000002 (topic: out)
+          <-- KSTREAM-MAPVALUES-0000000001
+    <BLANKLINE>
+    <BLANKLINE>
 """
 
 from __future__ import annotations

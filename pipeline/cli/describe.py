@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,9 +19,33 @@ Code = Annotated[
 ]
 
 
-def describe(context: typer.Context, app: App, version: Version = None, code: Code = False) -> None:  # noqa: FBT002
-    """Show an application's topology, as Kafka Streams describes it. With --version no broker is asked."""
+class Format(StrEnum):
+    """How a topology is shown."""
+
+    TEXT = "text"
+    MERMAID = "mermaid"
+    SVG = "svg"
+
+
+As = Annotated[Format, typer.Option("--format", help="Kafka Streams' text, a Mermaid flowchart, or an SVG picture.")]
+
+
+def describe(
+    context: typer.Context,
+    app: App,
+    version: Version = None,
+    code: Code = False,  # noqa: FBT002 # an option
+    form: As = Format.TEXT,
+) -> None:
+    """Show an application's topology, as Kafka Streams describes it, or drawn. With --version no broker is asked."""
+    if code and form is not Format.TEXT:
+        message = f"a picture shows no code: --format {form.value} goes without --code"
+        raise typer.BadParameter(message, param_hint="--code")
     application = settings_of(context).project().app(app, version).loaded()
+    if form is not Format.TEXT:
+        topology = application.topology
+        typer.echo(topology.svg() if form is Format.SVG else topology.mermaid(), nl=False)
+        return
     typer.echo(application.topology.describe().rstrip())
     typer.echo(f"Fingerprint: {application.topology.fingerprint()}")
     if code:

@@ -12,7 +12,9 @@ from pipeline.processor.suppliers import check_supplier, connected_stores
 from pipeline.records import AutoOffsetReset
 from pipeline.topology.describe import describe
 from pipeline.topology.fingerprint import fingerprint, node_fingerprints
+from pipeline.topology.graph import graph
 from pipeline.topology.grouping import levels, sub_topologies
+from pipeline.topology.mermaid import mermaid
 from pipeline.topology.nodes import (
     GlobalStore,
     Lineage,
@@ -24,6 +26,7 @@ from pipeline.topology.nodes import (
     SubTopology,
 )
 from pipeline.topology.parts import Parts
+from pipeline.topology.svg import svg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from pipeline.records import ConsumerRecord
     from pipeline.serde.api import Serde
     from pipeline.state.api import StoreBuilder
+    from pipeline.topology.graph import Graph
 
 _PATTERN = re.compile(r"[*+?|()\[\]^$\\]")
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -416,6 +420,14 @@ class Topology:
         """The text of Kafka Streams' `Topology.describe()`."""
         return describe(self._parts)
 
+    def mermaid(self) -> str:
+        """Return the topology as a Mermaid flowchart, as GitHub and many editors draw it."""
+        return mermaid(self._graph())
+
+    def svg(self) -> str:
+        """Return the topology as an SVG picture: a document of its own, in light or dark colours as a browser asks for."""
+        return svg(self._graph())
+
     def fingerprint(self) -> str:
         """A digest of the structure and of the user's functions; equal means the same results from the same topics.
 
@@ -430,6 +442,9 @@ class Topology:
     def parts(self) -> Parts:
         """A copy of all it is made of, for optimisations to change (`put_together`); it stays as it is."""
         return self._parts.copy()
+
+    def _graph(self) -> Graph:
+        return graph(self.sub_topologies(), self._parts.global_stores.values(), self.repartition_topics)
 
     def _check_new_name(self, name: str) -> None:
         taken = name in self._parts.nodes or any(

@@ -56,6 +56,8 @@ def millrace(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]
 
 
 def test_a_topology_is_described_and_driven_without_any_extra(project: Path) -> None:
+    drawn = millrace(project, "describe", "words", "--version", "v1", "--format", "svg").stdout
+    assert drawn.startswith("<svg ")
     described = millrace(project, "describe", "words", "--version", "v1", "--code").stdout
     assert "Topologies:" in described
     assert "# KSTREAM-SOURCE-0000000000\ndef run(queue, limit, last_time):" in described

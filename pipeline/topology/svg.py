@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 _LETTER, _LINE, _PADDING = 7.4, 18, 12
 _ROW, _GAP, _MARGIN = 56, 24, 24
 _STYLE = """<style>
-text{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:#1b2a33}.title{font-weight:bold}
+svg{background:#fff}text{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:#1b2a33}.title{font-weight:bold}
 .node{fill:#eef6f5;stroke:#00796b}.state{fill:#cfeae6;stroke:#00796b}.topic{fill:#fff6e5;stroke:#b26a00}
 .internal{fill:#fff6e5;stroke:#b26a00;stroke-dasharray:5 4}.group{fill:none;stroke:#90a4ae}
 .edge{fill:none;stroke:#50646f;marker-end:url(#head)}.far{stroke-dasharray:5 4}#head path{fill:#50646f}
-@media(prefers-color-scheme:dark){text{fill:#e6eef0}.node{fill:#12312e;stroke:#4db6ac}.state{fill:#1b4a45;stroke:#4db6ac}
+@media(prefers-color-scheme:dark){svg{background:#0f171b}text{fill:#e6eef0}.node{fill:#12312e;stroke:#4db6ac}.state{fill:#1b4a45;stroke:#4db6ac}
 .topic,.internal{fill:#3a2a0c;stroke:#ffb74d}.edge{stroke:#a9bcc4}#head path{fill:#a9bcc4}}
 </style>
 <defs><marker id="head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" orient="auto">

@@ -96,6 +96,8 @@ from pipeline.records import (
     VersionedRecord,
 )
 from pipeline.schemas.avro import Avro
+from pipeline.schemas.json_schema import JsonSchema
+from pipeline.schemas.protobuf import Protobuf
 from pipeline.serde.api import Serde
 from pipeline.serde.json import JSON
 from pipeline.serde.primitives import BOOLEAN, BYTES, DOUBLE, FLOAT, INTEGER, LONG, SHORT, STRING, UUID
@@ -151,6 +153,7 @@ __all__ = [
     "Headers",
     "JoinWindows",
     "Joined",
+    "JsonSchema",
     "KGroupedStream",
     "KGroupedTable",
     "KStream",
@@ -170,6 +173,7 @@ __all__ = [
     "Produced",
     "ProducerRecord",
     "ProductionExceptionHandler",
+    "Protobuf",
     "PunctuationType",
     "RangeError",
     "Record",

@@ -13,6 +13,7 @@ import msgspec
 
 from pipeline.errors import DeserializationError, ReleaseError
 from pipeline.records import TopicPartition
+from pipeline.serde.api import plain_reader
 from pipeline.serde.windowed import of_any_size
 from pipeline.windows import Windowed
 
@@ -41,7 +42,7 @@ def table_rows(pairs: Iterable[Pair], sink: SinkNode, topic: str) -> Iterator[di
         if pair.new is not None:
             place = TopicPartition(topic, pair.partition)
             own = _own(place, sink, pair.key, pair.new.timestamp) | {"change": pair.change.value}
-            yield _with_fields(topic, own, _read(place, sink.value_serde.deserialize, pair.new.value))
+            yield _with_fields(topic, own, _read(place, plain_reader(sink.value_serde), pair.new.value))
 
 
 def log_rows(batches: Iterable[tuple[TopicPartition, list[RawFields]]], sink: SinkNode) -> Iterator[dict[str, Any]]:
@@ -53,7 +54,7 @@ def log_rows(batches: Iterable[tuple[TopicPartition, list[RawFields]]], sink: Si
     """
     for tp, records in batches:
         for key, value, timestamp, _, _ in records:
-            found = None if value is None else _read(tp, sink.value_serde.deserialize, value)
+            found = None if value is None else _read(tp, plain_reader(sink.value_serde), value)
             yield _with_fields(tp.topic, _own(tp, sink, key, timestamp), found)
 
 
@@ -82,10 +83,10 @@ def difference_rows(
         before: dict[str, Any] = {}
         if pair.old is not None:
             try:
-                before = _fields(old.value_serde.deserialize(pair.old.value))
+                before = _fields(plain_reader(old.value_serde)(pair.old.value))
             except Exception:  # noqa: BLE001 - a serde may raise anything
                 unreadable()
-        after = {} if pair.new is None else _fields(_read(place, new.value_serde.deserialize, pair.new.value))
+        after = {} if pair.new is None else _fields(_read(place, plain_reader(new.value_serde), pair.new.value))
         for name in before.keys() | after.keys():
             own[f"old_{name}" if name else "old"] = before.get(name)
             own[f"new_{name}" if name else "new"] = after.get(name)

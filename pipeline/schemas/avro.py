@@ -148,6 +148,11 @@ class AvroFormat:
             return None
         return Schema(self.text, "AVRO", [SchemaReference(*each) for each in self.references])
 
+    @property
+    def form(self) -> str | None:
+        """Schemas are asked for as they were registered."""
+        return None
+
     def prepared(self, registry: Registry, place: SerdePlace, registration: Registration) -> Any:  # noqa: ARG002
         """The schema: what it refers to is registered already."""
         return self.own()

@@ -29,8 +29,9 @@ MAGIC = 0
 class SchemaFormat(Protocol):
     """Avro, Protobuf or JSON Schema, with what a serde was made of."""
 
-    def own(self) -> Any:
-        """The schema of what is written (`Schema`); None if the latest version of the subject is needed for that."""
+    @property
+    def form(self) -> str | None:
+        """How the registry is to hand schemas out; None as they are."""
         ...
 
     def record_name(self, schema: Any) -> str | None:
@@ -38,7 +39,7 @@ class SchemaFormat(Protocol):
         ...
 
     def prepared(self, registry: Registry, place: SerdePlace, registration: Registration) -> Any:
-        """The schema that is registered, after those that it refers to were; None like `own`."""
+        """The schema of what is written (`Schema`), after those that it refers to were registered; None if it has none."""
         ...
 
     def writer(self, schema: Any, head: bytes, registry: Registry) -> Write:
@@ -56,6 +57,7 @@ def framed(
     settings: Mapping[str, Any],
     remake: tuple[Callable[..., Any], tuple[Any, ...]],
     value_type: Any,
+    plain: Callable[[Any], Any] | None = None,
 ) -> Serde[Any]:
     """A serde of a topology, which learns its registry when an application is opened.
 
@@ -65,13 +67,14 @@ def framed(
         settings: Its own settings; they go before those of `[schema_registry]`.
         remake: Makes it again, in another process.
         value_type: What values are, for columns.
+        plain: Makes of a value what `value_type` says, where it is something else.
 
     Raises:
         ConfigError: If a setting is unknown.
     """
     check_settings(name, settings)
     latest: list[Serde[Any]] = []
-    immutable = immutable_types(value_type)
+    immutable = immutable_types(value_type) if plain is None else frozenset[type]()
 
     def somewhere() -> Serde[Any]:
         if not latest:
@@ -89,14 +92,14 @@ def framed(
         use = _Use(made_of, at, {**at.registry, **settings})
         own = (placed, (unplaced, at))
         made: Serde[Any] = Serde(
-            name, use.serializer(), use.deserializer(), None, own, value_type, immutable, exact=True
+            name, use.serializer(), use.deserializer(), None, own, value_type, immutable, exact=True, plain=plain
         )
-        latest[:] = [
-            made
-        ]  # what joins hash, and such, is in no topic: it is written as where the serde was placed last
+        latest[:] = [made]  # what is in no topic, as a hash of a join, is written as where the serde was placed last
         return made
 
-    unplaced: Serde[Any] = Serde(name, serialize, deserialize, None, remake, value_type, immutable, True, place)  # noqa: FBT003
+    unplaced: Serde[Any] = Serde(
+        name, serialize, deserialize, None, remake, value_type, immutable, exact=True, place=place, plain=plain
+    )
     return unplaced
 
 
@@ -144,7 +147,7 @@ class _Use:
         elif registration.auto_register:
             schema_id = registry.registered(subject, schema, normalize=registration.normalize)
         else:
-            schema_id = registry.known(subject, schema, normalize=registration.normalize)
+            schema_id = registry.known(subject, schema, normalize=registration.normalize).schema_id
         return self._format.writer(schema, _HEAD.pack(MAGIC, schema_id), registry)
 
     def _reader(self, data: bytes) -> Read:
@@ -154,4 +157,4 @@ class _Use:
             raise ValueError(message)
         registry = registry_of(self._place.registry)
         _, schema_id = _HEAD.unpack_from(data)
-        return self._format.reader(registry.schema(schema_id), registry)
+        return self._format.reader(registry.schema(schema_id, self._format.form), registry)

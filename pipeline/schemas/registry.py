@@ -57,19 +57,23 @@ class Registry:
             message = f"The client of the schema registry refuses its settings: {redacted(str(error))}"
             raise ConfigError(message, hint="Correct [schema_registry] in streams.toml.") from error
 
-    def schema(self, schema_id: int) -> Any:
+    def schema(self, schema_id: int, form: str | None = None) -> Any:
         """The schema of an id (`Schema`).
+
+        Args:
+            schema_id: The id.
+            form: How it is written, where there are several ways.
 
         Raises:
             SchemaError: If there is none.
             RegistryError: If the registry does not answer.
         """
-        return self._asked(f"schema {schema_id}", lambda: self._client.get_schema(schema_id))
+        return self._asked(f"schema {schema_id}", lambda: self._client.get_schema(schema_id, None, form))
 
-    def version(self, subject: str, version: int) -> Any:
+    def version(self, subject: str, version: int, form: str | None = None) -> Any:
         """A version of a subject (`RegisteredSchema`). Errors are those of `schema`."""
         what = f"version {version} of subject {subject}"
-        return self._asked(what, lambda: self._client.get_version(subject, version))
+        return self._asked(what, lambda: self._client.get_version(subject, version, fmt=form))
 
     def latest(self, subject: str) -> Any:
         """The latest version of a subject (`RegisteredSchema`). Errors are those of `schema`."""
@@ -86,10 +90,10 @@ class Registry:
         found = int(self._asked(what, lambda: self._client.register_schema(subject, schema, normalize), subject))
         return found if self._ids is None else self._ids.setdefault(schema, found)  # one id in all subjects
 
-    def known(self, subject: str, schema: Any, *, normalize: bool) -> int:
-        """The id of a schema that is a version of its subject. Errors are those of `schema`."""
+    def known(self, subject: str, schema: Any, *, normalize: bool) -> Any:
+        """A schema that is a version of its subject (`RegisteredSchema`). Errors are those of `schema`."""
         what = f"that schema as a version of subject {subject}"
-        return int(self._asked(what, lambda: self._client.lookup_schema(subject, schema, normalize).schema_id, subject))
+        return self._asked(what, lambda: self._client.lookup_schema(subject, schema, normalize), subject)
 
     def _asked(self, what: str, call: Callable[[], T], subject: str | None = None) -> T:
         from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError  # noqa: PLC0415

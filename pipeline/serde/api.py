@@ -50,6 +50,7 @@ class Serde(Generic[T]):
         immutable_types: Classes of values that nobody can change, and that come back as they were. A store hands out such a
             value again and again; of all others it keeps the bytes, and reads them each time.
         exact: Whether stores refuse a value that would come back as something else, such as a tuple as a list.
+        plain: Makes of a value what `value_type` says, where it is something else, such as a message of Protobuf.
         place: Makes the serde for one place, for serdes that need to know it; None for all others. See `placed`.
     """
 
@@ -61,6 +62,7 @@ class Serde(Generic[T]):
     value_type: Any = field(default=None, repr=False, compare=False)
     immutable_types: frozenset[type] = field(default=frozenset(), repr=False, compare=False)
     exact: bool = field(default=False, repr=False, compare=False)
+    plain: Callable[[T], Any] | None = field(default=None, repr=False, compare=False)
     place: Callable[[SerdePlace], Serde[T]] | None = field(default=None, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -76,9 +78,16 @@ class Serde(Generic[T]):
                 self.value_type,
                 self.immutable_types,
                 self.exact,
+                self.plain,
                 self.place,
             ),
         )
+
+
+def plain_reader(serde: Serde[Any]) -> Callable[[bytes], Any]:
+    """What reads bytes to a value as `Serde.value_type` says it: for columns, and for those who look at records."""
+    read, plain = serde.deserialize, serde.plain
+    return read if plain is None else lambda data: plain(read(data))
 
 
 def placed(serde: Serde[Any], place: SerdePlace) -> Serde[Any]:
@@ -96,7 +105,7 @@ def placed(serde: Serde[Any], place: SerdePlace) -> Serde[Any]:
         return serde.place(place)
     function, arguments = serde.remake or (None, ())
     inner = [part for part in arguments if isinstance(part, Serde)]
-    if function is None or not any(needs_place(part) for part in inner):
+    if function is None or not needs_place(serde):
         return serde
     places = iter([place] if len(inner) == 1 else [_part_of(place, number) for number in range(len(inner))])
     made: Serde[Any] = function(
@@ -107,7 +116,9 @@ def placed(serde: Serde[Any], place: SerdePlace) -> Serde[Any]:
 
 def needs_place(serde: Serde[Any]) -> bool:
     """Whether a serde, or one that it is made of, needs to know where it is used."""
-    parts = serde.remake[1] if serde.remake is not None else ()
+    function, parts = serde.remake or (None, ())
+    if function is placed:  # it has its place
+        return False
     return serde.place is not None or any(isinstance(part, Serde) and needs_place(part) for part in parts)
 
 

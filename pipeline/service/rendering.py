@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pipeline.serde.api import plain_reader
 from pipeline.state.api import StoreKind
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def row_object(row: Row, builder: StoreBuilder) -> dict[str, Any]:
 def _plain(data: bytes, serde: Serde[Any]) -> Any:
     """What JSON can show of a value; base64url of its bytes where that is nothing."""
     encoded = {"base64": base64.urlsafe_b64encode(data).decode().rstrip("=")}
-    value = serde.deserialize(data)
+    value = plain_reader(serde)(data)
     if isinstance(value, bytes):
         return encoded
     try:

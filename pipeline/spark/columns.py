@@ -16,6 +16,7 @@ import pyarrow as pa
 from msgspec import inspect
 
 from pipeline.errors import DeserializationError
+from pipeline.serde.api import plain_reader
 from pipeline.windows import Windowed
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def columns_of(name: str, serde: Serde[Any] | None) -> Columns:
         end = Column("window_end", TIME, lambda windowed: micros(windowed.window.end))
         own = Column(name, key.kind, lambda windowed: key.of(windowed.key), key.is_variant)
         return Columns((own, start, end), serde.deserialize)
-    return Columns((column_of(name, serde.value_type),), serde.deserialize)
+    return Columns((column_of(name, serde.value_type),), plain_reader(serde))
 
 
 def column_of(name: str, value_type: Any) -> Column:

@@ -10,6 +10,7 @@ from pipeline.kafka.admin import Admin
 from pipeline.kafka.consumer import RecordConsumer
 from pipeline.kafka.ranges import offsets_at_time, read_fields
 from pipeline.records import OffsetRange, OffsetVector, TopicPartition
+from pipeline.serde.api import plain_reader
 from pipeline.spark.ranges import time_ms
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class TopicReader:
         if data is None:
             return None
         try:
-            return serde.deserialize(data)
+            return plain_reader(serde)(data)
         except Exception as error:  # whatever a serde raises
             message = f"{part} cannot be read with serde {serde.name}: {type(error).__name__}: {error}"
             hint = "Name others: --key-serde, --value-serde (bytes reads anything), or --app."

@@ -12,6 +12,8 @@ import msgspec
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from pipeline import (
@@ -20,7 +22,9 @@ from pipeline import (
     ConfigError,
     Consumed,
     DeserializationError,
+    JsonSchema,
     Produced,
+    Protobuf,
     Serde,
     StreamsBuilder,
     Topology,
@@ -31,6 +35,7 @@ from pipeline.schemas.registry import Registry, registry_of
 from pipeline.serde.api import SerdePlace, placed
 from pipeline.testing import TopologyTestDriver
 from tests.registries import running_registry
+from tests.unit.schemas import flights as protobuf
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,6 +120,30 @@ def test_references_are_looked_up_in_the_registry(registry: str, topic: str) -> 
     serde = placed(Avro(schema=trip, references=[("Flight", f"{topic}-value", 1)]), at(registry, f"{topic}-trips"))
     data = serde.serialize({"first": {"carrier": "UA", "delay": 1}})
     assert anew(Avro(), at(registry, topic)).deserialize(data) == {"first": {"carrier": "UA", "delay": 1}}
+
+
+def test_json_with_a_schema_is_what_confluents_own_serializers_write(registry: str, topic: str) -> None:
+    serde = placed(JsonSchema(Flight), at(registry, topic))
+    data = serde.serialize(Flight("UA", 3))
+    client, context = SchemaRegistryClient({"url": registry}), SerializationContext(topic, MessageField.VALUE)
+    schema = client.get_latest_version(f"{topic}-value").schema
+    value = {"carrier": "UA", "delay": 3}
+    theirs = JSONSerializer(schema, client)(value, context)
+    assert data[:5] == theirs[:5]
+    assert JSONDeserializer(schema, schema_registry_client=client)(data, context) == value
+    assert serde.deserialize(theirs) == Flight("UA", 3)
+    assert anew(JsonSchema(), at(registry, topic)).deserialize(theirs) == value
+
+
+def test_messages_are_what_confluents_own_serializers_write(registry: str, topic: str) -> None:
+    serde = placed(Protobuf(protobuf.Flight), at(registry, topic))
+    client, context = SchemaRegistryClient({"url": registry}), SerializationContext(topic, MessageField.VALUE)
+    flight = protobuf.Flight(carrier=protobuf.Carrier(name="United"), delay=3)
+    data = serde.serialize(flight)
+    assert ProtobufSerializer(protobuf.Flight, client, {"use.deprecated.format": False})(flight, context) == data
+    assert ProtobufDeserializer(protobuf.Flight, {"use.deprecated.format": False})(data, context) == flight
+    assert anew(Protobuf(protobuf.Flight), at(registry, topic)).deserialize(data) == flight
+    assert anew(Protobuf(), at(registry, topic)).deserialize(data)["carrier"] == {"name": "United"}
 
 
 def copied() -> Topology:

@@ -24,6 +24,7 @@ from pipeline import (
     StreamsBuilder,
     TimeWindows,
     Topology,
+    windowed,
 )
 from pipeline.errors import SchemaError
 from pipeline.schemas.avro_types import schema_of
@@ -187,6 +188,14 @@ def test_serdes_are_pickled_with_their_place(url: str) -> None:
     value = {"carrier": "UA", "delay": 1}
     assert after.serialize(value) == before.serialize(value)
     assert after.name == before.name == "avro[com.acme.Flight]"
+
+
+def test_a_serde_that_has_its_place_keeps_it(url: str) -> None:
+    serde = placed(Avro(Flight), at(url))
+    assert placed(serde, at(url, "others")) is serde
+    windows = placed(windowed(serde), at(url, "others"))
+    assert windows.remake is not None
+    assert windows.remake[1][0] is serde
 
 
 def counted() -> Topology:

@@ -1,0 +1,205 @@
+"""JSON with a JSON Schema in the registry: plain values that are checked against it, or any type that msgspec knows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+import msgspec
+
+from pipeline.errors import ConfigError
+from pipeline.extras import require_extra
+from pipeline.schemas.framed import HEAD_BYTES, framed
+from pipeline.schemas.json_types import schema_of, type_of
+from pipeline.schemas.subjects import Reference
+from pipeline.serde.json import JSON
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pipeline.schemas.framed import Read, Write
+    from pipeline.schemas.registry import Registry
+    from pipeline.schemas.subjects import Registration
+    from pipeline.serde.api import Serde, SerdePlace
+
+T = TypeVar("T")
+
+
+@overload
+def JsonSchema(
+    type_: type[T],
+    *,
+    schema: str | Mapping[str, Any] | None = None,
+    references: Sequence[tuple[str, str, int]] = (),
+    config: Mapping[str, Any] | None = None,
+) -> Serde[T]: ...
+
+
+@overload
+def JsonSchema(
+    type_: None = None,
+    *,
+    schema: str | Mapping[str, Any] | None = None,
+    references: Sequence[tuple[str, str, int]] = (),
+    config: Mapping[str, Any] | None = None,
+) -> Serde[Any]: ...
+
+
+def JsonSchema(  # noqa: N802 - as JSON
+    type_: type[Any] | None = None,
+    *,
+    schema: str | Mapping[str, Any] | None = None,
+    references: Sequence[tuple[str, str, int]] = (),
+    config: Mapping[str, Any] | None = None,
+) -> Serde[Any]:
+    """A serde of JSON with a schema in a registry (`KafkaJsonSchemaSerde`).
+
+    Values are checked when they are written and when they are read: of a type by that, else by the schema. Equal values make
+    equal bytes.
+
+    >>> class Flight(msgspec.Struct):
+    ...     carrier: str
+    ...     delay: int | None = None
+    >>> JsonSchema(Flight).name
+    'json_schema[Flight]'
+
+    Args:
+        type_: What values are: a `msgspec.Struct`, a dataclass, a TypedDict, or anything else msgspec can decode. Left out,
+            objects are dicts.
+        schema: The schema, as JSON or as what JSON is read to; made of the type if left out.
+        references: Schemas that it uses and are registered already: name (the `$ref`), subject and version of each.
+        config: `auto.register.schemas`, `use.latest.version`, `normalize.schemas` and `subject.name.strategy`, if they are not
+            those of `[schema_registry]`.
+
+    Raises:
+        ConfigError: If the type has no JSON Schema, the schema is none, or a setting is unknown.
+        MissingExtraError: If the extra `schemas` is not installed.
+    """
+    require_extra("schemas")
+    text = _text(schema_of(type_) if schema is None and type_ is not None else schema)
+    made_of = JsonFormat(type_, text, tuple(Reference(*each) for each in references))
+    settings = dict(config or {})
+    remake = (_again, (type_, text, made_of.references, settings))
+    if type_ is not None:
+        value_type: Any = type_
+    else:
+        value_type = Any if text is None else type_of(json.loads(text))
+    return framed(made_of.name, made_of, settings, remake, value_type)
+
+
+def _again(
+    type_: type[Any] | None, text: str | None, references: tuple[Reference, ...], settings: Mapping[str, Any]
+) -> Serde[Any]:
+    made: Serde[Any] = JsonSchema(type_, schema=text, references=references, config=settings)
+    return made
+
+
+def _text(schema: str | Mapping[str, Any] | None) -> str | None:
+    """A schema as JSON.
+
+    Raises:
+        ConfigError: If it is none.
+    """
+    if not isinstance(schema, str):
+        return None if schema is None else json.dumps(schema)
+    try:
+        json.loads(schema)
+    except ValueError as error:
+        message = f"A JSON Schema is JSON: {error}"
+        raise ConfigError(message) from error
+    return schema
+
+
+@dataclass(frozen=True, slots=True)
+class JsonFormat:
+    """What a serde of JSON with a schema is made of.
+
+    Args:
+        type_: What values are; None for plain ones.
+        text: The schema; None for that of the writer.
+        references: Schemas that it uses.
+    """
+
+    type_: type[Any] | None
+    text: str | None
+    references: tuple[Reference, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name of the serde."""
+        return "json_schema" if self.text is None else f"json_schema[{json.loads(self.text).get('title', 'object')}]"
+
+    @property
+    def form(self) -> str | None:
+        """Schemas are asked for as they were registered."""
+        return None
+
+    def prepared(self, registry: Registry, place: SerdePlace, registration: Registration) -> Any:  # noqa: ARG002
+        """The schema: what it refers to is registered already."""
+        from confluent_kafka.schema_registry import Schema, SchemaReference  # noqa: PLC0415 - of an extra
+
+        if self.text is None:
+            return None
+        return Schema(self.text, "JSON", [SchemaReference(*each) for each in self.references])
+
+    def record_name(self, schema: Any) -> str | None:
+        """The title of its schema."""
+        title = json.loads(schema.schema_str).get("title")
+        return None if title is None else str(title)
+
+    def writer(self, schema: Any, head: bytes, registry: Registry) -> Write:
+        """What writes values."""
+        encode = JSON.serialize
+        if self.type_ is not None:
+            return lambda value: head + encode(value)
+        check = _checker(schema, registry)
+
+        def write(value: Any) -> bytes:
+            check(value)
+            return head + encode(value)
+
+        return write
+
+    def reader(self, schema: Any, registry: Registry) -> Read:
+        """What reads values that were written with a schema."""
+        if self.type_ is not None:
+            decode = msgspec.json.Decoder(self.type_).decode
+            return lambda data: decode(data[HEAD_BYTES:])
+        check, plain = _checker(schema, registry), msgspec.json.decode
+
+        def read(data: bytes) -> Any:
+            value = plain(data[HEAD_BYTES:])
+            check(value)
+            return value
+
+        return read
+
+
+def _checker(schema: Any, registry: Registry) -> Callable[[Any], None]:
+    """What raises if a value does not fit a schema."""
+    from jsonschema.validators import validator_for  # noqa: PLC0415 - of an extra
+    from referencing import Registry as Known  # noqa: PLC0415
+    from referencing.jsonschema import DRAFT7  # noqa: PLC0415
+
+    own = json.loads(schema.schema_str)
+    others = ((name, DRAFT7.create_resource(each)) for name, each in _named(schema, registry).items())
+    validator = validator_for(own)(own, registry=Known().with_resources(others))
+
+    def check(value: Any) -> None:
+        error = next(validator.iter_errors(value), None)
+        if error is not None:
+            message = f"{error.message}, at {error.json_path}"
+            raise ValueError(message)
+
+    return check
+
+
+def _named(schema: Any, registry: Registry) -> dict[str, Any]:
+    """The schemas that one refers to, by name, and those that they refer to."""
+    found: dict[str, Any] = {}
+    for reference in schema.references or ():
+        other = registry.version(reference.subject, reference.version).schema
+        found |= _named(other, registry)
+        found[reference.name] = json.loads(other.schema_str)
+    return found

@@ -1,0 +1,284 @@
+"""Protobuf: messages of generated classes, or dicts."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+
+from pipeline.errors import ConfigError, SchemaError
+from pipeline.extras import require_extra
+from pipeline.schemas.framed import HEAD_BYTES, framed
+from pipeline.schemas.protobuf_types import filled, plain, type_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pipeline.schemas.framed import Read, Write
+    from pipeline.schemas.registry import Registry
+    from pipeline.schemas.subjects import Registration
+    from pipeline.serde.api import Serde, SerdePlace
+
+T = TypeVar("T")
+
+_BUILT_IN = ("google/protobuf/", "google/type/", "confluent/")
+"""What every registry has: it is not registered."""
+_SERIALIZED = "serialized"
+"""How schemas are asked for: as protoc writes their files."""
+_FIRST = b"\0"
+"""The indexes of a file's first message."""
+
+
+@overload
+def Protobuf(
+    message: type[T], *, dicts: Literal[False] = False, config: Mapping[str, Any] | None = None
+) -> Serde[T]: ...
+
+
+@overload
+def Protobuf(
+    message: type[Any] | None = None, *, dicts: bool = False, config: Mapping[str, Any] | None = None
+) -> Serde[Any]: ...
+
+
+def Protobuf(  # noqa: N802 - as JSON
+    message: type[Any] | None = None, *, dicts: bool = False, config: Mapping[str, Any] | None = None
+) -> Serde[Any]:
+    """A serde of Protobuf through a schema registry (`KafkaProtobufSerde`).
+
+    Files that the message's own imports are registered before it, under their names, and are references of it.
+
+    >>> from google.protobuf.duration_pb2 import Duration
+    >>> Protobuf(Duration).name
+    'protobuf[google.protobuf.Duration]'
+
+    Args:
+        message: The generated class of the message. Left out, values are dicts, read by the schema that they were written with,
+            if the registry hands it out in its serialized form.
+        dicts: Whether values are dicts rather than messages, with all fields under their names.
+        config: `auto.register.schemas`, `use.latest.version`, `normalize.schemas` and `subject.name.strategy`, if they are not
+            those of `[schema_registry]`.
+
+    Raises:
+        ConfigError: If that is no class of messages, or a setting is unknown.
+        MissingExtraError: If the extra `schemas` is not installed.
+    """
+    require_extra("schemas")
+    descriptor = getattr(message, "DESCRIPTOR", None)
+    if message is not None and descriptor is None:
+        message_ = f"{message!r} is no class that protoc has generated"
+        raise ConfigError(message_, hint="Give the class of the message: Protobuf(flights_pb2.Flight).")
+    made_of = ProtobufFormat(message, is_plain=dicts or message is None)
+    settings = dict(config or {})
+    value_type = Any if descriptor is None else type_of(descriptor)
+    as_plain = None if made_of.is_plain else plain
+    return framed(made_of.name, made_of, settings, (_again, (message, dicts, settings)), value_type, as_plain)
+
+
+def _again(message: type[Any] | None, dicts: bool, settings: Mapping[str, Any]) -> Serde[Any]:  # noqa: FBT001 - pickled
+    made: Serde[Any] = Protobuf(message, dicts=dicts, config=settings)
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class ProtobufFormat:
+    """What a serde of Protobuf is made of.
+
+    Args:
+        message: The class of messages; None for that of the writer.
+        is_plain: Whether values are dicts.
+    """
+
+    message: type[Any] | None
+    is_plain: bool
+
+    @property
+    def name(self) -> str:
+        """The name of the serde."""
+        return "protobuf" if self.message is None else f"protobuf[{_descriptor(self.message).full_name}]"
+
+    @property
+    def form(self) -> str | None:
+        """Schemas are asked for as protoc writes their files."""
+        return _SERIALIZED
+
+    def prepared(self, registry: Registry, place: SerdePlace, registration: Registration) -> Any:  # noqa: ARG002
+        """The schema of its file, after those that it imports were registered."""
+        if self.message is None:
+            return None
+        return _schema(_descriptor(self.message).file, registry, registration)
+
+    def record_name(self, schema: Any) -> str | None:  # noqa: ARG002 - a file may have several messages
+        """The full name of the message."""
+        return None if self.message is None else str(_descriptor(self.message).full_name)
+
+    def writer(self, schema: Any, head: bytes, registry: Registry) -> Write:
+        """What writes values; behind the head is where the message is in its file."""
+        kind: Any = self.message or _class_at(schema, registry, [0])
+        start = head + _index_bytes(_indexes(kind.DESCRIPTOR))
+        if self.is_plain:
+            return lambda value: start + filled(kind(), value).SerializeToString(deterministic=True)
+
+        def write(value: Any) -> bytes:
+            if value.__class__ is not kind:
+                message = f"{type(value).__name__} is not {kind.DESCRIPTOR.full_name}"
+                raise TypeError(message)
+            return start + value.SerializeToString(deterministic=True)  # type: ignore[no-any-return]
+
+        return write
+
+    def reader(self, schema: Any, registry: Registry) -> Read:
+        """What reads values that were written with a schema."""
+        if self.message is None:
+            return _ReaderOfAll(schema, registry)
+        kind: Any = self.message
+        parse, is_plain = kind.FromString, self.is_plain
+
+        def read(data: bytes) -> Any:
+            at = HEAD_BYTES + 1 if data[HEAD_BYTES] == 0 else _read_indexes(data)[1]
+            found = parse(data[at:])
+            return plain(found) if is_plain else found
+
+        return read
+
+
+class _ReaderOfAll:
+    """Reads messages of a file, whichever they are."""
+
+    def __init__(self, schema: Any, registry: Registry) -> None:
+        self._schema = schema
+        self._registry = registry
+        self._kinds: dict[tuple[int, ...], Any] = {}
+
+    def __call__(self, data: bytes) -> Any:
+        indexes, at = _read_indexes(data)
+        kind = self._kinds.get(tuple(indexes))
+        if kind is None:
+            kind = self._kinds[tuple(indexes)] = _class_at(self._schema, self._registry, indexes)
+        return plain(kind.FromString(data[at:]))
+
+
+def _descriptor(message: Any) -> Any:
+    return message.DESCRIPTOR
+
+
+def _schema(file: Any, registry: Registry, registration: Registration) -> Any:
+    """The schema of a file, with those that it imports as references."""
+    from confluent_kafka.schema_registry import Schema, SchemaReference  # noqa: PLC0415 - of an extra
+
+    references = []
+    for other in file.dependencies:
+        if other.name.startswith(_BUILT_IN):
+            continue
+        schema = _schema(other, registry, registration)
+        if registration.auto_register:
+            registry.registered(other.name, schema, normalize=registration.normalize)
+        known = registry.known(other.name, schema, normalize=registration.normalize)
+        references.append(SchemaReference(other.name, other.name, known.version))
+    return Schema(base64.standard_b64encode(file.serialized_pb).decode(), "PROTOBUF", references)
+
+
+def _indexes(descriptor: Any) -> list[int]:
+    """Where a message is in its file: its number, and those of the messages around it, from the outermost."""
+    around = descriptor.containing_type
+    if around is None:
+        return [list(descriptor.file.message_types_by_name).index(descriptor.name)]
+    return [*_indexes(around), [each.name for each in around.nested_types].index(descriptor.name)]
+
+
+def _index_bytes(indexes: list[int]) -> bytes:
+    """The indexes as zigzag varints behind their count; of the first message one byte 0.
+
+    >>> _index_bytes([0]).hex(), _index_bytes([1]).hex(), _index_bytes([0, 70]).hex()
+    ('00', '0202', '04008c01')
+    """
+    return _FIRST if indexes == [0] else b"".join(map(_varint, (len(indexes), *indexes)))
+
+
+def _varint(value: int) -> bytes:
+    rest, written = value << 1, bytearray()  # zigzag; indexes are not negative
+    while rest > 0x7F:  # noqa: PLR2004 - seven bits per byte
+        written.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    written.append(rest)
+    return bytes(written)
+
+
+def _read_indexes(data: bytes) -> tuple[list[int], int]:
+    """The indexes behind the head, and where the message begins.
+
+    Raises:
+        ValueError: If there are none.
+    """
+    try:
+        count, at = _read_varint(data, HEAD_BYTES)
+        if count == 0:
+            return [0], at
+        indexes = []
+        for _ in range(count):
+            index, at = _read_varint(data, at)
+            indexes.append(index)
+    except IndexError as error:
+        message = f"{len(data)} bytes are too few for the indexes of a message"
+        raise ValueError(message) from error
+    return indexes, at
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte <= 0x7F:  # noqa: PLR2004 - the eighth bit says that more follows
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7
+
+
+def _class_at(schema: Any, registry: Registry, indexes: list[int]) -> Any:
+    """The class of a message of a schema.
+
+    Raises:
+        SchemaError: If the registry hands out the schema as text, or there is no such message.
+    """
+    from google.protobuf.descriptor_pool import DescriptorPool  # noqa: PLC0415 - of an extra
+    from google.protobuf.message_factory import GetMessageClass  # noqa: PLC0415
+
+    pool = DescriptorPool()
+    file = _add(pool, "default", schema, registry)
+    try:
+        found = list(file.message_types_by_name.values())[indexes[0]]
+        for index in indexes[1:]:
+            found = found.nested_types[index]
+    except IndexError as error:
+        message = f"The schema of a message has no message {indexes}"
+        raise SchemaError(message) from error
+    return GetMessageClass(found)
+
+
+def _add(pool: Any, name: str, schema: Any, registry: Registry) -> Any:
+    """Add the file of a schema to a pool, after those that it imports."""
+    from google.protobuf import (  # noqa: PLC0415 - of an extra
+        any_pb2,
+        descriptor_pb2,
+        duration_pb2,
+        empty_pb2,
+        struct_pb2,
+        timestamp_pb2,
+        wrappers_pb2,
+    )
+    from google.protobuf.message import DecodeError  # noqa: PLC0415
+
+    for known in (any_pb2, descriptor_pb2, duration_pb2, empty_pb2, struct_pb2, timestamp_pb2, wrappers_pb2):
+        pool.AddSerializedFile(known.DESCRIPTOR.serialized_pb)  # again, if it is there
+    for reference in schema.references or ():
+        _add(pool, reference.name, registry.version(reference.subject, reference.version, _SERIALIZED).schema, registry)
+    file = descriptor_pb2.FileDescriptorProto()
+    try:
+        file.ParseFromString(base64.standard_b64decode(schema.schema_str.encode("ascii")))
+    except (DecodeError, UnicodeEncodeError, binascii.Error) as error:
+        message = "The schema registry hands out a Protobuf schema as text"
+        raise SchemaError(message, hint="Give the generated class: Protobuf(flights_pb2.Flight).") from error
+    file.name = name
+    return pool.AddSerializedFile(file.SerializeToString())

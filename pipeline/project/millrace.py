@@ -41,6 +41,7 @@ class Millrace:
         config: The project's `streams.toml`, or what was read from one; the file in the working directory if left out. With
             `kafka`, none is read.
         kafka: Client properties of librdkafka, in the place of a file.
+        schema_registry: Settings of the schema registry, in the place of a file.
         spark: Settings of Spark by its own names, which come before the file's; or a session, which is used then and never
             stopped.
         master: Spark's master URL, which comes before what settings say.
@@ -58,6 +59,7 @@ class Millrace:
         config: str | Path | ProjectConfig | None = None,
         *,
         kafka: Mapping[str, str] | None = None,
+        schema_registry: Mapping[str, Any] | None = None,
         spark: Any = None,
         master: str | None = None,
         environ: Mapping[str, str] | None = None,
@@ -67,14 +69,21 @@ class Millrace:
     ) -> None:
         """Read the file."""
         self._environ = dict(os.environ if environ is None else environ)
-        self._config = self._read(config, kafka, directory)
+        self._config = self._read(config, kafka, schema_registry, directory)
         self._declared: frozenset[str] = frozenset(self._config.apps)
         sessions = SparkSessions(self._config.spark, spark, master, self._environ)
         self._cluster = Cluster(self._config.kafka, sessions, self._environ, by, on_wait)
 
     def _read(
-        self, config: str | Path | ProjectConfig | None, kafka: Mapping[str, str] | None, directory: str | Path | None
+        self,
+        config: str | Path | ProjectConfig | None,
+        kafka: Mapping[str, str] | None,
+        schema_registry: Mapping[str, Any] | None,
+        directory: str | Path | None,
     ) -> ProjectConfig:
+        if schema_registry is not None and kafka is None:
+            message = "schema_registry is given beside a file"
+            raise ConfigError(message, hint="Write it into the file's [schema_registry], or give kafka as well.")
         if isinstance(config, ProjectConfig):
             return config
         if kafka is None:
@@ -82,9 +91,8 @@ class Millrace:
         if config is not None:
             message = "A project has either a file or client properties"
             raise ConfigError(message, hint="Leave out config or kafka.")
-        return ProjectConfig.read(
-            Path(directory or Path.cwd()) / "Millrace(kafka=...)", {"kafka": kafka}, self._environ
-        )
+        content = {"kafka": kafka, "schema_registry": schema_registry or {}}
+        return ProjectConfig.read(Path(directory or Path.cwd()) / "Millrace(kafka=...)", content, self._environ)
 
     @property
     def config(self) -> ProjectConfig:

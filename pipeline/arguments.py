@@ -45,7 +45,7 @@ class Kind:
 
 
 def optional(kind: Kind) -> Kind:
-    """The same, or None."""
+    """Return its result, or None for None."""
     return Kind(kind.wanted, lambda given: None if given is None else kind.complaint(given), kind.hint)
 
 

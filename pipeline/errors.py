@@ -99,7 +99,7 @@ class RecordError(StreamsError):
         self.coordinates = coordinates
 
     def at(self, **coordinates: str | int) -> RecordError:
-        """The same error with further coordinates, for whoever knows them."""
+        """Return the error with further coordinates, for callers that know them."""
         return type(self)(self.reason, hint=self.hint, **(self.coordinates | coordinates))
 
 

@@ -177,7 +177,7 @@ class Change(NamedTuple, Generic[V]):
 
 
 class RecordMetadata(NamedTuple):
-    """Where the record being processed came from."""
+    """The place that the record being processed came from."""
 
     topic: str
     partition: int
@@ -186,7 +186,7 @@ class RecordMetadata(NamedTuple):
 
 @dataclass(frozen=True)
 class Record(Generic[K, V]):
-    """What a `Processor` receives and forwards (`org.apache.kafka.streams.processor.api.Record`).
+    """A record as a `Processor` receives and forwards it (`org.apache.kafka.streams.processor.api.Record`).
 
     >>> Record("ann", 1, 1000).with_value(2).with_timestamp(2000)
     Record(key='ann', value=2, timestamp=2000, headers=())
@@ -219,15 +219,15 @@ class Record(Generic[K, V]):
             check_headers(self.headers)
 
     def with_key(self, key: Any) -> Record[Any, V]:
-        """The same record under another key."""
+        """Return a copy under another key."""
         return replace(self, key=key)
 
     def with_value(self, value: Any) -> Record[K, Any]:
-        """The same record with another value."""
+        """Return a copy with another value."""
         return replace(self, value=value)
 
     def with_timestamp(self, timestamp: int) -> Record[K, V]:
-        """The same record at another event time (ms).
+        """Return a copy at another event time (ms).
 
         Raises:
             ProcessingError: If it is negative.
@@ -235,7 +235,7 @@ class Record(Generic[K, V]):
         return replace(self, timestamp=timestamp)
 
     def with_headers(self, headers: Headers) -> Record[K, V]:
-        """The same record with other headers."""
+        """Return a copy with other headers."""
         return replace(self, headers=headers)
 
 
@@ -330,7 +330,7 @@ _DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\
 
 @dataclass(frozen=True, slots=True)
 class AutoOffsetReset:
-    """Where a source starts that has no committed offset (`org.apache.kafka.streams.AutoOffsetReset`, KIP-1106).
+    """The start of a source without a committed offset (`org.apache.kafka.streams.AutoOffsetReset`, KIP-1106).
 
     >>> print(AutoOffsetReset.latest(), AutoOffsetReset.by_duration(timedelta(minutes=90)))
     latest by_duration:PT5400S

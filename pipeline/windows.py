@@ -113,7 +113,7 @@ class TimeWindows:
 
     @takes(advance=DURATION)
     def advance_by(self, advance: timedelta) -> TimeWindows:
-        """The same windows, hopping by `advance`.
+        """Return these windows, hopping by `advance`.
 
         Raises:
             TopologyError: If the advance is not positive, or larger than the size.
@@ -443,7 +443,7 @@ class JoinWindows:
 
     @takes(time_difference=DURATION)
     def before(self, time_difference: timedelta) -> JoinWindows:
-        """The same windows, with records of the other stream at most this much earlier; negative: at least that much later.
+        """Return these windows, with records of the other stream at most this much earlier; negative: at least that much later.
 
         Raises:
             TopologyError: If before and after together are negative then, or it is no whole number of ms.
@@ -452,7 +452,7 @@ class JoinWindows:
 
     @takes(time_difference=DURATION)
     def after(self, time_difference: timedelta) -> JoinWindows:
-        """The same windows, with records of the other stream at most this much later; negative: at least that much earlier.
+        """Return these windows, with records of the other stream at most this much later; negative: at least that much earlier.
 
         Raises:
             TopologyError: If before and after together are negative then, or it is no whole number of ms.

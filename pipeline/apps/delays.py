@@ -61,7 +61,7 @@ class Departure(msgspec.Struct, frozen=True):
 
 
 class Stats(msgspec.Struct, frozen=True):
-    """What happened at one origin, to one airline, within one hour.
+    """Events at one origin, of one airline, within one hour.
 
     Args:
         flights: Flights counted.
@@ -125,7 +125,7 @@ def build_v2(builder: StreamsBuilder) -> Topology:
 
 
 def expectations() -> dict[str, Expectations]:
-    """What the data must be like for a version to go live; judged by Great Expectations."""
+    """Return what the data must be like for a version to go live; Great Expectations judges it."""
     import great_expectations.expectations as gxe
 
     table = [

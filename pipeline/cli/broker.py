@@ -72,7 +72,7 @@ def logs(
 
 
 def local_port(project: ProjectConfig) -> int:
-    """Where a project looks for a broker on this machine.
+    """Return the port at which a project looks for a broker on this machine.
 
     Raises:
         ConfigError: If its brokers are elsewhere, or several.

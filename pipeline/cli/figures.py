@@ -1,4 +1,4 @@
-"""What workers and runs have done, in a shell."""
+"""Shows in a shell what workers and runs have done."""
 
 from __future__ import annotations
 

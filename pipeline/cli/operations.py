@@ -131,7 +131,7 @@ def _time(time_ms: int) -> str:
 
 
 def _waited_for(waiting: Any) -> str:
-    """What a task waits for, and why.
+    """Say what a task waits for, and why.
 
     >>> _waited_for({"inputs": ["clicks-1"], "tasks": ["0_0", "0_2"]})
     'records of clicks-1 (max.task.idle.ms) and 0_0 0_2, behind in event time'

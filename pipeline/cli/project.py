@@ -1,4 +1,4 @@
-"""What the options before a command say, and how commands get at the project from it."""
+"""The options before a command, and how commands get at the project from them."""
 
 from __future__ import annotations
 

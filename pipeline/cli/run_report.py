@@ -1,4 +1,4 @@
-"""What bounded runs look like in a shell: their plan, their progress, what they did, and their record."""
+"""Shows bounded runs in a shell: their plan, their progress, what they did, and their record."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LEFT = "what a run that was interrupted has left in repartition topics"
 
 
 def plan_table(plan: RunPlan) -> Table | str:
-    """What is going to be done: slices, and in each the same levels of tasks; a sentence if there are no records."""
+    """Return the work to be done: slices, each with its levels of tasks; a sentence if there are no records."""
     if not plan.slices:
         return "There are no records to process"
     levels = " then ".join(f"{counted(len(level), 'task')} ({', '.join(map(str, level))})" for level in plan.levels)
@@ -52,14 +52,14 @@ def plan_table(plan: RunPlan) -> Table | str:
 
 
 def _loop(numbers: tuple[int, ...]) -> str:
-    """What a bounded run does otherwise than a worker where sub-topologies read what they write."""
+    """Say what a bounded run does otherwise than a worker where sub-topologies read what they write."""
     if len(numbers) == 1:
         return f"Sub-topology {numbers[0]} reads what it writes: {_LOOP}"
     return f"Sub-topologies {', '.join(map(str, numbers))} read what they write: {_LOOP}"
 
 
 def summary_table(summary: RunSummary) -> Table:
-    """What each task did."""
+    """Return what each task did."""
     table = Table(title="tasks", title_justify="left")
     table.add_column("task")
     for name in ("rows in", "rows out", "commits", "restored", "restore s", "compute s"):

@@ -28,7 +28,7 @@ def interrupt_on_sigterm() -> None:
 
 
 class Ending:
-    """What tells a worker to end: signals end the process while it starts, and ask it to stop once it can be asked.
+    """Tells a worker to end: signals end the process while it starts, and ask it to stop once it can be asked.
 
     At the start there is nothing to clean up, but brokers may be waited for. A thread hears of signals, because handlers are
     called between two instructions of the main thread, which may be within a library for many seconds.

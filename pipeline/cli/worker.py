@@ -30,7 +30,7 @@ _RESTORE_LINES = 100_000
 
 
 class Place(StrEnum):
-    """Where instances run."""
+    """A place where instances run."""
 
     SPARK = "spark"
 

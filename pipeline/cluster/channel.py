@@ -54,7 +54,7 @@ Message = Stop | InstanceReport
 
 
 class Channel:
-    """What is said within one deployment, from its beginning on.
+    """Messages within one deployment, from its beginning on.
 
     Args:
         kafka: Client properties.
@@ -62,7 +62,6 @@ class Channel:
     """
 
     def __init__(self, kafka: Mapping[str, str], deployment: str) -> None:
-        """Nothing is asked before the first call."""
         self._kafka = kafka
         self._key = deployment.encode()
         self._decode = msgspec.json.Decoder(Message).decode
@@ -88,7 +87,7 @@ class Channel:
             raise
 
     def hear(self, timeout_s: float) -> list[Message]:
-        """What was said since the last call; waits for it up to a timeout.
+        """Return the messages since the last call; waits for them up to a timeout.
 
         Raises:
             BrokerError: If brokers refuse or do not answer.

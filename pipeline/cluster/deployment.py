@@ -81,7 +81,6 @@ class Deployment:
         token: str = "",
         on_report: Callable[[InstanceReport], None] = lambda _report: None,
     ) -> None:
-        """Nothing is started before `run`."""
         self.id = f"{application.id}-{uuid.uuid4().hex[:8]}"
         self.application = application
         self.spark = spark

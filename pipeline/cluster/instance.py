@@ -40,7 +40,7 @@ _PREDECESSOR_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class InstanceWork:
-    """What the driver sends to a task.
+    """The work that the driver sends to a task.
 
     Args:
         job: The application.
@@ -60,7 +60,7 @@ class InstanceWork:
 
 
 class InstanceEnd(msgspec.Struct, frozen=True):
-    """What a task gives back.
+    """The outcome that a task sends back.
 
     Args:
         summary: What the instance has done.
@@ -95,7 +95,7 @@ def host_instance(work: InstanceWork, build: Callable[[StreamJob], Topology]) ->
 
 
 def _application(work: InstanceWork, build: Callable[[StreamJob], Topology]) -> Application:
-    """What the instance runs, if that is the driver's."""
+    """Return the application that the instance runs, if it is the driver's."""
     job, topology = work.job, build(work.job)
     if topology.fingerprint() != work.fingerprint:
         message = f"The topology of {job.config.name} on {socket.gethostname()} is not the driver's"

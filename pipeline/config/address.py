@@ -1,4 +1,4 @@
-"""Where an instance answers: a host and a port, and nothing else."""
+"""The address at which an instance answers: a host and a port, and nothing else."""
 
 from __future__ import annotations
 

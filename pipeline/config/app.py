@@ -58,7 +58,7 @@ class AppConfig:
         return f"{self.name}-{version or self.version}"
 
     def topology_of(self, version: str) -> str | PickledFunction:
-        """Where a version's topology is built.
+        """Return where a version's topology is built.
 
         Raises:
             ConfigError: If there is no such version.

@@ -1,4 +1,4 @@
-"""What a setting refers to as `module:attribute`."""
+"""Settings of the form `module:attribute`, and the objects they refer to."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RENAME = "Give your own module another name."
 
 
 def load_attribute(reference: str | PickledFunction) -> Any:
-    """What `module:attribute` names, or a function that travels with its code.
+    """Return the object that `module:attribute` names, or a function that travels with its code.
 
     Raises:
         ConfigError: If there is no such module or attribute, or the module cannot be imported.
@@ -54,7 +54,7 @@ def load_attribute(reference: str | PickledFunction) -> Any:
 
 
 def call_attribute(reference: str | PickledFunction, *arguments: object) -> Any:
-    """What the function `module:attribute` gives, or one that travels with its code.
+    """Call the function that `module:attribute` names, or one that travels with its code, and return its result.
 
     Raises:
         ConfigError: If there is no such function, or it raises: with the line of the user's code.

@@ -1,4 +1,4 @@
-"""What every part of a file is checked for."""
+"""Checks that hold for every part of a file."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ _SPECIAL = re.compile(r"\?|L|L?\w{1,3}#?[1-5]?")
 
 
 def wrong_in(schedule: str) -> str | None:
-    """What is wrong with a cron expression; None if nothing is.
+    """Say what is wrong with a cron expression; None if nothing is.
 
     >>> wrong_in("0 */6 * * mon-fri")
     >>> wrong_in("0 25 * * *")

@@ -94,7 +94,7 @@ _ELSEWHERE = {
 
 
 def _hint(key: str, value: Any) -> str:
-    """What whoever has written an unknown setting may have meant."""
+    """Say which setting an unknown one may have been meant for."""
     if isinstance(value, dict):
         return f'Names with dots are quoted: "{as_written(key, value)}".'
     return _ELSEWHERE.get(key) or nearest(key, _known())

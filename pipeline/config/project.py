@@ -120,7 +120,7 @@ class ProjectConfig:
         return self.apps[name]
 
     def state_directory(self, app: AppConfig) -> Path:
-        """Where an application's local state is kept."""
+        """Return the directory of an application's local state."""
         return (self.path.parent / app.streams.state_dir).resolve()
 
 

@@ -164,7 +164,7 @@ class StreamsConfig:
 
     @property
     def topology_config(self) -> TopologyConfig:
-        """What decides how the topology is built.
+        """Return the settings that decide how the topology is built.
 
         Raises:
             ConfigError: If a value is impossible.

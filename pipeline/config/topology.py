@@ -1,4 +1,4 @@
-"""What decides how a topology is built."""
+"""Settings that decide how a topology is built."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What a comparison found: keys compared, and up to ten that differ."""
+    """Findings of a comparison: keys compared, and up to ten that differ."""
 
     compared: int
     differing: tuple[Key, ...]
@@ -53,7 +53,7 @@ def published(kafka: Mapping[str, str], topic: str = OUTPUT) -> dict[Key, Stats]
 
 
 def expected(*, cancelled_count_as_on_time: bool, days: int | None = None) -> dict[Key, Stats]:
-    """The same table out of the original data, by pandas.
+    """Compute that table from the original data with pandas.
 
     Args:
         cancelled_count_as_on_time: Version 1's bug.

@@ -26,7 +26,7 @@ V = TypeVar("V")
 @checked_fields(function=optional(function("stream")), consumer=optional(function("stream")))
 @dataclass(frozen=True)
 class Branched(Generic[K, V]):
-    """What a branch is called, and what happens with it at once (`org.apache.kafka.streams.kstream.Branched`).
+    """Names a branch, and says what happens with it at once (`org.apache.kafka.streams.kstream.Branched`).
 
     Args:
         name: Ends the branch's name; left out, its number.

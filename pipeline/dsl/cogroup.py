@@ -62,7 +62,7 @@ class Cogrouping:
 
     @property
     def plan(self) -> Plan:
-        """Where the steps go."""
+        """Return the plan that steps are added to."""
         return self.members[0][0].plan
 
     @property

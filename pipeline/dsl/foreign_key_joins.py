@@ -1,4 +1,4 @@
-"""What a join by foreign key appends to the plan (`KTableImpl.doJoinOnForeignKey`)."""
+"""Nodes and stores that a join by foreign key adds to the plan (`KTableImpl.doJoinOnForeignKey`)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FK = "KTABLE-FK-JOIN-"
 
 @dataclass(frozen=True, slots=True)
 class ForeignKeyJoin:
-    """What the user asked for.
+    """A join by foreign key as the user asked for it.
 
     Args:
         primary: The table whose rows name a foreign key.

@@ -150,7 +150,7 @@ class TimeWindowedKStream(Generic[K, V]):
 
     @checked()
     def emit_strategy(self, emit_strategy: EmitStrategy) -> TimeWindowedKStream[K, V]:
-        """The same windows, forwarded at every update or once when they have closed.
+        """Return these windows, forwarded at every update or once when they have closed.
 
         Raises:
             TopologyError: If windows without end are to be forwarded when they close.
@@ -226,7 +226,7 @@ class SessionWindowedKStream(Generic[K, V]):
 
     @checked()
     def emit_strategy(self, emit_strategy: EmitStrategy) -> SessionWindowedKStream[K, V]:
-        """The same sessions, forwarded at every update or once when they have closed."""
+        """Return these sessions, forwarded at every update or once when they have closed."""
         return replace(self, _emit=emit_strategy)
 
     @checked()

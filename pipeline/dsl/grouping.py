@@ -1,4 +1,4 @@
-"""What the aggregations of a grouped stream share: where its records come from, and what they write into the plan.
+"""Shared by the aggregations of a grouped stream: where its records come from, and what is written into the plan.
 
 It is given the class of the tables to make, which lies above: a table can become a stream again, and be grouped.
 """

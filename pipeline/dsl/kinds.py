@@ -1,4 +1,4 @@
-"""What the DSL's parameters take, by their names, which are the same throughout: `checked` makes sure of it at each call."""
+"""Kinds of arguments that parameters of the DSL take, by the parameters' names: `checked` looks at them at each call."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ class KStream(Generic[K, V]):
 
     @checked(mapper=function("key, value"))
     def select_key(self, mapper: Callable[[K, V], K2 | None], *, named: Named | None = None) -> KStream[K2, V]:
-        """The same records under `mapper(key, value)` as their key. The key serde is forgotten."""
+        """Return the stream under `mapper(key, value)` as its key. The key serde is forgotten."""
         node = self._append("KSTREAM-KEY-SELECT-", named, lambda: MapKey(mapper), mapper)
         return self._rekeyed(node, None, self._value_serde)
 
@@ -472,7 +472,7 @@ class KStream(Generic[K, V]):
         joined: Joined[K, V, VO] | StreamJoined[K, V, VO] | None = None,
         named: Named | None = None,
     ) -> KStream[K, V2]:
-        """The same, but records of this stream without a match are joined with None.
+        """Join as `join` does; records of this stream without a match are joined with None.
 
         With another stream that is known only when the record's window, and the grace, are over in stream time. A null key has
         no match (KIP-962). Arguments and errors are those of `join`.

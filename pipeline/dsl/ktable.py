@@ -138,7 +138,7 @@ class KTable(Generic[K, V]):
         materialized: Materialized[K, V2] | None = None,
         named: Named | None = None,
     ) -> KTable[K, V2]:
-        """What a transformer, which may use stores, makes of each value; it is called for deletions as well, with None.
+        """Return a table of what a transformer, which may use stores, makes of each value; deletions come as None.
 
         Args:
             supplier: Gives a new transformer on each call; a class will do. It may bring stores, as in
@@ -321,7 +321,7 @@ class KTable(Generic[K, V]):
 
     @checked()
     def suppress(self, suppressed: Suppressed) -> KTable[K, V]:
-        """The same table, with fewer updates: those that `suppressed` lets through, the last one per key.
+        """Return this table with fewer updates: those that `suppressed` lets through, the last one per key.
 
         Raises:
             TopologyError: If a serde is missing, or the table is versioned; at `build()`, if a window's close is waited for and

@@ -1,4 +1,4 @@
-"""What optimisations may change, and what they have to know of nodes for that (the flags of `GraphNode`)."""
+"""Flags of nodes that optimisations look at, and what these may change (the flags of `GraphNode`)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Repartition:
 
 @dataclass(frozen=True, slots=True)
 class SelfJoin:
-    """What becomes of a join of two streams if both are the same.
+    """A join of two streams that are one stream.
 
     Args:
         this_windowed: Node that keeps the left stream.
@@ -64,7 +64,7 @@ class SelfJoin:
 
 @dataclass(slots=True)
 class Changes:
-    """What nodes do to records.
+    """Says what nodes do to records.
 
     Args:
         of_keys: Nodes that may change keys, in order.

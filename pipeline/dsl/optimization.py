@@ -79,7 +79,7 @@ def _insert(parts: Parts, parent: str, merged: Repartition, null_key_filter: Pro
 
 @dataclass(slots=True)
 class _Graph:
-    """Which node is below which, as Kafka Streams' graph nodes are: a repartition is one node, named as its source."""
+    """Nodes by what is below them, as Kafka Streams' graph nodes are: a repartition is one node, named as its source."""
 
     parents: dict[str, dict[str, None]] = field(default_factory=dict)
 

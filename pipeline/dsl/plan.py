@@ -1,4 +1,4 @@
-"""What the DSL writes down while a topology is being built, and how it becomes a `Topology`.
+"""Notes of the DSL while a topology is being built, and how they become a `Topology`.
 
 Each call of the DSL appends one or more steps. A step is written into the topology at `build()`, not before: only
 then is it known whether a table has to be materialised or has to tell what an update replaced.
@@ -162,13 +162,13 @@ class Plan:
         return merged, ProcessorNode(merged.filter, (parent,), lambda: Filter(accept), (accept,), Lineage.KEPT)
 
     def accepted_keys(self, null_key_filter: str) -> Callable[[object, object], bool]:
-        """What the filter of a repartition lets through."""
+        """Return the keys that the filter of a repartition lets through."""
         return _any_key if null_key_filter in self.keeps_null_keys else has_key
 
 
 @dataclass(slots=True)
 class TableNode:
-    """What is known of a table while the topology is being built.
+    """A table while the topology is being built.
 
     Args:
         name: Name of the node that forwards its updates.

@@ -1,4 +1,4 @@
-"""What a join of two streams writes into a topology (`KStreamImplJoin`)."""
+"""Nodes and stores that a join of two streams writes into a topology (`KStreamImplJoin`)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JoinArguments:
-    """What a user passed to a join besides the other side and the joiner; which of it fits depends on the other side."""
+    """Arguments of a join besides the other side and the joiner; the other side decides which of them fit."""
 
     windows: JoinWindows | None
     key: Callable[[Any, Any], Any] | None
@@ -184,7 +184,7 @@ def _note_unnamed(plan: Plan, names: _Names, joined: StreamJoined[Any, Any, Any]
 
 
 def _self_join(names: _Names, side: JoinSide, covered: tuple[Any, ...]) -> SelfJoin:
-    """What the join becomes if both streams are the same and `topology.optimization` says so."""
+    """Write the join of a stream with itself, if `topology.optimization` says so."""
     return SelfJoin(
         names.this_windowed,
         names.other_windowed,
@@ -258,7 +258,7 @@ def _window_store(
 
 
 def _check_supplied(supplier: StoreSupplier, windows: JoinWindows) -> None:
-    """What Kafka Streams asks of the suppliers of a join (`KStreamImplJoin.assertWindowSettings`)."""
+    """Check suppliers of a join as Kafka Streams does (`KStreamImplJoin.assertWindowSettings`)."""
     if supplier.kind is not StoreKind.WINDOW:
         message = f"Store {supplier.name} is supplied as a {supplier.kind.value} store, but a window store is needed"
         raise TopologyError(message)

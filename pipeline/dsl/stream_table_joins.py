@@ -1,4 +1,4 @@
-"""What a join of a stream with a table writes into the plan."""
+"""Nodes and stores that a join of a stream with a table writes into the plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `KStream.to_table` writes into a topology (`StreamToTableNode`)."""
+"""Nodes and stores that `KStream.to_table` writes into a topology (`StreamToTableNode`)."""
 
 from __future__ import annotations
 

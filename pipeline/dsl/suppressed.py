@@ -67,38 +67,38 @@ class BufferConfig:
         return BufferConfig()
 
     def with_max_records(self, record_limit: int) -> BufferConfig:
-        """The same with a limit on keys."""
+        """Return a copy with a limit on keys."""
         return replace(self, record_limit=record_limit)
 
     def with_max_bytes(self, byte_limit: int) -> BufferConfig:
-        """The same with a limit on bytes."""
+        """Return a copy with a limit on bytes."""
         return replace(self, byte_limit=byte_limit)
 
     def with_no_bound(self) -> BufferConfig:
-        """The same without limits."""
+        """Return a copy without limits."""
         return replace(self, record_limit=_NO_LIMIT, byte_limit=_NO_LIMIT, emits_early=False)
 
     def shut_down_when_full(self) -> BufferConfig:
-        """The same, but the task fails when the buffer is full: nothing is ever forwarded early."""
+        """Return a copy whose task fails when the buffer is full: no update is ever forwarded early."""
         return replace(self, emits_early=False)
 
     def emit_early_when_full(self) -> BufferConfig:
-        """The same, but the oldest updates are forwarded when the buffer is full."""
+        """Return a copy that forwards the oldest updates when the buffer is full."""
         return replace(self, emits_early=True)
 
     def with_logging_disabled(self) -> BufferConfig:
-        """The same without a changelog."""
+        """Return a copy without a changelog."""
         return replace(self, logging=False, log_config={})
 
     @checked()
     def with_logging_enabled(self, log_config: Mapping[str, str]) -> BufferConfig:
-        """The same with a changelog of these topic settings."""
+        """Return a copy with a changelog of these topic settings."""
         return replace(self, logging=True, log_config=log_config)
 
 
 @dataclass(frozen=True, slots=True)
 class Suppressed:
-    """Which updates of a table are forwarded (`org.apache.kafka.streams.kstream.Suppressed`).
+    """Tells which updates of a table are forwarded (`org.apache.kafka.streams.kstream.Suppressed`).
 
     >>> from datetime import timedelta
     >>> Suppressed.until_window_closes(BufferConfig.unbounded()).with_name("final").name
@@ -148,7 +148,7 @@ class Suppressed:
 
     @checked()
     def with_name(self, name: str) -> Suppressed:
-        """The same under a name.
+        """Return a copy under a name.
 
         Raises:
             TopologyError: If it is illegal.
@@ -156,7 +156,7 @@ class Suppressed:
         return replace(self, name=name)
 
     def rules(self, topology: Topology, graces_ms: Mapping[str, int], node: str) -> SuppressRules:
-        """What the operator needs to know.
+        """Return the rules that the operator works by.
 
         Args:
             topology: As built so far.
@@ -177,13 +177,13 @@ class Suppressed:
         )
 
     def covered(self) -> tuple[Any, ...]:
-        """What the fingerprint covers."""
+        """Return the part that the fingerprint covers."""
         config = self.buffer_config
         return (self.time_limit_ms, config.record_limit, config.byte_limit, config.emits_early)
 
 
 def suppressed_table(plan: Plan, parent: Derived, suppressed: Suppressed) -> Derived:
-    """The same table with the updates that are let through (`KTableImpl.suppress`).
+    """Return the table with the updates that are let through (`KTableImpl.suppress`).
 
     Raises:
         TopologyError: If the table is versioned: a buffer keeps one version of a key (KIP-914).

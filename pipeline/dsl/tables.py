@@ -1,4 +1,4 @@
-"""What `KTable` appends to the plan: derived tables, and joins of two tables by their keys."""
+"""Nodes and stores that `KTable` adds to the plan: derived tables, and joins of two tables by their keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users did not name, and Kafka Streams had to (`InternalResourcesNaming`, KIP-1111).
+"""Names that users left out, so that Kafka Streams generates them (`InternalResourcesNaming`, KIP-1111).
 
 Generated names hold a number that changes when operators are added in front: the application then loses its state.
 """

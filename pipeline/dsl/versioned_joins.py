@@ -1,4 +1,4 @@
-"""What a join of a stream with a versioned table writes into the topology."""
+"""Nodes and stores that a join of a stream with a versioned table writes into the topology."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the windowed aggregations have in common: stores, nodes, operators, serdes, what they burn of the counter."""
+"""Shared by windowed aggregations: stores, nodes, operators, serdes, and the numbers they take from the counter."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Windows = FixedWindows | SessionWindows
 
 @dataclass(frozen=True, slots=True)
 class SessionAggregator:
-    """What a session aggregation does with values and with sessions that turn out to be one.
+    """The user's functions of a session aggregation: for values, and for sessions that turn out to be one.
 
     Args:
         aggregator: What is done with a value; has an initializer.
@@ -51,7 +51,7 @@ class SessionAggregator:
 
 
 def fixed(windows: FixedWindows | OwnGiven) -> FixedWindows:
-    """What a user has given, as aggregations ask for it."""
+    """Return a user's functions in the form that aggregations call."""
     if isinstance(windows, TimeWindows | SlidingWindows | UnlimitedWindows | OwnWindows):
         return windows
     return OwnWindows.of(windows)
@@ -146,7 +146,7 @@ def _slack_ms(windows: Windows, emit: EmitStrategy) -> int:
 def covered(
     functions: tuple[Any, ...], windows: Windows, emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
 ) -> tuple[Any, ...]:
-    """What the fingerprint of a windowed aggregation covers."""
+    """Return the part of a windowed aggregation that the fingerprint covers."""
     if isinstance(windows, OwnWindows):
         return (*functions, *_own(windows.given), windows.size_ms, windows.grace_ms, emit.value)
     own = () if type(windows).__module__ == TimeWindows.__module__ else (type(windows),)

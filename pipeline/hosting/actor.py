@@ -1,4 +1,4 @@
-"""Who does something, for records of it."""
+"""Names the user of this machine, for records of an action."""
 
 from __future__ import annotations
 

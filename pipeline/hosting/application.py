@@ -68,12 +68,12 @@ class Application:
 
     @property
     def directory(self) -> Path:
-        """Where this version's local state is kept."""
+        """The directory of this version's local state."""
         return self.state_directory / self.id
 
     @property
     def handlers(self) -> ErrorHandlers:
-        """What becomes of records that cannot be read, processed or written.
+        """The handlers of records that cannot be read, processed or written.
 
         Raises:
             ConfigError: If one cannot be imported.
@@ -81,11 +81,11 @@ class Application:
         return error_handlers(self.config.streams)
 
     def in_directory(self, directory: Path) -> Application:
-        """The same with its local state elsewhere."""
+        """Return a copy with its local state in another directory."""
         return replace(self, state_directory=directory)
 
     def with_wall_clock_punctuation(self, policy: str) -> Application:
-        """The same with another policy for bounded runs (`bounded.wall.clock.punctuation`).
+        """Return a copy with another policy for bounded runs (`bounded.wall.clock.punctuation`).
 
         Raises:
             ConfigError: If there is no such policy.
@@ -101,7 +101,7 @@ class Application:
         return next(sub for sub in self.topology.sub_topologies() if sub.id == number)
 
     def task_spec(self, task_id: TaskId, inputs: tuple[TopicPartition, ...]) -> TaskSpec:
-        """What a task of this application is, as it is configured.
+        """Describe a task of this application as it is configured.
 
         Raises:
             ConfigError: If a handler or extractor cannot be imported.
@@ -121,7 +121,7 @@ class Application:
         )
 
     def environment(self, task: str) -> Environment:
-        """What the processors of a task may know of this application."""
+        """Return the facts about this application that processors of a task may know."""
         settings = {**self.config.streams.settings(), "application.id": self.id}
         return Environment(settings, self.directory / task)
 

@@ -44,7 +44,6 @@ class ControlTail:
     """
 
     def __init__(self, kafka: Mapping[str, str], app: str, on_change: Callable[[LiveVersion], None]) -> None:
-        """Nothing is read before `start`."""
         self._kafka = kafka
         self._app = app
         self._on_change = on_change

@@ -17,7 +17,7 @@ _CONFIG = {"cleanup.policy": "compact", "retention.ms": "-1"}
 
 
 class ControlTopic:
-    """What is kept under names in a topic. It is created when it is first written.
+    """Values under names in a topic, which is created at the first write.
 
     Args:
         kafka: Client properties.
@@ -26,7 +26,6 @@ class ControlTopic:
     """
 
     def __init__(self, kafka: Mapping[str, str], topic: str, admin: Admin | None = None) -> None:
-        """Nothing is asked before the first call."""
         self._kafka = kafka
         self._topic = topic
         self._tp = TopicPartition(topic, 0)

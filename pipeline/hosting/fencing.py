@@ -1,4 +1,4 @@
-"""Who owns a task: the producer that has initialised its transactional id last, which fences all others."""
+"""Ownership of a task: the producer that initialised its transactional id last, and fences all others."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _wait(check: Callable[[], None], session: int) -> None:
 def settled_offsets(
     application: Application, admin: Admin, tps: Iterable[TopicPartition]
 ) -> dict[TopicPartition, CommittedOffset]:
-    """What is committed of some inputs. If an owner has died in a commit, it cannot be said: all tasks are fenced then.
+    """Return the committed offsets of some inputs. If an owner died in a commit, they are unknown: all tasks are fenced then.
 
     Raises:
         TopicError: If topics are missing.

@@ -1,4 +1,4 @@
-"""What to do about input records that are gone although nobody has processed them."""
+"""Deals with input records that are gone although no task has processed them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where an application starts to read what it has no committed offsets of (`StreamThread.resetOffsets`)."""
+"""Finds where an application starts to read inputs without committed offsets (`StreamThread.resetOffsets`)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def reset_offsets(
 
 
 def reset_policies(application: Application) -> dict[str, AutoOffsetReset]:
-    """Where reading begins without a committed offset, per topic that is not the application's own; patterns are resolved."""
+    """Return where reading begins without a committed offset, per topic of others; patterns are resolved."""
     configured = AutoOffsetReset.parse(application.config.streams.auto_offset_reset)
     topology = application.topology
     return {

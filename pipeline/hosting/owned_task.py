@@ -74,7 +74,6 @@ class OwnedTask:
         pause: Callable[[], None] = idle,
         follows_releases: bool = False,
     ) -> None:
-        """Nothing is taken over before `open`."""
         self.id = task_id
         self.inputs = layout.tasks[task_id]
         self.committed: Mapping[TopicPartition, CommittedOffset] = {}
@@ -122,7 +121,7 @@ class OwnedTask:
 
     @property
     def last_commit(self) -> Mapping[TopicPartition, tuple[int, str]]:
-        """What was committed last, per input: offset and metadata; another object after each commit."""
+        """Return the last commit per input, offset and metadata: another object after each commit."""
         return self._own_commits[0] if self._own_commits else {}
 
     @property
@@ -131,7 +130,7 @@ class OwnedTask:
         return self._task.dropped if self._task is not None else Counter()
 
     def measured(self) -> tuple[Measurement, ...]:
-        """What its processors' sensors have measured; nothing while the task is not open."""
+        """Return what its processors' sensors have measured; empty while the task is not open."""
         return self._task.measured() if self._task is not None else ()
 
     def sent(self) -> dict[str, int]:
@@ -239,7 +238,7 @@ class OwnedTask:
         return self.right.published == right.published or not self.task.needs_commit
 
     def starts(self) -> dict[TopicPartition, int]:
-        """Where to read each input from: the committed offset, else where its source says.
+        """Return where to read each input from: the committed offset, else where its source says.
 
         Raises:
             ConfigError: If nothing is committed for an input, and its source says `none`.
@@ -366,7 +365,7 @@ class OwnedTask:
         self._records = self._owner = None
 
     def _settled_ends(self) -> Mapping[TopicPartition, int]:
-        """Where the changelogs end with the last commit: its markers may have come after it was acknowledged.
+        """Return the ends of the changelogs with the last commit: its markers may have come after it was acknowledged.
 
         What a successor wrote must not count. Committing the same offsets once more proves that there was none.
         """
@@ -410,5 +409,5 @@ class OwnedTask:
 
 
 def _offsets(committed: Mapping[TopicPartition, tuple[int, str]]) -> dict[TopicPartition, int]:
-    """What was committed, without the metadata."""
+    """Return the committed offsets without their metadata."""
     return {tp: offset for tp, (offset, _metadata) in committed.items()}

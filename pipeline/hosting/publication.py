@@ -135,7 +135,7 @@ def live_version_of(kafka: Mapping[str, str], app: str, admin: Admin) -> LiveVer
 
 
 def decoded(value: bytes, app: str) -> LiveVersion:
-    """What a record of an application says.
+    """Decode the record of an application.
 
     Raises:
         ReleaseError: If it cannot be read.

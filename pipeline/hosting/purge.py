@@ -33,7 +33,6 @@ class Purge:
     """
 
     def __init__(self, admin: Admin, interval_ms: int = 0) -> None:
-        """Nothing is deleted before the first interval has passed."""
         self._admin = admin
         self._interval_ms = interval_ms
         self._last_ms: int | None = None
@@ -93,7 +92,7 @@ class Purge:
             log.warning("what is needed no more of the application's own topics is not deleted: %s", error.message)
 
     def _delete(self, processed: Mapping[TopicPartition, int], old: Mapping[TopicPartition, int]) -> None:
-        """What brokers find by time may be a transaction's end, which has their clock's: less is deleted then, never more."""
+        """Delete up to a time. Brokers may find a transaction's end, with their clock's time: then less is deleted."""
         before = dict(processed)
         for tp, time_ms in old.items():
             offset = self._admin.offsets_for_time([tp], time_ms)[tp]

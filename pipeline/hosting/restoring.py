@@ -41,7 +41,7 @@ _LOST_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """What a task's local state lacks of its changelogs.
+    """The part of its changelogs that a task's local state lacks.
 
     Args:
         backend: The state.
@@ -55,7 +55,7 @@ class Missing:
 def find_missing(
     admin: Admin, backend: StateBackend, spec: TaskSpec, committed: Mapping[TopicPartition, int]
 ) -> Missing:
-    """What a task's local state lacks; state of another history than the changelogs' is thrown away, and all is missing.
+    """Find what a task's local state lacks. State of another history than the changelogs' is thrown away: it lacks all of them.
 
     Args:
         admin: Asks the brokers.

@@ -45,7 +45,7 @@ def has_snapshots(application: Application, task_id: TaskId) -> bool:
 
 
 def snapshot_store(application: Application, task_id: TaskId) -> SnapshotStore:
-    """Where the snapshots of a task are.
+    """Return the store of a task's snapshots.
 
     Raises:
         SnapshotError: If it cannot be reached, or there is no file system of the kind that the URL names.

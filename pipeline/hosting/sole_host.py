@@ -1,4 +1,4 @@
-"""Who processes all of an application alone, and which of several may: values and the decision, without a broker.
+"""Decides which of several hosts may process all of an application alone: values only, without a broker.
 
 Bounded runs, and workers that end once they are caught up, are members of a group of their own. Brokers see within a session
 that one has died, so nobody is locked out by what a crash has left behind.
@@ -66,7 +66,7 @@ class SoleHost:
         return cls(kind, by, int(host_id.partition("-")[0]), host_id)
 
     def __str__(self) -> str:
-        """What it is, whose, and since when."""
+        """Name its kind, its user, and since when it runs."""
         since = datetime.fromtimestamp(self.since_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
         return f"a {self.kind} of {self.by}, since {since}"
 
@@ -93,7 +93,7 @@ class Stand(StrEnum):
 
 
 def said(host: SoleHost, stand: Stand) -> bytes:
-    """What a member says of itself when its group meets."""
+    """Encode what a member says of itself when its group meets."""
     return msgspec.json.encode([host.name, stand])
 
 

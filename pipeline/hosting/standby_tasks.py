@@ -211,7 +211,7 @@ class StandbyTasks:
     def _starts(
         self, spec: TaskSpec, backend: StateBackend
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        """Where to go on: after what the local state has, or at the beginning if it is of another history; and the limits."""
+        """Return where to go on, and the limits: after the local state, or at the beginning if its history is another."""
         inputs = list(spec.source_changelogs.values())
         found = self._admin.committed(self._application.id, inputs) if inputs else {}
         committed = {tp: found[tp].offset for tp in found}

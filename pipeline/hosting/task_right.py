@@ -1,4 +1,4 @@
-"""What a task of a running version may do, as the record of its application says it: publish, write to staging topics, hold.
+"""Rights of a task of a running version, as the application's record says: publish, write to staging topics, hold.
 
 A task learns it when it has been taken over, after its predecessor is fenced, and from each record that comes later. Whoever
 has said to hold obeys until it reads a record without the mark; whoever takes over afterwards reads it then.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """What a task may do.
+    """The right of a task.
 
     Args:
         published: Where its outputs go instead, by the name the topology uses (staging); empty if it publishes.

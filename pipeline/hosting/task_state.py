@@ -1,4 +1,4 @@
-"""Where a task keeps its local state, and who has it."""
+"""Places a task's local state on disk, and locks it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def open_backend(sub_topology: SubTopology, directory: Path) -> StateBackend:
-    """Where a task keeps its state: in RocksDB at `directory` if any of its stores is persistent, else in memory.
+    """Open a task's state: in RocksDB at `directory` if any of its stores is persistent, else in memory.
 
     Raises:
         StateError: If another process uses the directory.

@@ -52,7 +52,7 @@ _HANGING = (
 
 
 class CommittedOffset(NamedTuple):
-    """What a group has committed for a partition: the next offset to read, and the metadata beside it."""
+    """A partition's position as a group has committed it: the next offset to read, and the metadata beside it."""
 
     offset: int
     metadata: str
@@ -85,7 +85,6 @@ class Admin:
     """
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
-        """Nothing is asked before the first call."""
         self.kafka = kafka
         self._requests = Requests(kafka)
         self._client = self._requests.client

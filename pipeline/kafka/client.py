@@ -1,4 +1,4 @@
-"""What all clients of the library have in common."""
+"""Shared by all clients of the library."""
 
 from __future__ import annotations
 

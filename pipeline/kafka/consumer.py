@@ -50,7 +50,7 @@ _METADATA_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """What one poll gave.
+    """Records and ends of one poll.
 
     Args:
         records: Records by partition, in order of offsets.
@@ -108,7 +108,7 @@ class MessageBatch:
 
 @dataclass(frozen=True, slots=True)
 class PolledBatches:
-    """What one poll gave, by columns.
+    """Records of one poll, by columns.
 
     Args:
         batches: Records by partition, in order of offsets.
@@ -129,7 +129,6 @@ class RecordConsumer:
     """
 
     def __init__(self, kafka: Mapping[str, str], overrides: Mapping[str, str] | None = None) -> None:
-        """Nothing is read before `assign`."""
         forced = {key: _SETTINGS[key] for key in ("auto.offset.reset", "isolation.level", "enable.partition.eof")}
         lost: list[KafkaError] = []
         self._lost = lost  # not a method as callback: a client in a cycle lives until the collector comes round
@@ -198,7 +197,7 @@ class RecordConsumer:
         return Polled({tp: _fields(messages) for tp, messages in found.items()}, ends)
 
     def poll_batches(self, max_records: int, timeout_s: float) -> PolledBatches:
-        """The same by columns, without records that have no key.
+        """Poll by columns, without records that have no key.
 
         Raises:
             MissingOffsetError: If an assigned offset does not exist (any more).
@@ -224,7 +223,7 @@ class RecordConsumer:
     def _read(
         self, max_records: int, timeout_s: float
     ) -> tuple[dict[TopicPartition, list[Message]], dict[TopicPartition, int]]:
-        """What one poll gives: records by partition, and the ends of those that have been read to their end."""
+        """Poll once: records by partition, and the ends of those that have been read to their end."""
         messages = self._messages(max_records, timeout_s)
         ends: dict[TopicPartition, int] = {}
         if any(map(Message.error, messages)):

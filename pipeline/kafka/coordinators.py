@@ -99,7 +99,7 @@ def _exists(code: int) -> bool:
 
 
 def _answer(question: Question, request: Any) -> Any:
-    """What the coordinator says. All of it happens in this thread, and nothing is left of it afterwards.
+    """Return the coordinator's answer. All of it happens in this thread, and nothing is left of it afterwards.
 
     The library's own admin client waits in its constructor, in silence, until a broker has told of all others, and for the
     end of a TLS handshake without limit: its parts are used, which can be given up at any time.

@@ -97,7 +97,7 @@ MISSING_TOPIC = frozenset(
 
 
 def streams_error(error: KafkaError, doing: str) -> StreamsError:
-    """What a client's error means to whoever must act.
+    """Translate a client's error for the person or program that must act.
 
     Args:
         error: The client's error.

@@ -25,7 +25,6 @@ class GroupProgress:
     """
 
     def __init__(self, requests: Requests, group: str) -> None:
-        """Nothing is asked before the first call."""
         self._requests = requests
         self._group = group
         self._consumer = requests.consumer(group, "read_uncommitted")  # others would wait for open transactions

@@ -1,4 +1,4 @@
-"""What is asked of the brokers that coordinate groups: who is in one, where it stands, and that it be forgotten."""
+"""Asks the brokers that coordinate groups: for their members and positions, and to forget a group."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OUTSIDE = {
 
 
 class GroupState(NamedTuple):
-    """What brokers know of a group: its state in Kafka's words, and each member's `client-id@host`."""
+    """A group as brokers know it: its state in Kafka's words, and each member's `client-id@host`."""
 
     state: str
     members: tuple[str, ...]
@@ -50,7 +50,6 @@ class Groups:
     """
 
     def __init__(self, requests: Requests) -> None:
-        """Nothing is asked."""
         self._requests = requests
 
     def state(self, group: str) -> GroupState:

@@ -47,7 +47,7 @@ def connection(kafka: Mapping[str, str]) -> dict[str, Any]:
 
 
 class GroupCoordinator:
-    """What a consumer's membership in its group is like, which the library tells nobody.
+    """A consumer's membership in its group, which the library does not show.
 
     Args:
         consumer: A `KafkaConsumer` of kafka-python.

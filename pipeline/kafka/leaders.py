@@ -1,4 +1,4 @@
-"""What the leaders of partitions know of their logs: where these begin and end, and where a time begins."""
+"""Asks the leaders of partitions about their logs: where these begin and end, and where a time begins."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Leaders:
     def offsets(
         self, tps: Iterable[TopicPartition], time_ms: int, isolation: str = "read_committed"
     ) -> dict[TopicPartition, int]:
-        """What they say to `ListOffsets`.
+        """Ask them with `ListOffsets`.
 
         Args:
             tps: The partitions.

@@ -91,7 +91,7 @@ class _Client:
             self.producer = Producer({**_SETTINGS, **kafka, **properties}, logger=quiet)
 
     def sending(self) -> Send:
-        """What `send` of both producers is: a function, as it takes as long to look up a method's attributes as to count."""
+        """Return the function that is `send` of both producers: looking up a method's attributes takes as long as counting."""
         counts, targets, latest = self._counts, self._targets, -1
 
         def send(
@@ -133,11 +133,11 @@ class _Client:
         self._targets.clear()
 
     def target(self, topic: str) -> str:
-        """Where the records of a topic go."""
+        """Return the topic that a topic's records go to."""
         return self._published.get(topic, topic)
 
     def end(self) -> None:
-        """What has begun has ended."""
+        """Note the end of something that has begun."""
         self._earlier = self.sent()
         self._counts.clear()
         self._targets.clear()
@@ -235,7 +235,6 @@ class TransactionalProducer:
         transaction_timeout_ms: int = 60_000,
         overrides: Mapping[str, str] | None = None,
     ) -> None:
-        """Nothing is sent before `init`."""
         forced = {"transactional.id": transactional_id, "transaction.timeout.ms": transaction_timeout_ms}
         self.transactional_id = transactional_id
         self.in_transaction = False
@@ -269,7 +268,7 @@ class TransactionalProducer:
         self._client.publish(published)
 
     def target(self, topic: str) -> str:
-        """Where the records of a topic go."""
+        """Return the topic that a topic's records go to."""
         return self._client.target(topic)
 
     def init(self) -> None:
@@ -368,12 +367,12 @@ class TransactionalProducer:
         self._client.end()
 
     def _refusal(self, error: KafkaError, topic: str) -> StreamsError:
-        """What it means that the library takes a record no more."""
+        """Translate the library's refusal of a record."""
         doing, cause = f"write to {topic} within {self.transactional_id}", self._cause_of(error)
         return self._failure(cause, doing) or streams_error(cause, doing)
 
     def _failure(self, error: KafkaError, doing: str) -> StreamsError | None:
-        """What an error means, if the library is sure about the transaction: it is aborted then, or the owner's no more."""
+        """Translate an error after which the library is sure: the transaction is aborted, or belongs to another owner."""
         if error.code() in FENCED:
             self._end()
             return self._expiry() or streams_error(error, doing)
@@ -393,7 +392,7 @@ class TransactionalProducer:
         return error
 
     def _expiry(self) -> UnknownOutcomeError | None:
-        """What being fenced means if the brokers may have done it by themselves."""
+        """Tell whether brokers may have fenced the producer by themselves, and what follows."""
         open_ms = (time.monotonic() - self._began) * 1000
         if open_ms <= self._timeout_ms:
             return None
@@ -412,7 +411,6 @@ class IdempotentProducer:
     """
 
     def __init__(self, kafka: Mapping[str, str], overrides: Mapping[str, str] | None = None) -> None:
-        """Nothing is sent before `send`."""
         refused: list[tuple[str, KafkaError]] = []
         self._refused = refused  # not a method as callback: a client in a cycle lives until the collector comes round
         self._servers = kafka.get("bootstrap.servers", "")
@@ -444,7 +442,7 @@ class IdempotentProducer:
         self._client.publish(published)
 
     def target(self, topic: str) -> str:
-        """Where the records of a topic go."""
+        """Return the topic that a topic's records go to."""
         return self._client.target(topic)
 
     def flush(self) -> None:
@@ -477,7 +475,6 @@ class KafkaCollector:
     """
 
     def __init__(self, producer: TransactionalProducer | IdempotentProducer, admin: Admin) -> None:
-        """Nothing is asked before the first windowed or custom partitioner needs it."""
         self.send = producer.send
         self._target = producer.target
         self._admin = admin

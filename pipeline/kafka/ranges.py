@@ -97,7 +97,7 @@ def _first_time(admin: Admin, tp: TopicPartition, offset: int) -> str:
 def read_range(
     admin: Admin, kafka: Mapping[str, str], ranges: Mapping[TopicPartition, OffsetRange]
 ) -> Iterator[tuple[TopicPartition, list[RawRecord]]]:
-    """What `read_fields` gives, with names."""
+    """Read as `read_fields` does, and return records with names."""
     for tp, batch in read_fields(admin, kafka, ranges):
         yield tp, [tuple.__new__(RawRecord, fields) for fields in batch]  # half the time of a call
 

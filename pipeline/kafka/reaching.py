@@ -35,7 +35,7 @@ _RUNS = "Check that the brokers run and that bootstrap.servers in [kafka] names 
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """What stands between this machine and a broker.
+    """An obstacle between this machine and a broker.
 
     Args:
         what: What is wrong, as a sentence without a full stop.
@@ -85,7 +85,7 @@ def require_answer(kafka: Mapping[str, str], on_wait: Callable[[str], None] = la
 
 
 def _failure(requests: Requests, within_s: float) -> KafkaError | None:
-    """What one attempt ends with; None if brokers answer. A login that is refused is told instead of "no answer"."""
+    """Make an attempt and return what it ended with; None if brokers answer. A refused login is told instead of "no answer"."""
     try:
         requests.client.list_topics(_TOPIC, timeout=within_s)
     except KafkaException as error:
@@ -94,7 +94,7 @@ def _failure(requests: Requests, within_s: float) -> KafkaError | None:
 
 
 def obstacle_to(server: str, *, tls: bool) -> Obstacle | None:
-    """What stands between this machine and a server; None if it may be a broker.
+    """Return the obstacle between this machine and a server; None if it may be a broker.
 
     Args:
         server: `host:port`, with a protocol before it or not.
@@ -118,7 +118,7 @@ def obstacle_to(server: str, *, tls: bool) -> Obstacle | None:
 
 
 def _of_another_kind(server: str, address: tuple[str, int], *, tls: bool) -> Obstacle | None:
-    """What a server that listens speaks, if that is not what the client speaks."""
+    """Say what a listening server speaks, if the client speaks something else."""
     speaks_tls = _speaks_tls(address)
     if tls and not speaks_tls and _speaks_http(address):
         return _no_broker(server)

@@ -40,7 +40,7 @@ class TimeLimits:
 
 
 def time_limits(admin: Admin, topics: Iterable[str]) -> dict[str, TimeLimits]:
-    """Which times topics take.
+    """Return the limits of the times that topics take.
 
     Args:
         admin: Asks the brokers, once for all topics.
@@ -66,7 +66,6 @@ class RecordTimes:
     """
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
-        """Nothing is asked."""
         self._kafka = kafka
         self._limits: dict[str, TimeLimits] = {}
         self._are_old_refused = False
@@ -102,7 +101,7 @@ class RecordTimes:
         return _ALL_ARE_LOOKED_AT if self._are_old_refused else now_ms + self._ahead_ms
 
     def _asked(self, topic: str) -> TimeLimits:
-        """What brokers say about a topic; those that do not say will say so when they refuse a record."""
+        """Ask brokers about a topic; brokers that do not say will say so when they refuse a record."""
         try:
             return time_limits(Admin(self._kafka), [topic]).get(topic, TimeLimits())
         except BrokerError:

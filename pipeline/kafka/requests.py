@@ -45,7 +45,6 @@ class Requests:
     """
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
-        """Nothing is asked before the first call."""
         self.kafka = kafka
         self._servers = kafka.get("bootstrap.servers", "")
         refusals: list[KafkaError] = []

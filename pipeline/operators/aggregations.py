@@ -28,7 +28,7 @@ _made = tuple.__new__
 
 @dataclass(frozen=True, slots=True)
 class Aggregator:
-    """What an aggregation does with a value.
+    """The user's functions of an aggregation.
 
     Args:
         initializer: Gives the aggregate of nothing; None if the first value is the aggregate (`reduce`).
@@ -59,7 +59,6 @@ class StreamAggregate:
     """
 
     def __init__(self, store: str, aggregator: Aggregator, *, send_old_values: bool) -> None:
-        """Nothing is opened before `init`."""
         self._store_name = store
         self._aggregator = aggregator
         self._send_old_values = send_old_values
@@ -109,12 +108,12 @@ class StreamAggregate:
             self._forward(key, Change(new, old), new_timestamp, headers)
 
     def _replaced(self, key: Any) -> Any:
-        """What an update replaces. Read anew: `add` may change its argument."""
+        """Return the value that an update replaces, read anew: `add` may change its argument."""
         stored = self._get(key)
         return None if stored is None else stored.value
 
     def cached_fold(self, stores: Mapping[str, Any]) -> CachedFold | None:
-        """What it does to the cache of its store, in parts; None if it has to be called."""
+        """Describe in parts what it does to the cache of its store; None if it has to be called."""
         return key_value_fold(stores[self._store_name], self._aggregator)
 
     def close(self) -> None:
@@ -144,7 +143,6 @@ class StreamWindowAggregate:
         send_old_values: bool,
         closing: ClosingWindows | None = None,
     ) -> None:
-        """Nothing is opened before `init`."""
         self._store_name = store
         self._size_ms = windows.size_ms
         is_tumbling = (
@@ -195,7 +193,7 @@ class StreamWindowAggregate:
         return (self.observed_ms,)
 
     def resume(self, times: Sequence[int]) -> None:
-        """What was late stays late."""
+        """Go on from committed times: late records stay late."""
         self.observed_ms = times[0]
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
@@ -252,7 +250,7 @@ class StreamWindowAggregate:
         return start + self._size_ms if self._own_end_of is None else self._own_end_of(start)
 
     def _replaced(self, key: Any, start: int) -> Any:
-        """What an update replaces. Read anew: `add` may change its argument."""
+        """Return the value that an update replaces, read anew: `add` may change its argument."""
         stored = self._store.fetch(key, start)
         return None if stored is None else stored.value
 
@@ -264,7 +262,7 @@ class StreamWindowAggregate:
                 self._context.forward(self._windowed((key, start)), change, stored.timestamp, headers)
 
     def cached_fold(self, stores: Mapping[str, Any]) -> CachedFold | None:
-        """What it does to the cache of its store, in parts; None if it has to be called."""
+        """Describe in parts what it does to the cache of its store; None if it has to be called."""
         store = stores[self._store_name]
         if self._closing is not None or self._own_end_of is not None or not isinstance(store, WindowStateStore):
             return None

@@ -20,7 +20,6 @@ class Branch:
     """
 
     def __init__(self, predicates: Sequence[Callable[[Any, Any], bool]], children: Sequence[str]) -> None:
-        """Nothing is bound before `init`."""
         self.predicates = predicates
         self.children = children
         self._ways: list[tuple[Callable[[Any, Any], bool], Callable[[Any, Any, int, Headers], None]]] = []

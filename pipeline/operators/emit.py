@@ -1,4 +1,4 @@
-"""Which windows of an emit-final aggregation have closed: `EmitStrategy.on_window_close()`."""
+"""Finds the windows of an emit-final aggregation that have closed: `EmitStrategy.on_window_close()`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ class ClosingWindows:
     """
 
     def __init__(self, store: str, key_serde: Serde[Any]) -> None:
-        """Nothing is known before `init`."""
         self._store = store
         self._key_bytes = key_serde.serialize
         self._key_of = key_serde.deserialize

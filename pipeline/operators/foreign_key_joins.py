@@ -47,7 +47,6 @@ class SubscriptionSend:
         left_join: bool,
         is_versioned: bool,
     ) -> None:
-        """Nothing is opened before `init`."""
         self._extract = extract
         self._foreign_key_bytes = _writing("foreign key", foreign_key_bytes)
         self._value_bytes = _writing("row", value_bytes)
@@ -111,7 +110,6 @@ class SubscriptionReceive:
     """
 
     def __init__(self, store: str, foreign_key_bytes: Bytes, primary_key_bytes: Bytes) -> None:
-        """Nothing is opened before `init`."""
         self._store_name = store
         self._foreign_key_bytes = _writing("foreign key", foreign_key_bytes)
         self._primary_key_bytes = _writing("primary key", primary_key_bytes)
@@ -148,7 +146,6 @@ class SubscriptionJoin:
     """
 
     def __init__(self, open_foreign: Callable[[OperatorContext], ValueGetter]) -> None:
-        """Nothing is opened before `init`."""
         self._open_foreign = open_foreign
         self._forward: Callable[[Any, Any, int, Headers], None]
         self._lookup: ValueGetter
@@ -190,7 +187,6 @@ class ForeignTableJoin:
     """
 
     def __init__(self, store: str, foreign_key_bytes: Bytes, *, is_versioned: bool) -> None:
-        """Nothing is opened before `init`."""
         self._store_name = store
         self._foreign_key_bytes = _writing("foreign key", foreign_key_bytes)
         self._is_versioned = is_versioned
@@ -238,7 +234,6 @@ class ResponseJoin:
         *,
         left_join: bool,
     ) -> None:
-        """Nothing is opened before `init`."""
         self._open_primary = open_primary
         self._value_bytes = _writing("row", value_bytes)
         self._joiner = joiner

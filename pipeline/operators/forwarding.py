@@ -1,4 +1,4 @@
-"""Who forwards the update of a stored value: the operator at once, or the store's cache when it is flushed."""
+"""Forwards updates of stored values: the operator does it at once, or the store's cache when it is flushed."""
 
 from __future__ import annotations
 

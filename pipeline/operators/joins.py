@@ -34,7 +34,6 @@ class StreamTableJoin:
         key_of: Callable[[Any, Any], Any] | None,
         joiner: Callable[[Any, Any, Any], Any],
     ) -> None:
-        """Nothing is opened before `init`."""
         self._open_table = open_table
         self.key_of = key_of
         self.joiner = joiner
@@ -66,7 +65,7 @@ class StreamTableJoin:
 
 
 class StreamTableLeftJoin:
-    """The same as a left join: records without a match are joined with None.
+    """Joins as `StreamTableJoin` does, but records without a match are joined with None.
 
     A record whose looked-up key is null is joined with None as well (KIP-962); only null values are dropped.
 
@@ -82,7 +81,6 @@ class StreamTableLeftJoin:
         key_of: Callable[[Any, Any], Any] | None,
         joiner: Callable[[Any, Any, Any], Any],
     ) -> None:
-        """Nothing is opened before `init`."""
         self._open_table = open_table
         self.key_of = key_of
         self.joiner = joiner

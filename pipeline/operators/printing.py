@@ -29,7 +29,6 @@ class Print:
     """
 
     def __init__(self, label: str, mapper: Callable[[Any, Any], str], path: Path | None) -> None:
-        """Nothing is opened before `init`."""
         self._label = label
         self._mapper = mapper
         self._path = path

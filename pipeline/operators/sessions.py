@@ -48,7 +48,6 @@ class StreamSessionWindowAggregate:
         send_old_values: bool,
         closing: ClosingWindows | None,
     ) -> None:
-        """Nothing is opened before `init`."""
         self._store_name = store
         self._windows = windows
         self._aggregator = aggregator
@@ -80,7 +79,7 @@ class StreamSessionWindowAggregate:
         return (self._observed,)
 
     def resume(self, times: Sequence[int]) -> None:
-        """What was late stays late."""
+        """Go on from committed times: late records stay late."""
         self._observed = times[0]
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
@@ -135,7 +134,7 @@ class StreamSessionWindowAggregate:
         self._forward(session, new, replaced, headers)
 
     def _replaced(self, session: Windowed[Any], old: Any) -> Any:
-        """What a session held, where somebody asks for it. Read anew: merger and aggregator may change their arguments."""
+        """Return the former session where it is asked for, read anew: merger and aggregator may change their arguments."""
         if not (self._send_old_values and self._forwards_updates):
             return None
         return old if is_atom(old) else self._store.fetch_session(session.key, *session.window)

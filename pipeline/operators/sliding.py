@@ -56,7 +56,6 @@ class StreamSlidingWindowAggregate:
         send_old_values: bool,
         closing: ClosingWindows | None,
     ) -> None:
-        """Nothing is opened before `init`."""
         self._store_name = store
         self._size_ms = windows.time_difference_ms
         self._grace_ms = windows.grace_ms
@@ -87,7 +86,7 @@ class StreamSlidingWindowAggregate:
         return (self._observed,)
 
     def resume(self, times: Sequence[int]) -> None:
-        """What was late stays late."""
+        """Go on from committed times: late records stay late."""
         self._observed = times[0]
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
@@ -154,7 +153,7 @@ class StreamSlidingWindowAggregate:
     def _right_aggregate(
         self, record: _Record, holding: list[int], found: dict[int, ValueAndTimestamp[Any]]
     ) -> ValueAndTimestamp[Any] | None:
-        """What the window that begins 1 ms after the record is to hold; None if it exists, or would be empty.
+        """Return the aggregate of the window that begins 1 ms after the record; None if it exists, or would be empty.
 
         It is what the latest window around the record holds without it. A copy: the aggregator may change the original.
         """
@@ -170,7 +169,7 @@ class StreamSlidingWindowAggregate:
             self._put(record, start, new, max(record.timestamp, stored.timestamp), old)
 
     def _replaced(self, key: Any, start: int) -> Any:
-        """What an update replaces, where somebody asks for it. Read anew: the aggregator may change its argument."""
+        """Return the replaced value where it is asked for, read anew: the aggregator may change its argument."""
         if not (self._send_old_values and self._forwards_updates):
             return None
         return next(value.value for _, value in self._store.fetch_range(key, start, start))

@@ -35,7 +35,7 @@ class OfValues:
 
 
 def pair_of(given: Any) -> tuple[Any, Any]:
-    """What a mapper of keys and values gave, if it is a pair.
+    """Return the result of a mapper of keys and values, if it is a pair.
 
     Raises:
         TypeError: If it is no tuple: texts and dictionaries of two can be taken apart as well, into something else.

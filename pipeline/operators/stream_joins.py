@@ -29,7 +29,6 @@ class JoinWindow:
     """Forwards each record, then keeps it for the other side (`KStreamJoinWindow`). Null keys are forwarded only."""
 
     def __init__(self, store: str) -> None:
-        """Nothing is opened before `init`."""
         self._store_name = store
         self._forward: Callable[[Any, Any, int, Headers], None]
         self._store: JoinWindowStateStore
@@ -72,7 +71,7 @@ class JoinSide:
 
 @dataclass(slots=True)
 class TimeTracker:
-    """What both sides know of event time (`KStreamImplJoin.TimeTracker`), ms.
+    """Event time as both sides of a join know it (`KStreamImplJoin.TimeTracker`), ms.
 
     Kafka Streams begins anew after a restart. Here both go on: results must not depend on restarts.
 
@@ -101,7 +100,6 @@ class StreamStreamJoin:
     """
 
     def __init__(self, side: JoinSide) -> None:
-        """Nothing is opened before `init`."""
         joiner, windows = side.joiner, side.windows
         self._side = side
         self._join = joiner if side.is_left else lambda key, this, other: joiner(key, other, this)
@@ -126,15 +124,15 @@ class StreamStreamJoin:
             self._tracker.min_time = min(self._tracker.min_time, known.min_time)
 
     def times(self) -> tuple[int, ...]:
-        """What both sides know of event time; an inner join's results do not depend on it."""
+        """Return the event times of both sides; an inner join's results do not depend on them."""
         return () if self._unmatched is None else (self._tracker.stream_time, self._tracker.min_time)
 
     def resume(self, times: Sequence[int]) -> None:
-        """What waits is looked for when it would have been, had nothing been stopped."""
+        """Look for waiting records at the time at which an uninterrupted task would have."""
         self._resumed = TimeTracker(*times)
 
     def _stored_times(self, unmatched: ListValueStateStore) -> TimeTracker:
-        """What the stores tell, if nothing was committed: Kafka Streams, or nobody, has had the task before."""
+        """Return the times that the stores tell, if none were committed: Kafka Streams, or nobody, had the task before."""
         first_waiting = next((key.timestamp for key, _ in unmatched.all()), _NEVER)
         return TimeTracker(self._other.observed_time, first_waiting)
 
@@ -209,7 +207,6 @@ class StreamSelfJoin:
     """
 
     def __init__(self, side: JoinSide) -> None:
-        """Nothing is opened before `init`."""
         self._side = side
         self._context: OperatorContext
         self._store: JoinWindowStateStore

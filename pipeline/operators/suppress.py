@@ -51,7 +51,6 @@ class Suppress:
     """
 
     def __init__(self, node: str, store: str, rules: SuppressRules) -> None:
-        """Nothing is opened before `init`."""
         self._node = node
         self._store_name = store
         self._rules = rules
@@ -69,7 +68,7 @@ class Suppress:
         return (self._observed,)
 
     def resume(self, times: Sequence[int]) -> None:
-        """What is due stays due."""
+        """Go on from committed times: due results stay due."""
         self._observed = times[0]
 
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:

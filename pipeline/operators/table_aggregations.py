@@ -34,7 +34,6 @@ class TableRepartitionMap:
     """
 
     def __init__(self, mapper: Callable[[Any, Any], tuple[Any, Any] | None], *, is_versioned: bool) -> None:
-        """Nothing is opened before `init`."""
         self._mapper = mapper
         self._is_versioned = is_versioned
         self._forward: Callable[[Any, Any, int, Headers], None]
@@ -74,7 +73,7 @@ class TableRepartitionMap:
 
 @dataclass(frozen=True, slots=True)
 class TableAggregator:
-    """What an aggregation of a table does with the two sides of an update.
+    """The user's functions for the two sides of an update of a table.
 
     Args:
         initializer: Gives the aggregate of nothing; None if the first value is the aggregate (`reduce`).
@@ -124,7 +123,6 @@ class TableAggregate:
     """
 
     def __init__(self, store: str, aggregator: TableAggregator, *, send_old_values: bool) -> None:
-        """Nothing is opened before `init`."""
         self._store_name = store
         self._update = UpdateFold(aggregator)
         self._send_old_values = send_old_values
@@ -159,7 +157,7 @@ class TableAggregate:
         self._store.update(key, new, self._store.replaced(key), touched_at, headers)
 
     def cached_fold(self, stores: Mapping[str, Any]) -> CachedFold | None:
-        """What it does to the cache of its store, in parts; None if it has to be called."""
+        """Describe in parts what it does to the cache of its store; None if it has to be called."""
         return key_value_fold(stores[self._store_name], self._update)
 
     def close(self) -> None:

@@ -50,7 +50,6 @@ class TableFilter:
     def __init__(
         self, keep: Callable[[Any, Any], Any], store: str | None, *, send_old_values: bool, is_versioned: bool
     ) -> None:
-        """Nothing is opened before `init`."""
         self._keep = keep
         self._store_name = store
         self._send_old_values = send_old_values
@@ -97,7 +96,6 @@ class TableMapValues:
     """
 
     def __init__(self, mapper: Callable[[Any, Any], Any], store: str | None, *, send_old_values: bool) -> None:
-        """Nothing is opened before `init`."""
         self._mapper = mapper
         self._store_name = store
         self._send_old_values = send_old_values

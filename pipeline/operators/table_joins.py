@@ -89,7 +89,6 @@ class TableTableJoin:
         send_old_values: bool,
         is_versioned: bool,
     ) -> None:
-        """Nothing is opened before `init`."""
         self._open_other = open_other
         self._side = side
         self._send_old_values = send_old_values
@@ -139,7 +138,6 @@ class TableJoinMerge:
     """Brings the results of both sides together, and stores them if asked to (`KTableKTableJoinMerger`)."""
 
     def __init__(self, store: str | None, *, send_old_values: bool) -> None:
-        """Nothing is opened before `init`."""
         self._store_name = store
         self._send_old_values = send_old_values
         self._store: TableStore | None = None

@@ -51,7 +51,6 @@ class TableTransformValues:
     def __init__(
         self, transformer: ValueTransformerWithKey[Any, Any, Any], store: str | None, *, send_old_values: bool
     ) -> None:
-        """Nothing is opened before `init`."""
         self._transformer = transformer
         self._store_name = store
         self._send_old_values = send_old_values

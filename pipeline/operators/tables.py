@@ -64,7 +64,6 @@ class TableSource:
     """
 
     def __init__(self, store: str | None, *, send_old_values: bool) -> None:
-        """Nothing is opened before `init`."""
         self._store_name = store
         self._send_old_values = send_old_values
         self._store: TableStore | None = None
@@ -93,7 +92,6 @@ class GlobalTableSource:
     """Fills a global store; forwards nothing (`GlobalKTableSource`)."""
 
     def __init__(self, store: str) -> None:
-        """Nothing is opened before `init`."""
         self._store_name = store
         self._store: KeyValueStore[Any, ValueAndTimestamp[Any]]
         self._context: OperatorContext

@@ -1,4 +1,4 @@
-"""What users' processors and transformers are given as their context."""
+"""The context that users' processors and transformers are given."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class UserContext:
     """
 
     def __init__(self, context: OperatorContext, forward: Callable[..., None], *, is_lookup: bool = False) -> None:
-        """What is called often is the operator's own."""
+        """Bind the operator's own methods that are called often."""
         self._context = context
         self._is_lookup = is_lookup
         self.forward = forward
@@ -47,7 +47,7 @@ class UserContext:
 
     @property
     def state_dir(self) -> Path:
-        """Where the task's local state is kept."""
+        """The directory of the task's local state."""
         return self._context.state_dir
 
     @property
@@ -57,5 +57,5 @@ class UserContext:
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
-        """Where the current record came from."""
+        """The place that the current record came from."""
         return None if self._is_lookup else self._context.record_metadata

@@ -45,7 +45,6 @@ class StreamVersionedTableJoin:
         *,
         left_join: bool,
     ) -> None:
-        """Nothing is opened before `init`."""
         self._open_table = open_table
         self._joiner = joiner
         self._left_join = left_join
@@ -98,7 +97,6 @@ class BufferedStreamTableJoin:
     def __init__(
         self, join: StreamVersionedTableJoin, store: str, serdes: tuple[Serde[Any], Serde[Any]], grace_ms: int
     ) -> None:
-        """Nothing is opened before `init`."""
         self._join = join
         self._store_name = store
         self._keys, self._values = StoredKeys(store, serdes[0]), StoredValues(store, serdes[1])
@@ -125,7 +123,7 @@ class BufferedStreamTableJoin:
         return (self._observed, self._sequence)
 
     def resume(self, times: Sequence[int]) -> None:
-        """What was late stays late."""
+        """Go on from committed times: late records stay late."""
         self._observed, self._sequence = times
 
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:

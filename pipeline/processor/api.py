@@ -1,4 +1,4 @@
-"""What users implement to process records by hand: `Processor`, and the context it is given."""
+"""Interfaces for processing records by hand: `Processor`, and the context it is given."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VIn = TypeVar("VIn")
 
 
 class PunctuationType(Enum):
-    """Which clock a punctuation follows (`org.apache.kafka.streams.processor.PunctuationType`)."""
+    """The clock that a punctuation follows (`org.apache.kafka.streams.processor.PunctuationType`)."""
 
     STREAM_TIME = "stream-time"
     """The highest event time the task has seen; stands still without records."""
@@ -35,7 +35,7 @@ class Cancellable(Protocol):
 
 
 class ProcessingContext(Protocol):
-    """What every processor may ask of the task it runs in (`org.apache.kafka.streams.processor.api.ProcessingContext`)."""
+    """The task as every processor may ask it (`org.apache.kafka.streams.processor.api.ProcessingContext`)."""
 
     @property
     def application_id(self) -> str:
@@ -49,17 +49,17 @@ class ProcessingContext(Protocol):
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
-        """Where the current record came from; None within a punctuation."""
+        """The place that the current record came from; None within a punctuation."""
         ...
 
     @property
     def state_dir(self) -> Path:
-        """Where the task's local state is kept, if it has any. Hosts wipe it, and tasks move: nothing else may rely on it."""
+        """The directory of the task's local state, if any. Hosts wipe it, and tasks move: nothing else may rely on it."""
         ...
 
     @property
     def metrics(self) -> StreamsMetrics:
-        """Where processors measure what they do; hosts show it beside their own figures. Sensors end with the task."""
+        """Measurements of processors; hosts show them beside their own figures. Sensors end with the task."""
         ...
 
     def app_configs(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What users implement to process records without touching their keys (`FixedKeyProcessor`)."""
+"""Interfaces for processing records without touching their keys (`FixedKeyProcessor`)."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ class FixedKeyRecord(Generic[K, V]):
             check_headers(self.headers)
 
     def with_value(self, value: Any) -> FixedKeyRecord[K, Any]:
-        """The same record with another value."""
+        """Return a copy with another value."""
         return replace(self, value=value)
 
     def with_timestamp(self, timestamp: int) -> FixedKeyRecord[K, V]:
-        """The same record at another event time (ms)."""
+        """Return a copy at another event time (ms)."""
         return replace(self, timestamp=timestamp)
 
     def with_headers(self, headers: Headers) -> FixedKeyRecord[K, V]:
-        """The same record with other headers."""
+        """Return a copy with other headers."""
         return replace(self, headers=headers)
 
 

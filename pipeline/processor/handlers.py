@@ -1,4 +1,4 @@
-"""What becomes of records that cannot be read, processed or written: the handlers that users choose or write.
+"""Handlers of records that cannot be read, processed or written; users choose or write them.
 
 A handler is called with the place of the failure, the record and the exception, and answers with a `Response`:
 
@@ -37,7 +37,7 @@ ERRORS_OFFSET = "__streams.errors.offset"
 
 
 class SerializationExceptionOrigin(Enum):
-    """What of a record cannot be serialised (`ProductionExceptionHandler.SerializationExceptionOrigin`)."""
+    """The part of a record that cannot be serialised (`ProductionExceptionHandler.SerializationExceptionOrigin`)."""
 
     KEY = "key"
     VALUE = "value"
@@ -45,7 +45,7 @@ class SerializationExceptionOrigin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ErrorHandlerContext:
-    """Where something failed (`org.apache.kafka.streams.errors.ErrorHandlerContext`).
+    """The place of a failure (`org.apache.kafka.streams.errors.ErrorHandlerContext`).
 
     Args:
         topic: Topic of the input record; None within a punctuation.
@@ -103,7 +103,7 @@ class ProducerRecord:
 
 
 class Result(Enum):
-    """What a handler decides."""
+    """A handler's decision."""
 
     RESUME = "resume"
     """Drop the record, count it, and go on."""
@@ -147,7 +147,7 @@ class DeserializationExceptionHandler(Protocol):
     def __call__(
         self, context: ErrorHandlerContext, record: ConsumerRecord[bytes | None, bytes | None], exception: Exception, /
     ) -> Response:
-        """What to do about it."""
+        """Decide what to do about it."""
         ...
 
 
@@ -157,7 +157,7 @@ class ProcessingExceptionHandler(Protocol):
     def __call__(
         self, context: ErrorHandlerContext, record: Record[Any, Any] | None, exception: Exception, /
     ) -> Response:
-        """What to do about it; the record is the one this node was given, None within a punctuation."""
+        """Decide what to do about it; the record is the one this node was given, None within a punctuation."""
         ...
 
 
@@ -171,7 +171,7 @@ class ProductionExceptionHandler(Protocol):
     """
 
     def __call__(self, context: ErrorHandlerContext, record: ProducerRecord, exception: Exception, /) -> Response:
-        """What to do about it."""
+        """Decide what to do about it."""
         ...
 
 

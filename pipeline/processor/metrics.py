@@ -75,7 +75,7 @@ class MetricName:
         return f"{self.group}:{self.name}{{{tags}}}" if tags else f"{self.group}:{self.name}"
 
     def of_task(self, task: str) -> MetricName:
-        """The same with the tag `task-id`: figures of different tasks are different ones."""
+        """Return metrics with the tag `task-id` besides: figures of different tasks are different ones."""
         return replace(self, tags={**self.tags, _TASK_TAG: task})
 
 
@@ -222,7 +222,7 @@ class StreamsMetrics:
         recording_level: RecordingLevel = RecordingLevel.INFO,
         tags: Mapping[str, str] | None = None,
     ) -> Sensor:
-        """The same, with `<operation>-latency-avg` and `<operation>-latency-max` of what is recorded.
+        """Add a rate and total sensor with `<operation>-latency-avg` and `<operation>-latency-max` of recorded values.
 
         Args:
             scope_name: What kind of thing is measured; the group is `stream-<scope>-metrics`.

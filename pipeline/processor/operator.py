@@ -1,4 +1,4 @@
-"""What built-in operators implement: no object per record, one call per hop.
+"""The interface of built-in operators: no object per record, one call per hop.
 
 An operator gets key, value, timestamp and headers as arguments and calls `context.forward` with the same four. The
 task binds `forward` to the children once, so a chain of operators is a chain of plain calls.
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class OperatorContext(ProcessingContext, Protocol):
-    """What an operator may ask of its task. The attributes of the current record change with every record."""
+    """The task as an operator may ask it. The attributes of the current record change with every record."""
 
     @property
     def forward(self) -> Callable[[Any, Any, int, Headers], None]:
@@ -39,7 +39,7 @@ class OperatorContext(ProcessingContext, Protocol):
         ...
 
     def forward_to(self, child: str) -> Callable[[Any, Any, int, Headers], None]:
-        """The same for one child.
+        """Forward to one child.
 
         Raises:
             TopologyError: If there is no child of that name.
@@ -58,7 +58,7 @@ class OperatorContext(ProcessingContext, Protocol):
         ...
 
     def forward_flushed(self, updates: Sequence[CachedUpdate], key_of: Callable[[Any], Any]) -> None:
-        """The same for what a cache held back, each update as a `Change`.
+        """Forward an update that a cache held back, as a `Change`.
 
         Args:
             updates: What the cache gives.
@@ -75,7 +75,7 @@ class OperatorContext(ProcessingContext, Protocol):
         ...
 
     def shared(self, name: str, make: Callable[[], T]) -> T:
-        """What operators of one task share besides stores: made by the first that asks, and lost with the task."""
+        """Return an object that operators of one task share besides stores: the first that asks makes it, the task loses it."""
         ...
 
     def close_with(self, close: Callable[[], None]) -> None:

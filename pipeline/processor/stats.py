@@ -1,4 +1,4 @@
-"""What a sensor makes of the values it is given (`org.apache.kafka.common.metrics.stats`).
+"""Statistics that a sensor makes of its values (`org.apache.kafka.common.metrics.stats`).
 
 Sampled ones look at the last `metrics.num.samples` samples of `metrics.sample.window.ms` each, cumulative ones at everything.
 """
@@ -122,7 +122,6 @@ class Avg:
     """The mean of the sampled values; NaN if there are none (`Avg`)."""
 
     def __init__(self) -> None:
-        """Nothing is recorded."""
         self._samples = Samples(0.0, operator.add)
         self.record = self._samples.record
 
@@ -137,7 +136,6 @@ class Max:
     """The highest of the sampled values; NaN if there are none (`Max`)."""
 
     def __init__(self) -> None:
-        """Nothing is recorded."""
         self._samples = Samples(-math.inf, max)
         self.record = self._samples.record
 
@@ -150,7 +148,6 @@ class Min:
     """The lowest of the sampled values; NaN if there are none (`Min`)."""
 
     def __init__(self) -> None:
-        """Nothing is recorded."""
         self._samples = Samples(math.inf, min)
         self.record = self._samples.record
 
@@ -163,7 +160,6 @@ class WindowedSum:
     """The sum of the sampled values (`WindowedSum`)."""
 
     def __init__(self) -> None:
-        """Nothing is recorded."""
         self.samples = Samples(0.0, operator.add)
         self.record = self.samples.record
 
@@ -176,7 +172,6 @@ class WindowedCount:
     """How many values were sampled (`WindowedCount`)."""
 
     def __init__(self) -> None:
-        """Nothing is recorded."""
         self.samples = Samples(0.0, _one_more)
         self.record = self.samples.record
 
@@ -193,7 +188,6 @@ class Rate:
     """
 
     def __init__(self, stat: WindowedSum | WindowedCount | None = None) -> None:
-        """Nothing is recorded."""
         self._stat = stat or WindowedSum()
         self.record = self._stat.record
 
@@ -207,7 +201,6 @@ class CumulativeSum:
     """The sum of all values (`CumulativeSum`)."""
 
     def __init__(self) -> None:
-        """Nothing is recorded."""
         self._total = 0.0
 
     def record(self, _config: MetricConfig, value: float, _time_ms: int) -> None:
@@ -223,7 +216,6 @@ class CumulativeCount:
     """How many values there were (`CumulativeCount`)."""
 
     def __init__(self) -> None:
-        """Nothing is recorded."""
         self._total = 0
 
     def record(self, _config: MetricConfig, _value: float, _time_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""What Kafka Streams asks of the suppliers of users' processors."""
+"""Checks the suppliers of users' processors as Kafka Streams does."""
 
 from __future__ import annotations
 

@@ -52,7 +52,6 @@ class App:
     """
 
     def __init__(self, cluster: Cluster, project: ProjectConfig, name: str, version: str | None) -> None:
-        """Nothing is loaded."""
         self.project = project
         self.name = name
         self._cluster = cluster
@@ -422,7 +421,7 @@ class App:
 
     @property
     def token(self) -> str:
-        """What callers of its instances show; empty for nothing.
+        """The token that callers of its instances show; empty for none.
 
         Raises:
             ConfigError: If a header cannot hold it.

@@ -43,7 +43,6 @@ class BoundedRun:
         advance_to_ms: int | None = None,
         max_records_per_slice: int = MAX_RECORDS_PER_SLICE,
     ) -> None:
-        """Nothing is done yet."""
         self.application = application
         self.range = run_range
         self._cluster = cluster

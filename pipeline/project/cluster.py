@@ -32,7 +32,6 @@ class Cluster:
         by: str | None,
         on_wait: Callable[[str], None],
     ) -> None:
-        """Nothing is connected."""
         self.kafka = kafka
         self.sessions = sessions
         self.environ = environ

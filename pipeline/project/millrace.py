@@ -96,12 +96,12 @@ class Millrace:
 
     @property
     def config(self) -> ProjectConfig:
-        """What is configured."""
+        """The settings of the project."""
         return self._config
 
     @property
     def spark_sessions(self) -> SparkSessions:
-        """Where its Spark sessions come from."""
+        """The source of its Spark sessions."""
         return self._cluster.sessions
 
     @property

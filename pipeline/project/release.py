@@ -32,14 +32,13 @@ class AppRelease:
     """
 
     def __init__(self, cluster: Cluster, project: ProjectConfig, name: str, to: str | None) -> None:
-        """Nothing is done."""
         self._to = to
         self.releaser = Releaser(project, name, cluster.sessions.session, cluster.by or "", admin=cluster.admin)
         """All that a release can do, step by step, with what each step returns."""
 
     @property
     def status(self) -> Release:
-        """Where the release stands.
+        """The place where the release stands.
 
         Raises:
             ReleaseError: If the control topic has lost it.

@@ -1,4 +1,4 @@
-"""Where a project gets its Spark sessions."""
+"""Makes the Spark sessions of a project."""
 
 from __future__ import annotations
 

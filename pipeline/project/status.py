@@ -1,4 +1,4 @@
-"""Where an application runs."""
+"""Tells where an application runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AppStatus:
-    """Where an application runs.
+    """Instances and tasks of a running application.
 
     Args:
         application_id: Which version of which application.

@@ -27,7 +27,7 @@ _HINTS = {
 
 
 class Entry(NamedTuple):
-    """What a store has under a key.
+    """A key of a store with its value.
 
     Args:
         key: The key; of window and session stores a `Windowed` key.
@@ -52,7 +52,6 @@ class ReadOnlyStore:
     """
 
     def __init__(self, supervisor: Supervisor, name: str, *, stale: bool = False) -> None:
-        """Nothing is asked."""
         self._supervisor = supervisor
         self._stale = stale
         self.name = name
@@ -169,7 +168,6 @@ class Stores(Mapping[str, ReadOnlyStore]):
     """
 
     def __init__(self, supervisor: Supervisor) -> None:
-        """Nothing is asked."""
         self._supervisor = supervisor
 
     def __getitem__(self, name: str) -> ReadOnlyStore:

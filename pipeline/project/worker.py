@@ -48,7 +48,6 @@ class AppWorker:
     """
 
     def __init__(self, application: Application, build: Callable[[StreamJob], Topology], token: str = "") -> None:
-        """Nothing is started."""
         self._application = application
         self._build = build
         self._token = token
@@ -77,12 +76,12 @@ class AppWorker:
 
     @property
     def application(self) -> Application:
-        """What it runs; a version that is not live publishes nothing (`published`)."""
+        """The application that it runs; a version that is not live publishes nothing (`published`)."""
         return self._application
 
     @property
     def state(self) -> WorkerState:
-        """Where it stands (`KafkaStreams.state`)."""
+        """Its state (`KafkaStreams.state`)."""
         return self._state
 
     @property

@@ -1,4 +1,4 @@
-"""What a user's `quality` function may return, as one form: expectations by topic, on its records and on their difference."""
+"""One form for all that a user's `quality` function may return: expectations by topic, on records and on their difference."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Expectations:
-    """What the data of an output must be like for a version to go live. Great Expectations' own, each with its severity.
+    """Demands on the data of an output, for a version to go live. Great Expectations' own, each with its severity.
 
     A `quality` function returns a list, for the records of each output; `Expectations`, for each output; or either by topic.
 

@@ -28,7 +28,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a gate found.
+    """Findings of a gate.
 
     Args:
         outcomes: Expectation to outcome, in words: `passed`, `failed: ...`, `noted: ...` (failed, of severity `info`).
@@ -86,7 +86,7 @@ def judge(
 
 @dataclass(slots=True)
 class _Findings:
-    """What was found of one frame so far."""
+    """Findings of one frame so far."""
 
     name: str
     outcomes: dict[str, str] = field(default_factory=dict)

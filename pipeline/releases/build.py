@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class VersionedJob(Protocol):
-    """What says which topology to build: a `Job` of a bounded run, or a `StreamJob` of a worker."""
+    """Names the topology to build: a `Job` of a bounded run, or a `StreamJob` of a worker."""
 
     @property
     def config(self) -> AppConfig:
@@ -22,7 +22,7 @@ class VersionedJob(Protocol):
 
     @property
     def version(self) -> str:
-        """Which version of it."""
+        """The version of the application."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What a switch publishes: corrections of public tables, and copies of what was public for the way back."""
+"""Publishes for a switch: corrections of public tables, and copies of what was public for the way back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ class Corrections:
     """
 
     def __init__(self, app: str, registry: Registry, admin: Admin) -> None:
-        """Nothing is read before a call."""
         self._app = app
         self._registry = registry
         self._admin = admin

@@ -216,7 +216,7 @@ class Differ:
         self._backend.write({}, upto)  # behind the last record there may be ends of transactions, and gaps
 
     def _starts(self, upto: Ends) -> dict[TopicPartition, int]:
-        """Where reading goes on: what was read is kept if the topics are still those that were read.
+        """Return where reading goes on: what was read is kept if the topics are still those that were read.
 
         Raises:
             RangeError: If more was read than is asked for.

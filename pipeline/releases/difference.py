@@ -1,4 +1,4 @@
-"""What two topics hold per key, side by side: an index on disk that is fed with their records, and knows where they differ.
+"""Rows of two topics per key, side by side: an index on disk that is fed with their records, and knows where they differ.
 
 It reads nothing itself. Each batch of records is written with the position behind it, so whatever ends the process leaves the
 index at some point of both topics. Three tables: the rows of either side, and the keys under which these differ.

@@ -1,4 +1,4 @@
-"""What a reprocessing will cost, before it is begun: bytes, time, and records that retention may delete first."""
+"""Forecasts a reprocessing: bytes, time, and records that retention may delete before they are read."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Race:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a reprocessing will cost.
+    """The cost of a reprocessing.
 
     Args:
         bytes: Bytes to read, as they are stored on brokers; None where brokers do not tell.

@@ -38,7 +38,7 @@ _FRAMES = "gate"
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Where two versions are compared.
+    """A point at which two versions are compared.
 
     Args:
         vector: The source offsets that both have processed, exactly.

@@ -58,7 +58,7 @@ class Change:
     changed: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """What it says, on one line."""
+        """Say it on one line."""
         at = datetime.fromtimestamp(self.at_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
         step = self.step if self.before == self.step else f"{self.before} -> {self.step}"
         release = f"{self.live} is live" + (f", {self.candidate} is released" if self.candidate else "")

@@ -30,7 +30,7 @@ _DIRECTORY = "quality"
 
 @dataclass(frozen=True, slots=True)
 class LiveVerdict:
-    """What a check of public topics found.
+    """Findings of a check of public topics.
 
     Args:
         at: The ends of the topics up to which they were judged.

@@ -45,7 +45,6 @@ class LiveSwitch:
         corrections: Corrections,
         on_step: Callable[[str], None] = lambda _done: None,
     ) -> None:
-        """Nothing is done."""
         self._versions = versions
         self._registry = registry
         self._marks = marks

@@ -50,7 +50,7 @@ class Marked:
 
 @dataclass(frozen=True, slots=True)
 class _Inputs:
-    """What the tasks of a version read: partitions of others' topics, and of its own repartition topics."""
+    """Inputs of a version's tasks: partitions of others' topics, and of its own repartition topics."""
 
     application: Application
     sources: frozenset[TopicPartition]

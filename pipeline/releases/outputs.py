@@ -1,4 +1,4 @@
-"""What the outputs of a version mean: tables, which a release corrects, or logs, of which it sends nothing again."""
+"""Meanings of a version's outputs: tables, which a release corrects, or logs, of which it sends nothing again."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Where a candidate stands at one look.
+    """The position of a candidate at one look.
 
     Args:
         lag: Offsets that are left, of all inputs together.

@@ -40,7 +40,7 @@ _BOOKKEEPING = frozenset({"app", "revision", "operation", "changed_by", "changed
 
 
 class Step(Enum):
-    """Where a release stands."""
+    """The step that a release has reached."""
 
     NONE = "none"
     PLANNED = "planned"
@@ -70,7 +70,7 @@ where it came from if, before anything is published, the live version turns out 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What the control topic knows of an application.
+    """A release as the control topic knows it.
 
     Args:
         app: The application.
@@ -115,7 +115,7 @@ class Release:
     changed_ms: int = 0
 
     def __str__(self) -> str:
-        """What it says, line by line."""
+        """Say it line by line."""
         lines = [f"{self.app}: {self.live} is live; release: {self.step.value} {self.candidate or ''}".rstrip()]
         if self.verdict is not None:
             lines.append(str(self.verdict))
@@ -129,7 +129,7 @@ class Release:
 
     @property
     def stands(self) -> str:
-        """Where it stands, for messages."""
+        """The step that it has reached, for messages."""
         return "no release is planned" if self.step is Step.NONE else f"the release is {self.step.value}"
 
     def to(self, step: Step, **changes: Any) -> Release:
@@ -147,7 +147,7 @@ class Release:
 
 
 class Notes(Protocol):
-    """Where releases are noted: the control topic, or a test's."""
+    """Keeps the notes of releases: in the control topic, or in a test's memory."""
 
     def read(self) -> dict[str, bytes]:
         """All that is noted, by name."""
@@ -175,7 +175,7 @@ class Registry:
         self._clock: Clock = SystemClock() if clock is None else clock
 
     def read(self, app: str, default_version: str) -> Release:
-        """Where an application stands; one that was never released is live in its configured version."""
+        """Return the release of an application; one that was never released is live in its configured version."""
         found = self._notes.read().get(app)
         return Release(app, default_version) if found is None else _decoded(found)
 
@@ -256,7 +256,7 @@ class Registry:
 
 
 def release_of(kafka: Mapping[str, str], app: AppConfig) -> Release:
-    """Where an application stands; one that was never released is live in its configured version.
+    """Return the release of an application; one that was never released is live in its configured version.
 
     Raises:
         ReleaseError: If it was released, and the control topic has lost it.
@@ -266,7 +266,7 @@ def release_of(kafka: Mapping[str, str], app: AppConfig) -> Release:
 
 
 def known_release(registry: Registry, app: AppConfig, admin: Admin) -> Release:
-    """Where an application stands, as a registry knows it; one that was never released is live in its configured version.
+    """Return the release that a registry knows; an application that was never released is live in its configured version.
 
     Raises:
         ReleaseError: If it was released, and its record is lost.

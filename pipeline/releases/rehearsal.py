@@ -1,4 +1,4 @@
-"""What each step of a release would do, in words: for whoever asks before it is done."""
+"""Tells in words what each step of a release would do, before it is done."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WOULD: Mapping[str, str] = {
 
 
 def rehearsed(step: str, release: Release, argument: str = "") -> str:
-    """What a step would do, from where a release stands.
+    """Say what a step would do, from where a release stands.
 
     Args:
         step: The step.

@@ -67,7 +67,7 @@ _TAKEN_AT: Mapping[str, tuple[Step, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class ReleasePlan:
-    """What a release would do, before anything is done.
+    """The work and the effects of a release, before anything is done.
 
     Args:
         app: The application.
@@ -92,7 +92,7 @@ class ReleasePlan:
     forecast: Forecast = field(default_factory=Forecast)
 
     def __str__(self) -> str:
-        """What it says, line by line."""
+        """Say it line by line."""
         lines = [f"{self.app}: {self.live} is live, {self.candidate} is to follow"]
         lines += [f"  {kind}: {name}" for name, kind in self.changed.items()]
         lines += [f"  {each.topic} is a {each.kind.value}: {each.why}" for each in self.outputs]
@@ -127,7 +127,6 @@ class Releaser:
         registry: Registry | None = None,
         admin: Admin | None = None,
     ) -> None:
-        """Nothing is done before a step is called."""
         self._project = project
         self._config = project.app(app)
         self._admin = Admin(project.kafka) if admin is None else admin
@@ -138,7 +137,7 @@ class Releaser:
         self._switch = Switch(self._config.name, self._versions, self._registry, self._admin, on_step)
 
     def status(self) -> Release:
-        """Where the release stands.
+        """Return the place where the release stands.
 
         Raises:
             ReleaseError: If the control topic has lost it.
@@ -146,7 +145,7 @@ class Releaser:
         return known_release(self._registry, self._config, self._admin)
 
     def log(self) -> list[Change]:
-        """What was done to the application's releases, first to last; also if the record of the application itself is lost.
+        """List what was done to the application's releases, first to last; also if the application's own record is lost.
 
         Raises:
             BrokerError: If brokers do not answer.
@@ -485,7 +484,7 @@ class Releaser:
         return aborted
 
     def _point(self, release: Release, live: Application, candidate: Application) -> tuple[Release, Point]:
-        """Where two versions are compared. If workers run, they hold for a moment."""
+        """Find the point at which two versions are compared. If workers run, they hold for a moment."""
         marks = self._switch.marks
         if not (marks.is_running(live) or marks.is_running(candidate)):
             return release, self._gate.point(live, candidate)
@@ -498,7 +497,7 @@ class Releaser:
         return marks.end(marked.release), Point(marked.vector, ends)
 
     def _dropped(self, release: Release) -> dict[str, str]:
-        """What the candidate's bounded runs have read and dropped; nothing of candidates that workers have computed."""
+        """Count what the candidate's bounded runs have read and dropped; empty for candidates that workers have computed."""
         runs = self._runs.runs(release.app)
         return dropped_of(runs, _candidate(release), release.computing_since_ms)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GateVerdict:
-    """What a gate found. A new gate makes a new verdict, which needs an approval of its own.
+    """Findings of a gate. A new gate makes a new verdict, which needs an approval of its own.
 
     Args:
         id: Names it.
@@ -56,7 +56,7 @@ class GateVerdict:
         return bool(self.warnings) and not self.critical and not self.approved_by
 
     def __str__(self) -> str:
-        """What it says, line by line."""
+        """Say it line by line."""
         lines = [f"verdict {self.id}, at {self.at}: {self._summary}"]
         for name, outcome in self.outcomes.items():
             word, colon, found = outcome.partition(":")
@@ -74,7 +74,7 @@ class GateVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """What a verdict is held against before a cut.
+    """The facts that a verdict is held against before a cut.
 
     Args:
         candidate: The version that is to go live.

@@ -73,7 +73,7 @@ def _no_spark() -> Any:
 
 
 class Versions:
-    """What a release asks of the versions of an application.
+    """The versions of an application, as a release needs them.
 
     Args:
         project: All applications.
@@ -83,7 +83,6 @@ class Versions:
     """
 
     def __init__(self, project: ProjectConfig, app: str, admin: Admin, spark: Callable[[], Any]) -> None:
-        """Nothing is loaded."""
         self._project = project
         self._config = project.app(app)
         self._admin = admin
@@ -159,7 +158,7 @@ class Versions:
         return run(follower, wanted, self._spark, build_topology)
 
     def standing(self, application: Application) -> RunSummary:
-        """What a run over nothing gives, where a version stands: its workers process it already."""
+        """Return the summary of a run over nothing, where a version stands: its workers process it already."""
         tps = self._partitions(self._sources(application))
         known = self._admin.committed(application.id, tps)
         first = self._admin.beginning_offsets(tp for tp in tps if tp not in known)
@@ -183,7 +182,7 @@ class Versions:
         ]
 
     def _committed(self, application: Application, other: Application) -> dict[TopicPartition, int]:
-        """Where a version stands, in all source partitions that `other` reads as well."""
+        """Return the committed offsets of a version, in all source partitions that `other` reads as well."""
         tps = self._partitions(self._sources(application) & self._sources(other))
         known = self._admin.committed(application.id, tps)
         missing = [tp for tp in tps if tp not in known]

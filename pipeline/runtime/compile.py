@@ -202,7 +202,7 @@ def watched(process: Forward, node: str, context: TaskContext, watch: Watch | No
 
 
 def entering(process: Forward, context: TaskContext) -> Forward:
-    """The same with the forwarded record as the current one, for stores to take its time (`ProcessorContextImpl.forward`)."""
+    """Enter with the forwarded record as the current one, for stores to take its time (`ProcessorContextImpl.forward`)."""
 
     def entered(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         before = context.timestamp, context.headers
@@ -310,7 +310,7 @@ def writer(
 
 
 def refused_text(node: SinkNode, topic: str, key: Any, error: Exception, *value: Any) -> str:
-    """What is said of a key, or of its value if that is given, that the serde of a sink refuses."""
+    """Describe a key, or its value if that is given, that the serde of a sink refuses."""
     part, serde = f"{type(key).__name__} key {shown(key)}", node.key_serde
     if value:
         part, serde = f"{type(value[0]).__name__} of key {shown(key)}", node.value_serde

@@ -31,7 +31,7 @@ GLOBAL_TASK = TaskId(-1, -1)
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What processors may know of the application around their task.
+    """The application around a task, as processors may know it.
 
     Args:
         configs: Its settings by their dotted names.
@@ -59,7 +59,7 @@ class Sources:
             self._of_packs[id(metadata)] = metadata, source  # as long as it is here, no other object has its id
 
     def of(self, metadata: Place | None) -> RawRecord | None:
-        """What came from a place; None if that is not known."""
+        """Return the record that came from a place; None if that is not known."""
         if metadata is None:
             return None
         if id(metadata) in self._of_packs:
@@ -74,7 +74,7 @@ class Sources:
 
 @dataclass(slots=True)
 class TaskContext:
-    """What changes with every record of a task. Stores read it, queues write it.
+    """The facts that change with every record of a task. Stores read them, queues write them.
 
     Input records as they were read (`source`) are known only where a handler may ask for them; `sources` then keeps those of
     updates that stores hold back until the commit.
@@ -103,7 +103,7 @@ class TaskContext:
     used_metrics: StreamsMetrics | None = None
 
     def times(self) -> tuple[int, ...]:
-        """What its inputs do not tell of stream time."""
+        """Return the times that its inputs do not tell."""
         return (self.advanced_to,)
 
     def resume(self, times: Sequence[int]) -> None:
@@ -119,12 +119,12 @@ class TaskContext:
         return self.used_metrics
 
     def measured(self) -> tuple[Measurement, ...]:
-        """What these have measured."""
+        """Return what these have measured."""
         return self.used_metrics.measured() if self.used_metrics is not None else ()
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
-        """Where the current record came from; None within a punctuation."""
+        """The place that the current record came from; None within a punctuation."""
         if self.topic is None:
             return None
         metadata = tuple.__new__(RecordMetadata, (self.topic, self.partition, self.offset))  # half the time of a call

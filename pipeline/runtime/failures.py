@@ -1,4 +1,4 @@
-"""What a task does when a record cannot be read, processed or written: it asks the handlers, once per failure."""
+"""Deals with records that cannot be read, processed or written: asks the handlers, once per failure."""
 
 from __future__ import annotations
 
@@ -53,7 +53,6 @@ class Failures:
     """
 
     def __init__(self, handlers: ErrorHandlers, context: TaskContext, task_id: TaskId, send: Send) -> None:
-        """Nothing has failed yet."""
         self._handlers = handlers
         self._context = context
         self._task_id = task_id
@@ -75,7 +74,7 @@ class Failures:
         return self._handlers.deserialization is not None
 
     def guarded(self, process: Forward, node: str) -> Forward:
-        """The same, but its failures are the handler's to decide; without a handler, the same function."""
+        """Return the function with its failures left to the handler; without a handler, the function itself."""
         if self._handlers.processing is None:
             return process
 
@@ -303,7 +302,7 @@ def _located(error: RecordError, coordinates: Mapping[str, str | int]) -> Record
 
 
 def _to_topic(send: Send, topic: str) -> Send:
-    """The same, but to this topic whatever is asked for, and to whichever partition the key belongs in."""
+    """Send to this topic whatever is asked for, and to the partition that the key belongs in."""
 
     def send_there(
         _topic: str,

@@ -27,7 +27,7 @@ _NO_HANDLERS = ErrorHandlers()
 
 @dataclass(frozen=True, slots=True)
 class FusedCode:
-    """What the tasks of a sub-topology generate.
+    """Functions that the tasks of a sub-topology generate.
 
     Args:
         sub_topology: Its id.

@@ -96,7 +96,7 @@ def is_counting(fold: CachedFold) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a generated function knows of the record that it aggregates.
+    """The record that a generated function aggregates, as far as it knows it.
 
     Args:
         key: Names its key.

@@ -78,7 +78,7 @@ class GlobalState:
         return self._context.dropped
 
     def measured(self) -> tuple[Measurement, ...]:
-        """What its processors have measured."""
+        """Return what its processors have measured."""
         return self._context.measured()
 
     def positions(self) -> dict[TopicPartition, int]:

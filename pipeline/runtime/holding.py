@@ -27,7 +27,7 @@ _DRAINING = 2
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """What a mark asks of the tasks of one version.
+    """The demand of a mark on the tasks of one version.
 
     Args:
         mark: Names the mark.
@@ -57,7 +57,6 @@ class Holding:
     """
 
     def __init__(self, queues: RecordQueues, is_internal: Callable[[TopicPartition], bool]) -> None:
-        """Nothing holds."""
         self._queues = queues
         self._is_internal = is_internal
         self._said = _NOTHING
@@ -76,7 +75,7 @@ class Holding:
         return self.hold is not None and self._reached(self.hold) > self._said
 
     def say(self) -> tuple[str, int] | None:
-        """What a commit says that is prepared now: the mark, and the phase that the task has reached; None before the first."""
+        """Return what a commit prepared now says: the mark, and the phase that the task has reached; None before the first."""
         if self.hold is None:
             return None
         self._said = self._reached(self.hold)

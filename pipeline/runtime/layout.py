@@ -1,4 +1,4 @@
-"""Which tasks a topology has, and which topics of its own it needs: pure arithmetic on partition counts."""
+"""Derives the tasks of a topology and the internal topics it needs: pure arithmetic on partition counts."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def is_internal_topic(application_id: str, topic: str) -> bool:
 
 
 def own_topics(application_id: str, topics: Iterable[str], others: Iterable[str]) -> tuple[str, ...]:
-    """Which of all topics are an application's internal ones.
+    """Return the internal topics of an application among all topics.
 
     Args:
         application_id: Whose.
@@ -92,7 +92,7 @@ def full_name(sub: SubTopology, application_id: str, topic: str) -> str:
 
 
 def without_caches(sub: SubTopology) -> SubTopology:
-    """The same with stores that forward every update at once: what `statestore.cache.max.bytes = 0` means."""
+    """Return a copy whose stores forward every update at once, as `statestore.cache.max.bytes = 0` means."""
     return replace(sub, stores=tuple(replace(store, caching=False) for store in sub.stores))
 
 

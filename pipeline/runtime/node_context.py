@@ -1,4 +1,4 @@
-"""What an operator sees of its task."""
+"""The task as an operator sees it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class NodeContext:
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
-        """Where the current record came from."""
+        """The place that the current record came from."""
         return self.task.record_metadata
 
     def forward_to(self, child: str) -> Callable[[Any, Any, int, Headers], None]:
@@ -107,7 +107,7 @@ class NodeContext:
 
     @property
     def state_dir(self) -> Path:
-        """Where the task's local state is kept."""
+        """The directory of the task's local state."""
         return self.task.environment.directory
 
     @property
@@ -178,7 +178,7 @@ class NodeContext:
         self.task.processor_metadata[key] = time_ms
 
     def shared(self, name: str, make: Callable[[], T]) -> T:
-        """What operators of the task share."""
+        """The objects that operators of the task share."""
         if name not in self.task.shared:
             self.task.shared[name] = make()
         return cast("T", self.task.shared[name])

@@ -1,4 +1,4 @@
-"""What Kafka Streams writes beside a committed offset: the partition's highest event time, and processors' own times.
+"""Kafka Streams' metadata beside a committed offset: the partition's highest event time, and processors' own times.
 
 What it does not know has its place among the processors' times: how much of a pack (`runtime.packs`) has been processed, the
 times that operators and stores go on from (`runtime.observed_times`), the time of the next record, by which tasks are

@@ -62,7 +62,7 @@ def pack_header(writer: TaskId) -> Headers:
 
 
 def writer_of(headers: Headers) -> TaskId | None:
-    """Which task wrote a pack; None of records that are none."""
+    """Return the task that wrote a pack; None for records that are no packs."""
     if not headers:
         return None
     name, writer = headers[-1]
@@ -117,7 +117,7 @@ class PackedInput:
         self._begun_at, self.begun = offset, taken
 
     def open(self, records: Sequence[RawFields]) -> Sequence[RawFields]:
-        """The same records, and instead of packs what is in them.
+        """Return the records, with the content of packs in the place of packs.
 
         Raises:
             DeserializationError: If a pack is damaged.

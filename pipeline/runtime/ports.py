@@ -1,4 +1,4 @@
-"""What a task needs from its host."""
+"""The interface of hosts, as a task needs it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Collector(Protocol):
-    """Where a task's records go."""
+    """Takes a task's records to their topics."""
 
     def send(
         self,
@@ -56,7 +56,7 @@ class Clock(Protocol):
 
 
 class Watch(Protocol):
-    """What a host for tests has look on at calls of nodes and at stores. The other hosts have none."""
+    """Looks on at calls of nodes and at stores, for a host for tests. The other hosts have none."""
 
     def opened(self, builder: StoreBuilder, store: StateStore) -> None:
         """A store was opened, and nobody uses it yet."""
@@ -73,7 +73,7 @@ class Watch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """What a host hands to a task.
+    """The connections that a host hands to a task.
 
     Args:
         collector: Where records go.

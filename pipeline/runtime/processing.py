@@ -28,7 +28,6 @@ class Processing:
     """
 
     def __init__(self, spec: TaskSpec, context: TaskContext, queues: RecordQueues) -> None:
-        """Nothing is processed yet."""
         self._spec = spec
         self._context = context
         self._queues = queues
@@ -98,7 +97,7 @@ class Processing:
             self._fail(error, queue.tp, queue.next_offset - 1)
 
     def _process_records(self, queue: RecordQueue, limit: int) -> int:
-        """The same, record by record: what is the same for all of them is looked up once."""
+        """Process record by record; attributes that hold for all of them are looked up once."""
         context, punctuations = self._context, self._context.stream_punctuations
         pop, enter, (topic, partition) = queue.pop, queue.enter, queue.tp
         for done in range(limit):

@@ -36,7 +36,7 @@ class Schedule:
 
 @dataclass(slots=True)
 class KeptSchedules:
-    """What a processor schedules while it is initialised: its successor schedules the same, and goes on from these times."""
+    """Schedules of a processor's `init`: its successor schedules them again, and goes on from these times."""
 
     _schedules: list[Schedule] = field(default_factory=list)
     _dues_ms: Sequence[int] = ()

@@ -229,7 +229,7 @@ class RecordQueue:
         return self._decode(raw)
 
     def _entering(self, enter: Forward) -> Forward:
-        """The same; the input record as it was read is known meanwhile."""
+        """Enter a node; the input record as it was read is known meanwhile."""
 
         def entered(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             self.context.source = self._source
@@ -238,7 +238,7 @@ class RecordQueue:
         return entered
 
     def event_time(self, raw: RawFields, key: Any, value: Any) -> int:
-        """What the extractor gives for a record, ms; less than 0 where it fails, for `decode` to look into."""
+        """Return the extractor's time for a record, ms; less than 0 where it fails, for `decode` to look into."""
         try:
             return self._extracted(raw, key, value)
         except RecordError:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class TaskState(Enum):
-    """Where a task stands (`Task.State`)."""
+    """The state of a task (`Task.State`)."""
 
     CREATED = "created"
     RESTORING = "restoring"
@@ -66,7 +66,7 @@ TRANSITIONS: Mapping[TaskState, frozenset[TaskState]] = {
 
 @dataclass(frozen=True, slots=True)
 class TaskCommit:
-    """What a host has to make durable together with everything sent so far.
+    """The commit that a host has to make durable together with everything sent so far.
 
     Args:
         offsets: Per input partition the offset to go on from, and its metadata.
@@ -154,7 +154,7 @@ class Task:
         return self._stores[name]
 
     def measured(self) -> tuple[Measurement, ...]:
-        """What its processors' sensors have measured."""
+        """Return what its processors' sensors have measured."""
         return self._context.measured()
 
     @property
@@ -174,7 +174,7 @@ class Task:
         return self._changelogs | self._source_changelogs
 
     def restore_starts(self) -> dict[TopicPartition, int]:
-        """Where the restore of each changelog has to start: after what the local store has already, else at 0."""
+        """Return where the restore of each changelog has to start: after the local store's position, else at 0."""
         self._move_to(TaskState.RESTORING)
         known = self._ports.backend.positions()
         return {tp: known.get(tp, 0) for tp in self.changelogs.values()}
@@ -290,7 +290,7 @@ class Task:
 
     @property
     def holds(self) -> Hold | None:
-        """What the task holds for; None if it runs freely."""
+        """Return the mark that the task holds for; None if it runs freely."""
         return self._holding.hold
 
     def has_news_of_hold(self) -> bool:

@@ -1,4 +1,4 @@
-"""What a task is, as hosts say it."""
+"""Describes a task as hosts say it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TaskSpec:
-    """What a task is.
+    """The description of a task.
 
     Args:
         id: Its id.

@@ -121,7 +121,7 @@ def _text(schema: str | Mapping[str, Any] | Sequence[Any] | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class AvroFormat:
-    """What an Avro serde is made of.
+    """The parts of an Avro serde.
 
     Args:
         type_: What values are; None for plain ones.
@@ -163,7 +163,7 @@ class AvroFormat:
         return None if isinstance(found, list) else _name(found)
 
     def writer(self, schema: Any, head: bytes, registry: Registry) -> Write:
-        """What writes values."""
+        """Return the function that writes values."""
         from fastavro import schemaless_writer  # noqa: PLC0415 - of an extra
 
         parsed, buffer, to_builtins = _parsed(schema, registry), io.BytesIO, msgspec.to_builtins
@@ -179,7 +179,7 @@ class AvroFormat:
         return lambda value: write(to_builtins(value, builtin_types=_KEPT))
 
     def reader(self, schema: Any, registry: Registry) -> Read:
-        """What reads values that were written with a schema."""
+        """Return the function that reads values written with a schema."""
         from fastavro import schemaless_reader  # noqa: PLC0415 - of an extra
 
         written, own, buffer = _parsed(schema, registry), self.own(), io.BytesIO

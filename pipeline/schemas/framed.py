@@ -43,11 +43,11 @@ class SchemaFormat(Protocol):
         ...
 
     def writer(self, schema: Any, head: bytes, registry: Registry) -> Write:
-        """What writes values with a schema, behind the magic byte and the id."""
+        """Return the function that writes values with a schema, behind the magic byte and the id."""
         ...
 
     def reader(self, schema: Any, registry: Registry) -> Read:
-        """What reads values that were written with a schema; it is given the magic byte and the id as well."""
+        """Return the function that reads values written with a schema; it is given the magic byte and the id as well."""
         ...
 
 

@@ -34,7 +34,7 @@ class Reference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What is done about the schema of what is written.
+    """The treatment of the schema that values are written with.
 
     Args:
         auto_register: Whether it is registered (`auto.register.schemas`).

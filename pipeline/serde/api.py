@@ -1,4 +1,4 @@
-"""What a serde is: two functions and a name."""
+"""A serde: two functions and a name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SerdePlace:
-    """Where a serde reads and writes; one that works with a schema registry needs to know.
+    """The place of a serde; one that works with a schema registry needs to know it.
 
     Args:
         topic: The topic, or the changelog of a store, with the application's prefix; None if it is chosen per record.

@@ -62,7 +62,7 @@ def decode_buffered(data: bytes) -> BufferedRecord:
 
 
 def buffer_key(timestamp: int, key: bytes, sequence: int) -> bytes:
-    """Where a record waits: ordered by time, then by key, then by arrival.
+    """Return the key of a waiting record: ordered by time, then by key, then by arrival.
 
     >>> buffer_key(60000, b"A", 0).hex()
     '00000000000000ea604100000000'

@@ -1,4 +1,4 @@
-"""What foreign-key joins write to their own topics and store, byte for byte as Kafka Streams does.
+"""Bytes of foreign-key joins in their own topics and store, exactly as Kafka Streams writes them.
 
 ```
 subscription      0x01, or 0x81 without a hash ++ instruction ++ [hash, 16 bytes] ++ primary key ++ int32 primary partition
@@ -25,7 +25,7 @@ _INT = struct.Struct(">i")
 
 
 class Instruction(IntEnum):
-    """What the foreign side is to do with a subscription (`SubscriptionWrapper.Instruction`)."""
+    """The instruction of a subscription to the foreign side (`SubscriptionWrapper.Instruction`)."""
 
     DELETE_KEY_NO_PROPAGATE = 0
     """Forget it; another subscription brings the answer."""

@@ -1,4 +1,4 @@
-"""Which values of a type nobody can change: those may be handed out more than once."""
+"""Tells which values of a type cannot be changed: those may be handed out more than once."""
 
 from __future__ import annotations
 

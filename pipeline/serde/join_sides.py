@@ -1,4 +1,4 @@
-"""What stream-stream joins keep until a window closes (`TimestampedKeyAndJoinSideSerializer`, `LeftOrRightValueSerializer`).
+"""Bytes that stream-stream joins keep (`TimestampedKeyAndJoinSideSerializer`, `LeftOrRightValueSerializer`).
 
 ```
 key      int64 timestamp ++ byte side ++ key      side: 1 left, 0 right

@@ -38,7 +38,7 @@ def windowed(inner: Serde[K], size: timedelta | None = None) -> Serde[Windowed[K
 
 
 def windowed_of_size_ms(inner: Serde[K], size_ms: int | None) -> Serde[Windowed[K]]:
-    """The same, with the size in ms: windows without end are longer than any `timedelta`."""
+    """Return the serde for a size in ms: windows without end are longer than any `timedelta`."""
     encode, decode, start_bytes = inner.serialize, inner.deserialize, _START.pack
 
     def serialize(key: Windowed[K]) -> bytes:
@@ -69,7 +69,7 @@ def windowed_of_size_ms(inner: Serde[K], size_ms: int | None) -> Serde[Windowed[
 
 
 def windowed_until(inner: Serde[K], end: Callable[[int], int]) -> Serde[Windowed[K]]:
-    """The same for windows that are not all of one size: `end(start)` is the end of one."""
+    """Return the serde for windows of several sizes: `end(start)` is the end of one."""
     fixed = windowed_of_size_ms(inner, 0)
 
     def deserialize(data: bytes) -> Windowed[K]:

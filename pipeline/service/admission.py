@@ -1,4 +1,4 @@
-"""Who is let in to the HTTP interface: checked before anything else is looked at."""
+"""Lets callers in to the HTTP interface, or not: checked before anything else is looked at."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MAX_BODY_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who is let in.
+    """Decides which callers are let in.
 
     Args:
         token: What callers show (`Authorization: Bearer`) who may do everything; empty: nobody can show it.
@@ -88,7 +88,6 @@ class Admission:
     """
 
     def __init__(self, app: App, access: Access, clock: Clock) -> None:
-        """Nothing is asked yet."""
         self._app = app
         self._access = access
         self._clock = clock

@@ -135,7 +135,7 @@ def _show_errors(api: FastAPI) -> None:
 
 
 def _watch(api: FastAPI, instance: Instance) -> None:
-    """What whoever watches over an instance asks. Health is told without a thread: questions may have taken all of them."""
+    """Answer those that watch over an instance. Health is told without a thread: questions may have taken all of them."""
     registry = registry_of(instance)
 
     @api.get("/health")
@@ -161,7 +161,7 @@ def _watch(api: FastAPI, instance: Instance) -> None:
 
 
 def _operate(api: FastAPI, instance: Instance) -> None:
-    """What an instance can be told. Who has told it is logged."""
+    """Tell an instance what to do. The log names the caller."""
 
     @api.post("/scale")
     def scale(threads: Annotated[int, Query(ge=1)], request: Request) -> Response:
@@ -193,7 +193,7 @@ def _caller(request: Request) -> str:
 
 
 def _query_stores(api: FastAPI, instance: Instance, peers: Peers) -> None:
-    """What stores can be asked, wherever their parts are."""
+    """Query stores, wherever their parts are."""
     reader, live = StoreReader(instance, peers), LiveVersion(instance)
 
     def require_version(asked: Parameters, request: Request) -> None:
@@ -235,7 +235,7 @@ def _query_stores(api: FastAPI, instance: Instance, peers: Peers) -> None:
 
 
 def status_object(instance: Instance) -> dict[str, Any]:
-    """What an instance says of itself and of where all tasks are, as JSON shows it."""
+    """Return an instance's view of itself and of all tasks, as JSON shows it."""
     status, orders = instance.status(), instance.orders
     summary = status.summary
     return {
@@ -261,7 +261,7 @@ def status_object(instance: Instance) -> dict[str, Any]:
 
 
 def _waiting(instance: Instance) -> dict[str, Any]:
-    """What tasks wait for that have records at hand, and since when (ms)."""
+    """Return what tasks with records at hand wait for, and since when (ms)."""
     tasks = {task: figures for report in instance.reports().values() for task, figures in report.tasks.items()}
     return {
         str(task): {
@@ -290,7 +290,7 @@ def _read(reader: StoreReader, store: str, key: str | None, asked: Parameters, r
 
 
 def _partitions(place: StorePlace, key: bytes | None, asked: Parameters) -> list[int]:
-    """Which parts of a store are asked: the one that is named, the one that has the key, or all.
+    """Return the parts of a store to ask: the one that is named, the one that has the key, or all.
 
     All as well if a partitioner of the user's cannot say from the key alone which one has it.
     """

@@ -39,7 +39,7 @@ def connection_limit() -> int:
 
 @dataclass(slots=True)
 class Limits:
-    """What all connections of a server share.
+    """The limits that all connections of a server share.
 
     Args:
         connections: How many there may be at a time.
@@ -90,7 +90,6 @@ class LimitedConnection(asyncio.Protocol):
     """
 
     def __init__(self, limits: Limits, new_protocol: Callable[[], Any]) -> None:
-        """Nothing is open yet."""
         self._limits = limits
         self._inner = new_protocol()
         self._transport: asyncio.Transport

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def server_tls(streams: StreamsConfig) -> ssl.SSLContext | None:
-    """What an instance shows to callers; None if it answers in clear.
+    """Return the TLS context that an instance shows to callers; None if it answers in clear.
 
     Raises:
         ConfigError: If its certificate or key cannot be used.
@@ -31,7 +31,7 @@ def server_tls(streams: StreamsConfig) -> ssl.SSLContext | None:
 
 
 def client_tls(streams: StreamsConfig) -> ssl.SSLContext | None:
-    """What those check who ask instances; None if these answer in clear.
+    """Return the TLS context of those that ask instances; None if these answer in clear.
 
     Raises:
         ConfigError: If the certificates of authorities cannot be read.

@@ -1,4 +1,4 @@
-"""Which version answers questions: the live one. An instance of another version says where that one is."""
+"""Leaves questions to the live version. An instance of another version says where that one is."""
 
 from __future__ import annotations
 

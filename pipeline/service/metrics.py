@@ -36,15 +36,15 @@ class Measured(Protocol):
 
     @property
     def application(self) -> Application:
-        """What it runs."""
+        """The application that it runs."""
         ...
 
     def status(self) -> InstanceStatus:
-        """Where it stands."""
+        """The place where it stands."""
         ...
 
     def reports(self) -> Mapping[int, Report]:
-        """What its stream processes have said last."""
+        """The last reports of its stream processes."""
         ...
 
 
@@ -141,7 +141,7 @@ def _of_copies(reports: Mapping[str, Report]) -> Iterable[Metric]:
 
 
 def _of_sensors(reports: Mapping[str, Report]) -> Iterable[Metric]:
-    """What processors measure, each figure with its thread and task."""
+    """Return the figures of processors, each with its thread and task."""
     families: dict[str, Metric] = {}
     seen: set[tuple[str, frozenset[tuple[str, str]]]] = set()
     for thread, report in reports.items():

@@ -30,7 +30,7 @@ class NoAnswerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What another instance says.
+    """The answer of another instance.
 
     Args:
         status: The status.
@@ -60,7 +60,7 @@ class Peers:
         tls: SSLContext | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        """Nothing is asked yet. What the environment says about proxies does not count: they would see all questions."""
+        """Leave the environment's proxies aside: they would see all questions."""
         self._signatures = signatures
         self._clock = clock
         self._scheme = "http" if tls is None else "https"

@@ -39,7 +39,7 @@ class Host(Protocol):
 
     @property
     def application(self) -> Application:
-        """What it runs."""
+        """The application that it runs."""
         ...
 
     @property
@@ -53,12 +53,12 @@ class Host(Protocol):
         ...
 
     def status(self) -> InstanceStatus:
-        """What runs here."""
+        """The status of this instance."""
         ...
 
     @property
     def orders(self) -> Orders | None:
-        """Where everything is."""
+        """The orders of the group: where everything is."""
         ...
 
     def ask(self, question: Question) -> Page | Refusal:
@@ -80,7 +80,7 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
-    """Where a page ended: in which partition, and after which row.
+    """The end of a page: its partition, and the last row.
 
     >>> Bookmark.parse(str(Bookmark(2, Place(0, b"k"))))
     Bookmark(partition=2, after=Place(segment=0, key=b'k', time=0, start=0))
@@ -158,7 +158,6 @@ class StoreReader:
     """
 
     def __init__(self, host: Host, peers: Peers) -> None:
-        """Nothing is asked yet."""
         self._host = host
         self._peers = peers
         self._places: dict[str, StorePlace] = {}
@@ -193,7 +192,7 @@ class StoreReader:
     def query_metadata_for_key(
         self, store: str, key: Any, *, partitioner: StreamPartitioner | None = None
     ) -> KeyQueryMetadata:
-        """Where a key is, or would be (`KafkaStreams.queryMetadataForKey`).
+        """Return where a key is, or would be (`KafkaStreams.queryMetadataForKey`).
 
         Args:
             store: Name of the store.
@@ -312,7 +311,7 @@ def _rows_of(answer: Answer) -> Rows:
 
 
 def _refusal_of(answer: Answer, server: str) -> Refusal:
-    """What another instance refuses; whatever else it says is a failure, and not repeated: it may be anything."""
+    """Return another instance's refusal. Anything else it says is a failure, and not repeated: it may be anything."""
     known = {reason.value: reason for reason in Reason}
     body = answer.body
     error = str(body.get("error")) if isinstance(body, dict) else ""

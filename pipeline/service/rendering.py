@@ -101,7 +101,7 @@ def row_object(row: Row, builder: StoreBuilder) -> dict[str, Any]:
 
 
 def _plain(data: bytes, serde: Serde[Any]) -> Any:
-    """What JSON can show of a value; base64url of its bytes where that is nothing."""
+    """Return a value as JSON can show it; else base64url of its bytes."""
     encoded = {"base64": base64.urlsafe_b64encode(data).decode().rstrip("=")}
     value = plain_reader(serde)(data)
     if isinstance(value, bytes):

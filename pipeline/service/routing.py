@@ -1,4 +1,4 @@
-"""Where the answer to a question about a store is: in which task, and on which instance."""
+"""Finds the answer to a question about a store: its task, and the instance of that."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _input(
 
 @dataclass(frozen=True, slots=True)
 class KeyQueryMetadata:
-    """Where a key is (`org.apache.kafka.streams.KeyQueryMetadata`).
+    """The place of a key (`org.apache.kafka.streams.KeyQueryMetadata`).
 
     Args:
         partition: The part of the store that it is in, if it is there; -1 for global stores.
@@ -120,7 +120,7 @@ class KeyQueryMetadata:
 def key_query_metadata(
     place: StorePlace, task: TaskId | None, orders: Orders | None, own_server: str
 ) -> KeyQueryMetadata:
-    """Where the part of a store is that a task has.
+    """Return the place of the part of a store that a task has.
 
     Args:
         place: The store.
@@ -159,7 +159,7 @@ def route(
     own_server: str,
     allows_standby: bool,
 ) -> Here | There:
-    """Who is to answer: whoever runs the task or, if that will do, whoever follows it; this instance, rather than another.
+    """Return the instance to ask: one that runs the task or, if that will do, follows it; this instance before another.
 
     If nobody is known who could, this instance: it knows best why not.
 

@@ -72,7 +72,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What the bytes of one serde become: one column or, of windowed keys, three.
+    """The columns of one serde's bytes: one or, for windowed keys, three.
 
     Args:
         columns: The columns.
@@ -122,7 +122,7 @@ def array(column: Column, values: Sequence[Any], places: Callable[[int], dict[st
 
 
 def columns_of(name: str, serde: Serde[Any] | None) -> Columns:
-    """What a key or a value becomes.
+    """Return the columns of a key or a value.
 
     >>> from pipeline.serde.primitives import LONG
     >>> [(column.name, str(column.kind)) for column in columns_of("value", LONG).columns]

@@ -1,4 +1,4 @@
-"""Which offsets a bounded run processes: from where, to where."""
+"""Resolves the offsets that a bounded run processes: from where, to where."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ class RunRange:
 
     @property
     def start(self) -> OffsetVector:
-        """Where it begins."""
+        """The vector at which it begins."""
         return OffsetVector({tp: r.start for tp, r in self.ranges.items()})
 
     @property
     def end(self) -> OffsetVector:
-        """Where it ends."""
+        """The vector at which it ends."""
         return OffsetVector({tp: r.end for tp, r in self.ranges.items()})
 
 

@@ -39,7 +39,7 @@ _TELLING_OF_TASKS = ("org.apache.spark.executor.Executor", "org.apache.spark.sch
 
 
 def lazily(spark: Any) -> Callable[[], Any]:
-    """What gives a session when one is needed: a start takes many seconds, and there may be nothing to do.
+    """Return a function that makes a session when one is needed: a start takes many seconds, and there may be nothing to do.
 
     Args:
         spark: A session, or a function that makes one; it is called once at most.

@@ -159,7 +159,7 @@ PUT_RETURN_CODE_NOT_PUT = -(2**63)
 
 
 class StoreKind(Enum):
-    """What a store can do; decides its byte layout and its changelog's configuration."""
+    """The kind of a store; decides its byte layout and its changelog's configuration."""
 
     KEY_VALUE = "key-value"
     TIMESTAMPED_KEY_VALUE = "timestamped-key-value"
@@ -225,7 +225,7 @@ Place: TypeAlias = "tuple[str | None, int, int]"
 
 
 class CachedUpdate(NamedTuple):
-    """What a caching store forwards for one key when it is flushed.
+    """An update that a caching store forwards for one key when it is flushed.
 
     `key` is the store's key (of window stores: `(key, window_start)`, of session stores: `Windowed`); `new` and `old` are
     values without their times; `old` is what the store held before the first held-back update, or None where nobody asked
@@ -249,7 +249,7 @@ class UpdateContext(Protocol):
 
     @property
     def topic(self) -> str | None:
-        """Where it came from; None within a punctuation."""
+        """The topic that it came from; None within a punctuation."""
         ...
 
     @property
@@ -284,12 +284,12 @@ class UpdateContext(Protocol):
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
-        """Where the record being processed came from; None within a punctuation."""
+        """The place that the record being processed came from; None within a punctuation."""
         ...
 
 
 class StateStore(Protocol):
-    """What a task does with every store, whatever its kind."""
+    """The part of every store, whatever its kind, that a task uses."""
 
     @property
     def name(self) -> str:
@@ -322,7 +322,7 @@ class StateStore(Protocol):
         ...
 
     def pending(self) -> Puts:
-        """The same writes as the backend wants them."""
+        """Return the pending writes as the backend wants them."""
         ...
 
     def committed(self) -> None:
@@ -397,7 +397,7 @@ class KeyValueStore(Protocol[K, V]):
         ...
 
     def reverse_range(self, from_key: K | None = None, to_key: K | None = None) -> Iterator[tuple[K, V]]:
-        """The same, backwards."""
+        """Scan a range backwards."""
         ...
 
     def all(self) -> Iterator[tuple[K, V]]:
@@ -444,7 +444,7 @@ class WindowStore(Protocol[K, V]):
         ...
 
     def backward_fetch_range(self, key: K, time_from: int, time_to: int) -> Iterator[tuple[int, V]]:
-        """The same, descending."""
+        """Fetch a range in descending order."""
         ...
 
     def fetch_keys(
@@ -456,7 +456,7 @@ class WindowStore(Protocol[K, V]):
     def backward_fetch_keys(
         self, key_from: K | None, key_to: K | None, time_from: int, time_to: int
     ) -> Iterator[tuple[K, int, V]]:
-        """The same, backwards."""
+        """Fetch a range of keys backwards."""
         ...
 
     def fetch_all(self, time_from: int, time_to: int) -> Iterator[tuple[K, int, V]]:
@@ -464,7 +464,7 @@ class WindowStore(Protocol[K, V]):
         ...
 
     def backward_fetch_all(self, time_from: int, time_to: int) -> Iterator[tuple[K, int, V]]:
-        """The same, backwards."""
+        """Fetch all backwards."""
         ...
 
     def all(self) -> Iterator[tuple[K, int, V]]:
@@ -472,7 +472,7 @@ class WindowStore(Protocol[K, V]):
         ...
 
     def backward_all(self) -> Iterator[tuple[K, int, V]]:
-        """The same, backwards."""
+        """Scan all backwards."""
         ...
 
 
@@ -506,19 +506,19 @@ class SessionStore(Protocol[K, V]):
         ...
 
     def backward_find_sessions(self, key: K, earliest_end: int, latest_start: int) -> Iterator[tuple[Windowed[K], V]]:
-        """The same, backwards."""
+        """Find sessions backwards."""
         ...
 
     def find_sessions_of_keys(
         self, key_from: K | None, key_to: K | None, earliest_end: int, latest_start: int
     ) -> Iterator[tuple[Windowed[K], V]]:
-        """The same for a range of keys, both inclusive; None is an open end."""
+        """Find sessions of a range of keys, both inclusive; None is an open end."""
         ...
 
     def backward_find_sessions_of_keys(
         self, key_from: K | None, key_to: K | None, earliest_end: int, latest_start: int
     ) -> Iterator[tuple[Windowed[K], V]]:
-        """The same, backwards."""
+        """Find sessions of a range of keys backwards."""
         ...
 
     def fetch(self, key: K) -> Iterator[tuple[Windowed[K], V]]:
@@ -526,7 +526,7 @@ class SessionStore(Protocol[K, V]):
         ...
 
     def backward_fetch(self, key: K) -> Iterator[tuple[Windowed[K], V]]:
-        """The same, backwards."""
+        """Fetch backwards."""
         ...
 
     def fetch_keys(self, key_from: K | None, key_to: K | None) -> Iterator[tuple[Windowed[K], V]]:
@@ -534,7 +534,7 @@ class SessionStore(Protocol[K, V]):
         ...
 
     def backward_fetch_keys(self, key_from: K | None, key_to: K | None) -> Iterator[tuple[Windowed[K], V]]:
-        """The same, backwards."""
+        """Fetch a range of keys backwards."""
         ...
 
     def all(self) -> Iterator[tuple[Windowed[K], V]]:
@@ -587,7 +587,7 @@ class BufferedOrigin(Protocol):
 
     @property
     def metadata(self) -> RecordMetadata | None:
-        """Where it came from; None within a punctuation."""
+        """The place that it came from; None within a punctuation."""
         ...
 
 

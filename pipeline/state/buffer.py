@@ -62,7 +62,7 @@ class BufferedChange(NamedTuple):
     metadata: RecordMetadata | None
 
     def size_bytes(self) -> int:
-        """What it counts against a limit in bytes, without its key (`residentMemorySizeEstimate`)."""
+        """The bytes that it counts against a limit, without its key (`residentMemorySizeEstimate`)."""
         values = len(self.prior or b"") + len(self.new or b"")
         if self.old is not None and self.old != self.prior:
             values += len(self.old)
@@ -105,7 +105,7 @@ class SuppressionBuffer:
     """
 
     def __init__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> None:
-        """Nothing is read before the first use: until then the changelog may be restored."""
+        """Read the store at the first use: until then the changelog may be restored."""
         self.name = builder.name
         self.expired_puts = 0  # it forgets nothing
         self._context = context
@@ -181,7 +181,7 @@ class SuppressionBuffer:
             yield ChangelogRecord(raw, data, times[raw], () if data is None else CHANGELOG_HEADERS)
 
     def pending(self) -> Puts:
-        """The same writes as the backend wants them."""
+        """Return the pending writes as the backend wants them."""
         return {self.name: dict(self._writes())} if self._changed else {}
 
     def committed(self) -> None:

@@ -97,7 +97,7 @@ class Stores:
     def in_memory_window_store(
         name: str, retention_period: timedelta, window_size: timedelta, *, retain_duplicates: bool = False
     ) -> StoreSupplier:
-        """The same in memory; arguments and errors are those of `persistent_window_store`."""
+        """Describe a window store in memory; arguments and errors are those of `persistent_window_store`."""
         times = millis(retention_period, "retentionPeriod"), millis(window_size, "windowSize")
         return StoreSupplier(name, StoreKind.WINDOW, False, *times, retain_duplicates)  # noqa: FBT003
 
@@ -119,7 +119,7 @@ class Stores:
     @staticmethod
     @takes(name=TEXT, retention_period=DURATION)
     def in_memory_session_store(name: str, retention_period: timedelta) -> StoreSupplier:
-        """The same in memory; arguments and errors are those of `persistent_session_store`."""
+        """Describe a session store in memory; arguments and errors are those of `persistent_session_store`."""
         retention_ms = millis(retention_period, "retentionPeriod")
         return StoreSupplier(name, StoreKind.SESSION, persistent=False, retention_ms=retention_ms)
 

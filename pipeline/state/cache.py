@@ -254,7 +254,7 @@ class UpdateCache:
         return updates
 
     def _encoded(self, entry: CacheEntry) -> bytes:
-        """What is not None, as the store holds it."""
+        """Encode a value that is not None, as the store holds it."""
         is_encoded, codec = entry.value is ENCODED, self.codec
         data = entry.data if is_encoded else codec.values.written(entry.key, entry.value)
         return codec.joined(data, entry.time)

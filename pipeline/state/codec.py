@@ -23,7 +23,7 @@ _made = tuple.__new__
 
 
 class Fold(Protocol):
-    """What an aggregation does with a value."""
+    """The functions of an aggregation, for a store."""
 
     @property
     def add(self) -> Callable[[Any, Any, Any], Any]:
@@ -117,11 +117,11 @@ class PlainCodec:
         return value
 
     def to_changelog(self, writes: Writes, times: Mapping[bytes, int]) -> Iterator[ChangelogRecord]:
-        """The same bytes."""
+        """Return the bytes unchanged."""
         return (ChangelogRecord(key, data, times[key]) for key, data in writes.items())
 
     def from_changelog(self, batch: ChangelogBatch) -> Iterable[bytes | None]:
-        """The same bytes."""
+        """Return the bytes unchanged."""
         return batch.values()
 
 
@@ -140,7 +140,7 @@ class TimestampedCodec:
         return time + self.values.encode(key, value[0])
 
     def joined(self, data: bytes, time: int) -> bytes:
-        """The same, of both apart."""
+        """Join value and time that are apart."""
         return _TIME.pack(time) + data
 
     def decode(self, key: Any, data: bytes) -> ValueAndTimestamp[Any]:

@@ -123,7 +123,7 @@ class JoinWindowStateStore:
         return (ChangelogRecord(key, data, self._segments.time_of(key)) for key, data in self._pending.items())
 
     def pending(self) -> Puts:
-        """The same writes as the backend wants them."""
+        """Return the pending writes as the backend wants them."""
         return self._puts(self._pending.items(), self.first_kept) if self._pending else {}
 
     def committed(self) -> None:
@@ -161,7 +161,7 @@ class JoinWindowStateStore:
 
     @property
     def first_kept(self) -> int:
-        """What is before this time (ms) has been forgotten."""
+        """The time (ms) before which all has been forgotten."""
         return self._observed - self._retention_ms + 1
 
 

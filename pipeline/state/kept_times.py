@@ -1,4 +1,4 @@
-"""What a store that forgets still keeps, and what it takes."""
+"""Tells which rows a store that forgets still keeps and takes."""
 
 from __future__ import annotations
 

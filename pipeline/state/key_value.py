@@ -106,7 +106,7 @@ class KeyValueStateStore:
         return self._scan(*self._bounds(from_key, to_key))
 
     def reverse_range(self, from_key: Any = None, to_key: Any = None) -> Iterator[tuple[Any, Any]]:
-        """The same, backwards."""
+        """Scan a range backwards."""
         return self._scan(*self._bounds(from_key, to_key), reverse=True)
 
     def all(self) -> Iterator[tuple[Any, Any]]:
@@ -114,7 +114,7 @@ class KeyValueStateStore:
         return self._scan(None, None)
 
     def reverse_all(self) -> Iterator[tuple[Any, Any]]:
-        """The same, backwards."""
+        """Scan all backwards."""
         return self._scan(None, None, reverse=True)
 
     def prefix_scan(self, prefix: bytes) -> Iterator[tuple[Any, Any]]:
@@ -228,7 +228,7 @@ class KeyValueStateStore:
         return self._codec.to_changelog(self._pending, self._times)
 
     def pending(self) -> Puts:
-        """The same writes as the backend wants them."""
+        """Return the pending writes as the backend wants them."""
         puts: Puts = {self.name: self._pending} if self._pending else {}
         return puts if self._recency is None else {**puts, **self._recency.puts()}
 

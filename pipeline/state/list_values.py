@@ -93,7 +93,7 @@ class ListValueStateStore:
         return (ChangelogRecord(key, data, self._times[key]) for key, data in self._pending.items())
 
     def pending(self) -> Puts:
-        """The same writes as the backend wants them."""
+        """Return the pending writes as the backend wants them."""
         return {self.name: self._pending} if self._pending else {}
 
     def committed(self) -> None:

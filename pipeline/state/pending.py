@@ -34,7 +34,6 @@ class ChangedKeys:
     """
 
     def __init__(self, *, is_kept: bool = True) -> None:
-        """Nothing was written."""
         self.is_kept = is_kept
         self._by_key: dict[bytes, list[bytes]] = {}
 

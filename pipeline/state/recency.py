@@ -1,4 +1,4 @@
-"""Which keys of a store were used last, for stores that keep only so many (`MemoryLRUCache`)."""
+"""Order of last use of a store's keys, for stores that keep only so many (`MemoryLRUCache`)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Recency:
             yield eldest
 
     def puts(self) -> Puts:
-        """What has changed since the last commit, as the backend wants it."""
+        """Return the changes since the last commit, as the backend wants them."""
         return {self._table: self._changed} if self._changed else {}
 
     def committed(self) -> None:

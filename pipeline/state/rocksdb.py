@@ -65,7 +65,6 @@ class RocksDbTable:
     """One column family; it comes into being with the first write."""
 
     def __init__(self, backend: RocksDbBackend, name: str) -> None:
-        """Nothing is created."""
         self._backend = backend
         self._families = backend.families
         self._name = name
@@ -228,7 +227,7 @@ class RocksDbBackend:
             raise self.failure(error) from error
 
     def failure(self, error: Exception) -> StateError:
-        """What an error of the library means.
+        """Translate an error of the library.
 
         Damage is noted in the directory, which is not opened any more then: it holds a copy of what the changelogs have, and
         whoever opens it next begins anew.

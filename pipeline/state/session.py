@@ -77,7 +77,7 @@ class SessionStateStore:
 
     @property
     def first_kept(self) -> int:
-        """What ends before this time (ms) has been forgotten."""
+        """The time (ms) before whose end all has been forgotten."""
         return self._kept.find_first()
 
     def times(self) -> tuple[int, ...]:
@@ -85,7 +85,7 @@ class SessionStateStore:
         return (self._kept.highest,)
 
     def resume(self, times: Sequence[int]) -> None:
-        """What had expired stays so."""
+        """Go on from committed times: expired rows stay expired."""
         self._kept.resume(times[0])
 
     def put(self, session: Windowed[Any], value: Any) -> None:
@@ -130,19 +130,19 @@ class SessionStateStore:
     def backward_find_sessions(
         self, key: Any, earliest_end: int, latest_start: int
     ) -> Iterator[tuple[Windowed[Any], Any]]:
-        """The same, backwards."""
+        """Find sessions backwards."""
         return self._of_key(key, earliest_end, latest_start, reverse=True)
 
     def find_sessions_of_keys(
         self, key_from: Any, key_to: Any, earliest_end: int, latest_start: int
     ) -> Iterator[tuple[Windowed[Any], Any]]:
-        """The same for a range of keys, both inclusive; None is an open end. Older segments first."""
+        """Find sessions of a range of keys, both inclusive; None is an open end. Older segments first."""
         return self._of_keys(key_from, key_to, earliest_end, latest_start, reverse=False)
 
     def backward_find_sessions_of_keys(
         self, key_from: Any, key_to: Any, earliest_end: int, latest_start: int
     ) -> Iterator[tuple[Windowed[Any], Any]]:
-        """The same, backwards."""
+        """Find sessions of a range of keys backwards."""
         return self._of_keys(key_from, key_to, earliest_end, latest_start, reverse=True)
 
     def fetch(self, key: Any) -> Iterator[tuple[Windowed[Any], Any]]:
@@ -150,7 +150,7 @@ class SessionStateStore:
         return self._of_key(key, 0, MAX_TIME_MS, reverse=False)
 
     def backward_fetch(self, key: Any) -> Iterator[tuple[Windowed[Any], Any]]:
-        """The same, backwards."""
+        """Fetch backwards."""
         return self._of_key(key, 0, MAX_TIME_MS, reverse=True)
 
     def fetch_keys(self, key_from: Any, key_to: Any) -> Iterator[tuple[Windowed[Any], Any]]:
@@ -158,7 +158,7 @@ class SessionStateStore:
         return self._of_keys(key_from, key_to, 0, MAX_TIME_MS, reverse=False)
 
     def backward_fetch_keys(self, key_from: Any, key_to: Any) -> Iterator[tuple[Windowed[Any], Any]]:
-        """The same, backwards."""
+        """Fetch a range of keys backwards."""
         return self._of_keys(key_from, key_to, 0, MAX_TIME_MS, reverse=True)
 
     def all(self) -> Iterator[tuple[Windowed[Any], Any]]:
@@ -187,7 +187,7 @@ class SessionStateStore:
         return self._codec.to_changelog(self._pending, self._times)
 
     def pending(self) -> Puts:
-        """The same writes as the backend wants them."""
+        """Return the pending writes as the backend wants them."""
         return self._segments.puts(self._pending.items(), self._kept.find_first())
 
     def committed(self) -> None:
@@ -247,7 +247,7 @@ class SessionStateStore:
         return cache.get(store_key)
 
     def _laid_over(self, store_keys: Iterable[bytes]) -> Mapping[bytes, bytes | None]:
-        """What was written since the last commit; of cached values only whether there is one: `_value` has them."""
+        """Return the writes since the last commit; of cached values only whether there is one: `_value` has them."""
         cache, pending = self._cache, self._pending
         if cache is None:
             return {key: pending[key] for key in store_keys}

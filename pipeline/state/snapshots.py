@@ -71,7 +71,7 @@ class StateFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a snapshot is a snapshot of.
+    """The description of a snapshot.
 
     Args:
         application: The application's id.
@@ -161,7 +161,7 @@ class SnapshotStore:
     """
 
     def __init__(self, url: str, keep: int) -> None:
-        """Nothing is asked before the first call, but some kinds of file systems connect.
+        """Connect, where a kind of file systems does so at once.
 
         Raises:
             SnapshotError: If it cannot be reached, or there is none of that kind.
@@ -310,7 +310,7 @@ def _is_state(path: Path) -> bool:
 
 
 def _described_once(path: Path, before: Digests, known: Digests) -> StateFile:
-    """The same for a file that may be known: tables are never changed once they are written."""
+    """Describe a file that may be known already: tables are never changed once they are written."""
     if path.suffix != ".sst":
         return _described(path)
     stat = path.stat()

@@ -1,4 +1,4 @@
-"""What a store is called and how it is kept, without serdes: `StoreSupplier`."""
+"""Names a store and says how it is kept, without serdes: `StoreSupplier`."""
 
 from __future__ import annotations
 

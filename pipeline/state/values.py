@@ -1,4 +1,4 @@
-"""Which values a store may hand out again, and which it keeps as bytes: the one place that decides.
+"""Decides, in this one place, which values a store may hand out again, and which it keeps as bytes.
 
 Users' code may change what it has put, and what it was given. So no object that can be changed is shared between two calls, or
 with a store: the store keeps the bytes, and each reader is given an object of its own. Values that nobody can change, and that
@@ -159,7 +159,7 @@ def stored_values(builder: StoreBuilder) -> StoredValues:
 
 
 def difference(value: Any, copy: Any, path: str = "") -> str | None:
-    """What would come back as something else, in words; None if nothing would.
+    """Say what would come back as something else; None if nothing would.
 
     >>> difference({"seen": (1, 2)}, {"seen": [1, 2]})
     'the tuple at .seen comes back as list'
@@ -184,7 +184,7 @@ def difference(value: Any, copy: Any, path: str = "") -> str | None:
 
 
 def _parts(value: Any) -> dict[Any, Any] | None:
-    """What a value consists of, by name or place; None if it has no parts that could differ in their class alone."""
+    """Return the parts of a value, by name or place; None if it has no parts that could differ in their class alone."""
     if isinstance(value, dict):
         return value
     if isinstance(value, list | tuple):

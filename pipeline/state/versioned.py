@@ -36,7 +36,7 @@ _END, _OBSERVED = b"e", b"o"
 
 
 class Version(NamedTuple):
-    """What a key held from a time on; None is a deletion."""
+    """The value of a key from a time on; None is a deletion."""
 
     timestamp: int
     data: bytes | None
@@ -114,7 +114,7 @@ class VersionedStateStore:
         return (self._observed,)
 
     def resume(self, times: Sequence[int]) -> None:
-        """What was too late stays so."""
+        """Go on from committed times: what was too late stays too late."""
         self._observed = max(self._observed, times[0])
 
     def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:  # noqa: ARG002 - the contract

@@ -77,7 +77,7 @@ class WindowStateStore:
 
     @property
     def first_kept(self) -> int:
-        """What starts before this time (ms) has been forgotten."""
+        """The time (ms) before whose start all has been forgotten."""
         return self._kept.find_first()
 
     def times(self) -> tuple[int, ...]:
@@ -85,7 +85,7 @@ class WindowStateStore:
         return (self._kept.highest,)
 
     def resume(self, times: Sequence[int]) -> None:
-        """What had expired stays so."""
+        """Go on from committed times: expired rows stay expired."""
         self._kept.resume(times[0])
 
     def put(self, key: Any, value: Any, window_start: int) -> None:
@@ -120,7 +120,7 @@ class WindowStateStore:
         return self._of_key(key, time_from, time_to, reverse=False)
 
     def backward_fetch_range(self, key: Any, time_from: int, time_to: int) -> Iterator[tuple[int, Any]]:
-        """The same, descending."""
+        """Fetch a range in descending order."""
         return self._of_key(key, time_from, time_to, reverse=True)
 
     def fetch_keys(self, key_from: Any, key_to: Any, time_from: int, time_to: int) -> Iterator[tuple[Any, int, Any]]:
@@ -130,7 +130,7 @@ class WindowStateStore:
     def backward_fetch_keys(
         self, key_from: Any, key_to: Any, time_from: int, time_to: int
     ) -> Iterator[tuple[Any, int, Any]]:
-        """The same, backwards."""
+        """Fetch a range of keys backwards."""
         return self._of_keys(key_from, key_to, time_from, time_to, reverse=True)
 
     def fetch_all(self, time_from: int, time_to: int) -> Iterator[tuple[Any, int, Any]]:
@@ -138,7 +138,7 @@ class WindowStateStore:
         return self._of_keys(None, None, time_from, time_to, reverse=False)
 
     def backward_fetch_all(self, time_from: int, time_to: int) -> Iterator[tuple[Any, int, Any]]:
-        """The same, backwards."""
+        """Fetch all backwards."""
         return self._of_keys(None, None, time_from, time_to, reverse=True)
 
     def all(self) -> Iterator[tuple[Any, int, Any]]:
@@ -146,7 +146,7 @@ class WindowStateStore:
         return self._of_keys(None, None, 0, MAX_TIME_MS, reverse=False)
 
     def backward_all(self) -> Iterator[tuple[Any, int, Any]]:
-        """The same, backwards."""
+        """Scan all backwards."""
         return self._of_keys(None, None, 0, MAX_TIME_MS, reverse=True)
 
     def set_flush_listener(self, listener: FlushListener, *, send_old_values: bool) -> bool:
@@ -230,7 +230,7 @@ class WindowStateStore:
         return self._codec.to_changelog(self._pending, self._times)
 
     def pending(self) -> Puts:
-        """The same writes as the backend wants them."""
+        """Return the pending writes as the backend wants them."""
         return self._segments.puts(self._pending.items(), self._kept.find_first())
 
     def committed(self) -> None:
@@ -292,7 +292,7 @@ class WindowStateStore:
         return key if type(key) in self._fixed_keys else self._key_of(store_key[: -WINDOW_SUFFIX.size])
 
     def _changed_by_key(self) -> ChangedKeys:
-        """What was written since the last commit, by key. Kept from the first search on: most stores are never searched."""
+        """Return the writes since the last commit, by key. Kept from the first search on: most stores are never searched."""
         if not self._changed.is_kept:
             self._changed.is_kept = True
             for store_key in {*self._pending, *(self._cache.dirty if self._cache is not None else ())}:
@@ -300,7 +300,7 @@ class WindowStateStore:
         return self._changed
 
     def _laid_over(self, store_keys: Iterable[bytes]) -> Mapping[bytes, bytes | None]:
-        """What was written since the last commit, of these keys."""
+        """Return the writes of these keys since the last commit."""
         cache, pending = self._cache, self._pending
         if cache is None:
             return {key: pending.get(key) for key in store_keys}

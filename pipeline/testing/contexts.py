@@ -103,7 +103,6 @@ class MockProcessorContext:
         task_id: TaskId | None = None,
         state_dir: Path | None = None,
     ) -> None:
-        """Nothing has been captured."""
         self._configs = {**given_settings(config, "MockProcessorContext").settings(), "application.id": application_id}
         self._application_id = application_id
         self._task_id = task_id or TaskId(0, 0)
@@ -133,7 +132,7 @@ class MockProcessorContext:
 
     @property
     def state_dir(self) -> Path:
-        """Where local state is said to be.
+        """The directory of local state, as the test says.
 
         Raises:
             StreamsError: If the test has not said so.
@@ -150,7 +149,7 @@ class MockProcessorContext:
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
-        """What the test has set."""
+        """The metadata that the test has set."""
         return self._task.record_metadata
 
     def set_record_metadata(self, topic: str, partition: int, *, offset: int) -> None:
@@ -167,7 +166,7 @@ class MockProcessorContext:
         return {key.removeprefix(prefix): value for key, value in self._configs.items() if key.startswith(prefix)}
 
     def current_system_time_ms(self) -> int:
-        """What the test has set.
+        """The time that the test has set.
 
         Raises:
             StreamsError: If it has not.
@@ -179,7 +178,7 @@ class MockProcessorContext:
         self._system_time_ms = self._clock.time_ms = time_ms
 
     def current_stream_time_ms(self) -> int:
-        """What the test has set.
+        """The time that the test has set.
 
         Raises:
             StreamsError: If it has not.
@@ -229,7 +228,7 @@ class MockProcessorContext:
         return captured
 
     def scheduled_punctuators(self) -> list[CapturedPunctuator]:
-        """What has been scheduled so far, in order, cancelled or not."""
+        """Return the punctuations scheduled so far, in order, cancelled or not."""
         return list(self._punctuators)
 
     def forward(self, record: Record[Any, Any] | FixedKeyRecord[Any, Any], child: str | None = None) -> None:
@@ -238,7 +237,7 @@ class MockProcessorContext:
         self._forwarded.append(CapturedForward(record, child))
 
     def forwarded(self, child_name: str | None = None) -> list[CapturedForward]:
-        """What has been forwarded so far, in order.
+        """Return the records forwarded so far, in order.
 
         Args:
             child_name: Only what this child would have received: what was sent to it, or to all.

@@ -294,7 +294,7 @@ class TopologyTestDriver:
         return self._store_of(name, StoreKind.SESSION)  # type: ignore[no-any-return]
 
     def metrics(self) -> dict[str, float]:
-        """What has been counted, by Kafka Streams' names: `process-total`, `dropped-records-total`.
+        """Return the counts by Kafka Streams' names: `process-total`, `dropped-records-total`.
 
         Dropped records are there by reason as well: `dropped-records-total{reason=late}`. So are the figures of processors'
         sensors (`context.metrics`), by group, name and tags: `stream-cache-metrics:hit-total{cache-id=eu,task-id=0_0}`.
@@ -332,7 +332,7 @@ class TopologyTestDriver:
         return store
 
     def _why_empty(self, topic: str) -> str | None:
-        """What to say of a topic that nothing was written to, if nothing ever is."""
+        """Say why a topic may have no records, if none are ever written to it."""
         sinks = [n for task in self._tasks.values() for n in task.spec.sub_topology.nodes if isinstance(n, SinkNode)]
         chosen = [sink.topic for sink in sinks if isinstance(sink.topic, str)]
         if topic in {*self._topics.logs, *chosen} or len(chosen) < len(sinks):
@@ -403,7 +403,7 @@ class TopologyTestDriver:
 def _task_specs(
     topology: Topology, settings: StreamsConfig, application_id: str, environment: Callable[[str], Environment]
 ) -> Iterator[TaskSpec]:
-    """What each task is; those of patterns that match nothing yet are among them, with no inputs."""
+    """Return the description of each task; patterns that match nothing yet have tasks with no inputs."""
     handlers, extractor = error_handlers(settings), timestamp_extractor(settings.default_timestamp_extractor)
     layout = plan_layout(topology, application_id, dict.fromkeys(topology.external_topics, 1))
     subs = {sub.id: sub for sub in topology.sub_topologies()}

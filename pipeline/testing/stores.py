@@ -27,7 +27,6 @@ class PlainKeyValueStore:
     """The values of a timestamped key-value store."""
 
     def __init__(self, inner: KeyValueStore[Any, ValueAndTimestamp[Any]]) -> None:
-        """Nothing is copied."""
         self.name = inner.name
         self._inner = inner
 
@@ -56,7 +55,7 @@ class PlainKeyValueStore:
         return _pairs(self._inner.range(from_key, to_key))
 
     def reverse_range(self, from_key: Any = None, to_key: Any = None) -> Iterator[tuple[Any, Any]]:
-        """The same, backwards."""
+        """Scan a range backwards."""
         return _pairs(self._inner.reverse_range(from_key, to_key))
 
     def all(self) -> Iterator[tuple[Any, Any]]:
@@ -80,7 +79,6 @@ class PlainWindowStore:
     """The values of a timestamped window store."""
 
     def __init__(self, inner: WindowStore[Any, ValueAndTimestamp[Any]]) -> None:
-        """Nothing is copied."""
         self.name = inner.name
         self._inner = inner
 
@@ -97,7 +95,7 @@ class PlainWindowStore:
         return _pairs(self._inner.fetch_range(key, time_from, time_to))
 
     def backward_fetch_range(self, key: Any, time_from: int, time_to: int) -> Iterator[tuple[int, Any]]:
-        """The same, descending."""
+        """Fetch a range in descending order."""
         return _pairs(self._inner.backward_fetch_range(key, time_from, time_to))
 
     def fetch_keys(self, key_from: Any, key_to: Any, time_from: int, time_to: int) -> Iterator[tuple[Any, int, Any]]:
@@ -107,7 +105,7 @@ class PlainWindowStore:
     def backward_fetch_keys(
         self, key_from: Any, key_to: Any, time_from: int, time_to: int
     ) -> Iterator[tuple[Any, int, Any]]:
-        """The same, backwards."""
+        """Fetch a range of keys backwards."""
         return _triples(self._inner.backward_fetch_keys(key_from, key_to, time_from, time_to))
 
     def fetch_all(self, time_from: int, time_to: int) -> Iterator[tuple[Any, int, Any]]:
@@ -115,7 +113,7 @@ class PlainWindowStore:
         return _triples(self._inner.fetch_all(time_from, time_to))
 
     def backward_fetch_all(self, time_from: int, time_to: int) -> Iterator[tuple[Any, int, Any]]:
-        """The same, backwards."""
+        """Fetch all backwards."""
         return _triples(self._inner.backward_fetch_all(time_from, time_to))
 
     def all(self) -> Iterator[tuple[Any, int, Any]]:
@@ -123,7 +121,7 @@ class PlainWindowStore:
         return _triples(self._inner.all())
 
     def backward_all(self) -> Iterator[tuple[Any, int, Any]]:
-        """The same, backwards."""
+        """Scan all backwards."""
         return _triples(self._inner.backward_all())
 
 

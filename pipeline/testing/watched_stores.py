@@ -31,7 +31,7 @@ _OF_ONE_KEY = ("fetch_range", "backward_fetch_range")
 
 
 class Observer(Protocol):
-    """What is told of values."""
+    """Is told of values."""
 
     def was_read(self, store: str, value: Any, encode: Callable[[Any], bytes | None], words: str) -> None:
         """A value was read from a store; `encode` returns its bytes, `words` name it."""
@@ -75,7 +75,7 @@ class WatchedStore:
         return None
 
     def words(self, *key: Any) -> str:
-        """What is said of the value of a key."""
+        """Describe the value of a key."""
         return f"the value of key {', '.join(map(repr, key))} out of store {self.builder.name}"
 
     def _reading(self, method: Callable[..., Any], *, names_key: bool = True) -> Callable[..., Any]:
@@ -148,7 +148,7 @@ class _WatchedFold:
         return self.inner.first(key, value)
 
     def add(self, key: Any, value: Any, aggregate: Any) -> Any:
-        """What the aggregation makes of both."""
+        """Aggregate both."""
         if is_atom(aggregate):
             return self.inner.add(key, value, aggregate)
         before = self.store.encode(aggregate)

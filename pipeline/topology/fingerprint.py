@@ -62,7 +62,7 @@ def _digest(*parts: object) -> str:
 
 
 def _code(function: Any, seen: frozenset[int] = frozenset()) -> object:
-    """What makes a function behave as it does: its code, defaults, captured values and the module's own functions.
+    """Return what makes a function behave as it does: its code, defaults, captured values and the module's own functions.
 
     Never an address, nothing whose order changes from process to process, and nothing that depends on the version of Python,
     as far as the source is at hand.
@@ -92,7 +92,7 @@ def _code(function: Any, seen: frozenset[int] = frozenset()) -> object:
 
 
 def _body(function: FunctionType) -> object:
-    """What a function does: as it is written, or its bytecode where the source is not at hand.
+    """Return the body of a function: as it is written, or its bytecode where the source is not at hand.
 
     Functions of the standard library are what their names say, whatever version of Python they are of.
     """
@@ -130,7 +130,7 @@ def _captured(function: FunctionType) -> list[Any]:
 
 
 def _names(code: CodeType) -> set[str]:
-    """What a function and those within it name: some versions of Python make functions of comprehensions, others do not."""
+    """Return the names in a function and those within it: versions of Python differ in making functions of comprehensions."""
     within = (_names(constant) for constant in code.co_consts if isinstance(constant, CodeType))
     return set(code.co_names).union(*within)
 

@@ -50,7 +50,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """What is drawn.
+    """A topology to be drawn.
 
     Args:
         groups: Sub-topologies, then global stores.

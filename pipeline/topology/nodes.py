@@ -49,7 +49,7 @@ class SourceNode:
 
 
 class Lineage(Enum):
-    """What a processor forwards, compared with what it receives."""
+    """The records that a processor forwards, compared with those that it receives."""
 
     TABLE = "table"
     """The updates of a table: the last one of each key is its row."""

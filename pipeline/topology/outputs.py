@@ -46,7 +46,7 @@ def _output(topology: Topology, writers: dict[str, list[SinkNode]], topic: str) 
 
 
 def _breach(topology: Topology, writers: dict[str, list[SinkNode]], topic: str, seen: frozenset[str]) -> str | None:
-    """What keeps a topic from being a table; None if nothing does."""
+    """Say what keeps a topic from being a table; None if nothing does."""
     sinks = writers.get(topic, [])
     if topic in seen or not sinks:
         return f"it has the records of {topic}"

@@ -35,7 +35,7 @@ class Parts:
     copartitioned: list[frozenset[str]] = field(default_factory=list)
 
     def copy(self) -> Parts:
-        """The same, to change."""
+        """Return a copy, to be changed."""
         return Parts(
             list(self.order),
             dict(self.nodes),

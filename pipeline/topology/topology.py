@@ -107,7 +107,7 @@ class Topology:
         return self
 
     def resolved(self, topics: Iterable[str]) -> Topology:
-        """The same topology, with its patterns replaced by those of the given topics that match.
+        """Return the topology with its patterns replaced by those of the given topics that match.
 
         Raises:
             TopologyError: If two patterns match the same topic.

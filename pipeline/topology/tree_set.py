@@ -22,7 +22,7 @@ class _Entry:
 
     @property
     def side(self) -> int:
-        """Which child of its parent it is: 0 or 1."""
+        """The number of the child among its parent's: 0 or 1."""
         return int(self.parent is not None and self.parent.children[1] is self)
 
 

@@ -27,7 +27,7 @@ _parsing = threading.Lock()
 
 
 def written(function: FunctionType) -> object | None:
-    """What a function is, from its source: parameters and body, without comments, docstring, annotations and layout.
+    """Return a function's source: parameters and body, without comments, docstring, annotations and layout.
 
     Returns:
         None if it is of no module that others can import, as those of a notebook: where such a function is sent, there is no
@@ -121,7 +121,7 @@ def _shape(part: object) -> object:
 
 
 def _joined(values: list[ast.expr]) -> list[object]:
-    """What an f-string is made of, with texts that follow each other as one: versions of Python cut them differently."""
+    """Return an f-string's parts, with adjacent texts joined: versions of Python cut them differently."""
     pieces: list[object] = []
     for is_text, group in groupby(values, lambda value: isinstance(value, ast.Constant)):
         if is_text:

@@ -74,7 +74,7 @@ def columns_of(spec: ExportSpec, frame: Any) -> Any:
 
 
 def first_malformed(spec: ExportSpec, schema: str, records: Any) -> dict[str, str | int]:
-    """Where the first value lies that does not fit: looked for only when one has been met."""
+    """Return the index of the first value that does not fit: looked for only when one has been met."""
     from pyspark.sql import functions as f
 
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_corrupt"}

@@ -1,4 +1,4 @@
-"""What an export is asked to do, and a batch of it."""
+"""The specification of an export, and of a batch of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ExportSpec:
-    """What to export, and as what.
+    """Names the topic to export, and the form of its files or rows.
 
     Args:
         topic: Where from.
@@ -41,7 +41,7 @@ class ExportSpec:
 
     @property
     def id(self) -> str:
-        """What its progress is kept under."""
+        """The name that its progress is kept under."""
         return self.name or self.topic
 
     @property

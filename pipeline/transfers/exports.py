@@ -41,7 +41,7 @@ _MALFORMED = "MALFORMED_RECORD_IN_PARSING"
 
 @dataclass(frozen=True, slots=True)
 class ExportSummary:
-    """What an export did.
+    """The outcome of an export.
 
     Args:
         batch: The batch that was written last; None if nothing was new.
@@ -131,7 +131,7 @@ def _check_same_target(spec: ExportSpec, last: ExportBatch) -> None:
 
 
 def _check_free(spec: ExportSpec, batch: ExportBatch, spark: Any) -> None:
-    """What has not been begun has not written anything: files there are somebody else's, and would be overwritten."""
+    """Check that the target is free. An export that has not begun has written nothing: files there are another's."""
     from pyspark.errors import AnalysisException
 
     if not has_files(spec.format):

@@ -94,7 +94,7 @@ def _producer(spec: ImportSpec, part: int, kafka: Mapping[str, str]) -> Transact
 
 
 def _written_since_now(topic: str, kafka: dict[str, str]) -> Callable[[], int]:
-    """What says how many records a topic has got, committed or not; an estimate if others write as well."""
+    """Return a function that counts the records a topic has got, committed or not; an estimate if others write as well."""
     admin = Admin(kafka)
     tps = [TopicPartition(topic, number) for number in range(admin.partitions([topic])[topic])]
     before = sum(admin.written_offsets(tps).values())

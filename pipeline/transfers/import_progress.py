@@ -20,7 +20,7 @@ IMPORTS_TOPIC = "millrace-imports"
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What tells the rows of a batch from others, and which of its parts each belongs to.
+    """The conditions that tell the rows of a batch from others, and which of its parts each belongs to.
 
     Args:
         source: As `ImportSpec` has it, like all of them.
@@ -44,7 +44,7 @@ class Terms:
         return cls(spec.source, spec.format, spec.schema, tuple(spec.key), spec.value, spec.incremental)
 
     def differences(self, other: Terms) -> str:
-        """What is otherwise here than there, as text.
+        """Return the differences between here and there, as text.
 
         >>> Terms("a", key=("id",)).differences(Terms("b", key=("id",)))
         "source 'a', not 'b'"
@@ -56,7 +56,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What an import does at a time.
+    """The work that an import does at a time.
 
     Args:
         number: Counts the batches of the import.
@@ -90,7 +90,7 @@ class Progress:
     """
 
     def __init__(self, kafka: Mapping[str, str], name: str) -> None:
-        """Nothing is asked before the first call. All calls raise `BrokerError` if brokers do not answer."""
+        """All calls raise `BrokerError` if brokers do not answer."""
         self._topic = ControlTopic(kafka, IMPORTS_TOPIC)
         self._name = name
 
@@ -121,7 +121,7 @@ class Progress:
         return self.part_name(batch, part) in found
 
     def part_name(self, batch: Batch, part: int) -> str:
-        """What a part's note is kept under."""
+        """Return the name that a part's note is kept under."""
         return f"{self._name}/part/{batch.number}/{part}"
 
     def begin(self, batch: Batch, last: Batch) -> None:

@@ -74,7 +74,7 @@ def records_of(spec: ImportSpec, frame: Any, batch: Batch) -> Any:
 
 
 def _placing(spec: ImportSpec, partitions: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """What checks the times of rows, before any is written, and adds their partition.
+    """Return the function that checks the times of rows, before any is written, and adds their partition.
 
     That of the key as producers choose it. Where there is none, it is that of the column that rises, or else of the value: the
     client library would spread rows at random, and differently at another attempt, and other columns of a table may have

@@ -1,4 +1,4 @@
-"""What an import is asked to do."""
+"""The specification of an import."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ImportSpec:
-    """What to import, and how rows become records.
+    """Names the rows to import, and says how they become records.
 
     Args:
         topic: Where to; must exist.
@@ -50,5 +50,5 @@ class ImportSpec:
 
     @property
     def id(self) -> str:
-        """What its progress is kept under."""
+        """The name that its progress is kept under."""
         return self.name or self.topic

@@ -33,7 +33,7 @@ __all__ = ["ImportSpec", "ImportSummary", "run_import"]
 
 @dataclass(frozen=True, slots=True)
 class ImportSummary:
-    """What an import did.
+    """The outcome of an import.
 
     Args:
         read: Rows read from the source; those that an earlier attempt had written are among them.

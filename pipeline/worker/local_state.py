@@ -100,7 +100,7 @@ def left_positions(application: Application) -> dict[TaskId, int]:
 
 
 def directories_of(application_id: str, state_directory: Path) -> tuple[Path, ...]:
-    """Where there is local state of an application below a state directory, that of instances on Spark included."""
+    """Return the directories of an application's local state below a state directory, those of instances on Spark included."""
     instances = sorted(state_directory.glob(f"{INSTANCE_DIRECTORY.format('*')}/{application_id}"))
     return tuple(path for path in (state_directory / application_id, *instances) if path.exists())
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """What a reset does.
+    """The effects of a reset.
 
     Args:
         application_id: To whom.

@@ -1,4 +1,4 @@
-"""Where a worker stands, and what it has done."""
+"""States and summaries of workers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class WorkerState(Enum):
-    """Where a worker stands (`KafkaStreams.State`)."""
+    """The state of a worker (`KafkaStreams.State`)."""
 
     CREATED = "created"
     REBALANCING = "rebalancing"
@@ -41,7 +41,7 @@ TRANSITIONS: Mapping[WorkerState, frozenset[WorkerState]] = {
 
 @dataclass(frozen=True, slots=True)
 class WorkerSummary:
-    """What a worker has done so far, in records.
+    """The work of a worker so far, in records.
 
     Args:
         processed: Records processed.
@@ -60,7 +60,7 @@ class WorkerSummary:
 
 @dataclass(frozen=True, slots=True)
 class InstanceStatus:
-    """What an instance can say of itself at any time.
+    """An instance's status at any time.
 
     Args:
         state: Where it stands.
@@ -90,7 +90,7 @@ class InstanceStatus:
 
 
 def summed(parts: Iterable[WorkerSummary]) -> WorkerSummary:
-    """What several have done together."""
+    """Return the sum of several summaries."""
     every = list(parts)
     return WorkerSummary(
         sum(part.processed for part in every),

@@ -42,7 +42,6 @@ class Worker:
         on_state: Callable[[WorkerState], None] = lambda _state: None,
         on_restore: Callable[[TopicPartition, int, int], None] | None = None,
     ) -> None:
-        """Nothing is started before `run`."""
         self.state = WorkerState.CREATED
         self.has_begun = False
         """Whether it has taken tasks; until then it reads what there is, and holds nothing that an end could leave behind."""
@@ -55,7 +54,7 @@ class Worker:
 
     @property
     def application(self) -> Application:
-        """What it runs."""
+        """The application that it runs."""
         return self._application
 
     def stop(self) -> None:
@@ -64,7 +63,7 @@ class Worker:
         self._tasks.stop_waiting()
 
     def summary(self) -> WorkerSummary:
-        """What it has done so far."""
+        """Return what it has done so far."""
         return self._tasks.figures.summary()
 
     def run(self, *, until_caught_up: bool = False) -> WorkerSummary:

@@ -65,7 +65,6 @@ class ApprovalOperator(HITLOperator):
         millrace_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
-        """Nothing is looked up before the task runs."""
         kwargs = {"subject": f"Release of {app}", "options": [APPROVE, REJECT], **documented(self, kwargs)}
         super().__init__(**kwargs)
         self.app = app
@@ -139,7 +138,6 @@ class VerdictBranchOperator(BaseBranchOperator):
         millrace_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
-        """Nothing is looked up before the task runs."""
         super().__init__(**documented(self, kwargs))
         self.app = app
         self.verdict = verdict
@@ -168,7 +166,6 @@ class SettlementOperator(HITLBranchOperator):
     ui_color = "#fdf3d8"
 
     def __init__(self, *, app: str, then: str, branches: dict[str, str], found: str = "", **kwargs: Any) -> None:
-        """Nothing is asked before the task runs."""
         given = {
             "subject": f"{app}: what becomes of the version before?",
             "options": [RETIRE, ROLL_BACK, KEEP],

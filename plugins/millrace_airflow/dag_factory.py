@@ -62,7 +62,7 @@ Judges what the live version of **{app}** has published, by the expectations of 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the project of DAGs is, and what their tasks are given beside.
+    """The place of the project of DAGs, and what their tasks are given beside it.
 
     Args:
         config: Path of `streams.toml`; empty if tasks are to ask the connection.

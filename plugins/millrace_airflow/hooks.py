@@ -1,4 +1,4 @@
-"""Where a project is: as a connection says, a variable of Airflow, or the environment."""
+"""Finds a project: by a connection, a variable of Airflow, or the environment."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ANSWER_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a project is, and what a connection says beside it.
+    """The place of a project, and what a connection says beside it.
 
     Args:
         path: Path of `streams.toml`.
@@ -71,7 +71,6 @@ class MillraceHook(BaseHook):
     hook_name = "Millrace"
 
     def __init__(self, millrace_conn_id: str = CONNECTION, **kwargs: Any) -> None:
-        """Nothing is looked up before a method is called."""
         super().__init__(**kwargs)
         self.millrace_conn_id = millrace_conn_id
 

@@ -1,4 +1,4 @@
-"""Where the plugin's page is, and the links beside tasks that lead to it."""
+"""Addresses of the plugin's page, and the links beside tasks that lead to it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ApplicationLink(BaseOperatorLink):
 
     @property
     def name(self) -> str:
-        """What the button says."""
+        """The text of the button."""
         return "Millrace"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002 - Airflow's signature

@@ -89,7 +89,6 @@ class BoundedRunOperator(BaseOperator):
         millrace_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
-        """Nothing is looked up before the task runs."""
         kwargs.setdefault("outlets", [outputs_of(app)])
         super().__init__(**documented(self, kwargs))
         self.config = config
@@ -225,7 +224,6 @@ class ReleaseOperator(BaseOperator):
         millrace_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
-        """Nothing is looked up before the task runs."""
         super().__init__(**documented(self, kwargs))
         self.config = config
         self.app = app
@@ -282,7 +280,6 @@ class QualityOperator(BaseOperator):
     def __init__(
         self, *, app: str, config: str = "", master: str = "", millrace_conn_id: str = CONNECTION, **kwargs: Any
     ) -> None:
-        """Nothing is looked up before the task runs."""
         super().__init__(**documented(self, kwargs))
         self.app = app
         self.config = config

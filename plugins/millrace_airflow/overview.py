@@ -1,4 +1,4 @@
-"""What the page shows of an application: what of each partition is done, runs or has failed, and where its release stands."""
+"""The page's view of an application: what of each partition is done, runs or has failed, and where its release stands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Airflow finds by entry point."""
+"""Entry points for Airflow's plugin manager."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ class Page:
     """The page, which is made when it is first asked for: plugins are loaded in each task, the page in none."""
 
     def __init__(self) -> None:
-        """Nothing is made yet."""
         self._app: ASGIApp | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""What Airflow reads of the provider: its connection type, its operators, its links."""
+"""The provider's description for Airflow: its connection type, its operators, its links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators, triggers and the page ask of Millrace: the one place that calls engines, which load when they are called."""
+"""Calls of operators, triggers and the page to Millrace: the one place that calls engines, which load when they are called."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _REPORT_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a bounded run is asked for.
+    """The wishes for a bounded run.
 
     Args:
         app: The application.

@@ -68,7 +68,6 @@ class ImportOperator(BaseOperator):
         millrace_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
-        """Nothing is looked up before the task runs."""
         super().__init__(**documented(self, kwargs))
         self.config = config
         self.millrace_conn_id = millrace_conn_id
@@ -156,7 +155,6 @@ class ExportOperator(BaseOperator):
         millrace_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
-        """Nothing is looked up before the task runs."""
         super().__init__(**documented(self, kwargs))
         self.config = config
         self.millrace_conn_id = millrace_conn_id
@@ -207,7 +205,7 @@ def options_of(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def logged_progress(log: Any) -> Callable[[int, int], None]:
-    """What logs how far a transfer is, with its rate and the time that remains; every ten seconds at most."""
+    """Return a function that logs how far a transfer is, with its rate and the time that remains; every ten seconds at most."""
     began = said = time.monotonic()
 
     def report(done: int, everything: int) -> None:

@@ -33,7 +33,6 @@ class LookTrigger(BaseTrigger):
     def __init__(
         self, look: dict[str, Any], config: str = "", millrace_conn_id: str = CONNECTION, every_s: float = 5.0
     ) -> None:
-        """Nothing is looked at before it runs."""
         super().__init__()  # type: ignore[no-untyped-call] # Airflow's
         self.look = look
         self.config = config

@@ -46,7 +46,6 @@ class AwaitOperator(BaseOperator):
         millrace_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
-        """Nothing is looked up before the task runs."""
         super().__init__(**documented(self, kwargs))
         self.app = app
         self.config = config
@@ -93,7 +92,6 @@ class WatchOperator(BaseOperator):
         millrace_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
-        """Nothing is looked up before the task runs."""
         super().__init__(**documented(self, kwargs))
         self.app = app
         self.version = version
@@ -141,7 +139,6 @@ class ProcessedSensor(BaseOperator):
         millrace_conn_id: str = CONNECTION,
         **kwargs: Any,
     ) -> None:
-        """Nothing is looked up before the task runs."""
         super().__init__(**documented(self, kwargs))
         self.app = app
         self.end = end

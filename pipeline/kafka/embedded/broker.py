@@ -130,7 +130,6 @@ class EmbeddedBroker:
         java_home: Path | None = None,
         cluster: tuple[int, ...] = (),
     ) -> None:
-        """Nothing is started."""
         self._directory = directory
         self._libraries = libraries / f"kafka-{KAFKA_VERSION}"
         self._port = port
@@ -139,12 +138,12 @@ class EmbeddedBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients find it."""
+        """The address at which clients find it."""
         return f"127.0.0.1:{self._port}"
 
     @property
     def log_file(self) -> Path:
-        """What the broker prints."""
+        """The file that the broker prints to."""
         return self._directory / "broker.log"
 
     def status(self) -> BrokerStatus:

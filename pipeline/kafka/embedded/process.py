@@ -1,4 +1,4 @@
-"""What the operating system knows of a process; with Linux' `/proc` where there is one, else with `ps`."""
+"""Asks the operating system about a process: by Linux' `/proc` where there is one, else by `ps`."""
 
 from __future__ import annotations
 

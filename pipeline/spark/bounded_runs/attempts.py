@@ -27,7 +27,7 @@ _ANSWER_SECONDS = 5.0
 
 
 def run_on_spark(spark: Any, works: Sequence[TaskWork], build: Callable[[Job], Topology]) -> list[TaskResult]:
-    """What the tasks did, each of which was one of Spark's, in a frame with a row for each.
+    """Run tasks, each in one of Spark's, and return what they did in a frame with a row for each.
 
     Raises:
         StreamsError: What ended a task for good.

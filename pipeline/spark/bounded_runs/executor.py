@@ -168,7 +168,7 @@ def _open(owned: OwnedTask) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """What has been processed and committed; fields as of `TaskResult`."""
+    """Counts of what has been processed and committed; fields as of `TaskResult`."""
 
     read: int = 0
     processed: int = 0
@@ -201,7 +201,6 @@ class _Processing:
         layout: Layout,
         packing: Sequence[Packing],
     ) -> None:
-        """Nothing is processed."""
         self._work = work
         self._application = application
         self._owned = owned

@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """What a run is going to do.
+    """The work that a run is going to do.
 
     Args:
         range: What it processes.
@@ -67,7 +67,7 @@ class RunPlan:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """What a run did, in records.
+    """The outcome of a run, in records.
 
     Args:
         range: What it was to process.
@@ -90,7 +90,7 @@ class RunSummary:
     totals: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """What it says, in a line."""
+        """Say it in a line."""
         dropped = ", ".join(f"{reason} {count}" for reason, count in sorted(self.dropped.items())) or "none"
         done = f"{counted(self.processed, 'record')} processed in {counted(self.slices, 'slice')}"
         return f"{done}, up to {self.range.end}; dropped: {dropped}"
@@ -203,7 +203,7 @@ def _require_finished(advance_to_ms: int | None) -> None:
 
 
 def _committed(application: Application, run_range: RunRange) -> dict[str, tuple[int, str]]:
-    """What is committed at the end; nothing if brokers do not say: what follows can do without."""
+    """Return what is committed at the end; empty if brokers do not say: the rest can do without."""
     admin = Admin(application.kafka)
     topology = application.topology.resolved({tp.topic for tp in run_range.ranges})
     try:
@@ -265,7 +265,7 @@ def _slices_left(plan: RunPlan, committed: Mapping[TopicPartition, int]) -> Sequ
 
 
 def _origin(first: Slice, begun: Begun | None) -> dict[TopicPartition, int]:
-    """Where tasks stood before what is unfinished was begun, by this run or those before it that were interrupted."""
+    """Return where tasks stood before the unfinished work was begun, by this run or by interrupted ones before it."""
     earlier = {} if begun is None else begun.whole.ranges
     return {tp: min(r.start, earlier[tp].start if tp in earlier else r.start) for tp, r in first.items()}
 

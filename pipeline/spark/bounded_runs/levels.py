@@ -1,4 +1,4 @@
-"""What each level of a bounded run has to do in a step, and where its slices end in the repartition topics."""
+"""Work of each level of a bounded run in a step, and where its slices end in the repartition topics."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ class Levels:
     """
 
     def __init__(self, job: Job, admin: Admin, layout: Layout, levels: Sequence[tuple[SubTopology, ...]]) -> None:
-        """Nothing has been written."""
         self._job = job
         self._admin = admin
         self._layout = layout
@@ -43,7 +42,7 @@ class Levels:
         self._ends: dict[tuple[TopicPartition, int], int] = {}
 
     def know(self, begun: Begun) -> None:
-        """What an interrupted run knew of the ends of the slices that it had begun.
+        """Take over an interrupted run's knowledge of the ends of the slices that it had begun.
 
         The last one ends where the topics do: somebody else may have gone on. So do all if the topics have been made anew.
         """
@@ -54,7 +53,7 @@ class Levels:
             self._ends |= {(tp, number): min(end, now[tp]) for tp, end in ends.offsets.items() if tp in now}
 
     def begun(self, step: Step, slices: Sequence[Slice], origin: Mapping[TopicPartition, int]) -> Begun:
-        """What will be begun, and not finished, once a step begins; `origin` is where the tasks stood before all of that."""
+        """Return what will be begun and unfinished once a step begins; `origin` is where tasks stood before all of that."""
         numbers = [number for _, number in step]
         unfinished = range(min(numbers), max(numbers) + 1)
         whole = RunRange({tp: OffsetRange(start, slices[max(numbers)][tp].end) for tp, start in origin.items()})
@@ -62,7 +61,7 @@ class Levels:
         return Begun(whole, tuple(RunRange(slices[number]) for number in unfinished), tuple(ends))
 
     def steps(self, slices: int) -> list[Step]:
-        """What is done at the same time, one after the other."""
+        """Return the steps, one after the other, with the work that is done at a time."""
         return steps(self._levels, slices)
 
     def repeats(self, step: Step) -> bool:

@@ -47,7 +47,6 @@ class Packing:
     def __init__(
         self, inner: Collector, task_id: TaskId, repartition_topics: Mapping[str, int], pack_bytes: int = PACK_BYTES
     ) -> None:
-        """Nothing waits."""
         self.partitions = inner.partitions
         self.sent = dict.fromkeys(repartition_topics, 0)
         self._inner_send = inner.send
@@ -65,7 +64,7 @@ class Packing:
             self._pack(topic, waiting)
 
     def _sending(self, large_bytes: int) -> Send:
-        """What is called for every record: a function, as looking up a method's attributes takes as long as what it does."""
+        """Return the function that is called for every record: looking up a method's attributes takes as long as its work."""
         counts, inner_send = self._counts, self._inner_send
         pack, send_alone = self._pack, self._send_alone
         latest = SystemClock().now_ms() + USUALLY_AHEAD_MS
@@ -122,7 +121,7 @@ class Packing:
         self.sent[topic] += 1
 
     def _places(self, topic: str, records: Sequence[_Waiting]) -> Sequence[int]:
-        """Where records go: what has no key, and is not told where, to one partition after the other."""
+        """Return the partitions that records go to: records without key or partition go to one after the other."""
         count, first = self._counts[topic], self._placed[topic]
         self._placed[topic] += len(records)
         keys, told = list(map(_KEY, records)), set(map(_TOLD, records))
@@ -146,7 +145,7 @@ class Packing:
 
 
 def _as_bytes(given: Any) -> bytes | None:
-    """What a serde has given, as the client library would take it: it encodes text.
+    """Return the bytes of a serde's result, as the client library would take it: it encodes text.
 
     What is neither text nor bytes is refused here, for the record it is of: in a pack it would be committed with all others.
 

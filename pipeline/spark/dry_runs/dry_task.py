@@ -80,7 +80,7 @@ class Handed(NamedTuple):
 
 
 class Inbox:
-    """What the level above would have sent to a task; taken slice by slice, in order, as it is processed.
+    """Records that the level above would have sent to a task; taken slice by slice, in order, as it is processed.
 
     Args:
         records: In order of slices; within one those of an input and writer in the order in which they were sent.
@@ -119,7 +119,6 @@ class Outbox:
     """
 
     def __init__(self, runs: WriterMerge, dry_task: DryTask, counts: Mapping[str, int], admin: Admin) -> None:
-        """Nothing has been sent."""
         self._runs = runs
         self._readers = dry_task.readers
         self._is_public = dry_task.is_public
@@ -170,7 +169,7 @@ class Outbox:
         return self._counts[topic]
 
     def end_slice(self) -> None:
-        """What is sent from now on belongs to the next slice."""
+        """Begin the next slice: records sent from now on belong to it."""
         self._slice_ends.append(self._sent)
 
     def slice_of(self, position: int) -> int:
@@ -260,7 +259,7 @@ def run_dry(dry_task: DryTask, inbox: Inbox, build: Callable[[Job], Topology]) -
 
 
 def _state(dry_task: DryTask, application: Application, admin: Admin, clock: Clock) -> StateBackend:
-    """What the task begins with, in a directory where there is nothing."""
+    """Make the state that the task begins with, in an empty directory."""
     task_id = dry_task.task_id
     if dry_task.snapshot is not None:
         return open_snapshot(application, task_id, dry_task.snapshot)

@@ -84,7 +84,7 @@ class Course:
     is_public: bool
 
     def parts(self, level: int) -> list[DryTask]:
-        """What each task of a level has to do."""
+        """Return the work of each task of a level."""
         ids = {sub.id for sub in self.levels[level]}
         return [self._part(task_id) for task_id in sorted(self.layout.tasks) if task_id.sub_topology in ids]
 
@@ -100,7 +100,7 @@ class Course:
 
     @property
     def _readers(self) -> dict[str, int]:
-        """Which sub-topology reads each of the application's own topics, by full name."""
+        """Return the sub-topology that reads each of the application's own topics, by full name."""
         application_id = self.job.config.application_id(self.job.version)
         return {
             full_name(sub, application_id, topic): sub.id
@@ -114,7 +114,7 @@ class Course:
 def run_level(
     spark: Any, parts: Sequence[DryTask], above: Sequence[Any], build: Callable[[Job], Topology], doing: str
 ) -> Any:
-    """What the tasks of a level would send, as a frame that is kept; `reader` is null where it is for others.
+    """Run a level's tasks and return what they send, as a kept frame; `reader` is null where it is for others.
 
     Args:
         spark: A Spark session.

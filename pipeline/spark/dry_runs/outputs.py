@@ -113,7 +113,7 @@ def _typed(records: Any, topic: str, job: Job, topology: Topology, build: Callab
 
 
 def _serdes(topology: Topology, topic: str) -> tuple[Columns, Columns]:
-    """What keys and values of a topic become; bytes if no sink is known for it."""
+    """Return the columns of a topic's keys and values; bytes if no sink is known for it."""
     sink = topology.sink_of(topic)
     if sink is None:
         return columns_of("key", None), columns_of("value", None)
@@ -186,7 +186,7 @@ def _begins_with_state(
 def _leftovers(
     layout: Layout, admin: Admin, committed: Mapping[TopicPartition, CommittedOffset]
 ) -> dict[TopicPartition, OffsetRange]:
-    """What lies unprocessed in the repartition topics that there are."""
+    """Return the unprocessed records of the repartition topics that exist."""
     existing = admin.partitions(topic.name for topic in layout.repartition_topics)
     internal = [tp for inputs in layout.tasks.values() for tp in inputs if tp.topic in existing]
     first, ends = admin.beginning_offsets(internal), admin.settled_end_offsets(internal)

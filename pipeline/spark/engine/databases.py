@@ -1,4 +1,4 @@
-"""What the driver says to a database: by the JVM of its Spark session or, over Spark Connect, by reads of the server's.
+"""The driver's statements to a database: by the JVM of its Spark session or, over Spark Connect, by reads of the server's.
 
 A Spark Connect client has no JVM, and the database may be out of its reach. There, statements travel as the
 `sessionInitStatement` of a `jdbc` read, which Spark runs in the connection that it opens for the read.

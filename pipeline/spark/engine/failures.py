@@ -1,4 +1,4 @@
-"""What Spark raises, as errors that somebody can act on.
+"""Translates Spark's exceptions into errors that a person can act on.
 
 Executors hand over a `StreamsError` as one line of text within Spark's own error (`ExecutorError`); the driver finds it there
 and raises it again, with its type and its hint.
@@ -106,7 +106,7 @@ def translated(text: str, doing: str) -> StreamsError:
 
 
 def missing_module(text: str) -> ConfigError | None:
-    """What to do if a job has failed because executors lack a module; None if that is not why."""
+    """Say what to do if a job has failed because executors lack a module; None if that is not why."""
     found = _MISSING.search(text)
     if found is None:
         return None
@@ -124,5 +124,5 @@ def cause_of(error: BaseException) -> str:
 
 
 def complaint(error: Exception) -> str:
-    """What Spark has against a source or a target, without passwords of its address."""
+    """Return Spark's complaint about a source or a target, without passwords of its address."""
     return redacted(str(error).partition("\n")[0])

@@ -24,7 +24,7 @@ _JAVA_SECONDS = 120
 
 
 def classes_archive(environ: Mapping[str, str], home: Path | None = None) -> Path:
-    """Where the archive for this machine's Java and this Spark is, or would be.
+    """Return the path of the archive for this machine's Java and this Spark, whether it exists or not.
 
     Args:
         environ: The environment, which says where both are.
@@ -71,7 +71,7 @@ def archive_classes(started: Callable[[str], Any], archive: Path) -> None:
 
 
 def _work(session: Any, table: Path) -> None:
-    """What bounded runs, exports and reading of states do."""
+    """Do the work of bounded runs, exports and reading of states."""
 
     def same(batches: Iterator[Any]) -> Iterator[Any]:
         yield from batches

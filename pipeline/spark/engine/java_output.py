@@ -1,4 +1,4 @@
-"""What Java prints to the standard error output, without what Spark says at each start."""
+"""Passes on Java's standard error output, without the lines that Spark prints at each start."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class RunRecord:
 
     @property
     def name(self) -> str:
-        """What it is kept under."""
+        """The name that it is kept under."""
         return f"{self.app}/{self.version}/{self.id}"
 
 
@@ -158,7 +158,7 @@ class RunLog:
         self._topic.put({_begun_name(application.config.name, application.version): begun.encode()})
 
     def begun(self, application: Application) -> Begun | None:
-        """What runs have begun since the last one that was done; None if nothing.
+        """Return the work that runs have begun since the last one that was done; None if there is none.
 
         Raises:
             BrokerError: If brokers do not answer.
@@ -186,7 +186,7 @@ class RunLog:
 def committed_at_end(
     application: Application, admin: Admin, layout: Layout, run_range: RunRange
 ) -> dict[str, tuple[int, str]]:
-    """What is committed of all inputs at the end of a run; nothing if somebody else has gone on.
+    """Return what is committed of all inputs at the end of a run; empty if another host has gone on.
 
     Raises:
         BrokerError: If brokers do not answer.
@@ -199,7 +199,7 @@ def committed_at_end(
 
 
 def _begun_name(app: str, version: str) -> str:
-    """What is begun is kept under; no application's name begins like that."""
+    """Return the name that begun work is kept under; no application's name begins like that."""
     return f"/begun/{app}/{version}"
 
 

@@ -1,4 +1,4 @@
-"""Which parts of a run are processed at the same time: levels of sub-topologies, each a slice behind the one above."""
+"""Orders the parts of a run: levels of sub-topologies work at a time, each a slice behind the one above."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs that were interrupted have begun, and what is left of it: finished as if they had not been interrupted."""
+"""Work that interrupted runs have begun, and what is left of it: finished as if they had not been interrupted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What runs have begun and not finished, with what it takes to finish it as if they had not been interrupted.
+    """Work that runs have begun and not finished, with what it takes to finish it as if they had not been interrupted.
 
     Args:
         whole: From where the tasks of the first of them stood to the end of the last slice that was begun.
@@ -67,7 +67,7 @@ def left_of_cut(slices: Sequence[Slice], committed: Mapping[TopicPartition, int]
 
 
 def left_of_begun(wanted: Slice, begun: Slice, committed: Mapping[TopicPartition, int]) -> Slice | None:
-    """What is left of what is noted as begun; None if nothing of that is done, or what is committed is not of it.
+    """Return what is left of begun work; None if none of it is done, or what is committed is not of it.
 
     Args:
         wanted: The range that is asked for.
@@ -97,7 +97,7 @@ def left_of_begun(wanted: Slice, begun: Slice, committed: Mapping[TopicPartition
 
 
 def cut_as_begun(left: Slice, begun: Sequence[Slice]) -> list[Slice]:
-    """What is left, in slices that end where those did that were begun.
+    """Cut what is left into slices that end where the begun ones did.
 
     Args:
         left: What is left of all of them (`left_of_begun`).
@@ -143,5 +143,5 @@ def joined(slices: Sequence[Slice]) -> Slice:
 
 
 def _stands(begun: Slice, committed: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Where each partition stands; one of which nothing is committed, where it was begun: records before may be gone."""
+    """Return where each partition stands; without a commit, where it was begun: records before may be gone."""
     return {tp: r.start for tp, r in begun.items()} | dict(committed)

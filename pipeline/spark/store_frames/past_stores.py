@@ -54,7 +54,7 @@ class _Cut:
     snapshots: Mapping[TaskId, str]
 
     def start(self, tp: TopicPartition) -> int:
-        """Where an input is read from."""
+        """Return where an input is read from."""
         return self.committed[tp][0] if tp in self.committed else 0
 
 
@@ -63,7 +63,7 @@ _BEGINNING = _Cut({}, {})
 
 @dataclass(frozen=True, slots=True)
 class _Past:
-    """What there is to process for a store: its sub-topology and those above it.
+    """The part of the topology to process for a store: its sub-topology and those above it.
 
     Args:
         application: Whose store; patterns are resolved.

@@ -156,7 +156,7 @@ def _builder(topology: Topology, store: str) -> StoreBuilder:
 
 
 def _changelogs(application: Application, builder: StoreBuilder, job: Job) -> dict[TaskId, TopicPartition]:
-    """What each partition of the store is restored from."""
+    """Return the ranges that each partition of the store is restored from."""
     topic = changelog_name(application.id, builder.name) if builder.logging else builder.source_topic
     assert topic is not None, "such a store is refused before"  # noqa: S101 - a mistake of this package
     layout = plan_layout(application.topology, application.id, job.partitions)

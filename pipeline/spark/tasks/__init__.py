@@ -1,4 +1,4 @@
-"""What a task is on an executor, in a run that commits and in one that does not. Imports no pyspark.
+"""A task on an executor, in a run that commits and in one that does not. Imports no pyspark.
 
 `work` is what the driver sends to it and gets back. `inputs` are what it reads, merged in an order that does not depend on
 their writers' speeds (`spilling`); `wall_clock` and `patience` say what becomes of punctuations, and of brokers that are away.

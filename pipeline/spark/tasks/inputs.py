@@ -1,4 +1,4 @@
-"""What a task reads of a slice: inputs as they come, repartition topics with their writers merged. Imports no pyspark."""
+"""Records of a slice for a task: inputs as they come, repartition topics with merged writers. Imports no pyspark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Inputs:
-    """What a task reads of a slice, as much of it in memory as is needed; a context that ends with all files and connections.
+    """Records of a slice for a task, with no more in memory than is needed; a context that ends with its files and connections.
 
     Inputs from outside of the application are read while they are processed, each by a client of its own, as far ahead as
     that fetches. Repartition topics are read before: their writers have to be merged.
@@ -38,7 +38,6 @@ class Inputs:
         ranges: Mapping[TopicPartition, OffsetRange],
         repartitions: frozenset[str],
     ) -> None:
-        """Nothing is read."""
         self.read = 0
         self._kafka = application.kafka
         self._admin = admin

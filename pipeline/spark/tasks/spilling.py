@@ -67,7 +67,7 @@ class _Block(NamedTuple):
 
 @dataclass(slots=True)
 class _Writer:
-    """What has been added of a writer, in order: blocks in the file, and then those in memory.
+    """The records of one writer, in order: blocks in the file, and then those in memory.
 
     Args:
         tp: Where its records are.
@@ -122,7 +122,6 @@ class WriterMerge:
     """
 
     def __init__(self, directory: Path, limit_bytes: int) -> None:
-        """Nothing has been added."""
         self.spilled_bytes = 0
         self._directory = directory
         self._limit_bytes = limit_bytes

@@ -1,4 +1,4 @@
-"""What becomes of punctuations by the wall clock, which means nothing in a bounded run. Imports no pyspark."""
+"""Treats punctuations by the wall clock, which means nothing in a bounded run. Imports no pyspark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the driver sends to executors and gets back: plain values, nothing open."""
+"""Messages between the driver and executors: plain values, nothing open."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What all tasks of a run have in common. Executors build the topology anew, and refuse if it is another one.
+    """The facts that all tasks of a run share. Executors build the topology anew, and refuse if it is another one.
 
     Args:
         config: The application.
@@ -101,7 +101,7 @@ class TaskWork:
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """What one task did.
+    """The outcome of one task.
 
     Args:
         task_id: The task, as text.

@@ -1,4 +1,4 @@
-"""Who runs which task: pure arithmetic on what the instances of an application say of themselves.
+"""Assigns tasks: pure arithmetic on what the instances of an application say of themselves.
 
 The rules are those of Kafka Streams' `HighAvailabilityTaskAssignor`: first is said where tasks and standbys are meant to be, as
 even as capacities allow. Then an active task goes only to an instance whose state is caught up, while the one it is meant for
@@ -55,7 +55,7 @@ def assign(instances: Collection[Instance], tasks: Mapping[TaskId, bool], config
 
 
 class _Present:
-    """Where tasks with state are for now: where they are meant to be, or else where more of their state is.
+    """The present places of tasks with state: the intended ones, or else instances with more of their state.
 
     Args:
         meant: Who is to run each of them.
@@ -125,7 +125,7 @@ class _Present:
         return sorted(found, key=lambda place: (self._lags(*place), place))
 
     def _readiest(self, task: TaskId, names: Iterable[str]) -> str:
-        """Who of some runs a task, or is the least busy of those that are caught up, or has most of its state."""
+        """Return the best instance for a task: it runs the task, is the least busy that is caught up, or has most state."""
 
         def badness(name: str) -> tuple[int, float, str]:
             lag = self._lags(task, name)
@@ -141,7 +141,7 @@ class _Present:
 
 
 def withhold(plans: Mapping[str, Plan], instances: Collection[Instance]) -> dict[str, Plan]:
-    """The same plans without active tasks that another instance still runs (cooperative rebalancing).
+    """Return the plans without active tasks that another instance still runs (cooperative rebalancing).
 
     Whoever runs one sees that it is not in its plan any more, commits, lets go of it and says so; only then is it given away.
     Until then, whoever is to have it goes on following its changelog, if it does.

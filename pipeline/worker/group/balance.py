@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def gain(from_count: int, from_capacity: int, to_count: int, to_capacity: int) -> int:
-    """What is gained by moving one task: more than 0 if both are closer to their shares then, 0 if it is all the same.
+    """Return the gain of moving one task: more than 0 if both are closer to their shares then, 0 if it makes no difference.
 
     The method of Sainte-Laguë: the sum of count² / capacity becomes smaller.
     """
@@ -29,7 +29,6 @@ class Balance:
     """
 
     def __init__(self, capacity: Mapping[str, int], load: Mapping[str, int]) -> None:
-        """Nothing is counted."""
         self._capacity = dict(sorted(capacity.items()))
         self._total = Counter(load)
         self._here: Counter[str] = Counter()
@@ -84,7 +83,7 @@ class Balance:
         return True
 
     def _extremes(self, level: Counter[str], sources: Iterable[str]) -> tuple[str, str]:
-        """Who of some has most of something for its capacity, and who of all has least."""
+        """Return the instance of some with most for its capacity, and the one of all with least."""
         everybody = self._capacity
         most = max(sources, key=lambda name: (2 * level[name] - 1) / everybody[name], default=next(iter(everybody)))
         return most, min(everybody, key=lambda name: self._next(level, name))

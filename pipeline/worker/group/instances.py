@@ -1,4 +1,4 @@
-"""What is known of the instances of an application, and what comes of it: a plan for each."""
+"""Makes a plan for each instance of an application from what is known of all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RUNNING = -1
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """What an instance says of itself.
+    """An instance's description of itself.
 
     Args:
         id: Names the instance; survives restarts, as long as its state directory does.
@@ -57,7 +57,7 @@ class AssignmentConfig:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one instance is to run.
+    """The tasks that one instance is to run.
 
     Args:
         active: Tasks to process.
@@ -97,11 +97,11 @@ class Lags:
                 self._known[task][instance.id] = RUNNING if runs else lag
 
     def __call__(self, task: TaskId, instance: str) -> int:
-        """What an instance lacks of a task."""
+        """Return how much of a task an instance lacks."""
         return self.known(task).get(instance, self._ends.get(task, 0))
 
     def known(self, task: TaskId) -> Mapping[str, int]:
-        """What those lack who have anything of a task, by instance."""
+        """Return how much is lacking on each instance that has anything of a task."""
         return self._known.get(task, {})
 
     def is_caught_up(self, task: TaskId, instance: str) -> bool:

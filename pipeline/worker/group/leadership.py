@@ -1,4 +1,4 @@
-"""What the group's leader does: orders for every instance, out of what all say of themselves."""
+"""Work of the group's leader: orders for every instance, out of what all say of themselves."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _plans(
 
 
 def _instance(intro: Introduction, tasks: Mapping[TaskId, bool]) -> Instance:
-    """What an instance says, as far as it is about tasks that exist."""
+    """Return an instance's description, as far as it is about tasks that exist."""
     positions = {TaskId.parse(text): position for text, position in intro.positions.items()}
     return Instance(
         intro.instance,

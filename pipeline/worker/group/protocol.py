@@ -1,4 +1,4 @@
-"""What instances say to each other through the group's leader, in JSON: other releases may be at the other end."""
+"""Messages of instances to each other through the group's leader, in JSON: other releases may be at the other end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORMAT = 1
 
 
 class Introduction(msgspec.Struct, frozen=True):
-    """What an instance says of itself when the group is rebalanced (`SubscriptionInfo`).
+    """An instance's introduction when the group is rebalanced (`SubscriptionInfo`).
 
     Args:
         instance: Its id; survives restarts.
@@ -51,7 +51,7 @@ class Introduction(msgspec.Struct, frozen=True):
 
 
 class Orders(msgspec.Struct, frozen=True):
-    """What the leader tells an instance (`AssignmentInfo`).
+    """The leader's orders to an instance (`AssignmentInfo`).
 
     Args:
         active: Tasks to process.

@@ -1,4 +1,4 @@
-"""Where instances of a group answer, for those that are no members."""
+"""Finds the addresses of a group's instances, for those that are no members."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the states of tasks have copies: on other instances, in other racks if possible, and as even as capacities allow."""
+"""Places copies of tasks' states: on other instances, in other racks if possible, and as even as capacities allow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows when a stream thread has ended (`StreamsUncaughtExceptionHandler`)."""
+"""Decides what follows when a stream thread has ended (`StreamsUncaughtExceptionHandler`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SECONDS = 300.0
 
 
 def _hint(exit_code: int | None) -> str:
-    """Who may have ended a process that has said nothing."""
+    """Say what may have ended a process that has said nothing."""
     log_has_more = "Its standard error output may say more. Nothing that was committed is lost."
     if exit_code is None or exit_code >= 0:
         return f"Functions of the topology, or libraries that they call, may have ended the process (os._exit). {log_has_more}"

@@ -29,7 +29,6 @@ class ObsoleteState:
     """
 
     def __init__(self, directory: Path, delay_ms: int, clock: Clock) -> None:
-        """Nothing is looked for before the first interval has passed."""
         self._directory = directory
         self._delay_ms = delay_ms
         self._clock = clock

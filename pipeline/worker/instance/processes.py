@@ -270,7 +270,7 @@ class StreamProcesses:
         return stopping
 
     def summary(self) -> WorkerSummary:
-        """What all of them have done, those that have ended included."""
+        """Return what all of them have done, those that have ended included."""
         return summed((self._past, *(stream.report.summary for stream in self.all)))
 
     def positions(self) -> Mapping[TaskId, int]:
@@ -297,7 +297,7 @@ class StreamProcesses:
         return lost
 
     def _lags(self, runs: Callable[[StreamProcess], frozenset[TaskId]]) -> Mapping[TaskId, Mapping[str, int]]:
-        """What `spread` is to know of processes: whoever has a task open in any way is the second best place for it."""
+        """Return what `spread` knows of processes: one that has a task open in any way is the second best place for it."""
         lags: defaultdict[TaskId, dict[str, int]] = defaultdict(dict)
         for stream in self.all:
             for task in stream.held:

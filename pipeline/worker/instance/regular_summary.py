@@ -1,4 +1,4 @@
-"""What a worker says of itself again and again, in the words of Kafka Streams (`log.summary.interval.ms`)."""
+"""Logs a worker's summary again and again, in the words of Kafka Streams (`log.summary.interval.ms`)."""
 
 from __future__ import annotations
 

@@ -74,7 +74,6 @@ class Supervisor:
         on_state: Callable[[WorkerState], None] = lambda _state: None,
         uncaught_exception_handler: Callable[[StreamsError], str] | None = None,
     ) -> None:
-        """Nothing is started before `run`."""
         self.state = WorkerState.CREATED
         self._application = application
         self._streams = application.config.streams
@@ -127,7 +126,7 @@ class Supervisor:
             stream.tell(Pause(paused))
 
     def status(self) -> InstanceStatus:
-        """What there is to say at this moment."""
+        """Return the status at this moment."""
         streams = self._processes.all
         active = frozenset(task for stream in streams for task in stream.report.active)
         standby = frozenset(task for stream in streams for task in stream.report.standby)
@@ -157,7 +156,7 @@ class Supervisor:
 
     @property
     def application(self) -> Application:
-        """What it runs."""
+        """The application that it runs."""
         return self._application
 
     @property
@@ -172,7 +171,7 @@ class Supervisor:
         return self._layout
 
     def reports(self) -> Mapping[int, Report]:
-        """What each stream process has said last, by its number."""
+        """The last report of each stream process, by its number."""
         return {stream.number: stream.report for stream in self._processes.all}
 
     def ask(self, question: Question, timeout_s: float = ANSWER_SECONDS) -> Page | Refusal:
@@ -191,7 +190,7 @@ class Supervisor:
         return stream.asking.ask(question, timeout_s)
 
     def summary(self) -> WorkerSummary:
-        """What all stream processes have done, those that have ended included."""
+        """Return what all stream processes have done, those that have ended included."""
         return self._processes.summary()
 
     @property
@@ -272,7 +271,7 @@ class Supervisor:
         self._regular_summary.log_if_due(self._processes.summary)
 
     def _heed(self, record: LiveVersion) -> None:
-        """What the control topic says; called in the thread of its tail."""
+        """Heed a record of the control topic; called in the thread of its tail."""
         self._holds.note(record)
         self._processes.inform(record)
 
@@ -381,7 +380,7 @@ class Supervisor:
             self._positions = {task: position for task, position in self._positions.items() if task not in gone}
 
     def _introduce(self, topics: dict[str, int]) -> Introduction:
-        """What to tell the leader; called by the membership thread."""
+        """Return the introduction for the leader; called by the membership thread."""
         active = self._processes.active()
         self._introduced = active
         return Introduction(

@@ -1,4 +1,4 @@
-"""What stores are asked while a worker runs.
+"""Questions to stores while a worker runs.
 
 `queries` are the questions, `answers` finds what a store has to say. Both travel on a `line` between whoever asks (`asking`)
 and the process that has the task (`attendance`).

@@ -73,7 +73,6 @@ class StoreAnswers:
     """
 
     def __init__(self, builders: Mapping[str, StoreBuilder], find: Callable[[Question], OpenStore | Refusal]) -> None:
-        """Nothing has been asked."""
         self._builders = builders
         self._find = find
         self._answers = 0

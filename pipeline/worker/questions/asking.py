@@ -26,7 +26,6 @@ class Asking:
     """
 
     def __init__(self, line: Connection, name: str) -> None:
-        """Nothing is asked."""
         self._line = line
         self._name = name
         self._numbers = itertools.count()

@@ -30,7 +30,7 @@ class Attendance:
     """
 
     def __init__(self, line: Connection, answer: Callable[[Question], Page | Refusal]) -> None:
-        """Whoever makes it has the floor."""
+        """Have the floor from the beginning."""
         self._line = line
         self._answer = answer
         self._postponed: deque[Ask] = deque()

@@ -84,7 +84,7 @@ Query = KeyQuery | RangeQuery | WindowQuery | SessionQuery
 
 
 class Place(NamedTuple):
-    """Where a row stands in the order of its store: rows come by segment of time, then key, then time."""
+    """The place of a row in the order of its store: rows come by segment of time, then key, then time."""
 
     segment: int
     key: bytes

@@ -1,4 +1,4 @@
-"""Which tasks are aligned by event time, and how far each may go: plain arithmetic.
+"""Decides which tasks are aligned by event time, and how far each may go: plain arithmetic.
 
 A reader of a repartition topic sees the records of all its writers in the order in which they were written. If one writer
 is ahead by more than a window's grace, what the others write is late there, although it was not in the inputs.

@@ -38,14 +38,14 @@ _BEHIND = 10_000
 
 
 class Found(NamedTuple):
-    """What brokers know of a group: offset and metadata committed for its inputs, and the ends of some of these."""
+    """The group's progress as brokers know it: committed offsets and metadata of its inputs, and the ends of some of these."""
 
     committed: Mapping[TopicPartition, tuple[int, str]]
     ends: Mapping[TopicPartition, int]
 
 
 class AlignedTask(Protocol):
-    """What is told how far to go (`Task`)."""
+    """A task that is told how far to go (`Task`)."""
 
     @property
     def needs_commit(self) -> bool:
@@ -74,12 +74,12 @@ class Aligned(Protocol):
 
     @property
     def task(self) -> AlignedTask:
-        """What processes."""
+        """The task that processes."""
         ...
 
     @property
     def last_commit(self) -> Mapping[TopicPartition, tuple[int, str]]:
-        """What was committed last: offset and metadata; another object after each commit."""
+        """Return the last commit, offset and metadata: another object after each commit."""
         ...
 
 
@@ -142,7 +142,6 @@ class Alignment:
         look_up: Callable[[Iterable[TopicPartition], Iterable[TopicPartition]], Found],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing is aligned before `follow`."""
         self._tasks = tasks
         self._resting = resting
         self._drift_ms = drift_ms
@@ -287,7 +286,7 @@ class Alignment:
         )
 
     def _note_own(self, now: float) -> None:
-        """What the tasks here have committed."""
+        """Note what the tasks here have committed."""
         for task_id, owned in self._tasks.items():
             committed = owned.last_commit
             if committed is self._seen.get(task_id):
@@ -391,13 +390,12 @@ class Progress:
     """
 
     def __init__(self, admin: Admin, group: str) -> None:
-        """Nothing is asked before the first call."""
         self._admin = admin
         self._group = group
         self._progress: GroupProgress | None = None
 
     def look_up(self, inputs: Iterable[TopicPartition], external: Iterable[TopicPartition]) -> Found:
-        """What was committed for inputs, and the ends of those that others write.
+        """Look up what was committed for inputs, and the ends of those that others write.
 
         Raises:
             BrokerError: If brokers do not answer.

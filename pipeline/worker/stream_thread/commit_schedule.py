@@ -1,4 +1,4 @@
-"""Which tasks are to commit now."""
+"""Decides which tasks are to commit now."""
 
 from __future__ import annotations
 

@@ -36,7 +36,6 @@ class Commits:
         interruptions: Interruptions,
         failed: Callable[[OwnedTask, StreamsError], None],
     ) -> None:
-        """Nothing is under way."""
         self._schedule = schedule
         self.under_way = OpenCommits()
         self.done = 0

@@ -1,4 +1,4 @@
-"""What a worker fetches: the inputs of its tasks and of the global tables, as much of each as memory allows."""
+"""Fetches for a worker: the inputs of its tasks and of the global tables, as much of each as memory allows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ class Fetching:
     """
 
     def __init__(self, kafka: Mapping[str, str], streams: StreamsConfig, interruptions: Interruptions) -> None:
-        """Nothing is fetched."""
         self._consumer = RecordConsumer(kafka, streams.consumer)
         self._interruptions = interruptions
         self._per_poll = _FIRST_POLL

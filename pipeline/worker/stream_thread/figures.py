@@ -70,7 +70,7 @@ class Figures:
         return self._arrivals.missing
 
     def summary(self) -> WorkerSummary:
-        """What has been done so far."""
+        """Return what has been done so far."""
         return self._tally.summary(self._tasks.values(), self._arrivals.restored, self._commits.done)
 
     def lags(self) -> Mapping[TaskId, int]:
@@ -96,7 +96,7 @@ class Figures:
         )
 
     def by_task(self) -> Mapping[TaskId, TaskFigures]:
-        """What each task that runs has done since it was taken over, and what processors of global stores have measured."""
+        """Return what each running task has done since it was taken over, and the figures of global stores' processors."""
         figures = self._tally.figures(self._tasks.values(), self._alignment.held_back_s, self._waiting())
         tables = self._stores.tables
         if tables is None or not (measured := tables.measured()):
@@ -104,7 +104,7 @@ class Figures:
         return figures | {GLOBAL_TASK: TaskFigures(0, dict(tables.dropped), measured)}
 
     def _waiting(self) -> dict[TaskId, Waiting]:
-        """What each task waits for that has records at hand: for its own empty inputs, for others that are behind, or both."""
+        """Return what each task with records at hand waits for: its own empty inputs, others that are behind, or both."""
         now_ms, behind = SystemClock().now_ms(), self._alignment.waits()
         found = {}
         for task_id, owned in self._tasks.items():

@@ -31,7 +31,6 @@ class Followed:
     """
 
     def __init__(self, topics: KnownTopics, admin: Admin, clock: Clock, brokers: AbsentBrokers) -> None:
-        """Nothing is followed before `begin`."""
         self._topics = topics
         self._admin = admin
         self._clock = clock

@@ -1,4 +1,4 @@
-"""What may happen in a stream process beside processing: questions, and looks whether it is alive."""
+"""Interruptions of processing in a stream process: questions, and looks whether it is alive."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Interruptions(Protocol):
-    """What may happen beside processing."""
+    """Events that may interrupt processing."""
 
     def attend(self) -> None:
         """Called between two records, several times per millisecond, when stores are at rest."""

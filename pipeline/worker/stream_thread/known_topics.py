@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class KnownTopics:
-    """What there is to read and to write; looked at once at the start, and again when it is said to differ.
+    """The topics to read and to write; looked at once at the start, and again when they are said to differ.
 
     Args:
         application: Whose topics.
@@ -26,7 +26,6 @@ class KnownTopics:
     """
 
     def __init__(self, application: Application, admin: Admin) -> None:
-        """Nothing is asked before `find`."""
         self.application = application
         """The application, as it reads the topics that are known."""
         self.layout: Layout

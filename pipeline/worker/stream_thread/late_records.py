@@ -52,7 +52,6 @@ class LateRecords:
         processed: Mapping[TaskId, int],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing has been looked at."""
         self._tasks = tasks
         self._processed = processed
         self._clock = clock

@@ -28,7 +28,6 @@ class OpenCommits:
     """Sends prepared commits, each in a thread: tasks have transactions of their own, and wait for brokers most of the time."""
 
     def __init__(self) -> None:
-        """Nothing is under way."""
         self._threads = ThreadPoolExecutor(_AT_ONCE, "commit")
         self._sent: dict[TaskId, _Sent] = {}
         self.seconds = (0.0, 0.0)

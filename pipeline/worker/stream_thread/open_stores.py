@@ -1,4 +1,4 @@
-"""Which open store a question is about: that of a task that runs, of one that is followed, or a global one."""
+"""Finds the open store of a question: that of a task that runs, of one that is followed, or a global one."""
 
 from __future__ import annotations
 

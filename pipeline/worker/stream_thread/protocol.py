@@ -1,4 +1,4 @@
-"""What a supervisor and its stream processes say to each other, over a pipe for each: plain values."""
+"""Messages between a supervisor and its stream processes, over a pipe for each: plain values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StreamJob:
-    """What a stream process needs to build the application by itself.
+    """The facts that a stream process needs to build the application by itself.
 
     Args:
         config: The application.
@@ -74,7 +74,7 @@ Command = Take | Pause | Learn | Stop
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What a task that has records at hand waits for, as they are later in event time than what may still come.
+    """The wait of a task with records at hand, as they are later in event time than what may still come.
 
     Args:
         since_ms: Since when, ms of the wall clock.
@@ -89,7 +89,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class TaskFigures:
-    """What a task has done since its process took it over.
+    """The work of a task since its process took it over.
 
     Args:
         processed: Records processed.

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class RegularSnapshots:
-    """Which task's snapshot is due, and a thread that uploads one at a time. That it fails is no more than logged.
+    """Tells which task's snapshot is due, and uploads one at a time in a thread. A failure is logged, and no more.
 
     Args:
         application: Whose tasks.
@@ -34,7 +34,6 @@ class RegularSnapshots:
     """
 
     def __init__(self, application: Application, admin: Admin, interval_ms: int) -> None:
-        """Nothing is due before the first interval has passed."""
         self._application = application
         self._admin = admin
         self._interval_ms = interval_ms

@@ -29,7 +29,6 @@ class Rights:
     """
 
     def __init__(self, topics: KnownTopics, alignment: Alignment) -> None:
-        """Nothing has been said."""
         self._topics = topics
         self._alignment = alignment
         self._right: Right | None = None

@@ -77,7 +77,6 @@ class RunningTasks:
         interruptions: Interruptions | None = None,
         on_restore: Callable[[TopicPartition, int, int], None] | None = None,
     ) -> None:
-        """Nothing is asked before `start`."""
         streams, kafka = application.config.streams, application.kafka
         self._streams = streams
         self._on_restore = on_restore or silently

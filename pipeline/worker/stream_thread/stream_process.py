@@ -45,7 +45,7 @@ _LIFE_SECONDS = 5.0
 def run_stream_process(
     pipe: Connection, line: Connection, job: StreamJob, build: Callable[[StreamJob], Topology], logs: LogStyle
 ) -> None:
-    """What the process does from its beginning to its end.
+    """Run a stream process from its beginning to its end.
 
     Args:
         pipe: Commands come in, reports go out.

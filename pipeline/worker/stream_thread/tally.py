@@ -1,4 +1,4 @@
-"""What a process has done: all of it since it started, and each task since it was taken over."""
+"""Counts the work of a process: all of it since it started, and each task's since it was taken over."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ class Tally:
     """Counts what tasks do. What those have counted that run is asked of them."""
 
     def __init__(self) -> None:
-        """Nothing has been done."""
         self._processed = 0
         self.processed_by: Counter[TaskId] = Counter()
         """How many records each task has processed since it was taken over."""
@@ -43,7 +42,7 @@ class Tally:
         self.processed_by.pop(task_id, None)
 
     def summary(self, running: Collection[OwnedTask], restored: int, commits: int) -> WorkerSummary:
-        """What has been done since the start.
+        """Return what has been done since the start.
 
         Args:
             running: The tasks that run.
@@ -57,7 +56,7 @@ class Tally:
     def figures(
         self, running: Collection[OwnedTask], held_back_s: Mapping[TaskId, float], waiting: Mapping[TaskId, Waiting]
     ) -> dict[TaskId, TaskFigures]:
-        """What each task that runs has done since it was taken over.
+        """Return what each running task has done since it was taken over.
 
         Args:
             running: The tasks.

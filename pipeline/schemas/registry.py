@@ -8,6 +8,7 @@ import random
 import time
 import warnings
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from pipeline.config.schema_registry import CLIENT_SETTINGS, URL
 from pipeline.config.secrets import redacted
@@ -46,6 +47,7 @@ class Registry:
         given = {"timeout": _TIMEOUT_SECONDS, **{k: v for k, v in settings.items() if k in CLIENT_SETTINGS}}
         if "bearer.auth.credentials.source" in given:  # only Confluent's cloud has these two
             given = {"bearer.auth.logical.cluster": "", "bearer.auth.identity.pool.id": "", **given}
+        given = _without_user(given)
         self._shown = redacted(given[URL])
         self._ids: dict[Any, int] | None = {} if given[URL].startswith("mock://") else None
         self._retries = given.get("max.retries", _RETRIES)
@@ -150,6 +152,16 @@ class Registry:
             return f" with its versions {', '.join(map(str, self._client.get_versions(subject)))}"
         except (HTTPError, SchemaRegistryError):
             return ""
+
+
+def _without_user(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with the user of an address in its setting: libraries log addresses."""
+    addresses = [urlsplit(url.strip()) for url in settings[URL].split(",")]
+    found, first = dict(settings), addresses[0]
+    if first.username is not None and "basic.auth.user.info" not in found:
+        found["basic.auth.user.info"] = f"{unquote(first.username)}:{unquote(first.password or '')}"
+    bare = (urlunsplit(each._replace(netloc=each.netloc.rpartition("@")[2])) for each in addresses)
+    return {**found, URL: ",".join(bare)}
 
 
 def registry_of(settings: Mapping[str, Any]) -> Registry:

@@ -224,6 +224,14 @@ def test_the_client_shows_what_it_was_given(settings: dict[str, str], wanted: st
     assert "hunter" not in str(refused.value)
 
 
+def test_a_password_in_the_address_is_shown_to_the_registry_alone(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    with answering("Basic YW5uOmh1bnRlcjI=") as url:
+        assert Registry({"url": url.replace("//", "//ann:hunter2@")}).schema(1).schema_str == '"string"'
+    assert caplog.text
+    assert "hunter2" not in caplog.text
+
+
 def test_impossible_settings_are_named_without_their_values() -> None:
     with pytest.raises(ConfigError) as refused:
         Registry({"url": "http://127.0.0.1:9", "basic.auth.user.info": "hunter2"})

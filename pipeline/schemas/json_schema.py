@@ -113,7 +113,7 @@ def _text(schema: str | Mapping[str, Any] | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class JsonFormat:
-    """What a serde of JSON with a schema is made of.
+    """The parts of a serde of JSON with a schema.
 
     Args:
         type_: What values are; None for plain ones.
@@ -149,7 +149,7 @@ class JsonFormat:
         return None if title is None else str(title)
 
     def writer(self, schema: Any, head: bytes, registry: Registry) -> Write:
-        """What writes values."""
+        """Return the function that writes values."""
         encode = JSON.serialize
         if self.type_ is not None:
             return lambda value: head + encode(value)
@@ -162,7 +162,7 @@ class JsonFormat:
         return write
 
     def reader(self, schema: Any, registry: Registry) -> Read:
-        """What reads values that were written with a schema."""
+        """Return the function that reads values written with a schema."""
         if self.type_ is not None:
             decode = msgspec.json.Decoder(self.type_).decode
             return lambda data: decode(data[HEAD_BYTES:])
@@ -177,7 +177,7 @@ class JsonFormat:
 
 
 def _checker(schema: Any, registry: Registry) -> Callable[[Any], None]:
-    """What raises if a value does not fit a schema."""
+    """Return a function that raises if a value does not fit a schema."""
     from jsonschema.validators import validator_for  # noqa: PLC0415 - of an extra
     from referencing import Registry as Known  # noqa: PLC0415
     from referencing.jsonschema import DRAFT7  # noqa: PLC0415

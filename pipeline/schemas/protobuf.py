@@ -83,7 +83,7 @@ def _again(message: type[Any] | None, dicts: bool, settings: Mapping[str, Any]) 
 
 @dataclass(frozen=True, slots=True)
 class ProtobufFormat:
-    """What a serde of Protobuf is made of.
+    """The parts of a Protobuf serde.
 
     Args:
         message: The class of messages; None for that of the writer.
@@ -114,7 +114,7 @@ class ProtobufFormat:
         return None if self.message is None else str(_descriptor(self.message).full_name)
 
     def writer(self, schema: Any, head: bytes, registry: Registry) -> Write:
-        """What writes values; behind the head is where the message is in its file."""
+        """Return the function that writes values; behind the head is the message's place in its file."""
         kind: Any = self.message or _class_at(schema, registry, [0])
         start = head + _index_bytes(_indexes(kind.DESCRIPTOR))
         if self.is_plain:
@@ -129,7 +129,7 @@ class ProtobufFormat:
         return write
 
     def reader(self, schema: Any, registry: Registry) -> Read:
-        """What reads values that were written with a schema."""
+        """Return the function that reads values written with a schema."""
         if self.message is None:
             return _ReaderOfAll(schema, registry)
         kind: Any = self.message
@@ -180,7 +180,7 @@ def _schema(file: Any, registry: Registry, registration: Registration) -> Any:
 
 
 def _indexes(descriptor: Any) -> list[int]:
-    """Where a message is in its file: its number, and those of the messages around it, from the outermost."""
+    """Return the place of a message in its file: its number after those of the messages around it, from the outermost."""
     around = descriptor.containing_type
     if around is None:
         return [list(descriptor.file.message_types_by_name).index(descriptor.name)]

@@ -85,7 +85,7 @@ class Serde(Generic[T]):
 
 
 def plain_reader(serde: Serde[Any]) -> Callable[[bytes], Any]:
-    """What reads bytes to a value as `Serde.value_type` says it: for columns, and for those who look at records."""
+    """Return the function that reads bytes to a value of `Serde.value_type`: for columns, and for people."""
     read, plain = serde.deserialize, serde.plain
     return read if plain is None else lambda data: plain(read(data))
 

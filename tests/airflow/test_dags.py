@@ -37,7 +37,7 @@ def environment(home: Path, dags: Path) -> dict[str, str]:
     return {**os.environ, **settings}
 
 
-def test_dags_copied_to_any_folder_find_the_project_and_load_no_engine_in_under_a_second(tmp_path: Path) -> None:
+def test_copied_dags_find_the_project_and_load_no_engine_in_under_a_second(tmp_path: Path) -> None:
     shutil.copy(ROOT / "dags" / "millrace.py", tmp_path)
     code = f"""
 import runpy, sys, time
@@ -71,7 +71,7 @@ print(time.process_time() - began)
 
 
 @pytest.mark.spark
-def test_a_task_that_is_told_to_end_while_spark_works_says_so_and_is_left_to_retries(tmp_path: Path) -> None:
+def test_a_task_told_to_end_while_spark_works_says_so_and_is_retried(tmp_path: Path) -> None:
     code = f"""
 import os, signal, threading, time
 from functools import partial

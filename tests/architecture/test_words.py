@@ -34,3 +34,9 @@ def test_docstrings_begin_with_a_subject_or_a_verb() -> None:
 def test_constructors_with_nothing_to_say_say_nothing() -> None:
     found = [where for where, name, text in docstrings() if name == "__init__" and text.startswith("Nothing ")]
     assert not found, "Leave these docstrings out."
+
+
+def test_names_of_tests_can_be_taken_in_at_a_glance() -> None:
+    named = re.compile(r"^ *def (test_\w{75,})\(", re.MULTILINE)
+    found = [name for path in sorted((ROOT / "tests").rglob("test_*.py")) for name in named.findall(path.read_text())]
+    assert not found, "Fewer than 80 characters."

@@ -26,7 +26,7 @@ def headers_of(letter: RawRecord) -> dict[str, str | None]:
     return {name.removeprefix("__streams.errors."): text and text.decode() for name, text in letter.headers}
 
 
-def test_what_cannot_be_read_processed_or_written_goes_to_the_dead_letter_topic_and_the_rest_goes_on(
+def test_failing_records_go_to_the_dead_letter_topic_and_the_rest_goes_on(
     host: Any,
 ) -> None:
     def build(builder: StreamsBuilder) -> Topology:

@@ -138,7 +138,7 @@ def test_a_host_that_was_killed_is_waited_for_and_its_run_has_died(case: Case, b
     assert [each.state for each in RunLog(broker.kafka).runs(name)] == ["done", "died"]
 
 
-def test_a_run_waits_for_workers_that_leave_the_group_and_is_refused_beside_those_that_stay(
+def test_a_run_waits_for_leaving_workers_and_is_refused_beside_staying_ones(
     case: Case, caplog: pytest.LogCaptureFixture
 ) -> None:
     member = Consumer({**case.app.kafka, "group.id": case.app.id})

@@ -60,7 +60,7 @@ def test_a_missing_sink_topic_is_named(broker: Any, unique: str, tmp_path: Path)
         (("{}.out", [0, 7]), "Cannot write to partition 7 of {}.out: it has no such partition"),
     ],
 )
-def test_a_topic_or_a_partition_that_a_function_chooses_and_there_is_not_ends_the_worker_and_is_named(
+def test_a_chosen_topic_or_partition_that_does_not_exist_ends_the_worker(
     broker: Any, unique: str, tmp_path: Path, to: tuple[str, Any], said: str
 ) -> None:
     topic, partition = to[0].format(unique), to[1]

@@ -196,7 +196,7 @@ def test_a_run_that_fails_is_recorded_with_its_reason(case: Case) -> None:
     assert "cannot be decoded" in str(recorded.error)
 
 
-def test_records_that_are_gone_before_they_were_processed_are_passed_over_only_if_the_start_is_named(
+def test_lost_input_records_are_passed_over_only_if_the_start_is_named(
     case: Case,
 ) -> None:
     def build(builder: StreamsBuilder) -> Topology:
@@ -225,7 +225,7 @@ def test_records_that_are_gone_before_they_were_processed_are_passed_over_only_i
     assert counts == {b"k0": 7, b"k1": 6}
 
 
-def test_what_windows_have_forgotten_is_deleted_from_their_changelog_and_nothing_else_however_old_it_is(
+def test_only_what_windows_have_forgotten_is_deleted_from_their_changelog(
     case: Case,
 ) -> None:
     def build(builder: StreamsBuilder) -> Topology:

@@ -110,7 +110,7 @@ for partition in range(int(sys.argv[2])):
 """Commits one record after the other, with the offset of its input."""
 
 
-def test_transactions_that_were_about_to_end_have_ended_when_a_killed_broker_is_back(running: EmbeddedBroker) -> None:
+def test_transactions_about_to_end_have_ended_when_a_killed_broker_is_back(running: EmbeddedBroker) -> None:
     kafka = {"bootstrap.servers": running.start().bootstrap_servers}
     outputs, inputs = ([TopicPartition(f"ending.{topic}", n) for n in range(16)] for topic in ("out", "in"))
     Admin(kafka).create_topics([TopicSpec("ending.out", len(outputs)), TopicSpec("ending.in", len(inputs))])

@@ -54,7 +54,7 @@ def remembering(name: str) -> Topology:
     return builder.build()
 
 
-def test_versions_of_last_year_are_restored_and_those_that_brokers_may_thin_are_missed_aloud(
+def test_old_versions_are_restored_and_missed_aloud_where_brokers_thin_them(
     broker: Any, unique: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.create(1, f"{unique}.in", f"{unique}.out")

@@ -148,7 +148,7 @@ def test_damaged_state_is_restored_with_a_warning(
 
 
 @pytest.mark.parametrize("position", [len(KEYS), 0], ids=["committed", "acknowledged"])
-def test_state_of_a_topic_that_was_created_anew_is_thrown_away_although_its_offsets_fit(
+def test_state_of_a_recreated_topic_is_thrown_away_though_its_offsets_fit(
     case: Case, caplog: pytest.LogCaptureFixture, tmp_path: Path, position: int
 ) -> None:
     case.work()
@@ -188,7 +188,7 @@ def test_state_older_than_its_changelog_is_restored_from_what_is_left(case: Case
     case.check()
 
 
-def test_a_changelog_that_is_cut_off_just_when_it_is_to_be_restored_is_restored_from_there(case: Case) -> None:
+def test_a_changelog_cut_off_just_before_its_restore_is_restored_from_there(case: Case) -> None:
     case.work()
     end = case.broker.admin().end_offsets([case.changelog])[case.changelog]
     case.work()
@@ -202,7 +202,7 @@ def test_a_changelog_that_is_cut_off_just_when_it_is_to_be_restored_is_restored_
     case.check()
 
 
-def test_a_changelog_that_is_cut_off_just_when_a_worker_takes_its_task_over_is_restored_from_there(case: Case) -> None:
+def test_a_changelog_cut_off_during_a_take_over_is_restored_from_there(case: Case) -> None:
     case.work()
     end = case.broker.admin().end_offsets([case.changelog])[case.changelog]
     case.work()

@@ -94,7 +94,7 @@ def test_without_a_handler_a_record_that_is_too_large_stops_the_worker(
 
 
 @pytest.mark.parametrize("handler", ["continue", "fail"])
-def test_a_record_of_a_time_that_its_topic_does_not_take_is_refused_before_it_is_sent(
+def test_a_record_of_a_time_that_its_topic_refuses_is_never_sent(
     broker: Any, unique: str, tmp_path: Path, guarantee: str, handler: str
 ) -> None:
     anytime = {"message.timestamp.after.max.ms": str(2**63 - 1)}
@@ -162,7 +162,7 @@ def test_a_record_that_the_brokers_refuse_stops_the_worker_whatever_the_handler(
 
 
 @pytest.mark.parametrize("gets_on", [False, True], ids=["nothing is committed", "it was committed after all"])
-def test_a_task_whose_commits_end_in_doubt_stops_once_it_has_made_no_progress_for_its_time(
+def test_a_task_whose_commits_stay_in_doubt_stops_after_its_timeout(
     broker: Any, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gets_on: bool
 ) -> None:
     in_doubt, send = [], OwnedTask.send_commit
@@ -193,7 +193,7 @@ def test_a_task_whose_commits_end_in_doubt_stops_once_it_has_made_no_progress_fo
     assert len(broker.read(f"{unique}.out")) == (5 if gets_on else 1)
 
 
-def test_a_letter_of_a_task_that_stops_is_aborted_with_its_transaction_or_else_written(
+def test_a_letter_of_a_stopping_task_is_aborted_with_its_transaction_or_written(
     broker: Any, unique: str, tmp_path: Path, guarantee: str
 ) -> None:
     broker.create(1, f"{unique}.in", f"{unique}.out", f"{unique}.letters")

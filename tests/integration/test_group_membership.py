@@ -132,7 +132,7 @@ def test_a_static_member_hears_that_it_was_replaced(broker: Any, unique: str) ->
     other.place.close()
 
 
-def test_a_member_that_has_not_come_to_join_again_yet_is_not_taken_for_one_that_was_replaced(
+def test_a_member_slow_to_join_again_is_not_taken_for_a_replaced_one(
     broker: Any, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     member = Member(b"one")

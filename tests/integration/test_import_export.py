@@ -59,7 +59,7 @@ def values(broker: Any, topic: str) -> list[dict[str, Any]]:
     return sorted((json.loads(r.value) for r in broker.read(topic)), key=lambda row: row["id"])
 
 
-def test_files_are_imported_once_each_with_keys_times_and_the_partitions_of_producers(
+def test_files_are_imported_once_with_keys_times_and_producers_partitions(
     broker: Any, unique: str, tmp_path: Path, spark: Any
 ) -> None:
     broker.create(3, unique)
@@ -116,7 +116,7 @@ def test_an_import_that_fails_in_the_middle_is_completed_and_writes_nothing_twic
     assert values(broker, unique) == [*rows(0, 100), large, *rows(101, 110)]
 
 
-def test_files_are_imported_whatever_they_are_called_and_whichever_columns_they_have(
+def test_files_are_imported_whatever_their_names_and_columns(
     broker: Any, unique: str, tmp_path: Path, spark: Any
 ) -> None:
     broker.create(2, unique)
@@ -149,7 +149,7 @@ def test_csv_files_whose_columns_are_in_another_order_are_not_taken_for_one_anot
     assert values(broker, unique) == [{"id": "1", "user": "u"}, {"id": "2", "user": "v"}]
 
 
-def test_a_batch_that_was_cut_off_is_completed_as_it_was_begun_although_its_rows_have_changed(
+def test_an_interrupted_batch_is_completed_as_begun_though_rows_have_changed(
     broker: Any, unique: str, tmp_path: Path, spark: Any
 ) -> None:
     broker.create(2, unique, config={"max.message.bytes": "10000"})
@@ -188,7 +188,7 @@ def test_a_batch_of_which_nothing_is_written_is_planned_anew(
     assert {record.key for record in broker.read(unique)} == {b"u1", b"u2"}
 
 
-def test_what_was_imported_by_another_column_from_another_table_or_to_another_topic_is_not_gone_on_with(
+def test_an_import_by_another_column_table_or_topic_does_not_go_on(
     broker: Any, unique: str, tmp_path: Path, spark: Any
 ) -> None:
     broker.create(1, unique)
@@ -305,7 +305,7 @@ def test_an_export_writes_each_record_once_and_goes_on_where_it_ended(
     assert sorted(path.name for path in target.iterdir()) == ["batch=00000001", "batch=00000002"]
 
 
-def test_an_export_that_died_before_it_noted_the_end_is_done_again_into_the_same_directory(
+def test_an_export_that_died_before_noting_its_end_is_done_again_in_place(
     broker: Any, unique: str, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.create(1, unique)
@@ -338,7 +338,7 @@ def test_an_export_does_not_overwrite_what_it_has_not_written(
     assert (target / "notes.txt").exists()
 
 
-def test_another_target_is_refused_unless_it_is_said_that_the_export_is_the_same_or_another_one(
+def test_another_target_is_refused_unless_the_export_is_said_to_be_which(
     broker: Any, unique: str, tmp_path: Path, spark: Any
 ) -> None:
     broker.create(1, unique)

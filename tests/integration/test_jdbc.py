@@ -127,7 +127,7 @@ def test_an_export_that_died_after_the_tables_transaction_writes_nothing_twice(
     assert database.rows(f"SELECT id FROM {unique} ORDER BY id") == [[str(n)] for n in range(6)]
 
 
-def test_an_export_that_died_before_the_transaction_is_done_again_and_its_rests_are_removed(
+def test_an_export_that_died_before_the_transaction_is_done_again(
     broker: Any, unique: str, database: Database, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_five(broker, unique)

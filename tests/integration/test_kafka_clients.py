@@ -214,7 +214,7 @@ def test_keys_without_a_partition_go_where_kafkas_hash_says(broker: Any, unique:
 
 
 @pytest.mark.parametrize("is_transactional", [False, True], ids=["plain", "transactional"])
-def test_a_batch_that_a_broker_refuses_before_it_knows_that_it_leads_is_written_before_the_next(
+def test_a_batch_refused_by_a_broker_that_begins_to_lead_is_written_first(
     broker: Any, unique: str, *, is_transactional: bool
 ) -> None:
     tp = new_topic(broker, unique)

@@ -98,7 +98,7 @@ def test_a_range_begins_where_a_worker_would_unless_it_is_said(topics: Any, uniq
 
 
 @pytest.mark.spark
-def test_a_first_bounded_run_from_the_latest_offsets_notes_where_the_next_one_begins(
+def test_a_first_run_from_the_latest_offsets_notes_where_the_next_begins(
     topics: Any, unique: str, tmp_path: Path
 ) -> None:
     chosen = application(topics, unique, tmp_path, configured="latest")

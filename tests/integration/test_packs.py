@@ -64,7 +64,7 @@ def leave(broker: Any, tp: TopicPartition, packs: int, records: int) -> list[Raw
     return [RawRecord(None, pack, 1, offset, header) for offset in range(packs)]
 
 
-def test_an_owner_that_was_away_finds_that_another_one_has_gone_on_within_the_same_pack(
+def test_an_owner_that_was_away_sees_that_another_went_on_within_a_pack(
     broker: Any, own_by: Callable[[str], OwnedTask]
 ) -> None:
     first, second = own_by("first"), own_by("second")

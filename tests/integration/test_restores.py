@@ -185,7 +185,7 @@ class Counting:
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
-def test_what_a_successor_has_written_since_a_commit_is_not_taken_for_what_the_local_state_has(
+def test_a_successors_records_after_a_commit_are_not_taken_for_local_state(
     broker: Any, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guarantee: str
 ) -> None:
     counting, commit = Counting(broker, unique, tmp_path / "here", guarantee), TransactionalProducer.commit

@@ -104,7 +104,7 @@ def case(broker: Any, unique: str, tmp_path: Path) -> Case:
     return Case(broker, unique, tmp_path)
 
 
-def test_a_worker_without_state_begins_with_the_snapshot_and_restores_only_what_came_after(case: Case) -> None:
+def test_a_worker_without_state_restores_a_snapshot_and_what_came_after(case: Case) -> None:
     case.write(0, 50)
     case.work()
     case.publish()
@@ -270,7 +270,7 @@ def test_files_of_others_among_the_manifests_are_no_snapshots(case: Case, caplog
     assert "snapshot" not in caplog.text
 
 
-def test_a_store_that_is_out_of_reach_is_a_warning_and_one_that_nobody_knows_is_refused(
+def test_an_unreachable_store_is_a_warning_and_an_unknown_one_is_refused(
     case: Case, caplog: pytest.LogCaptureFixture
 ) -> None:
     def kept_at(url: str) -> Application:

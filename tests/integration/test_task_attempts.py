@@ -108,7 +108,7 @@ def test_an_attempt_whose_brokers_go_away_waits_for_them_and_tells_what_it_has_d
     assert case.counts() == [RECORDS]
 
 
-def test_an_attempt_whose_brokers_stay_away_ends_with_their_names_and_is_not_tried_again(
+def test_an_attempt_whose_brokers_stay_away_names_them_and_is_not_retried(
     mortal: Any, unique: str, tmp_path: Path
 ) -> None:
     mortal.embedded.start()
@@ -119,7 +119,7 @@ def test_an_attempt_whose_brokers_stay_away_ends_with_their_names_and_is_not_tri
     assert f"Cannot take over {unique}-v1-0_0 at {mortal.bootstrap_servers}" in error.message
 
 
-def test_an_attempt_whose_commit_is_not_answered_tells_what_it_has_done_if_that_was_committed(
+def test_an_attempt_without_an_answer_to_its_commit_tells_what_was_committed(
     broker: Any, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case, send = Case(broker, unique, tmp_path), OwnedTask.send_commit
@@ -136,7 +136,7 @@ def test_an_attempt_whose_commit_is_not_answered_tells_what_it_has_done_if_that_
     assert (case.counts(), done.warnings) == ([RECORDS], ())
 
 
-def test_an_attempt_whose_work_another_process_has_done_says_that_it_cannot_tell_how_much_it_was(
+def test_an_attempt_whose_work_is_done_already_cannot_tell_how_much_it_was(
     broker: Any, unique: str, tmp_path: Path
 ) -> None:
     case = Case(broker, unique, tmp_path)

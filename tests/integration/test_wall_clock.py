@@ -40,9 +40,7 @@ class Ticking:
         """Nothing to close."""
 
 
-def test_a_worker_punctuates_commits_what_that_forwards_and_asks_the_handler_about_what_fails(
-    broker: Any, unique: str, tmp_path: Path
-) -> None:
+def test_a_worker_punctuates_commits_the_output_and_asks_the_handler(broker: Any, unique: str, tmp_path: Path) -> None:
     builder = StreamsBuilder()
     ticks = builder.stream(f"{unique}.in", Consumed(STRING, STRING)).process(Ticking)
     ticks.to(f"{unique}.out", Produced(STRING, STRING))

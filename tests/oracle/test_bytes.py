@@ -47,7 +47,7 @@ def test_the_key_of_a_window_in_a_changelog_ends_with_a_sequence_number() -> Non
     assert (record.value, record.timestamp) == (LONG.serialize(1), 60_007)
 
 
-def test_a_store_holds_the_timestamp_before_the_value_and_the_changelog_the_value_alone() -> None:
+def test_a_store_holds_time_and_value_and_its_changelog_the_value_alone() -> None:
     codec = codec_of(Stores.timestamped_key_value_store("store", STRING, STRING))
     data = codec.encode("k", ValueAndTimestamp("xyz", 5))
     assert data.hex() == "000000000000000578797a"

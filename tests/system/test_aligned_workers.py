@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 
-def test_instances_count_a_skewed_backlog_as_a_single_pass_does_though_one_is_killed(group: Group, broker: Any) -> None:
+def test_instances_count_a_skewed_backlog_exactly_though_one_is_killed(group: Group, broker: Any) -> None:
     expected = write_backlog(broker, f"{group.name}.in")
     for _ in range(2):
         group.start("--threads", "2", build="build_windowed")

@@ -163,9 +163,7 @@ def test_two_runs_are_one_run_and_with_enough_grace_the_worker(
         assert table(broker, outs["live"]) == found["whole"]
 
 
-def test_a_run_after_a_worker_and_a_worker_after_a_run_go_on_where_the_other_stopped(
-    broker: Any, unique: str, tmp_path: Path
-) -> None:
+def test_runs_and_workers_go_on_where_the_other_stopped(broker: Any, unique: str, tmp_path: Path) -> None:
     (app, build), admin, spark = summing(broker, unique, tmp_path), broker.admin(), spark_session()
     run(app, resolve(app, admin, "committed", "1970-01-01T00:03:00+00:00"), spark, on_executor(build))
     Worker(app).run(until_caught_up=True)
@@ -201,9 +199,7 @@ def test_a_task_killed_in_the_middle_is_tried_again_and_counts_nothing_twice(
     assert [(r.key, r.value, r.timestamp) for r in written] == [(r.key, r.value, r.timestamp) for r in expected]
 
 
-def test_a_range_that_was_kept_before_an_input_got_more_partitions_is_still_what_is_processed(
-    broker: Any, unique: str, tmp_path: Path
-) -> None:
+def test_a_range_kept_before_partitions_were_added_is_still_processed(broker: Any, unique: str, tmp_path: Path) -> None:
     def build(builder: StreamsBuilder) -> Topology:
         builder.stream(f"{unique}.in", Consumed(STRING, STRING)).to(f"{unique}.out", Produced(STRING, STRING))
         return builder.build()
@@ -232,7 +228,7 @@ def test_a_run_that_is_repeated_after_it_is_done_does_nothing(broker: Any, uniqu
     assert broker.read(f"{unique}.out") == before
 
 
-def test_a_range_that_is_done_may_be_asked_for_again_while_a_later_run_is_interrupted(
+def test_a_done_range_may_be_asked_for_while_a_later_run_is_interrupted(
     broker: Any, unique: str, tmp_path: Path
 ) -> None:
     write_inputs(broker, unique)
@@ -270,7 +266,7 @@ def test_a_range_that_is_done_may_be_asked_for_again_while_a_later_run_is_interr
     assert table(broker, f"{unique}.out") == table(broker, f"{unique}.expected")
 
 
-def test_the_result_is_the_ranges_alone_on_one_core_and_four_spilled_and_interrupted(
+def test_the_result_depends_on_ranges_not_on_cores_spills_or_interruptions(
     broker: Any, unique: str, tmp_path: Path
 ) -> None:
     write_inputs(broker, unique)
@@ -319,7 +315,7 @@ def test_the_result_is_the_ranges_alone_on_one_core_and_four_spilled_and_interru
 
 
 @pytest.mark.parametrize("last", ["worker", "run"])
-def test_a_worker_that_stops_within_what_an_interrupted_run_has_packed_leaves_the_rest_to_the_next(
+def test_a_worker_that_stops_within_a_runs_pack_leaves_the_rest_to_the_next(
     broker: Any, unique: str, tmp_path: Path, last: str
 ) -> None:
     write_inputs(broker, unique)
@@ -405,7 +401,7 @@ def test_a_run_over_an_input_that_grows_ends_where_it_was_to_end(broker: Any, un
     assert rest.totals == {READ: written - 3000}
 
 
-def test_a_run_goes_on_when_its_broker_dies_and_comes_back_and_so_do_the_clients_that_its_tasks_share(
+def test_a_run_and_its_shared_clients_outlive_a_broker_that_comes_back(
     unique: str, tmp_path: Path, new_port: Callable[[], int], broker_tools: Callable[[Any], Any]
 ) -> None:
     embedded = EmbeddedBroker(tmp_path / "kafka", Path("~/.cache/millrace").expanduser(), new_port())

@@ -115,7 +115,7 @@ def test_records_are_deleted_while_the_broker_is_away_that_led_their_partition(
     until(deleted, "deleted records though the broker is away")
 
 
-def test_groups_are_described_set_and_deleted_though_the_broker_has_died_that_coordinated_them(
+def test_groups_are_described_set_and_deleted_though_a_coordinator_died(
     cluster: Cluster, broker_tools: Callable[[Any], Any], unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(groups, "REQUEST_SECONDS", 120.0)  # however long it takes the others to notice
@@ -137,7 +137,7 @@ def test_groups_are_described_set_and_deleted_though_the_broker_has_died_that_co
     assert admin.group(unique) == groups.GroupState("dead", ())
 
 
-def test_a_member_asks_calmly_who_coordinates_its_group_while_brokers_name_one_that_has_died(
+def test_a_member_asks_calmly_for_a_coordinator_that_has_died(
     cluster: Cluster, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked_at, ask, plans = [], BaseCoordinator._send_group_coordinator_request, []
@@ -177,7 +177,7 @@ def test_a_member_asks_calmly_who_coordinates_its_group_while_brokers_name_one_t
     assert median(later - earlier for earlier, later in pairwise(asked_at)) > 0.05, "it should be 0.1 s, and was 0.01"
 
 
-def test_a_bounded_run_goes_on_when_those_who_coordinate_its_transactions_and_its_group_die(
+def test_a_bounded_run_goes_on_when_its_coordinators_die(
     cluster: Cluster, broker_tools: Callable[[Any], Any], unique: str, tmp_path: Path
 ) -> None:
     broker, records = broker_tools(cluster), 3000

@@ -156,9 +156,7 @@ def test_a_worker_outlives_its_broker_and_loses_and_duplicates_nothing(
         assert all(totals(records)[word] >= count for word, count in expected(61_000).items())
 
 
-def test_a_stream_process_that_is_replaced_while_its_brokers_are_away_waits_for_them(
-    mortal: Any, unique: str, tmp_path: Path
-) -> None:
+def test_a_replaced_stream_process_waits_for_brokers_that_are_away(mortal: Any, unique: str, tmp_path: Path) -> None:
     mortal.embedded.start()
     mortal.create(PARTITIONS, f"{unique}.in", f"{unique}.out")
     group = Group(mortal, unique, tmp_path)
@@ -205,7 +203,7 @@ def test_a_worker_whose_brokers_stay_away_ends_with_their_names(
     assert "Traceback" not in shown
 
 
-def test_a_worker_that_is_told_to_stop_while_its_brokers_are_away_does_not_wait_for_them(
+def test_a_worker_told_to_stop_does_not_wait_for_brokers_that_are_away(
     mortal: Any, unique: str, tmp_path: Path, workers: list[RunningWorker]
 ) -> None:
     mortal.embedded.start()

@@ -169,7 +169,7 @@ def test_a_stream_process_that_dies_is_replaced(group: Group) -> None:
     group.check()
 
 
-def test_an_instance_that_was_stopped_for_long_finds_its_tasks_gone_and_writes_nothing(group: Group) -> None:
+def test_an_instance_stopped_for_long_finds_its_tasks_gone_and_is_silent(group: Group) -> None:
     first = group.start()
     group.write(10_000)
     group.until_done()

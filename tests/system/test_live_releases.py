@@ -95,7 +95,7 @@ def test_versions_change_places_while_inputs_come_though_each_coordinator_dies(p
         releaser.retire()
 
 
-def test_workers_that_sleep_or_die_while_versions_change_places_publish_nothing_twice(platform: Platform) -> None:
+def test_workers_that_sleep_or_die_during_a_release_publish_nothing_twice(platform: Platform) -> None:
     gated(platform)
     asleep, candidate = platform.workers
     signalled(asleep, signal.SIGSTOP)
@@ -121,7 +121,7 @@ def test_workers_that_sleep_or_die_while_versions_change_places_publish_nothing_
     platform.check_alerts(cuts)
 
 
-def test_whatever_dies_or_sleeps_while_versions_change_places_nothing_is_lost_or_comes_twice(
+def test_no_death_or_sleep_during_a_release_loses_or_doubles_anything(
     platform: Platform,
 ) -> None:
     gated(platform)

@@ -25,7 +25,7 @@ OBEDIENT = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search")
 """Makes permissions count for root, too."""
 
 
-def test_with_a_full_disk_or_a_read_only_one_an_instance_ends_and_goes_on_where_it_was_once_it_can(
+def test_a_full_or_read_only_disk_ends_an_instance_that_can_go_on_later(
     group: Group,
 ) -> None:
     first = group.start()

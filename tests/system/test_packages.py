@@ -88,9 +88,7 @@ def test_a_worker_runs_where_only_the_wheel_is_installed(built: Path, broker: An
     assert counts == {b"to": 2, b"be": 2, b"or": 1, b"not": 1}
 
 
-def test_airflow_knows_the_connection_operators_and_plugin_of_the_installed_provider(
-    built: Path, tmp_path: Path
-) -> None:
+def test_airflow_knows_connection_operators_and_plugin_of_the_provider(built: Path, tmp_path: Path) -> None:
     environment = tmp_path / "environment"
     subprocess.run([UV, "venv", "--quiet", "--python", sys.executable, environment], check=True)
     python = environment / "bin" / "python"

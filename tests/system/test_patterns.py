@@ -49,7 +49,7 @@ def counting(name: str) -> Any:
     return builder.build()
 
 
-def test_a_worker_alone_goes_on_with_its_state_and_with_a_topic_that_is_made_while_it_runs(
+def test_a_worker_alone_goes_on_with_its_state_and_with_a_new_topic(
     group: Group, broker: Any, unique: str, tmp_path: Path
 ) -> None:
     app = broker.application(unique, counting(unique), tmp_path, commit_interval_ms=50, metadata_max_age_ms=300)
@@ -86,7 +86,7 @@ def test_partitions_that_an_input_is_given_are_read_from_their_beginnings(group:
     assert [group.stop(instance) for instance in group.instances] == [0, 0]
 
 
-def test_an_input_that_grows_beyond_the_state_of_its_keys_ends_the_application_and_says_so(group: Group) -> None:
+def test_an_input_that_outgrows_the_state_of_its_keys_ends_the_application(group: Group) -> None:
     """Keys would go to other partitions than those which have counted them (`InternalTopicManager`)."""
     instance = group.start(settings=SETTINGS)
     group.write(230)
@@ -108,7 +108,7 @@ def test_an_instance_whose_input_is_gone_ends_and_says_so(group: Group) -> None:
     assert "Traceback" not in group.log(0)
 
 
-def test_an_instance_whose_repartition_topic_is_gone_ends_and_says_so_and_changes_nothing(group: Group) -> None:
+def test_an_instance_whose_repartition_topic_is_gone_ends_and_says_so(group: Group) -> None:
     instance = group.start(settings=SETTINGS)
     group.write(230)
     group.until_done()

@@ -145,7 +145,7 @@ def test_an_instance_says_whether_it_is_ready_and_can_be_scaled_and_paused(group
     group.until_done()
 
 
-def test_a_paused_instance_has_committed_what_it_had_processed_and_goes_on_answering(group: Group) -> None:
+def test_a_paused_instance_has_committed_and_goes_on_answering(group: Group) -> None:
     group.start(*LOCAL, build="build_queried", commit_interval_ms=40_000)
     url = group.url(0)
     group.until(lambda: get(f"{url}/ready").status_code == 200, "was ready")

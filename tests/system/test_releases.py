@@ -192,7 +192,7 @@ def test_a_release_corrects_what_differs_goes_on_from_the_cut_and_can_be_taken_b
     assert [change.revision for change in done] == list(range(1, releaser.status().revision + 1))
 
 
-def test_an_approval_is_of_one_verdict_which_is_of_one_code_suite_and_state_of_the_data(project: Project) -> None:
+def test_an_approval_is_of_one_verdict_of_one_code_suite_and_data(project: Project) -> None:
     project.pay(("ann", 5), ("bob", 7), ("ann", -2))
     project.run("v1")
     releaser = project.gated()
@@ -264,7 +264,7 @@ def test_of_a_log_every_record_is_kept_and_nothing_is_sent_again(
     assert project.receipts() == published, "the old version goes on as well, and corrects nothing"
 
 
-def test_a_topic_that_only_the_new_version_reads_is_read_to_its_end_whenever_that_one_follows(project: Project) -> None:
+def test_a_topic_only_the_new_version_reads_is_read_to_its_end(project: Project) -> None:
     project.owe("ann/0", 1)
     project.pay(("ann", 5), ("bob", 7))
     project.run("v1")
@@ -320,7 +320,7 @@ def test_a_gate_that_fails_leaves_the_live_version_live_and_says_why(project: Pr
     assert admin.list_topics(f"{project.unique}-v2-") == [public], "an abort that died is completed"
 
 
-def test_a_version_that_chooses_topics_per_record_is_refused_at_every_step_and_publishes_nothing(
+def test_a_version_that_chooses_topics_is_refused_and_publishes_nothing(
     project: Project,
 ) -> None:
     project.pay(("ann", 5))
@@ -344,7 +344,7 @@ def test_a_version_that_chooses_topics_per_record_is_refused_at_every_step_and_p
 
 
 @pytest.mark.parametrize("ended", ["before", "after"])
-def test_a_switch_that_died_before_or_after_the_commit_of_its_corrections_is_completed_by_running_it_again(
+def test_a_switch_that_died_around_its_corrections_is_completed_by_a_rerun(
     project: Project, monkeypatch: pytest.MonkeyPatch, ended: str
 ) -> None:
     project.pay(("ann", 5), ("ann", -2), ("bob", -1))
@@ -435,7 +435,7 @@ def test_a_switch_does_not_begin_while_the_live_version_is_processing(
     assert project.sums() == {"ann": 15, "bob": 1}
 
 
-def test_if_the_old_version_moves_on_after_its_cut_the_new_one_follows_and_there_is_no_way_back(
+def test_an_old_version_that_moves_after_its_cut_leaves_no_way_back(
     project: Project,
 ) -> None:
     project.pay(("ann", 5), ("ann", -2))

@@ -68,9 +68,7 @@ def victims(cluster: Cluster, platform: Platform) -> dict[str, Callable[[], Embe
     }
 
 
-def test_whichever_broker_dies_or_sleeps_while_versions_change_places_nothing_is_lost(
-    cluster: Cluster, platform: Platform
-) -> None:
+def test_no_broker_that_dies_or_sleeps_during_a_release_loses_anything(cluster: Cluster, platform: Platform) -> None:
     gated(platform)
     found = list(victims(cluster, platform).items())
     each = [(fault, at) for fault in (dies, sleeps) for at in STEPS]

@@ -114,9 +114,7 @@ def test_an_application_is_sent_to_executors_that_do_not_have_it(group: Group, c
     group.check()
 
 
-def test_workers_on_spark_lose_nothing_when_an_executor_is_killed_and_leave_nothing_behind(
-    group: Group, cluster: SparkCluster
-) -> None:
+def test_workers_on_spark_survive_a_killed_executor_and_leave_nothing(group: Group, cluster: SparkCluster) -> None:
     driver = group.start("--on", "spark", "--instances", "2", settings=on_spark(cluster))
     group.write(20_000)
     group.until_done()
@@ -147,9 +145,7 @@ def test_an_instance_on_spark_that_cannot_go_on_ends_the_command_with_its_error(
     assert "Traceback" not in group.log(0)
 
 
-def test_instances_of_two_deployments_that_share_a_machine_each_have_a_state_directory(
-    group: Group, cluster: SparkCluster
-) -> None:
+def test_instances_of_two_deployments_on_a_machine_have_own_directories(group: Group, cluster: SparkCluster) -> None:
     state, settings = group.directory / "state", on_spark(cluster, spark_cores_max="1")
     drivers = []
     for number in (0, 1):

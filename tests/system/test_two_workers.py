@@ -101,9 +101,7 @@ def test_the_older_worker_ends_with_a_clear_error_and_nothing_is_duplicated(
     assert totals(broker.read(f"{unique}.out")) == totals(records), "the older one wrote nothing more"
 
 
-def test_a_task_with_which_somebody_else_went_on_is_given_up_when_its_owner_would_start_over(
-    broker: Any, unique: str, tmp_path: Path
-) -> None:
+def test_a_task_that_another_went_on_with_is_given_up_by_its_owner(broker: Any, unique: str, tmp_path: Path) -> None:
     elsewhere: list[Worker] = []
 
     def meet_trouble(value: str) -> str:

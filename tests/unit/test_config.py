@@ -276,7 +276,7 @@ def test_a_reference_that_leads_nowhere_is_refused(reference: str, complaint: st
         load_attribute(reference)
 
 
-def test_the_token_of_the_http_interface_comes_from_the_environment_and_is_never_shown(tmp_path: Path) -> None:
+def test_the_http_token_comes_from_the_environment_and_is_never_shown(tmp_path: Path) -> None:
     given = '"application.server" = "worker-1:8080"\n"server.token" = "${SECRET}"\n'
     project = load(tmp_path, GOOD + given)
     streams = project.app("delays").streams
@@ -285,9 +285,7 @@ def test_the_token_of_the_http_interface_comes_from_the_environment_and_is_never
 
 
 @pytest.mark.parametrize("key", ["server.token", "server.read.token"])
-def test_a_token_that_ends_a_line_is_the_token_and_one_that_cannot_be_sent_is_not_shown(
-    tmp_path: Path, key: str
-) -> None:
+def test_a_token_with_a_line_end_is_used_and_an_impossible_one_is_not_shown(tmp_path: Path, key: str) -> None:
     streams = load(tmp_path, f'{GOOD}"{key}" = "s3cret\\n"\n').app("delays").streams
     assert getattr(streams, key.replace(".", "_")) == "s3cret"
     for token in ("s3cr\\u00e9t", "s3c\\nret", "s3c\\u0000ret"):

@@ -71,6 +71,6 @@ def test_a_failure_of_a_commit_names_the_topics_that_are_gone() -> None:
     assert "the next start says which ones are missing" in (failure.hint or "")
 
 
-def test_offsets_with_too_much_beside_them_say_which_setting_of_the_brokers_to_raise() -> None:
+def test_too_much_metadata_names_the_setting_of_the_brokers_to_raise() -> None:
     error = streams_error(KafkaError(KafkaError.OFFSET_METADATA_TOO_LARGE), "commit")
     assert "offset.metadata.max.bytes" in str(error.hint)

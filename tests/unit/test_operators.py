@@ -259,7 +259,7 @@ def test_a_value_its_serde_cannot_write_is_an_error_that_names_sink_and_serde() 
         results(lambda _b, s: s, [("a", "x", 1)], value=LONG)
 
 
-def test_reading_from_an_empty_output_topic_is_an_error_and_an_unknown_input_topic_too() -> None:
+def test_reading_an_empty_output_or_writing_an_unknown_input_is_an_error() -> None:
     builder = StreamsBuilder()
     builder.stream("in", STRINGS).to("out", Produced(STRING, STRING))
     with TopologyTestDriver(builder.build()) as driver:

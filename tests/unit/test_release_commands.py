@@ -174,7 +174,7 @@ def test_a_person_approves_a_verdict_and_the_cut_may_be_made(shell: Shell) -> No
         (("abort", "clicks"), Step.LIVE, {}, None),
     ],
 )
-def test_a_rehearsal_says_what_a_step_would_do_or_is_refused_as_it_is_and_changes_nothing(
+def test_a_rehearsal_says_what_a_step_would_do_and_changes_nothing(
     shell: Shell, arguments: tuple[str, ...], step: Step, changes: dict[str, Any], said: str | None
 ) -> None:
     plan = ReleasePlan("clicks", "v1", "v2", {}, RunRange({}))

@@ -367,7 +367,7 @@ def test_a_description_has_nodes_with_more_below_them_first() -> None:
     assert nodes == ["source1", "source2", "processor2", "processor1", "processor3", "sink1"]
 
 
-def test_a_read_only_store_is_a_sub_topology_that_reads_its_topic_from_the_beginning() -> None:
+def test_a_read_only_store_is_a_sub_topology_that_reads_its_whole_topic() -> None:
     topology = Topology().add_read_only_state_store(
         store(),
         "topic",

@@ -61,7 +61,7 @@ def test_windows_know_their_sizes_and_have_no_grace_unless_it_is_given() -> None
     assert JoinWindows.of_time_difference_and_grace(ms(3), ms(1024)) == JoinWindows(3, 3, 1024)
 
 
-def test_either_bound_of_a_join_window_moves_up_to_the_other_and_leaves_the_grace_alone() -> None:
+def test_bounds_of_a_join_window_move_to_each_other_and_leave_the_grace() -> None:
     windows = JoinWindows.of(ms(456), grace=ms(7))
     for bound in (123, 0, -123, -456):
         assert windows.before(ms(bound)) == JoinWindows(bound, 456, 7)

@@ -7,7 +7,7 @@ from pipeline.apps.word_count import SINK_TOPIC, SOURCE_TOPIC, build
 from pipeline.testing import TopologyTestDriver
 
 
-def test_words_are_counted_in_the_store_and_forwarded_once_per_second_of_stream_time() -> None:
+def test_words_are_counted_and_forwarded_once_per_second_of_stream_time() -> None:
     with TopologyTestDriver(build(StreamsBuilder())) as driver:
         lines = driver.input_topic(SOURCE_TOPIC, STRING, STRING)
         counts = driver.output_topic(SINK_TOPIC, STRING, LONG)

@@ -298,9 +298,7 @@ def stores_of_a_join(config: TopologyConfig, **options: Any) -> list[bool]:
     return [store.persistent for store in builder.build().stores.values()]
 
 
-def test_the_third_store_of_an_outer_join_is_kept_where_that_of_the_left_stream_is_unless_options_say_otherwise() -> (
-    None
-):
+def test_the_third_store_of_an_outer_join_is_kept_like_the_left_streams() -> None:
     in_memory, on_disk = TopologyConfig(is_persistent=False), TopologyConfig()
     size = 2 * HOUR
     suppliers = {

@@ -74,7 +74,7 @@ def test_nothing_is_optimised_unless_it_is_asked_for() -> None:
     assert len(two_counts("none").repartition_topics) == 2
 
 
-def test_streams_below_one_filter_share_a_repartition_topic_where_kafka_streams_fails() -> None:
+def test_streams_below_a_filter_share_a_repartition_topic_unlike_kafka_streams() -> None:
     topology = two_counts("all")
     assert list(topology.repartition_topics) == ["one-repartition"]
     assert results(topology) == results(two_counts("none"))

@@ -144,7 +144,7 @@ def test_one_stream_of_a_join_may_be_supplied_with_a_store_and_the_other_named()
     }
 
 
-def test_what_waits_for_a_partner_is_named_after_the_store_of_the_left_stream_whatever_the_base_name() -> None:
+def test_the_store_of_waiting_records_is_named_after_the_left_streams() -> None:
     assert set(joined(for_join("one"), None, store_name="join").stores) == {
         "one",
         "join-outer-other-join-store",

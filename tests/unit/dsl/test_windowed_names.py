@@ -51,7 +51,7 @@ def grouped(builder: StreamsBuilder) -> KGroupedStream[str, str]:
         (SlidingWindows.of(SECOND), UNNAMED, 1, 2),
     ],
 )
-def test_a_count_with_options_that_name_no_store_burns_a_number_except_over_sliding_windows(
+def test_a_count_without_a_store_name_burns_a_number_but_not_when_sliding(
     windows: Any, materialized: Any, store: int, node: int
 ) -> None:
     builder = StreamsBuilder()

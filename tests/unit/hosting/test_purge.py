@@ -120,7 +120,7 @@ def test_what_failed_is_tried_again() -> None:
     assert admin.deleted == [{TP: 5}, {TP: 5}]
 
 
-def test_what_windows_forgot_a_day_ago_by_event_time_is_deleted_when_that_has_gone_on_by_an_hour() -> None:
+def test_windows_a_day_old_by_event_time_are_deleted_each_hour_of_it() -> None:
     admin = FakeAdmin()
     admin.may_go_on.set()
     purge = purging(admin)

@@ -81,7 +81,7 @@ def test_nothing_is_forwarded_twice_or_out_of_grace() -> None:
     assert final(HOPPING, rows) == [("A", 0, 2, 3), ("A", 5, 1, 14), ("A", 10, 3, 16)]
 
 
-def test_sessions_that_end_together_are_forwarded_by_start_also_if_a_late_record_has_moved_it() -> None:
+def test_sessions_that_end_together_are_forwarded_by_their_starts() -> None:
     rows = [("B", 10), ("C", 10), ("C", 9), ("A", 30)]
     assert final(SessionWindows.of(ms(5), grace=ms(5)), rows) == [("C", 9, 2, 10), ("B", 10, 1, 10)]
 
@@ -100,7 +100,7 @@ def test_a_record_far_ahead_closes_windows_that_the_store_forgets_with_it(
     assert {(key, count, timestamp) for key, _, count, timestamp in found} == {("A", 1, 12), ("B", 1, 13)}
 
 
-def test_a_window_that_its_aggregator_deleted_is_not_forwarded_and_one_that_came_back_is_once() -> None:
+def test_a_deleted_window_is_not_forwarded_and_one_that_came_back_is_once() -> None:
     builder = StreamsBuilder()
     stream = builder.stream("in", Consumed(STRING, STRING)).group_by_key().windowed_by(TimeWindows.of(ms(10)))
     kept = stream.emit_strategy(CLOSE).aggregate(
@@ -141,7 +141,7 @@ def test_what_has_been_forwarded_is_known_after_a_restart(
     assert read(task.written(), windows) == expected, "nothing twice, nothing late, nothing lost"
 
 
-def test_the_time_of_the_last_close_is_committed_beside_the_offset_under_the_stores_name(restartable: Any) -> None:
+def test_the_time_of_the_last_close_is_committed_under_the_stores_name(restartable: Any) -> None:
     windows = TimeWindows.of(ms(10), grace=ms(2))
     task = restartable(topology(windows))
     task.run(("A", 12))

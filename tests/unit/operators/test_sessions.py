@@ -120,7 +120,7 @@ def test_a_session_that_two_sessions_grew_into_is_forwarded_once(caching: bool) 
         assert pipe(driver, rows) == [("a", (0, GAP + 2), 3, GAP + 2)]
 
 
-def test_a_record_is_late_when_its_session_has_ended_gap_and_grace_before_stream_time(caching: bool) -> None:
+def test_a_record_is_late_once_its_session_ended_gap_and_grace_ago(caching: bool) -> None:
     with counting(SessionWindows.of(ms(10), grace=ms(1)), caching=caching) as driver:
         rows: list[Row] = [("dummy", "", 0), ("on time", "1", 0), ("dummy", "", 11), ("on time 2", "1", 0)]
         assert len(pipe(driver, rows)) == 4

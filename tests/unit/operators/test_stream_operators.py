@@ -53,7 +53,7 @@ def is_longer_than(length: int) -> Any:
     return lambda _key, value: len(value) > length
 
 
-def test_a_record_goes_to_the_branch_of_the_first_predicate_that_holds_and_to_no_other() -> None:
+def test_a_record_goes_to_the_first_branch_whose_predicate_holds_only() -> None:
     builder = StreamsBuilder()
     branches = (
         builder.stream("in", STRINGS)
@@ -212,7 +212,7 @@ def test_a_stream_read_as_a_table_keeps_the_last_value_per_key() -> None:
         assert [key for key, _ in driver.get_state_store("last").all()] == ["b"]
 
 
-def test_a_rekeyed_stream_is_repartitioned_before_it_is_read_as_a_table_and_named_as_in_kafka_streams() -> None:
+def test_a_rekeyed_stream_is_repartitioned_before_it_becomes_a_table() -> None:
     builder = StreamsBuilder()
     stream = builder.stream("in", STRINGS).select_key(lambda _k, v: v)
     table = stream.to_table(Materialized(key_serde=STRING, value_serde=STRING))

@@ -125,7 +125,7 @@ def test_the_table_of_the_integration_test(kind: str, expected: dict[int, str], 
     assert {at: out for at, out in found.items() if out} == expected
 
 
-def test_a_stream_joined_with_itself_meets_each_pair_from_both_sides_and_itself_once() -> None:
+def test_a_stream_joined_with_itself_meets_pairs_twice_and_itself_once() -> None:
     builder = StreamsBuilder()
     stream = builder.stream("in", STRINGS)
     stream.join(stream, dash, windows=TEN_SECONDS).to("out", TEXT)
@@ -171,7 +171,7 @@ def test_a_window_may_lie_entirely_before_the_left_record() -> None:
     assert [bool(joining.R("k", "y", at)) for at in (899, 900, 950, 951)] == [False, True, True, False]
 
 
-def test_values_of_equal_key_and_time_are_all_joined_in_the_order_in_which_they_came() -> None:
+def test_values_of_equal_key_and_time_are_all_joined_in_their_order() -> None:
     joining = Joining("inner", ms(10))
     for value in "cab":
         assert joining.L("k", value, 5) == ""
@@ -206,7 +206,7 @@ def test_a_null_value_does_not_move_the_time_of_a_store_wherever_it_is_kept() ->
     assert found == ["k:x-y@101", "k:x-y@101"]
 
 
-def test_without_a_partner_a_left_record_is_a_result_once_its_window_and_grace_have_passed() -> None:
+def test_a_left_record_alone_is_a_result_once_window_and_grace_have_passed() -> None:
     joining = Joining("left", ms(10, grace=5))
     assert joining.L("a", "x", 0) == ""
     assert joining.L("b", "y", 15) == ""
@@ -408,7 +408,7 @@ def test_a_repartition_topic_keeps_null_keys_only_for_left_joins_downstream(down
     assert [(r.key, r.value) for r in found] == ([] if downstream == "inner" else [(None, "x-None")])
 
 
-def test_an_outer_join_tells_records_without_keys_at_once_but_a_repartition_topic_below_has_no_use_for_them() -> None:
+def test_an_outer_join_tells_records_without_keys_and_repartitions_drop_them() -> None:
     builder = StreamsBuilder()
     joined = builder.stream("L", STRINGS).outer_join(builder.stream("R", STRINGS), dash, ms(60_000), joined=SERDES)
     joined.to("out", TEXT)

@@ -197,7 +197,7 @@ def test_what_is_no_topics_name_is_refused_and_named(chosen: Any) -> None:
         driver.input_topic("in", STRING, STRING).pipe_input("k", "v")
 
 
-def test_a_record_for_no_partition_is_dropped_also_on_its_way_through_a_repartition_topic() -> None:
+def test_a_record_for_no_partition_is_dropped_also_between_sub_topologies() -> None:
     builder = StreamsBuilder()
     dropping: Repartitioned[str, str] = Repartitioned(partitioner=lambda _t, _k, v, n: range(n) if v != "y" else ())
     builder.stream("in", TEXTS).repartition(dropping).to("out", TO_TEXTS)

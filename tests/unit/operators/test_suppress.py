@@ -122,7 +122,7 @@ def test_an_update_is_forwarded_with_its_own_time_and_headers() -> None:
         assert (record.timestamp, record.headers) == (1, (("h", b"last"), ("none", None)))
 
 
-def test_a_window_is_forwarded_once_when_stream_time_has_passed_its_end_by_the_grace(caching: bool) -> None:
+def test_a_window_is_forwarded_once_after_its_end_and_grace(caching: bool) -> None:
     rows = [("k1", 0), ("k1", 1), ("k1", 2), ("k1", 1), ("k1", 0), ("k1", 5), ("k1", 0)]
     assert final(TimeWindows.of(ms(2), grace=ms(1)), rows, caching=caching) == [("[k1@0/2]", 4, 1), ("[k1@2/4]", 1, 2)]
 

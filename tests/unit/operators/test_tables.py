@@ -343,7 +343,7 @@ def test_aggregations_of_one_named_grouping_share_its_repartition_topic() -> Non
         assert driver.get_state_store("second").get("x").value == 2
 
 
-def test_a_mapped_none_is_a_deletion_and_a_null_key_in_the_repartition_topic_stops_the_task() -> None:
+def test_a_mapped_none_deletes_and_a_null_key_in_a_repartition_topic_stops() -> None:
     builder = StreamsBuilder()
     table = builder.table("in", STRINGS)
     table.group_by(lambda k, v: (k, v), GROUPS).count(Materialized("counts"))
@@ -424,7 +424,7 @@ UNEVEN: Rows = [("A", "01", 5), ("B", "02", 100), ("C", "03", 0), ("D", "04", 0)
         (Materialized("fred", STRING, STRING), [("B", 2, 100), ("D", 4, 0), ("A", 6, 8)]),
     ],
 )
-def test_a_filter_tells_no_deletions_of_rows_that_never_passed_if_the_table_is_stored(
+def test_a_filter_of_a_stored_table_tells_no_deletions_of_rows_never_passed(
     materialized: Materialized[str, str] | None, expected: Rows
 ) -> None:
     builder = StreamsBuilder()

@@ -48,7 +48,7 @@ def test_severities_decide_what_a_failure_does_and_failures_name_rows(tmp_path: 
     assert (verdict.critical, verdict.warnings) == ((between,), (not_null,))
 
 
-def test_an_expectation_that_says_nothing_about_the_data_blocks_whatever_its_severity(tmp_path: Path) -> None:
+def test_an_expectation_without_a_finding_blocks_whatever_its_severity(tmp_path: Path) -> None:
     verdict = judged(
         tmp_path,
         gxe.ExpectColumnValuesToNotBeNull(column="flihgts", severity="info"),

@@ -70,7 +70,7 @@ def test_a_write_whose_outcome_is_unknown_is_found_and_noted_once() -> None:
     assert len(registry(notes).history("clicks")) == 1
 
 
-def test_a_history_goes_on_where_it_was_after_the_record_of_the_application_was_lost() -> None:
+def test_a_history_goes_on_after_the_applications_record_was_lost() -> None:
     notes = MemoryNotes()
     planned = registry(notes).write(Release("clicks", "v1").to(Step.PLANNED, candidate="v2"))
     registry(notes).write(planned.to(Step.ABORTED))
@@ -102,7 +102,7 @@ def test_a_record_of_a_newer_version_is_named_when_it_cannot_be_read() -> None:
         registry(notes).history("clicks")
 
 
-def test_a_mark_whose_coordinator_has_died_ends_with_the_next_step_but_not_within_a_switch() -> None:
+def test_a_mark_of_a_dead_coordinator_ends_but_not_within_a_switch() -> None:
     gated = Release("app", "v1", Step.GATED, "v2", mark=Mark("m", 1, {"v1": {"in-0": 5}}))
     assert gated.to(Step.ABORTED).mark is None
     assert gated.to(Step.CUTTING).mark == gated.mark

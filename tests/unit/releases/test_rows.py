@@ -89,7 +89,7 @@ def test_records_of_a_log_need_no_key_and_no_value() -> None:
     ]
 
 
-def test_windowed_keys_are_read_though_the_sink_was_not_given_the_size_of_the_windows() -> None:
+def test_windowed_keys_are_read_without_the_size_of_the_windows() -> None:
     written = windowed(STRING)
     key = written.serialize(Windowed("ann", Window(1000, 2000)))
     (row,) = table_rows([Pair(0, key, None, Row(LONG.serialize(7), 5))], sink(written, LONG), "out")

@@ -404,7 +404,7 @@ written = st.tuples(st.sampled_from([b"a", b"b", b"c"]), st.sampled_from([None, 
 @given(
     records=st.lists(written, max_size=40), limit=st.integers(1, 30), batch=st.integers(1, 40), restarts=st.booleans()
 )
-def test_what_is_only_counted_below_a_repartition_topic_gives_what_taking_record_by_record_gives(
+def test_counting_below_a_repartition_topic_equals_counting_one_by_one(
     build: Callable[[KStream[str, str]], None],
     records: list[tuple[bytes | None, bytes | None, int]],
     limit: int,
@@ -416,7 +416,7 @@ def test_what_is_only_counted_below_a_repartition_topic_gives_what_taking_record
     assert outcome(build, run, fused=True, below=True) == outcome(build, run, fused=False, below=True)
 
 
-def test_of_what_is_only_counted_below_a_repartition_topic_no_value_is_read_and_each_key_once() -> None:
+def test_counting_below_a_repartition_topic_reads_no_value_and_each_key_once() -> None:
     read: list[bytes] = []
 
     def reading(data: bytes) -> str:
@@ -448,7 +448,7 @@ def test_what_counts_as_one_key_is_what_the_serdes_read_not_the_bytes_of_the_inp
         assert dict(driver.get_key_value_store("counts").all()) == {"a": 2, "b": 3}
 
 
-def test_a_loop_and_the_readers_of_its_store_see_the_same_values_after_clean_ones_were_forgotten() -> None:
+def test_a_loop_and_readers_of_its_store_agree_after_clean_values_were_forgotten() -> None:
     builder = StreamsBuilder()
     size = TimeWindows.of_size_with_no_grace(timedelta(minutes=1))
     grouped = builder.stream("in", Consumed(STRING, STRING)).group_by_key(Grouped(STRING, STRING))
@@ -517,7 +517,7 @@ class Joining:
         return [value for value, _ in groupby(values)]
 
 
-def test_a_row_is_looked_up_by_the_key_that_the_serdes_read_not_by_the_bytes_of_the_input() -> None:
+def test_a_row_is_looked_up_by_the_key_as_read_not_by_the_inputs_bytes() -> None:
     builder = StreamsBuilder()
     rows = builder.table("rows", Consumed(STRING, STRING), Materialized("table"))
     for topic, serde in (("exact", STRING), ("lower", LOWER), ("swapped", SWAPPED)):

@@ -248,7 +248,7 @@ def test_an_undecodable_record_stops_the_task_if_the_handler_says_so() -> None:
         run(decoding(), b"{", deserialization_exception_handler="tests.handlers:stop")
 
 
-def test_an_undecodable_record_of_a_global_table_is_the_handlers_but_sends_no_letter() -> None:
+def test_an_undecodable_record_of_a_global_table_sends_no_letter() -> None:
     builder = StreamsBuilder()
     builder.global_table("in", Consumed(STRING, JSON), Materialized("rows"))
     settings = {"deserialization_exception_handler": "continue", "errors_dead_letter_queue_topic_name": "letters"}
@@ -483,7 +483,7 @@ def test_an_input_of_nothing_but_undecodable_records_is_committed() -> None:
     assert not task.needs_commit
 
 
-def test_a_dead_letter_has_its_key_and_value_although_a_sink_beside_has_written_the_record() -> None:
+def test_a_dead_letter_has_key_and_value_though_another_sink_has_written() -> None:
     """Kafka Streams has forgotten them by then (DIFFERENCES.md)."""
     builder = StreamsBuilder()
     stream = builder.stream("in", STRINGS)

@@ -189,7 +189,7 @@ def test_the_wall_clock_writes_nothing_while_a_task_holds() -> None:
     assert holder.task.punctuate_wall_clock() == 1
 
 
-def test_a_task_that_holds_in_the_middle_of_a_pack_commits_how_much_of_it_it_has_taken() -> None:
+def test_a_task_that_holds_within_a_pack_commits_how_much_it_has_taken() -> None:
     holder = Holder(OWN)
     value = packed([b"k"] * 3, [b"a", b"b", b"c"], [0] * 3, [()] * 3)
     pack = RawRecord(None, value, 0, 0, pack_header(TaskId(0, 0)))

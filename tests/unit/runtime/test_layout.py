@@ -73,7 +73,7 @@ def test_topics_of_others_that_are_joined_must_have_equal_partitions() -> None:
         joined({"first": 2, "second": 1}, {})
 
 
-def test_topics_of_others_decide_how_many_partitions_those_have_that_they_are_joined_with() -> None:
+def test_joined_topics_of_others_decide_the_number_of_partitions() -> None:
     assert joined({"first": 2, "second": 2}, {"repartitioned": 10}) == {"app-repartitioned": 2}
 
 
@@ -121,7 +121,7 @@ def test_a_repartition_topic_of_a_repartition_topic_gets_as_many_partitions() ->
 
 
 @pytest.mark.parametrize("names", [("first", "second"), ("second", "first")])
-def test_sub_topologies_that_write_to_each_other_get_the_largest_count_of_their_inputs(names: tuple[str, str]) -> None:
+def test_sub_topologies_that_write_to_each_other_get_the_largest_count(names: tuple[str, str]) -> None:
     topology = Topology()
     for name in names:
         topology.add_repartition_topic(RepartitionTopic(name))

@@ -116,7 +116,7 @@ def test_each_record_comes_once_and_in_order_wherever_owners_commit_and_die(ever
     assert found[-1][1] == (7, OffsetMetadata(0).encode())
 
 
-def test_what_is_committed_in_the_middle_of_a_pack_is_its_offset_and_how_much_of_it_is_done() -> None:
+def test_a_commit_within_a_pack_has_its_offset_and_how_much_is_done() -> None:
     (_, first), (_, second), *_ = commits(log((3, 4)), every=2, batch=100)
     assert first == (0, OffsetMetadata(0, taken=2).encode())
     assert second == (1, OffsetMetadata(0, taken=1).encode())
@@ -188,7 +188,7 @@ def members(log: list[RawRecord]) -> list[bytes | None]:
 
 @settings(max_examples=150)
 @given(st.data())
-def test_each_record_of_several_inputs_comes_once_and_in_order_wherever_owners_commit_and_die(
+def test_records_of_several_inputs_come_once_and_in_order_whoever_dies(
     data: st.DataObject,
 ) -> None:
     logs = data.draw(two_logs())
@@ -247,7 +247,7 @@ def waiting(words: KStream[str, str], builder: StreamsBuilder) -> KStream[str, i
 
 @pytest.mark.parametrize("is_pack", [False, True])
 @pytest.mark.parametrize("holding", [counting, waiting])
-def test_what_was_held_back_is_kept_as_the_record_it_came_from_if_it_cannot_be_processed(
+def test_a_held_back_record_that_cannot_be_processed_is_kept_as_it_came(
     holding: Callable[[KStream[str, str], StreamsBuilder], KStream[str, int]], is_pack: bool
 ) -> None:
     builder = StreamsBuilder()

@@ -175,7 +175,7 @@ NO_HEADERS = [
 
 
 @pytest.mark.parametrize("headers", NO_HEADERS, ids=repr)
-def test_headers_that_could_not_be_written_as_they_are_are_refused_wherever_they_come_from(headers: Any) -> None:
+def test_headers_that_cannot_be_written_as_they_are_are_refused_everywhere(headers: Any) -> None:
     class Giving(GivingHeadersOfItsOwn):
         given = headers
 

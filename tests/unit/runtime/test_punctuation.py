@@ -65,7 +65,7 @@ def test_the_grid_is_kept_and_missed_intervals_are_not_caught_up(first_ms: int) 
     assert counts == [0, 0, 1, 1, 2, 3, 3, 4]
 
 
-def test_stream_time_punctuates_with_the_first_record_and_then_once_per_interval_that_has_a_record() -> None:
+def test_stream_time_punctuates_at_the_first_record_and_once_per_interval() -> None:
     called: list[int] = []
     driver = driver_with(lambda context: context.schedule(ms(10), STREAM, called.append))
     assert called == []
@@ -127,7 +127,7 @@ def test_what_a_punctuation_schedules_is_called_at_once_if_it_is_due() -> None:
     assert called == ["outer@5", "inner@5"]
 
 
-def test_within_a_punctuation_there_is_no_record_and_time_is_that_of_the_punctuation() -> None:
+def test_a_punctuation_has_no_record_and_its_own_time() -> None:
     def schedule(context: ProcessorContext) -> None:
         def punctuate(time_ms: int) -> None:
             stream_ms, system_ms = context.current_stream_time_ms(), context.current_system_time_ms()

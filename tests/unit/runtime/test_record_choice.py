@@ -59,7 +59,7 @@ class Chooser:
         return [record.value.decode() for record in self.topics.logs.get("out", [])[before:] if record.value]
 
 
-def test_the_lowest_timestamp_among_the_heads_comes_next_and_each_log_keeps_its_order() -> None:
+def test_the_lowest_time_among_the_heads_comes_next_and_logs_keep_their_order() -> None:
     chooser = Chooser(max_task_idle_ms=-1)
     chooser.add(ONE, 1, 5, 3)
     chooser.add(TWO, 2, 4, 6)

@@ -187,7 +187,7 @@ def test_a_signature_holds_for_one_question() -> None:
         assert served.get(targets[0], headers={SIGNATURE: forged.encode()}).status_code == 401
 
 
-def test_what_a_member_answers_that_does_not_know_the_token_is_neither_believed_nor_repeated() -> None:
+def test_answers_of_members_without_the_token_are_not_believed_or_repeated() -> None:
     seen: list[httpx.Request] = []
 
     def thief(request: httpx.Request) -> httpx.Response:

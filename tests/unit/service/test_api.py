@@ -231,7 +231,7 @@ def test_whoever_runs_a_task_answers_or_a_standby_if_that_will_do(
 
 
 @pytest.mark.parametrize(("stale", "forwarded", "status"), [(True, False, 200), (False, False, 503), (True, True, 503)])
-def test_while_a_task_is_restored_here_its_standby_elsewhere_answers_whoever_does_not_mind_its_age(
+def test_while_a_task_restores_its_standby_answers_askers_of_any_age(
     *, stale: bool, forwarded: bool, status: int
 ) -> None:
     page = {"rows": [{"key": "k", "value": 3}], "next": None}
@@ -257,7 +257,7 @@ def test_while_a_task_is_restored_here_its_standby_elsewhere_answers_whoever_doe
     assert (refused.value.refusal, asked) == (restoring, [])
 
 
-def test_an_instance_that_knows_nobody_answers_itself_and_so_does_everybody_for_global_stores() -> None:
+def test_an_instance_alone_and_every_one_for_global_stores_answers_itself() -> None:
     assert route(TASK, set(), set(), None, own_server="here:1", allows_standby=False) == Here()
     assert route(TASK, set(), set(), Orders(), own_server="here:1", allows_standby=False) == Here()
     assert route(None, set(), set(), ORDERS, own_server="here:1", allows_standby=False) == Here()
@@ -482,7 +482,7 @@ def test_all_parts_are_asked_if_a_partitioner_needs_the_value() -> None:
     assert client(instance).get("/stores/counts/k").json() == {"key": "k", "value": 3, "timestamp": 7}
 
 
-def test_an_instance_that_answers_everywhere_is_found_at_the_address_that_leads_to_the_brokers() -> None:
+def test_an_instance_on_all_addresses_is_found_at_that_towards_the_brokers() -> None:
     with bound("0.0.0.0:0", wants_token=True) as listener:
         port = listener.getsockname()[1]
         assert name_of(listener, "0.0.0.0:0", "PLAINTEXT://127.0.0.1:9092,other:9092") == f"127.0.0.1:{port}"

@@ -38,7 +38,7 @@ def session(key: str, start: int, end: int) -> Windowed[str]:
     return Windowed(key, Window(start, end))
 
 
-def test_sessions_are_found_by_key_end_and_start_before_and_after_the_commit_and_a_restart(
+def test_sessions_are_found_by_key_and_times_before_and_after_a_restart(
     reopen: Callable[[], Any], caching: bool
 ) -> None:
     backend = reopen()

@@ -29,7 +29,7 @@ def list_store(backend: Any) -> Any:
     return open_store(StoreBuilder("store", StoreKind.LIST_VALUE, keys, values), backend, Context())
 
 
-def test_equal_keys_and_times_keep_all_values_in_the_order_of_the_puts_across_restarts(reopen: Any) -> None:
+def test_equal_keys_and_times_keep_all_values_in_order_across_restarts(reopen: Any) -> None:
     backend = reopen()
     store = window_store(backend)
     for value in "ca":
@@ -46,7 +46,7 @@ def test_equal_keys_and_times_keep_all_values_in_the_order_of_the_puts_across_re
     assert sorted(value for _, _, value in store.all()) == ["a", "b", "c", "first", "other"]
 
 
-def test_what_is_older_than_the_retention_is_neither_kept_nor_found_and_its_segments_go(reopen: Any) -> None:
+def test_records_older_than_the_retention_are_not_kept_or_found(reopen: Any) -> None:
     backend = reopen()
     store = window_store(backend, 2 * MINUTE)
     store.put("k", "old", MINUTE)

@@ -106,7 +106,7 @@ def test_what_was_not_committed_is_gone_after_a_restart(reopen: Callable[[], Any
     assert list(again.all()) == [("a", vt(1))]
 
 
-def test_ranges_are_inclusive_and_ordered_by_bytes_with_uncommitted_changes_in_place(
+def test_ranges_are_inclusive_ordered_by_bytes_and_see_uncommitted_changes(
     reopen: Callable[[], Any], caching: bool
 ) -> None:
     backend = reopen()
@@ -171,7 +171,7 @@ def test_bytes_lie_in_the_store_as_kafka_streams_writes_them(reopen: Callable[[]
     assert [record.key.hex() for record in windows.changelog()] == ["41000000000000ea6000000000"]
 
 
-def test_a_cache_forwards_each_key_once_in_order_of_last_updates_with_what_the_store_held_before() -> None:
+def test_a_cache_forwards_each_key_once_by_last_update_with_the_old_value() -> None:
     backend, updates = MemoryBackend(), list[Any]()
     store: Any = open_store(key_value(caching=True), backend, Context())
     assert store.set_flush_listener(updates.extend, send_old_values=True)
@@ -185,7 +185,7 @@ def test_a_cache_forwards_each_key_once_in_order_of_last_updates_with_what_the_s
     assert [(u.key, u.new, u.old, u.timestamp) for u in updates] == [("b", 3, None, 5), ("a", 4, 1, 5)]
 
 
-def test_a_cache_forwards_however_much_it_holds_some_at_a_time_and_lets_others_look_in_between() -> None:
+def test_a_cache_forwards_some_at_a_time_and_lets_others_look_between() -> None:
     seen, told = list[int](), list[list[Any]]()
     store: Any = open_store(
         key_value(caching=True), MemoryBackend(), Context(), lambda: seen.append(store.get("999").value)
@@ -247,7 +247,7 @@ def entries(backend: Any) -> int:
     return sum(1 for name in backend.tables() for _ in backend.table(name).scan(None, None))
 
 
-def test_expired_windows_are_neither_read_nor_written_and_their_segments_are_dropped(
+def test_expired_windows_are_not_read_or_written_and_segments_are_dropped(
     reopen: Callable[[], Any], caching: bool
 ) -> None:
     backend = reopen()
@@ -268,7 +268,7 @@ def test_expired_windows_are_neither_read_nor_written_and_their_segments_are_dro
 
 
 @pytest.mark.parametrize("retention", [1, 10, 240])
-def test_segments_of_any_length_hold_what_has_not_expired_and_nothing_that_has_for_long(
+def test_segments_of_any_length_hold_what_lives_and_little_that_expired(
     reopen: Callable[[], Any], caching: bool, retention: int
 ) -> None:
     backend = reopen()
@@ -353,7 +353,7 @@ def test_a_damaged_directory_is_refused_with_a_way_out(tmp_path: Path) -> None:
         RocksDbBackend(tmp_path)
 
 
-def test_no_scan_ends_silently_at_a_damaged_block_and_the_directory_is_not_opened_again(tmp_path: Path) -> None:
+def test_a_scan_never_ends_silently_at_damage_and_the_state_is_given_up(tmp_path: Path) -> None:
     backend = RocksDbBackend(tmp_path)
     backend.write({"store": {b"%05d" % n: b"%100d" % n for n in range(10_000)}}, {CHANGELOG: 3})
     backend.close()
@@ -488,7 +488,7 @@ def test_only_what_may_be_torn_is_written_in_parts(tmp_path: Path, in_parts: boo
 
 
 @pytest.mark.parametrize("kind", [StoreKind.KEY_VALUE, StoreKind.WINDOW, StoreKind.SESSION, StoreKind.JOIN_WINDOW])
-def test_what_is_held_back_is_estimated_from_the_size_of_the_last_write_without_a_cache(kind: StoreKind) -> None:
+def test_held_back_bytes_are_estimated_from_the_last_write_without_a_cache(kind: StoreKind) -> None:
     store = open_store(StoreBuilder("store", kind, STRING, STRING, retention_ms=MINUTE), MemoryBackend(), Context())
     assert store.held_back_bytes() == 0
     for number in range(100):

@@ -153,7 +153,7 @@ def test_delete_tells_what_held_then() -> None:
     assert store.delete("k", 20) is None
 
 
-def test_what_the_history_does_not_reach_any_more_is_removed_even_if_its_key_is_never_put_again() -> None:
+def test_expired_history_is_removed_even_if_its_key_is_never_put_again() -> None:
     opened = Opened()
     for value, timestamp in (("a", 10), ("b", 20), (None, 30)):
         opened.store.put("gone", value, timestamp)

@@ -246,7 +246,7 @@ def test_internal_topics_are_known_once_something_has_been_written_to_them() -> 
         }
 
 
-def test_the_last_values_of_keys_are_read_as_a_map_which_records_without_keys_have_no_place_in() -> None:
+def test_last_values_are_read_as_a_map_without_records_that_have_no_key() -> None:
     with TopologyTestDriver(copying()) as driver:
         source, out = driver.input_topic("in", STRING, STRING), driver.output_topic("out", STRING, STRING)
         source.pipe_key_value_list([("a", "1"), ("b", "2"), ("a", None)])

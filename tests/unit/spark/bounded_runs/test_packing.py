@@ -146,7 +146,7 @@ def test_text_that_a_serde_gave_is_encoded_as_the_client_would() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{}, {"a": 1}, [1], 0, 7, False, "\ud800"])
-def test_what_is_neither_bytes_nor_text_is_refused_when_it_is_sent_and_no_other_with_it(wrong: Any) -> None:
+def test_neither_bytes_nor_text_is_refused_when_sent_and_alone(wrong: Any) -> None:
     topics = Topics({OWN: 1})
     collector = packing(topics)
     collector.send(OWN, b"before", b"value", 1, (), None)

@@ -98,7 +98,7 @@ def test_a_partition_that_is_new_is_in_no_slice_that_was_begun() -> None:
     assert cut_as_begun({**part((5, 10), (0, 20)), **new}, [BEGUN]) == [{**part((5, 10), (0, 20)), **new}]
 
 
-def test_a_partition_that_nobody_has_committed_stands_where_it_was_begun_behind_records_that_were_deleted() -> None:
+def test_a_partition_without_a_commit_stands_where_it_was_begun() -> None:
     begun, committed = part((0, 10), (100, 120)), {A: 10}
     assert left_of_begun(part((10, 40), (100, 150)), begun, committed) == part((10, 10), (100, 120))
     assert is_over(part((10, 10), (100, 100)), begun, committed)

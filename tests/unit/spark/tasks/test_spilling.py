@@ -77,9 +77,7 @@ def read(merge: WriterMerge) -> dict[TopicPartition, list[RawFields]]:
 
 
 @pytest.mark.parametrize("limit_bytes", [0, 20_000, 60_000, 1_000_000_000])
-def test_the_earliest_of_the_writers_next_records_comes_first_whatever_fits_into_memory(
-    tmp_path: Path, limit_bytes: int
-) -> None:
+def test_the_earliest_of_the_writers_records_comes_first_whatever_fits(tmp_path: Path, limit_bytes: int) -> None:
     records = log(1000)
     with WriterMerge(tmp_path, limit_bytes) as merge:
         for start in range(0, 1000, 90):

@@ -41,7 +41,7 @@ def due(directory: Path) -> ObsoleteState:
     return obsolete
 
 
-def test_state_that_was_not_used_for_the_delay_is_deleted_but_for_that_of_tasks_that_are_here(left: Path) -> None:
+def test_unused_state_is_deleted_after_the_delay_unless_its_task_is_here(left: Path) -> None:
     (left / "process-id").write_text("me")
     assert due(left).delete_if_due({OTHER}) == (ONE,)
     assert sorted(path.name for path in left.iterdir()) == ["0_2", "process-id"]

@@ -62,9 +62,7 @@ def test_a_process_that_ended_without_a_word_is_replaced() -> None:
     ("exit_code", "hint"),
     [(3, r"ended the process \(os\._exit\)"), (-9, "has no memory left"), (-11, "Signal SIGSEGV has ended it")],
 )
-def test_when_processes_end_too_often_without_a_word_a_hint_says_who_may_have_ended_them(
-    exit_code: int, hint: str
-) -> None:
+def test_processes_that_often_end_silently_get_a_hint_at_the_cause(exit_code: int, hint: str) -> None:
     deaths = Deaths(lambda _error: "shutdown_client")
     judged = next(filter(None, (deaths.judge(ended_with(exit_code)) for _ in range(100))))
     assert f"at last with exit code {exit_code}" in judged.error.message

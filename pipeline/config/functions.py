@@ -53,10 +53,10 @@ def reference_of(function: Callable[..., Any] | str) -> str | PickledFunction:
     reference = f"{module}:{name}"
     if module != "__main__" and getattr(sys.modules.get(module), name, None) is function:
         return reference
-    import cloudpickle  # noqa: PLC0415 - as above
+    from pipeline.config.by_value import dumps  # noqa: PLC0415 - as above
 
     try:
-        return PickledFunction(reference, cloudpickle.dumps(function))
+        return PickledFunction(reference, dumps(function))
     except Exception as error:  # whatever the objects that it refers to do
         message = f"{reference} cannot be sent to other processes: {type(error).__name__}: {error}"
         raise ConfigError(message, hint="Make what it needs, such as a connection, within the function.") from error

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, Final
 
-import cloudpickle
+from pipeline.config.by_value import dumps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -77,7 +77,7 @@ def start_child(
     Raises:
         OSError: If the machine has no room for it.
     """
-    sent = cloudpickle.dumps((function, tuple(arguments)))
+    sent = dumps((function, tuple(arguments)))
     ours, theirs = multiprocessing.Pipe(duplex=False)
     with ours, theirs:
         fds = [ours.fileno(), *(line.fileno() for line in lines)]

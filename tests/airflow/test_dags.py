@@ -8,9 +8,8 @@ import re
 import shutil
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,6 +20,12 @@ from pipeline.project.sessions import SparkSessions
 from pipeline.releases.registry import Registry
 from pipeline.spark.planning.runs import RunLog
 from pipeline.spark.ranges import RunRange
+from tests.airflow.command_line import running_command_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.airflow.command_line import CommandLine, Done
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ENGINES = ("confluent_kafka", "great_expectations", "pyspark", "rocksdict")
@@ -153,38 +158,134 @@ print(told(errors.BrokerError("busy", retriable=True)), told(errors.BrokerError(
     assert done.stdout.splitlines()[-8:] == [*again * 3, *fails * 3, *again, *fails], done.stderr[-3000:]
 
 
-@pytest.mark.broker
-@pytest.mark.spark
-def test_a_bounded_run_a_release_and_transfers_run_as_dags(
-    broker: Any, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    example = (ROOT / "tests" / "system" / "example_app.py").read_text()
-    (tmp_path / f"{unique}.py").write_text(example.replace('"example"', f'"{unique}"'))
-    (tmp_path / "streams.toml").write_text(
-        f"""
+class Shop:
+    """The example application of one test, as DAGs of a command line that the tests of this file share."""
+
+    def __init__(self, broker: Any, airflow: CommandLine, home: Path, name: str) -> None:
+        self.broker, self.airflow, self.name = broker, airflow, name
+        example = (ROOT / "tests" / "system" / "example_app.py").read_text()
+        (home / f"{name}.py").write_text(example.replace('"example"', f'"{name}"'))
+        self.path = home / f"{name}.toml"
+        self.path.write_text(
+            f"""
 [kafka]
 "bootstrap.servers" = "{broker.bootstrap_servers}"
-[apps.{unique}]
-topology = "{unique}:build"
-quality = "{unique}:expectations"
+[apps.{name}]
+topology = "{name}:build"
+quality = "{name}:expectations"
 schedule = "0 */6 * * *"
-[apps.{unique}.versions]
-v2 = "{unique}:build_v2"
+[apps.{name}.versions]
+v2 = "{name}:build_v2"
+v3 = "{name}:build"
+v4 = "{name}:build_in_thousandths"
 """
-    )
-    dags = tmp_path / "dags"
-    dags.mkdir()
-    (dags / "project.py").write_text(
-        "# airflow dag\nfrom pathlib import Path\nfrom millrace_airflow.dag_factory import dags\n"
-        f"globals().update(dags(Path({str(tmp_path / 'streams.toml')!r})))\n"
-    )
-    (dags / "transfers.py").write_text(
+        )
+        (home / "dags" / f"{name}_dags.py").write_text(
+            "# airflow dag\nfrom pathlib import Path\nfrom millrace_airflow.dag_factory import dags\n"
+            f"globals().update(dags(Path({str(self.path)!r})))\n"
+        )
+        broker.create(2, *(f"{name}.{topic}" for topic in ("payments", "sums", "receipts", "copied")))
+        broker.write(f"{name}.payments", [(b"ann/1", LONG.serialize(5), 1), (b"ann/2", LONG.serialize(-2), 2)])
+
+    @property
+    def project(self) -> ProjectConfig:
+        return ProjectConfig.load(self.path, {})
+
+    @property
+    def total(self) -> int:
+        return [LONG.deserialize(record.value) for record in self.broker.read(f"{self.name}.sums")][-1]
+
+    def dag(self, kind: str, answering: tuple[str, ...] = (), code: int = 0, **params: Any) -> Done:
+        """Run one of its DAGs."""
+        conf = ["--conf", json.dumps(params)]
+        return self.airflow("dags", "test", f"{self.name}__{kind}", *conf, answering=answering, code=code)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("airflow")
+    (directory / "dags").mkdir()
+    return directory
+
+
+@pytest.fixture(scope="module")
+def airflow(home: Path) -> Iterator[CommandLine]:
+    environ = environment(home, home / "dags")
+    environ["PYTHONPATH"] = os.pathsep.join([str(home), *filter(None, [environ.get("PYTHONPATH")])])
+    with running_command_line(environ, home / "log") as commands:
+        commands("db", "migrate")
+        yield commands
+
+
+@pytest.fixture
+def shop(broker: Any, airflow: CommandLine, home: Path, unique: str) -> Shop:
+    return Shop(broker, airflow, home, unique)
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_a_bounded_run_and_a_dry_backfill_run_as_dags(shop: Shop, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.dag("run")
+    assert shop.total == 5
+    rehearsed = shop.dag("backfill", **{"from": "earliest", "dry_run": True})
+    assert re.search(rf"{shop.name}\.sums: [1-9]\d* records would be written", rehearsed.shown), rehearsed.shown
+    (done,) = RunLog(shop.broker.kafka).runs(shop.name)
+    monkeypatch.syspath_prepend(str(home))
+    monkeypatch.setattr(SparkSessions, "session", no_spark)
+    for end in ("latest", "1970-01-01"):
+        assert run_again(shop.project, sessions.Wish(shop.name, "committed", end), None) == 0
+    assert run_again(shop.project, sessions.Wish(shop.name, "committed", "latest"), done.range) == 0
+    judged = shop.dag("quality")
+    assert f"{shop.name}.sums: it has rows: passed: 1" in judged.shown
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_releases_are_approved_and_rolled_back_pass_and_retire_or_are_blocked(
+    shop: Shop, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = Registry(shop.broker.kafka)
+    shop.dag("run")
+    warned = shop.dag("release", ("Approve", "Roll back"), version="v2", then="ask")
+    assert "Skipping registering" not in warned.shown
+    (by_gate, by_watch), history = warned.asked, registry.history(shop.name)
+    (verdict,) = {done.verdict for done in history if done.verdict}
+    assert f"Verdict `{verdict}`" in by_gate
+    assert "expect\\_column\\_pair\\_values\\_to\\_be\\_equal" in by_gate
+    assert f"| {shop.name}.sums | changed | ann | 5 | 3 |" in by_gate
+    assert "The watch found nothing." in by_watch
+    by = [done.by.partition("/")[0] for done in history]
+    release = f"airflow:{shop.name}__release"
+    assert list(dict.fromkeys(by)) == [release, f"airflow:ann ({shop.name}__release"]
+    assert {"v1", "v2"} == {done.live for done in history}
+    assert (registry.read(shop.name, "v1").live, shop.total) == ("v1", 5)
+    assert states_of(warned, "rollback", "retire", "keep") == ["success", "skipped", "skipped"]
+
+    clean = shop.dag("release", version="v3", then="retire")
+    assert states_of(clean, "approve", "cut") == ["skipped", "success"]
+    assert states_of(clean, "rollback", "retire", "keep") == ["skipped", "success", "skipped"]
+    settled = registry.read(shop.name, "v1")
+    assert (settled.live, settled.previous, clean.asked) == ("v3", None, ())
+    monkeypatch.syspath_prepend(str(home))
+    require_looks(shop.project, shop.name, "v3")
+
+    blocked = shop.dag("release", version="v4", code=1)
+    assert blocked.states["gate"] == ("failed", 1)
+    assert states_of(blocked, "verdict", "approve", "cut", "retire") == ["upstream_failed"] * 4
+    assert (registry.read(shop.name, "v1").live, blocked.asked) == ("v3", ())
+    assert "expect_column_values_to_be_between" in blocked.shown
+
+
+@pytest.mark.broker
+@pytest.mark.spark
+def test_imports_and_exports_that_are_run_again_find_nothing_new(shop: Shop, home: Path, tmp_path: Path) -> None:
+    (home / "dags" / f"{shop.name}_transfers.py").write_text(
         f"""
 from airflow.sdk import DAG
 from millrace_airflow.transfers import ExportOperator, ImportOperator
 
-with DAG("{unique}_transfers", schedule=None):
-    both = {{"config": "{tmp_path}/streams.toml", "topic": "{unique}.copied", "format": "json"}}
+with DAG("{shop.name}__transfers", schedule=None):
+    both = {{"config": "{shop.path}", "topic": "{shop.name}.copied", "format": "json"}}
     there = ImportOperator(task_id="there", source="{tmp_path}/in", key=["id"], **both)
     back = ExportOperator(task_id="back", target="{tmp_path}/out", **both)
     there >> back
@@ -192,112 +293,25 @@ with DAG("{unique}_transfers", schedule=None):
     )
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.json").write_text('{"id": 1}\n{"id": 2}\n')
-    broker.create(2, *(f"{unique}.{name}" for name in ("payments", "sums", "receipts", "copied")))
-    broker.write(f"{unique}.payments", [(b"ann/1", LONG.serialize(5), 1), (b"ann/2", LONG.serialize(-2), 2)])
-    env = environment(tmp_path / "airflow", dags)
-    env["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *filter(None, [env.get("PYTHONPATH")])])
-
-    airflow = partial(run_airflow, env)
-
-    def total() -> int:
-        return [LONG.deserialize(r.value) for r in broker.read(f"{unique}.sums")][-1]
-
-    airflow("db", "migrate")
-    airflow("dags", "test", f"{unique}__run")
-    assert total() == 5
-    said = airflow("dags", "test", f"{unique}__backfill", "--conf", '{"from": "earliest", "dry_run": true}')
-    assert re.search(rf"{unique}\.sums: [1-9]\d* records would be written", said), said[-3000:]
-    (done,) = RunLog(broker.kafka).runs(unique)
-    project = ProjectConfig.load(tmp_path / "streams.toml", {})
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(SparkSessions, "session", no_spark)
-    for wish in (sessions.Wish(unique, "committed", "latest"), sessions.Wish(unique, "committed", "1970-01-01")):
-        assert run_again(project, wish, None) == 0
-    assert run_again(project, sessions.Wish(unique, "committed", "latest"), done.range) == 0
-    said = released(unique, env, tmp_path)
-    verdict = Registry(broker.kafka).read(unique, "v1").verdict
-    assert f"Verdict `{verdict.id if verdict else ''}`" in said
-    assert "expect\\_column\\_pair\\_values\\_to\\_be\\_equal" in said
-    assert f"| {unique}.sums | changed | ann | 5 | 3 |" in said
-    assert total() == 3
-    by = [done.by.partition("/")[0] for done in Registry(broker.kafka).history(unique)]
-    assert list(dict.fromkeys(by)) == [f"airflow:{unique}__release", f"airflow:ann ({unique}__release"]
-    require_looks(project, unique)
-    for _ in range(2):  # the second time, nothing is new
-        airflow("dags", "test", f"{unique}_transfers")
-        assert sorted(r.value for r in broker.read(f"{unique}.copied")) == [b'{"id":1}', b'{"id":2}']
+    for _ in range(2):
+        shop.dag("transfers")
+        assert sorted(r.value for r in shop.broker.read(f"{shop.name}.copied")) == [b'{"id":1}', b'{"id":2}']
         lines = [line for file in (tmp_path / "out").glob("*/*.json") for line in file.read_text().splitlines()]
         assert sorted(json.loads(line)["value"] for line in lines) == ['{"id":1}', '{"id":2}']
 
 
-def run_airflow(env: dict[str, str], *arguments: str) -> str:
-    """Run a command of Airflow; gives what it shows."""
-    command = [str(Path(sys.executable).with_name("airflow")), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
-    shown = done.stdout + done.stderr
-    assert done.returncode == 0, shown[-6000:]
-    return shown
+def states_of(done: Done, *tasks: str) -> list[str]:
+    return [done.states[task][0] for task in tasks]
 
 
-ANSWERING = """
-import sys, threading, time
-from functools import partial
-from pathlib import Path
-from airflow import settings
-from airflow.__main__ import main
-from airflow.cli.commands import dag_command  # two threads that import it wait for each other
-from airflow.models import TaskInstance
-from airflow.models.hitl import HITLDetail
-from airflow.models.trigger import handle_event_submit
-from airflow.sdk import timezone
-from airflow.triggers.base import TriggerEvent
-from sqlalchemy import select
-from sqlalchemy.orm import configure_mappers
-
-def answer():
-    while True:
-        time.sleep(0.2)
-        with settings.NonScopedSession() as session:
-            asked = session.scalar(select(TaskInstance).where(TaskInstance.state == "awaiting_input"))
-            if asked is None:
-                continue
-            detail = session.get(HITLDetail, asked.id)
-            Path(body).write_text(detail.body)
-            detail.responded_by, detail.responded_at = {"id": "1", "name": "ann"}, timezone.utcnow()
-            detail.chosen_options, detail.params_input = ["Approve"], {}
-            event = TriggerEvent(detail.as_resume_event_payload())
-            handle_event_submit(event, task_instance=asked, session=session)
-            session.commit()
-            return
-
-app, body = sys.argv[1:]
-configure_mappers()
-threading.Thread(target=answer, daemon=True).start()
-sys.argv[:] = ["airflow", "dags", "test", app]
-main()
-"""
-
-
-def released(app: str, env: dict[str, str], directory: Path) -> str:
-    """Run the release, approve what a person is asked, as the interface does; gives what the person was shown."""
-    command = [sys.executable, "-c", ANSWERING, f"{app}__release", str(directory / "asked")]
-    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False, timeout=300)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert "Skipping registering" not in done.stdout + done.stderr
-    return (directory / "asked").read_text()
-
-
-def require_looks(project: ProjectConfig, unique: str) -> None:
-    """What checks and waits see of the application when v2 is live."""
-    found = sessions.judge_live(project, unique, "").verdict
-    assert found.critical == ()
-    assert found.outcomes[f"{unique}.sums: it has rows"] == "passed: 1"
-    end = str(RunRange.parse(RunLog(project.kafka).runs(unique)[0].range).end)
-    done = sessions.look(project, "processed", app=unique, version="v2", end=end)
-    assert done == sessions.Look(f"{unique} v2 has 0 offsets left", is_over=True)
-    assert sessions.look(project, "idle", app=unique).is_over
-    watched = {"app": unique, "until_ms": 0, "max_lag": 0}
-    assert sessions.look(project, "watched", version="v2", **watched).found == ""
+def require_looks(project: ProjectConfig, app: str, live: str) -> None:
+    """What waits see of the application."""
+    end = str(RunRange.parse(RunLog(project.kafka).runs(app)[0].range).end)
+    done = sessions.look(project, "processed", app=app, version=live, end=end)
+    assert done == sessions.Look(f"{app} {live} has 0 offsets left", is_over=True)
+    assert sessions.look(project, "idle", app=app).is_over
+    watched = {"app": app, "until_ms": 0, "max_lag": 0}
+    assert sessions.look(project, "watched", version=live, **watched).found == ""
     assert sessions.look(project, "watched", version="v1", **watched).found == "v1 is not live: the release is live"
 
 

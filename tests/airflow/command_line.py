@@ -1,0 +1,171 @@
+"""Airflow's command line in one process: commands share its imports, its database and its Spark session."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+_ENDING_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Done:
+    """A command that has ended.
+
+    Args:
+        code: Its exit code.
+        shown: All that it has printed.
+        asked: What persons were shown before they answered.
+        states: The state of each task of the last run of the DAG that it ran, with the number of its attempts.
+    """
+
+    code: int
+    shown: str
+    asked: tuple[str, ...]
+    states: Mapping[str, tuple[str, int]]
+
+
+class CommandLine:
+    """A process that runs commands of Airflow, one after the other.
+
+    Args:
+        process: It.
+        answers: What it says of each.
+        log: The file that all of them print to.
+    """
+
+    def __init__(self, process: subprocess.Popen[str], answers: Any, log: Path) -> None:
+        self._process, self._answers, self._log = process, answers, log
+
+    def __call__(self, *arguments: str, answering: Sequence[str] = (), code: int = 0) -> Done:
+        """Run a command.
+
+        Args:
+            arguments: The command.
+            answering: What a person answers, one option for each question in turn.
+            code: The exit code that is expected.
+        """
+        before = self._log.stat().st_size
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps([arguments, answering]) + "\n")
+        self._process.stdin.flush()
+        told = self._answers.readline()
+        shown = self._log.read_bytes()[before:].decode(errors="replace")
+        assert told, shown[-6000:]
+        found = json.loads(told)
+        states = {task: (state, tries) for task, state, tries in found["states"]}
+        assert found["code"] == code, f"{shown[-6000:]}\n{states}"
+        return Done(found["code"], shown, tuple(found["asked"]), states)
+
+
+@contextmanager
+def running_command_line(environ: Mapping[str, str], log: Path) -> Iterator[CommandLine]:
+    """Run a process for commands.
+
+    Args:
+        environ: Its environment.
+        log: The file that all commands print to.
+    """
+    reading, writing = os.pipe()
+    command = [sys.executable, __file__, str(writing)]
+    with (
+        log.open("wb") as shown,
+        subprocess.Popen(
+            command, env=environ, stdin=subprocess.PIPE, stdout=shown, stderr=shown, text=True, pass_fds=[writing]
+        ) as process,
+        os.fdopen(reading) as answers,
+    ):
+        os.close(writing)
+        yield CommandLine(process, answers, log)
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            process.wait(_ENDING_SECONDS)
+        finally:
+            process.kill()
+
+
+class _Person(threading.Thread):
+    """Answers questions of tasks in turn, as Airflow's interface does."""
+
+    def __init__(self, options: Sequence[str]) -> None:
+        super().__init__(daemon=True)
+        self.asked: list[str] = []
+        self._options = options
+
+    def run(self) -> None:
+        for option in self._options:
+            while not self._is_answered(option):
+                time.sleep(0.2)
+
+    def _is_answered(self, option: str) -> bool:
+        from airflow import settings  # noqa: PLC0415 - of the other process
+        from airflow.models import TaskInstance  # noqa: PLC0415
+        from airflow.models.hitl import HITLDetail  # noqa: PLC0415
+        from airflow.models.trigger import handle_event_submit  # noqa: PLC0415
+        from airflow.sdk import timezone  # noqa: PLC0415
+        from airflow.triggers.base import TriggerEvent  # noqa: PLC0415
+        from sqlalchemy import select  # noqa: PLC0415
+
+        with settings.NonScopedSession() as session:
+            waiting = session.scalar(select(TaskInstance).where(TaskInstance.state == "awaiting_input"))
+            if waiting is None:
+                return False
+            detail = session.get(HITLDetail, waiting.id)
+            self.asked.append(f"{detail.subject}\n{detail.body}")
+            detail.responded_by, detail.responded_at = {"id": "1", "name": "ann"}, timezone.utcnow()
+            detail.chosen_options, detail.params_input = [option], {}
+            event = TriggerEvent(detail.as_resume_event_payload())
+            handle_event_submit(event, task_instance=waiting, session=session)
+            session.commit()
+        return True
+
+
+def _states(dag_id: str) -> list[tuple[str, str, int]]:
+    from airflow import settings  # noqa: PLC0415
+    from airflow.models import DagRun, TaskInstance  # noqa: PLC0415
+    from sqlalchemy import select  # noqa: PLC0415
+
+    last = select(DagRun.run_id).where(DagRun.dag_id == dag_id).order_by(DagRun.id.desc()).limit(1).scalar_subquery()
+    with settings.NonScopedSession() as session:
+        tasks = session.scalars(select(TaskInstance).where(TaskInstance.dag_id == dag_id, TaskInstance.run_id == last))
+        return [(task.task_id, str(task.state), task.try_number) for task in tasks]
+
+
+def _serve(answers: int) -> None:
+    """Run each command that is read, and tell how it ended."""
+    from airflow.__main__ import main  # noqa: PLC0415
+    from airflow.cli.commands import dag_command  # noqa: F401, PLC0415 - two threads that import it wait for each other
+    from sqlalchemy.orm import configure_mappers  # noqa: PLC0415
+
+    configure_mappers()
+    with os.fdopen(answers, "w") as told:
+        for line in sys.stdin:
+            arguments, answering = json.loads(line)
+            sys.argv[:] = ["airflow", *arguments]
+            person, code = _Person(answering), 0
+            person.start()
+            try:
+                main()
+            except SystemExit as end:
+                code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+            sys.stdout.flush()
+            sys.stderr.flush()
+            states = _states(arguments[2]) if arguments[:2] == ["dags", "test"] else []
+            told.write(json.dumps({"code": code, "asked": person.asked, "states": states}) + "\n")
+            told.flush()
+
+
+if __name__ == "__main__":
+    _serve(int(sys.argv[1]))

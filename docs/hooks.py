@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from mkdocs.structure.files import File
 
 if TYPE_CHECKING:
     from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
 BESIDE = {
@@ -38,32 +40,40 @@ REFERENCE = {
     "pipeline.testing": ("pipeline.testing",),
 }
 """Reference pages, with the modules whose public names they list."""
+_SOURCES = {name: source for source, name in BESIDE.items()}
 _LINK = re.compile(r"\[([^\]]*)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages that are made."""
     for source, name in BESIDE.items():
-        files.append(File.generated(config, name, content=linked((ROOT / source).read_text())))
+        files.append(File.generated(config, name, content=(ROOT / source).read_text()))
     for page, modules in REFERENCE.items():
         content = "\n".join([f"# {page}\n", *(f"::: {module}\n" for module in modules)])
         files.append(File.generated(config, f"reference/{page}.md", content=content))
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Let links to documents beside this folder lead to their pages."""
-    return linked(markdown)
+def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
+    """Let links lead to pages of the site: they are written as places in the repository."""
+    return linked(markdown, page.file.src_uri)
 
 
-def linked(markdown: str) -> str:
-    """Text whose links lead to pages of the site, from wherever in the repository it comes."""
+def linked(markdown: str, page: str) -> str:
+    """Text whose links lead to pages of the site.
+
+    Args:
+        markdown: The text, with links as its file in the repository has them.
+        page: Its name on the site.
+    """
+    source = _SOURCES.get(page, f"docs/{page}")
 
     def placed(found: re.Match[str]) -> str:
-        text, target, anchor = found[1], found[2].removeprefix("../"), found[3] or ""
-        if target.startswith("pipeline/"):  # the code is in the repository, not on the site
+        text, anchor = found[1], found[3] or ""
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(source), found[2]))
+        if target not in BESIDE and not target.startswith("docs/"):  # the code is in the repository, not on the site
             return text
-        target = target.removeprefix("docs/")
-        return f"[{text}]({BESIDE.get(target, target)}{anchor})"
+        name = BESIDE.get(target, target.removeprefix("docs/"))
+        return f"[{text}]({posixpath.relpath(name, posixpath.dirname(page))}{anchor})"
 
     return _LINK.sub(placed, markdown)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pipeline.cli.exit_codes import NOT_RUNNING
 from pipeline.cli.project import settings_of
 from pipeline.errors import ConfigError
 
@@ -15,14 +16,13 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="The embedded broker: real Apache Kafka on this machine, for development.", no_args_is_help=True)
 
-NOT_RUNNING = 3
 Port = Annotated[
     int | None,
     typer.Option(
         min=1,
         max=65_534,
-        help="Port on the loopback interface; the next one is taken as well. That of bootstrap.servers in streams.toml if left"
-        " out; 19092 where there is no such file.",
+        help="Port on the loopback interface; the broker takes the next one as well. Left out, it is that of bootstrap.servers"
+        " in streams.toml, or 19092 without such a file.",
     ),
 ]
 _DEFAULT_PORT = 19092
@@ -34,9 +34,9 @@ def start(
     context: typer.Context,
     port: Port = None,
     *,
-    reset: Annotated[bool, typer.Option("--reset", metavar="", help="Delete all data first.")] = False,
+    reset: Annotated[bool, typer.Option("--reset", metavar="", help="Delete all of the broker's data first.")] = False,
 ) -> None:
-    """Start it, unless it runs; the first time downloads Kafka."""
+    """Start the broker unless it runs. The first start downloads Kafka."""
     broker = _broker(context, port)
     if reset:
         broker.reset()
@@ -46,14 +46,14 @@ def start(
 
 @app.command()
 def stop(context: typer.Context, port: Port = None) -> None:
-    """Stop it, if it runs."""
+    """Stop the broker if it runs."""
     _broker(context, port).stop()
     typer.echo("Broker is stopped")
 
 
 @app.command()
 def status(context: typer.Context, port: Port = None) -> None:
-    """Say whether it runs; exit code 3 if not."""
+    """Say whether the broker runs. The exit code is 3 if it does not."""
     found = _broker(context, port).status()
     if not found.is_running:
         typer.echo("Broker is not running")
@@ -65,9 +65,9 @@ def status(context: typer.Context, port: Port = None) -> None:
 def logs(
     context: typer.Context,
     port: Port = None,
-    lines: Annotated[int, typer.Option("-n", help="How many lines.")] = 50,
+    lines: Annotated[int, typer.Option("-n", help="Number of lines.")] = 50,
 ) -> None:
-    """Show the end of its log."""
+    """Show the end of the broker's log."""
     typer.echo(_broker(context, port).log_tail(lines))
 
 

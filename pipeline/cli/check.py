@@ -15,9 +15,9 @@ def check(
     app: App,
     master: Master = None,
     *,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="One JSON document.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON document.")] = False,
 ) -> None:
-    """Judge what the live version has published so far by its expectations; exit code 6 if a critical one fails."""
+    """Judge all that the live version has published by its expectations. The exit code is 6 if a critical one fails."""
     import msgspec
 
     found = settings_of(context).project(master).app(app).check()

@@ -7,20 +7,21 @@ from typing import Annotated
 import typer
 
 from pipeline.cli.broker import local_port
+from pipeline.cli.exit_codes import FAILED
 from pipeline.cli.project import settings_of
 from pipeline.extras import require_extra
 
 app = typer.Typer(help="The main job on real data: the flights that left New York in 2013.", no_args_is_help=True)
 
-DIFFERENT = 1
 Days = Annotated[
-    int | None, typer.Option(min=1, help="Only flights of so many days from 2013-01-01 on: fewer are done sooner.")
+    int | None,
+    typer.Option(min=1, help="Use only the flights of this many days from 2013-01-01 on. Fewer take less time."),
 ]
 
 
 @app.command()
 def run(context: typer.Context, days: Days = None) -> None:
-    """Tell the whole story, from an empty broker to a release and back; exit code 1 if a check failed. Takes minutes."""
+    """Tell the whole story, from an empty broker to a release and back. The exit code is 1 if a check failed. Takes minutes."""
     require_extra("demo")
     require_extra("quality")
     from rich.console import Console
@@ -34,12 +35,12 @@ def run(context: typer.Context, days: Days = None) -> None:
     story = Story(project, settings.config, broker, settings.environ, scratch, Console(), days)
     with running(broker):
         if not story.tell():
-            raise typer.Exit(DIFFERENT)
+            raise typer.Exit(FAILED)
 
 
 @app.command()
 def load(context: typer.Context, days: Days = None) -> None:
-    """Create the demo's topics and write its data; a topic that has just these records is left as it is."""
+    """Create the demo's topics and write its data. A topic that has exactly these records stays as it is."""
     from pipeline.demo.data import load as load_data
 
     kafka = settings_of(context).project().reach()
@@ -48,7 +49,7 @@ def load(context: typer.Context, days: Days = None) -> None:
 
 @app.command()
 def reset(context: typer.Context) -> None:
-    """Forget all that the application `delays` has computed; the input data stay."""
+    """Delete all that the application `delays` has computed. Its input data stay."""
     from pipeline.demo.data import reset as reset_data
 
     project = settings_of(context).project()
@@ -59,10 +60,10 @@ def reset(context: typer.Context) -> None:
 @app.command()
 def check(
     context: typer.Context,
-    version: Annotated[str, typer.Option(help="v1 or v2: whose results are expected.")] = "v1",
+    version: Annotated[str, typer.Option(help="Version whose results are expected: v1 or v2.")] = "v1",
     days: Days = None,
 ) -> None:
-    """Compare the output topic with pandas' computation over the original data, key by key; exit code 1 if they differ."""
+    """Compare the output topic with pandas' results over the original data, key by key. The exit code is 1 if they differ."""
     from pipeline.demo.check import compare, expected, published
 
     found = published(settings_of(context).project().reach())
@@ -71,4 +72,4 @@ def check(
     for key, hour_ms in comparison.differing:
         typer.echo(f"  differs: {key} at {hour_ms}")
     if not comparison.is_equal:
-        raise typer.Exit(DIFFERENT)
+        raise typer.Exit(FAILED)

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 Code = Annotated[
     bool,
-    typer.Option("--code", metavar="", help="Also the code that tasks generate, and why nodes are not part of it."),
+    typer.Option(
+        "--code", metavar="", help="Also show the code that tasks generate, and why nodes are left out of it."
+    ),
 ]
 
 
@@ -27,7 +29,10 @@ class Format(StrEnum):
     SVG = "svg"
 
 
-As = Annotated[Format, typer.Option("--format", help="Kafka Streams' text, a Mermaid flowchart, or an SVG picture.")]
+As = Annotated[
+    Format,
+    typer.Option("--format", help="How to show it: Kafka Streams' text, a Mermaid flowchart, or an SVG picture."),
+]
 
 
 def describe(
@@ -37,7 +42,7 @@ def describe(
     code: Code = False,  # noqa: FBT002 # an option
     form: As = Format.TEXT,
 ) -> None:
-    """Show an application's topology, as Kafka Streams describes it, or drawn. With --version no broker is asked."""
+    """Show an application's topology as Kafka Streams describes it, or as a picture. With --version it asks no broker."""
     if code and form is not Format.TEXT:
         message = f"a picture shows no code: --format {form.value} goes without --code"
         raise typer.BadParameter(message, param_hint="--code")

@@ -119,10 +119,12 @@ _NEXT = """{directory} is made. Its test runs in memory, a worker on the embedde
 
 
 def init(
-    name: Annotated[str, typer.Argument(help="Of the application, and of the directory that is made.")],
-    directory: Annotated[Path | None, typer.Option(help="Where it is made, if not in one of its name.")] = None,
+    name: Annotated[str, typer.Argument(help="Name of the application, and of the new directory.")],
+    directory: Annotated[
+        Path | None, typer.Option(help="Directory to create; it has the application's name if left out.")
+    ] = None,
 ) -> None:
-    """Make a project that runs: streams.toml, a topology, its test, a DAG file and .gitignore."""
+    """Create a project that runs: streams.toml, a topology, its test, a DAG file and .gitignore."""
     module = name.replace("-", "_")
     if not _NAME.fullmatch(name) or keyword.iskeyword(module) or module in {"pipeline", "test", "tests", "dags"}:
         message = f"{name!r} cannot name an application and its Python module"

@@ -30,9 +30,9 @@ from pipeline.cli import (
     transfer,
     worker,
 )
-from pipeline.cli.exit_codes import code_of
+from pipeline.cli.exit_codes import INTERRUPTED, code_of
 from pipeline.cli.project import Settings
-from pipeline.cli.signals import INTERRUPTED, interrupt_on_sigterm
+from pipeline.cli.signals import interrupt_on_sigterm
 from pipeline.config.secrets import TOKEN
 from pipeline.errors import StreamsError, of_an_interrupt
 from pipeline.extras import missing_extra
@@ -78,18 +78,24 @@ def _show_version(is_wanted: bool) -> None:  # noqa: FBT001 - a callback
 @app.callback()
 def settings(
     context: typer.Context,
-    config: Annotated[Path, typer.Option(envvar="MILLRACE_CONFIG", help="The project's streams.toml.")] = Path(
+    config: Annotated[Path, typer.Option(envvar="MILLRACE_CONFIG", help="Path of the project's streams.toml.")] = Path(
         "streams.toml"
     ),
     home: Annotated[
-        Path, typer.Option(envvar="MILLRACE_HOME", help="Where downloads are kept, and the embedded broker's data.")
+        Path, typer.Option(envvar="MILLRACE_HOME", help="Directory of downloads, and of the embedded broker's data.")
     ] = Path("~/.cache/millrace"),
     *,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", metavar="", help="Log what happens.")] = False,
-    log_json: Annotated[bool, typer.Option("--log-json", metavar="", help="Log JSON, one object per line.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", metavar="", help="Log each step.")] = False,
+    log_json: Annotated[bool, typer.Option("--log-json", metavar="", help="Log as JSON, one object per line.")] = False,
     _version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, metavar="", help="Show the version, and end."),
+        typer.Option(
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            metavar="",
+            help="Show the version of Millrace and stop.",
+        ),
     ] = False,
 ) -> None:
     """Read the options that come before the command."""

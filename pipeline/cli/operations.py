@@ -13,12 +13,12 @@ from pipeline.cli.project import App, Version, settings_of
 from pipeline.errors import ConfigError
 from pipeline.records import counted
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask before anything is deleted.")]
-Server = Annotated[str | None, typer.Option(help="host:port of an instance; application.server if left out.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Delete without asking first.")]
+Server = Annotated[str | None, typer.Option(help="Address of an instance, host:port; application.server if left out.")]
 
 
 def status(context: typer.Context, app: App, version: Version = None, server: Server = None) -> None:
-    """Show an application's instances; with an instance that answers, its tasks and where all others are."""
+    """Show an application's instances. An instance that answers also shows its tasks, and where all others are."""
     found = settings_of(context).project().app(app, version).status(server)
     typer.echo(f"{found.application_id}: group {found.group}, {counted(len(found.members), 'instance')}")
     for member in found.members:
@@ -30,7 +30,7 @@ def status(context: typer.Context, app: App, version: Version = None, server: Se
 
 
 def lag(context: typer.Context, app: App, version: Version = None) -> None:
-    """Show how far an application is behind, per source partition and per partition of its repartition topics."""
+    """Show how many offsets an application is behind, for each partition of its sources and repartition topics."""
     from rich.console import Console
     from rich.table import Table
 
@@ -53,13 +53,18 @@ def reset(
     app: App,
     version: Version = None,
     start: Annotated[
-        str, typer.Option("--from", help="earliest, latest, a vector (topic-0@12,topic-1@7) or a time.")
+        str,
+        typer.Option(
+            "--from", help="Where it reads next: earliest, latest, a vector (topic-0@12,topic-1@7) or a time."
+        ),
     ] = "earliest",
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", metavar="", help="Say what would be done, and stop.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", metavar="", help="Say what the command would do, and stop.")
+    ] = False,
     yes: Yes = False,
 ) -> None:
-    """Make an application begin anew: delete its internal topics and local state, and set where it reads next."""
+    """Let an application begin anew: delete its internal topics and local state, and set where it reads next."""
     chosen = settings_of(context).project().app(app, version)
     plan = chosen.plan_reset(start)
     for topic in plan.topics:
@@ -82,11 +87,11 @@ def clean_up(
     context: typer.Context,
     app: App,
     version: Version = None,
-    state_dir: Annotated[Path | None, typer.Option(help="Where local state is; state.dir if left out.")] = None,
+    state_dir: Annotated[Path | None, typer.Option(help="Directory of the local state; state.dir if left out.")] = None,
     *,
     yes: Yes = False,
 ) -> None:
-    """Delete an application's local state on this machine; workers restore theirs. With --version no broker is asked."""
+    """Delete an application's local state on this machine. Workers restore theirs. With --version it asks no broker."""
     chosen = settings_of(context).project().app(app, version)
     found = chosen.local_state(state_dir)
     if found:
@@ -116,7 +121,7 @@ def _confirm(question: str, *, yes: bool) -> None:
 def scale(
     context: typer.Context,
     app: App,
-    threads: Annotated[int, typer.Argument(min=1, help="Stream threads from now on.")],
+    threads: Annotated[int, typer.Argument(min=1, help="Number of stream threads.")],
     server: Server = None,
 ) -> None:
     """Set the number of stream threads of an instance (num.stream.threads) while it runs."""

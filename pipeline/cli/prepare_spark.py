@@ -12,9 +12,9 @@ _MEBIBYTE = 1024 * 1024
 
 
 def prepare_spark(context: typer.Context) -> None:
-    """Make Spark sessions on this machine start in about half the time, by an archive of the classes Java loads for them.
+    """Let Spark sessions on this machine start in half the time, with an archive of the classes that Java loads for them.
 
-    Needed once per machine or image, and again after a new Java or another version of Spark. The archive is kept in --home.
+    A machine or image needs it once, and again after an update of Java or Spark. The archive is in --home.
     """
     from pipeline.spark.engine.java_classes import archive_classes, classes_archive
     from pipeline.spark.engine.java_output import quiet_java

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from pipeline.project.millrace import Millrace
 
 
-App = Annotated[str, typer.Argument(help="The application's name in streams.toml.")]
+App = Annotated[str, typer.Argument(help="Name of the application in streams.toml.")]
 """The argument of commands that are about one application."""
-Version = Annotated[str | None, typer.Option(help="Which version; the live one if left out.")]
+Version = Annotated[str | None, typer.Option(help="Version of the application; the live one if left out.")]
 """The option `--version`, which has one meaning for all commands."""
 Master = Annotated[
     str | None,
     typer.Option(
-        help="Spark's master URL, or sc://host:port of a Spark Connect server; as streams.toml says if left out."
+        help="Spark's master URL, or sc://host:port of a Spark Connect server; that of streams.toml if left out."
     ),
 ]
 """The option `--master`."""

@@ -27,30 +27,39 @@ def run(
     context: typer.Context,
     app: App,
     start: Annotated[
-        str, typer.Option("--from", help="committed, earliest, a vector (topic-0@12,topic-1@7) or a time.")
+        str,
+        typer.Option(
+            "--from", help="Where the range starts: committed, earliest, a vector (topic-0@12,topic-1@7) or a time."
+        ),
     ] = "committed",
-    end: Annotated[str, typer.Option("--to", help="latest, a vector or a time.")] = "latest",
+    end: Annotated[str, typer.Option("--to", help="Where the range ends: latest, a vector or a time.")] = "latest",
     version: Version = None,
     master: Master = None,
     advance_stream_time_to: Annotated[
         str | None,
-        typer.Option(help="Move event time to this time after the last record: windows that end before it are closed."),
+        typer.Option(help="Move event time to this time after the last record. Windows that end before it close."),
     ] = None,
     wall_clock_punctuation: Annotated[
-        str | None, typer.Option(help="refuse, once (at the end of each slice) or never; as configured if left out.")
+        str | None,
+        typer.Option(
+            help="What to do about wall-clock punctuation: refuse, once (at the end of each slice) or never."
+            " Left out, the setting bounded.wall.clock.punctuation decides."
+        ),
     ] = None,
-    max_records_per_slice: Annotated[int, typer.Option(min=1, help="A slice is one transaction per task.")] = 2_000_000,
+    max_records_per_slice: Annotated[
+        int, typer.Option(min=1, help="Records of one slice. Each task commits a slice in one transaction.")
+    ] = 2_000_000,
     *,
-    plan: Annotated[bool, typer.Option("--plan", metavar="", help="Say what would be processed, and stop.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", metavar="", help="Say what the run would process, and stop.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", metavar="", help="Show what would be written, and commit nothing.")
+        bool, typer.Option("--dry-run", metavar="", help="Show what the run would write, and commit nothing.")
     ] = False,
 ) -> None:
     """Process a bounded range of offsets on Spark, exactly once.
 
-    Windows that are open at the end of the range stay open: what is suppressed or emitted on their close waits in the state,
-    and the next run, or a worker, goes on with it. To have them closed now, move event time on with --advance-stream-time-to;
-    records of these windows that come later are handled as after a restart.
+    Windows that are open at the end of the range stay open. Their results wait in the state, and the next run, or a worker,
+    goes on with them. To close windows now, move event time on with --advance-stream-time-to. Later records of these windows
+    are late, as they are after a restart.
     """
     from rich.console import Console
 

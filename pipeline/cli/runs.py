@@ -15,14 +15,12 @@ _NO_LIMIT = 100_000
 def runs(
     context: typer.Context,
     app: App,
-    limit: Annotated[int, typer.Option(min=1, help="How many, latest first.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="Number of runs, latest first.")] = 20,
     *,
-    wide: Annotated[
-        bool, typer.Option("--wide", "-w", metavar="", help="With who ran them, their ranges and errors.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON, one run per line.")] = False,
+    wide: Annotated[bool, typer.Option("--wide", "-w", metavar="", help="Also show users, ranges and errors.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON, one run per line.")] = False,
 ) -> None:
-    """List the bounded runs of an application: who ran what, when, and what came of it."""
+    """List the bounded runs of an application: when they ran, who started them, and how they ended."""
     import msgspec
     from rich.console import Console
 

@@ -8,12 +8,13 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
+from pipeline.cli.exit_codes import INTERRUPTED
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _ENDED_EARLY = b"Told to stop before it ran: nothing was processed\n"
 _ENDED_AT_ONCE = b"Told to stop twice: ended at once; what is not committed is processed again\n"
-INTERRUPTED = 130
 _ENDING = frozenset({signal.SIGTERM, signal.SIGINT})
 
 

@@ -14,15 +14,17 @@ from pipeline.records import TopicPartition
 def skip(
     context: typer.Context,
     app: App,
-    record: Annotated[str, typer.Argument(help="The record: topic-partition@offset, as errors name it.")],
+    record: Annotated[str, typer.Argument(help="Place of the record as errors name it: topic-partition@offset.")],
     version: Version = None,
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be skipped, and stop.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", metavar="", help="Say what the command would skip, and stop.")
+    ] = False,
 ) -> None:
     """Skip one input record that cannot be processed. State and all other records stay as they are.
 
-    The record must be the next one of its task, and nobody may run the task. It goes to the dead letter topic, if the
-    application has one.
+    The record must be the next one of its task, and no instance may run the task. It goes to the dead letter topic, if
+    the application has one.
     """
     tp, offset = _place(record)
     chosen = settings_of(context).project().app(app, version)

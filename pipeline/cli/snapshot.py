@@ -12,7 +12,7 @@ def snapshot(
     app: App,
     version: Version = None,
 ) -> None:
-    """Publish the state of all tasks as it is now to snapshot.url. Workers that run are not disturbed."""
+    """Publish the present state of all tasks to snapshot.url. Workers go on meanwhile."""
     chosen = settings_of(context).project().app(app, version)
     published = chosen.snapshot()
     for manifest in published:

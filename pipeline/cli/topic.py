@@ -23,26 +23,26 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Topics, and the records in them: create, list, read, write.", no_args_is_help=True)
 
 _SERDES = "string, json, long, integer, double, bytes, ..., windowed-string, session-windowed-string"
-Topic = Annotated[str, typer.Argument(help="Its name.")]
-KeySerde = Annotated[str | None, typer.Option(help=f"How keys are written: {_SERDES}. string if left out.")]
-ValueSerde = Annotated[str | None, typer.Option(help="How values are written; the same names.")]
+Topic = Annotated[str, typer.Argument(help="Name of the topic.")]
+KeySerde = Annotated[str | None, typer.Option(help=f"Serde of keys: {_SERDES}. string if left out.")]
+ValueSerde = Annotated[str | None, typer.Option(help="Serde of values, by the names of --key-serde.")]
 OfApp = Annotated[
-    str | None, typer.Option("--app", help="An application that reads or writes the topic: its serdes are used.")
+    str | None, typer.Option("--app", help="Use the serdes of this application, which reads or writes the topic.")
 ]
-OfVersion = Annotated[str | None, typer.Option(help="With --app: which version; the live one if left out.")]
+OfVersion = Annotated[str | None, typer.Option(help="Version of the application in --app; the live one if left out.")]
 
 
 @app.command()
 def create(
     context: typer.Context,
-    topics: Annotated[list[str], typer.Argument(help="Their names.")],
-    partitions: Annotated[int, typer.Option(min=1, help="How many partitions each has.")] = 4,
-    replication_factor: Annotated[int, typer.Option(help="Copies of each; -1 for the brokers' default.")] = -1,
+    topics: Annotated[list[str], typer.Argument(help="Names of the topics.")],
+    partitions: Annotated[int, typer.Option(min=1, help="Number of partitions of each topic.")] = 4,
+    replication_factor: Annotated[int, typer.Option(help="Number of replicas; -1 for the brokers' default.")] = -1,
     config: Annotated[
-        list[str] | None, typer.Option("--config", "-c", help="A setting, name=value; may be given several times.")
+        list[str] | None, typer.Option("--config", "-c", help="Setting of the topics, name=value.")
     ] = None,
 ) -> None:
-    """Create topics that an application reads and writes; one that exists must have as many partitions."""
+    """Create topics. One that exists must have this number of partitions."""
     from pipeline.kafka.admin import Admin, TopicSpec
 
     settings = dict(_pair(each) for each in config or [])
@@ -54,9 +54,9 @@ def create(
 @app.command("list")
 def list_topics(
     context: typer.Context,
-    prefix: Annotated[str, typer.Argument(help="Only those that begin with it.")] = "",
+    prefix: Annotated[str, typer.Argument(help="List only topics whose names begin with this.")] = "",
 ) -> None:
-    """List topics with their numbers of partitions; those that brokers keep for themselves are left out."""
+    """List topics with their numbers of partitions, without those that brokers keep for themselves."""
     from pipeline.kafka.admin import Admin
 
     admin = Admin(settings_of(context).project().reach())
@@ -71,21 +71,25 @@ def read(
     topic: Topic,
     key_serde: KeySerde = None,
     value_serde: ValueSerde = None,
-    window: Annotated[str | None, typer.Option(help="How long windows of windowed keys are, as in 5m.")] = None,
+    window: Annotated[str | None, typer.Option(help="Length of the windows of windowed keys, such as 5m.")] = None,
     of_app: OfApp = None,
     version: OfVersion = None,
     start: Annotated[
-        str, typer.Option("--from", help="earliest, latest, a vector (topic-0@12,topic-1@7) or a time.")
+        str, typer.Option("--from", help="Where to start: earliest, latest, a vector (topic-0@12,topic-1@7) or a time.")
     ] = "earliest",
-    end: Annotated[str | None, typer.Option("--to", help="The same; latest if left out.")] = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Stop after so many records.")] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", help="Where to end, in the forms of --from; latest if left out.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Stop after this many records.")] = None,
     *,
-    follow: Annotated[bool, typer.Option("--follow", "-f", metavar="", help="Wait for more, until Ctrl-C.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON, one record per line.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", metavar="", help="Wait for more records, until Ctrl-C.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON, one record per line.")] = False,
 ) -> None:
-    """Show the records of a topic that are committed: place, time, key and value.
+    """Show the committed records of a topic: place, time, key and value.
 
-    Of a vector, partitions that are left out are read to, or from, their end.
+    A partition that a vector leaves out starts, or stops, at its end.
     """
     from pipeline.transfers.topic_reading import TopicReader
 
@@ -103,18 +107,23 @@ def read(
 def write(
     context: typer.Context,
     topic: Topic,
-    file: Annotated[Path | None, typer.Argument(help="Lines to write; the standard input if left out.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(help="File with the lines to write; the standard input if left out.")
+    ] = None,
     key_serde: KeySerde = None,
     value_serde: ValueSerde = None,
     of_app: OfApp = None,
     version: OfVersion = None,
-    key: Annotated[str | None, typer.Option(help="A field of JSON values that is the key as well.")] = None,
+    key: Annotated[str | None, typer.Option(help="Field of JSON values that is also the key.")] = None,
     timestamp: Annotated[
-        str | None, typer.Option(help="A field of JSON values with the event time: ms, or text. Now if left out.")
+        str | None,
+        typer.Option(help="Field of JSON values with the event time, in ms or as text. Left out, the time is now."),
     ] = None,
-    separator: Annotated[str | None, typer.Option(help="What stands between a line's key and value, as in :.")] = None,
+    separator: Annotated[
+        str | None, typer.Option(help="Separator between the key and the value of a line, such as a colon.")
+    ] = None,
 ) -> None:
-    """Write lines to a topic, one record each: JSON values, unless --value-serde or --app says otherwise."""
+    """Write lines to a topic, one record each. Values are JSON unless --value-serde or --app says otherwise."""
     from pipeline.transfers.topic_writing import LineFormat, write_lines
 
     serdes = _serdes(context, topic, key_serde, value_serde or (None if of_app else "json"), of_app, version, None)

@@ -11,33 +11,42 @@ from pipeline.config.secrets import expanded, redacted
 from pipeline.errors import ConfigError
 from pipeline.records import counted
 
-_FORMAT = typer.Option("--format", "-f", help="parquet, csv, json, jdbc or any other that Spark knows.")
-_PACKAGE = typer.Option("--package", help="Maven coordinates of what the format needs, as a JDBC driver.")
+_FORMAT = typer.Option(
+    "--format", "-f", help="Format of the data: parquet, csv, json, jdbc or any other that Spark knows."
+)
+_PACKAGE = typer.Option(
+    "--package", help="Maven coordinates of a package that the format needs, such as a JDBC driver."
+)
 _OPTIONS = typer.Option(
-    "--option", "-o", help="An option of the format, name=value; ${NAME} in it is the environment's. Several times."
+    "--option", "-o", help="Option of the format, name=value. ${NAME} in it is replaced by an environment variable."
 )
 
 
 def import_topic(
     context: typer.Context,
-    source: Annotated[str, typer.Argument(help="A path, or the table of a jdbc source.")],
-    topic: Annotated[str, typer.Argument(help="Where to; must exist.")],
+    source: Annotated[str, typer.Argument(help="Path of the source, or the table of a jdbc source.")],
+    topic: Annotated[str, typer.Argument(help="Topic to write to; it must exist.")],
     kind: Annotated[str, _FORMAT] = "parquet",
     option: Annotated[list[str] | None, _OPTIONS] = None,
-    schema: Annotated[str | None, typer.Option(help="The rows' schema as DDL.")] = None,
-    key: Annotated[list[str] | None, typer.Option(help="Key column; several make a JSON object.")] = None,
-    value: Annotated[str | None, typer.Option(help="Column of values; a JSON object of each row if left out.")] = None,
-    timestamp: Annotated[str | None, typer.Option(help="Column of event times; now if left out.")] = None,
-    incremental: Annotated[str | None, typer.Option(help="A column that only rises: imports what is above.")] = None,
-    name: Annotated[str, typer.Option(help="Names the import and its progress; the topic if left out.")] = "",
+    schema: Annotated[str | None, typer.Option(help="Schema of the rows as DDL.")] = None,
+    key: Annotated[list[str] | None, typer.Option(help="Column of keys. Several make a JSON object.")] = None,
+    value: Annotated[
+        str | None, typer.Option(help="Column of values; each row becomes a JSON object if left out.")
+    ] = None,
+    timestamp: Annotated[str | None, typer.Option(help="Column of event times. Left out, the time is now.")] = None,
+    incremental: Annotated[
+        str | None,
+        typer.Option(help="Column whose values only rise. The import takes rows above the highest value so far."),
+    ] = None,
+    name: Annotated[str, typer.Option(help="Name of the import and its progress; the topic if left out.")] = "",
     missing_timestamp: Annotated[
-        str, typer.Option(help="fail, or now: what becomes of rows without an event time in that column.")
+        str, typer.Option(help="What to do with rows without an event time in that column: fail, or now.")
     ] = "fail",
-    parts: Annotated[int, typer.Option(min=1, help="Parts of a batch, each one transaction.")] = 4,
+    parts: Annotated[int, typer.Option(min=1, help="Parts of a batch. Each is one transaction.")] = 4,
     package: Annotated[list[str] | None, _PACKAGE] = None,
     master: Master = None,
 ) -> None:
-    """Write what is new in a source to a topic, exactly once: new files, or rows with a higher value in a column."""
+    """Write new data of a source to a topic, exactly once: new files, or rows with a higher value in a column."""
     from pipeline.cli.transfer_report import followed_transfer
     from pipeline.transfers.imports import ImportSpec
 
@@ -64,27 +73,35 @@ def import_topic(
 
 def export_topic(
     context: typer.Context,
-    source: Annotated[str, typer.Argument(help="A topic; with --store, an application's name in streams.toml.")],
-    target: Annotated[str, typer.Argument(help="A directory, or the table of a jdbc target.")],
+    source: Annotated[
+        str, typer.Argument(help="Topic to read; with --store, the name of an application in streams.toml.")
+    ],
+    target: Annotated[str, typer.Argument(help="Directory to write, or the table of a jdbc target.")],
     kind: Annotated[str, _FORMAT] = "parquet",
     option: Annotated[list[str] | None, _OPTIONS] = None,
-    schema: Annotated[str | None, typer.Option(help="Schema of JSON values as DDL: fields become columns.")] = None,
-    name: Annotated[str, typer.Option(help="Names the export and its progress; the topic if left out.")] = "",
+    schema: Annotated[str | None, typer.Option(help="Schema of JSON values as DDL. Fields become columns.")] = None,
+    name: Annotated[str, typer.Option(help="Name of the export and its progress; the topic if left out.")] = "",
     key: Annotated[
-        list[str] | None, typer.Option(help="jdbc: a column by which rows are replaced (PostgreSQL).")
+        list[str] | None, typer.Option(help="With jdbc, the column by which rows are replaced (PostgreSQL).")
     ] = None,
     package: Annotated[list[str] | None, _PACKAGE] = None,
-    store: Annotated[str | None, typer.Option(help="Export this store of an application, as a whole.")] = None,
-    at: Annotated[str, typer.Option(help="Of a store: latest, an offset vector, or the id of a run.")] = "latest",
-    version: Annotated[str | None, typer.Option(help="Of a store: which version; the live one if left out.")] = None,
+    store: Annotated[str | None, typer.Option(help="Store of an application to export as a whole.")] = None,
+    at: Annotated[
+        str, typer.Option(help="State of the store to export: latest, an offset vector, or the id of a run.")
+    ] = "latest",
+    version: Annotated[
+        str | None, typer.Option(help="With --store, the version of the application; the live one if left out.")
+    ] = None,
     master: Master = None,
     *,
-    binary: Annotated[bool, typer.Option("--binary", metavar="", help="Keys and values are bytes, not text.")] = False,
+    binary: Annotated[
+        bool, typer.Option("--binary", metavar="", help="Write keys and values as bytes instead of text.")
+    ] = False,
 ) -> None:
-    """Write what is new in a topic to a target, every record once; or, with --store, all rows of a state store.
+    """Write new records of a topic to a target, each once; or, with --store, all rows of a state store.
 
-    A topic is written to one directory per export, overwritten if it has to be done again, or to a table in one transaction
-    together with the note of it. A store overwrites the target.
+    Each export of a topic has a directory of its own, which a repeated attempt overwrites. A table gets the rows in one
+    transaction, together with the progress. A store overwrites the target.
     """
     from pipeline.cli.transfer_report import followed_transfer
     from pipeline.transfers.exports import ExportSpec

@@ -40,28 +40,35 @@ def worker(
     app: App,
     version: Version = None,
     state_dir: Annotated[
-        Path | None, typer.Option(help="Local state; each instance on a machine needs a directory of its own.")
+        Path | None,
+        typer.Option(
+            help="Directory of the local state; state.dir if left out. Each instance on a machine needs its own."
+        ),
     ] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Stream threads; num.stream.threads if left out.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Number of stream threads; num.stream.threads if left out.")
+    ] = None,
     server: Annotated[
-        str | None, typer.Option(help="host:port of the HTTP interface; application.server if left out.")
+        str | None, typer.Option(help="Address of the HTTP interface, host:port; application.server if left out.")
     ] = None,
     on: Annotated[
-        Place | None, typer.Option("--on", help="Run instances on a Spark cluster; in this process if left out.")
+        Place | None,
+        typer.Option("--on", help="Run instances on a Spark cluster. Left out, this process is the instance."),
     ] = None,
     instances: Annotated[
-        int | None, typer.Option(min=1, help="With --on spark: how many; each takes a core. One if left out.")
+        int | None,
+        typer.Option(min=1, help="With --on spark, the number of instances; one if left out. Each takes a core."),
     ] = None,
     master: Master = None,
     *,
     until_caught_up: Annotated[
         bool,
         typer.Option(
-            "--until-caught-up", metavar="", help="Run all tasks alone, and stop once everything is processed."
+            "--until-caught-up", metavar="", help="Run all tasks alone, and stop as soon as nothing is left to process."
         ),
     ] = False,
 ) -> None:
-    """Run an instance of an application until it is told to stop (Ctrl-C or SIGTERM); instances share the tasks."""
+    """Run an instance of an application until Ctrl-C or SIGTERM stops it. Instances share the tasks."""
     ending = Ending()
     if on is None:
         _refuse({"--instances": instances, "--master": master}, "says how to run on Spark", "Add --on spark.")

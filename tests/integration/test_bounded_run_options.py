@@ -31,7 +31,7 @@ from pipeline import (
     TimeWindows,
     TopicPartition,
 )
-from pipeline.cli.signals import INTERRUPTED
+from pipeline.cli.exit_codes import INTERRUPTED
 from pipeline.errors import DeserializationError, RangeError, TopicError, UnsupportedByHostError
 from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.planning.runs import RunLog

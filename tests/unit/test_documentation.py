@@ -1,4 +1,4 @@
-"""What the pages say is run: every Python block of README.md and docs/*.md, in order, each page in a namespace of its own."""
+"""What the pages say is run: every Python block of README.md and docs, in order, each page in a namespace of its own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 PREFIXES = {"client_tag", "consumer", "producer", "topic", "user"}
 """Settings that are prefixes of others."""
 
@@ -87,7 +87,7 @@ def text_of(value: object) -> str:
             return str(value)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_examples_of_a_page_do_what_it_says(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -98,7 +98,7 @@ def test_the_examples_of_a_page_do_what_it_says(page: Path, monkeypatch: pytest.
         run(page, block, names)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_commands_of_a_page_can_be_parsed(page: Path) -> None:
     for found in _COMMAND.finditer(page.read_text().replace("\\\n", " ")):
         words = shlex.split(found[1] or found[2], comments=True)
@@ -125,7 +125,7 @@ def test_the_configuration_that_a_page_shows_can_be_loaded(page: str, tmp_path: 
     assert list(project.apps) == ["clicks"]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
     targets = [match[1] for match in _LINK.finditer(page.read_text())]
     assert [target for target in targets if not (page.parent / target).exists()] == []

@@ -11,7 +11,7 @@ import pytest
 from pyspark.core import context
 from pyspark.sql import SparkSession
 
-from pipeline.cli.signals import INTERRUPTED
+from pipeline.cli.exit_codes import INTERRUPTED
 from pipeline.spark.session import spark_session
 
 _HANGING = """

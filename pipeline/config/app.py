@@ -31,13 +31,13 @@ class AppConfig:
 
     Args:
         name: Its name; everything else refers to it.
-        topology: Where its topology is built: `module:attribute`, a function of a `StreamsBuilder`; or that function.
-        version: The version that goes live first; from then on the releases decide.
-        schedule: Cron expression of bounded runs; None if there are none.
-        quality: Where its expectations are: `module:attribute`, or a function; None if there are none.
+        topology: Function of a `StreamsBuilder` that returns the topology, as `module:attribute`; or that function.
+        version: Version that goes live first. From then on the releases decide.
+        schedule: Cron expression of bounded runs, for Airflow; none if left out.
+        quality: Function that returns the expectations of the gate, as `module:attribute`; or that function.
         versions: Further versions to release, with their topologies.
-        outputs: By topic, what its records mean, where the topology does not say it right.
-        max_inputs_since_gate: A cut with more inputs since its gate needs a new gate, in offsets; None for no bound.
+        outputs: By topic, what its records mean to readers, where the topology does not say it right: `table` or `log`.
+        max_inputs_since_gate: Number of offsets after which a cut needs a new gate; no bound if left out.
         streams: Kafka Streams' settings.
         schema_registry: Settings of the schema registry, of the whole project. Never printed: they may hold secrets.
     """

@@ -100,7 +100,7 @@ def _hint(key: str, value: Any) -> str:
     return _ELSEWHERE.get(key) or nearest(key, _known())
 
 
-_NOT_THE_USERS = {
+NOT_THE_USERS = {
     "consumer.auto.offset.reset": "Write auto.offset.reset in [apps.NAME.config].",
     "consumer.enable.auto.commit": "Offsets are committed with what was made of the records, at every commit.interval.ms.",
     "consumer.enable.auto.offset.store": "Offsets are committed with what was made of the records.",
@@ -125,9 +125,9 @@ def check_property(path: Path, key: str) -> None:
         ConfigError: If it is not.
     """
     for prefix in ("consumer.", "producer."):
-        if prefix + key in _NOT_THE_USERS:
+        if prefix + key in NOT_THE_USERS:
             message = f"{path}: [kafka] {key} cannot be set"
-            raise ConfigError(message, hint=_NOT_THE_USERS[prefix + key])
+            raise ConfigError(message, hint=NOT_THE_USERS[prefix + key])
 
 
 _TOPIC_SETTINGS = frozenset(
@@ -155,9 +155,9 @@ def _check_topic(path: Path | str, where: str, key: str) -> None:
 
 def _check_client(path: Path | str, where: str, key: str, value: Any) -> None:
     """Make sure that a client's property is one to be set, with a possible value."""
-    if key in _NOT_THE_USERS:
+    if key in NOT_THE_USERS:
         message = f"{path}: {where}.{key} cannot be set"
-        raise ConfigError(message, hint=_NOT_THE_USERS[key])
+        raise ConfigError(message, hint=NOT_THE_USERS[key])
     if key in _MEMBERSHIP and not (str(value).isdecimal() and 0 < int(value) <= _INT):
         message = f"{path}: {where}.{key} is {value!r}, and must be at least 1, and at most {_INT}"
         raise ConfigError(message)
@@ -182,7 +182,7 @@ _TIMESTAMP_EXTRACTORS = (
 _VARIABLE = re.compile(r"\$\{.*|\$[A-Z_][A-Z0-9_]*")
 _ATTRIBUTE = re.compile(r"[\w.]+:\w+")
 
-_LOWEST = {
+LOWEST = {
     "acceptable.recovery.lag": 0,
     "commit.interval.ms": 0,
     "log.summary.interval.ms": 0,
@@ -195,7 +195,7 @@ _LOWEST = {
 }
 
 _INT, _LONG = 2**31 - 1, 2**63 - 1
-_HIGHEST = {
+HIGHEST = {
     "max.poll.interval.ms": _INT,
     "num.standby.replicas": 1000,
     "num.stream.threads": 1000,  # each is a process
@@ -208,7 +208,7 @@ def _names(*names: str) -> dict[str, str]:
     return {name: name for name in names}
 
 
-_CHOICES: Mapping[str, Mapping[str, str]] = {
+CHOICES: Mapping[str, Mapping[str, str]] = {
     "bounded.wall.clock.punctuation": _names(*BOUNDED_WALL_CLOCK),
     "default.dsl.store": _names("rocksDB", "in_memory"),
     "default.timestamp.extractor": _names(*_TIMESTAMP_EXTRACTORS),
@@ -219,7 +219,7 @@ _CHOICES: Mapping[str, Mapping[str, str]] = {
     "production.exception.handler": _HANDLERS,
     "uncaught.exception.handler": _names(*UNCAUGHT_EXCEPTION_RESPONSES),
 }
-_TAKES_CODE = frozenset(key for key, allowed in _CHOICES.items() if allowed is _HANDLERS) | {
+TAKES_CODE = frozenset(key for key, allowed in CHOICES.items() if allowed is _HANDLERS) | {
     "default.timestamp.extractor"
 }
 _PARSERS: Mapping[str, Callable[[str], object]] = {
@@ -233,7 +233,7 @@ _FILES = frozenset({"server.ssl.certificate.location", "server.ssl.key.location"
 
 
 def _chosen(path: Path | str, where: str, key: str, value: Any) -> str:
-    allowed, takes_code = _CHOICES[key], key in _TAKES_CODE
+    allowed, takes_code = CHOICES[key], key in TAKES_CODE
     if takes_code and isinstance(value, str) and _ATTRIBUTE.fullmatch(value):
         return value
     if value not in allowed:
@@ -244,7 +244,7 @@ def _chosen(path: Path | str, where: str, key: str, value: Any) -> str:
 
 
 def _checked(path: Path | str, where: str, key: str, value: Any) -> Any:
-    if key in _CHOICES:
+    if key in CHOICES:
         return _chosen(path, where, key, value)
     if key in _TEXTS:
         return _text(path, where, value)
@@ -292,7 +292,7 @@ def _number(path: Path | str, where: str, key: str, value: Any) -> int:
     if isinstance(value, bool):  # to Python it is an int
         message = f"{path}: {where} is {value!r}, not an int"
         raise ConfigError(message)
-    lowest, highest = _LOWEST.get(key, 1), _HIGHEST.get(key, _LONG)
+    lowest, highest = LOWEST.get(key, 1), HIGHEST.get(key, _LONG)
     if value < lowest:
         message = f"{path}: {where} is {value!r}, and must be at least {lowest}"
         raise ConfigError(message)

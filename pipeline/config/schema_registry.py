@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.config.checks import check_type, nearest
 from pipeline.config.secrets import expanded
@@ -13,33 +13,51 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 URL = "url"
-CLIENT_SETTINGS: Mapping[str, type | tuple[type, ...]] = {
-    URL: str,
-    "basic.auth.user.info": str,
-    "bearer.auth.client.id": str,
-    "bearer.auth.client.secret": str,
-    "bearer.auth.credentials.source": str,
-    "bearer.auth.identity.pool.id": str,
-    "bearer.auth.issuer.endpoint.url": str,
-    "bearer.auth.logical.cluster": str,
-    "bearer.auth.scope": str,
-    "bearer.auth.token": str,
-    "cache.capacity": int,
-    "max.retries": int,
-    "proxy": str,
-    "retries.max.wait.ms": int,
-    "retries.wait.ms": int,
-    "ssl.ca.location": str,
-    "ssl.certificate.location": str,
-    "ssl.key.location": str,
-    "timeout": (int, float),
+
+
+class Setting(NamedTuple):
+    """A setting of the registry's client or of serdes.
+
+    Args:
+        kind: Type of its value.
+        meaning: Says what it does, as a sentence.
+        default: Its value if left out; None: none.
+    """
+
+    kind: type | tuple[type, ...]
+    meaning: str
+    default: Any = None
+
+
+CLIENT_SETTINGS: Mapping[str, Setting] = {
+    URL: Setting(str, "Address, or several separated by commas. `mock://...` is a registry in memory, for tests."),
+    "basic.auth.user.info": Setting(str, "User and password, as `user:password`."),
+    "bearer.auth.client.id": Setting(str, "Client id, for `OAUTHBEARER`."),
+    "bearer.auth.client.secret": Setting(str, "Client secret, for `OAUTHBEARER`."),
+    "bearer.auth.credentials.source": Setting(str, "Where tokens come from: `STATIC_TOKEN` or `OAUTHBEARER`."),
+    "bearer.auth.identity.pool.id": Setting(str, "Identity pool of Confluent Cloud."),
+    "bearer.auth.issuer.endpoint.url": Setting(str, "Address that issues tokens, for `OAUTHBEARER`."),
+    "bearer.auth.logical.cluster": Setting(str, "Logical cluster of Confluent Cloud."),
+    "bearer.auth.scope": Setting(str, "Scope of tokens, for `OAUTHBEARER`."),
+    "bearer.auth.token": Setting(str, "The token, for `STATIC_TOKEN`."),
+    "cache.capacity": Setting(int, "Number of schemas that the client keeps."),
+    "max.retries": Setting(int, "Number of times a call is tried again.", 3),
+    "proxy": Setting(str, "Address of a proxy between the client and the registry."),
+    "retries.max.wait.ms": Setting(int, "Longest pause between two tries.", 20_000),
+    "retries.wait.ms": Setting(int, "First pause between two tries; it doubles from try to try.", 1000),
+    "ssl.ca.location": Setting(str, "File of authorities' certificates (PEM) that verify the registry's certificate."),
+    "ssl.certificate.location": Setting(str, "File of the certificate (PEM) that the client shows."),
+    "ssl.key.location": Setting(str, "File of that certificate's key (PEM)."),
+    "timeout": Setting((int, float), "Seconds to wait for an answer.", 30),
 }
-"""Settings of the client, and of which type each is."""
-SERDE_SETTINGS: Mapping[str, type | tuple[type, ...]] = {
-    "auto.register.schemas": bool,
-    "normalize.schemas": bool,
-    "subject.name.strategy": str,
-    "use.latest.version": bool,
+"""Settings of the client."""
+SERDE_SETTINGS: Mapping[str, Setting] = {
+    "auto.register.schemas": Setting(bool, "Whether writing a value registers its schema.", default=True),
+    "normalize.schemas": Setting(bool, "Whether the registry brings schemas into a normal form.", default=False),
+    "subject.name.strategy": Setting(str, "How subjects are named.", "topic_subject_name_strategy"),
+    "use.latest.version": Setting(
+        bool, "Whether values are written with their subject's latest version.", default=False
+    ),
 }
 """Settings of serdes; each serde may have its own."""
 _SETTINGS = {**CLIENT_SETTINGS, **SERDE_SETTINGS}
@@ -88,7 +106,7 @@ def _checked(path: Path, key: str, value: Any, environ: Mapping[str, str]) -> An
         raise ConfigError(message, hint=nearest(key, _SETTINGS))
     if isinstance(value, str):
         value = expanded(where, value, environ)
-    expected = _SETTINGS[key]
+    expected = _SETTINGS[key].kind
     is_flag = isinstance(value, bool)  # to Python it is an int
     if not isinstance(value, expected) or (is_flag and expected is not bool):
         kinds = expected if isinstance(expected, tuple) else (expected,)

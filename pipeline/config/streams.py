@@ -18,6 +18,26 @@ BOUNDED_WALL_CLOCK = ("refuse", "once", "never")
 """What a bounded run may do about punctuations that follow the wall clock."""
 UNCAUGHT_EXCEPTION_RESPONSES = ("shutdown_client", "replace_thread", "shutdown_application")
 """What may follow when a stream thread fails (`StreamThreadExceptionResponse`)."""
+OWN = frozenset(
+    {
+        "bounded.buffer.max.bytes",
+        "bounded.wall.clock.punctuation",
+        "server.allowed.hosts",
+        "server.read.token",
+        "server.ssl.ca.location",
+        "server.ssl.certificate.location",
+        "server.ssl.key.location",
+        "server.ssl.key.password",
+        "server.token",
+        "snapshot.interval.ms",
+        "snapshot.keep",
+        "snapshot.url",
+        "task.alignment.max.drift.ms",
+        "uncaught.exception.handler",  # a method of KafkaStreams there
+        "user.",
+    }
+)
+"""Settings that Kafka Streams does not have; all others are Kafka's by name."""
 PREFIXES = ("client.tag.", "consumer.", "producer.", "topic.", "user.")
 """Of the settings that are many: what follows names one of them."""
 
@@ -27,70 +47,79 @@ class StreamsConfig:
     """Kafka Streams' own settings, dots written as underscores; times in ms, sizes in bytes.
 
     Args:
-        processing_guarantee: `exactly_once_v2` or `at_least_once`.
-        commit_interval_ms: How often to commit; 30,000 under `at_least_once` unless set.
-        state_dir: Where local state is kept, relative to `streams.toml`.
+        processing_guarantee: `exactly_once_v2`, or `at_least_once`: records are written without transactions.
+        commit_interval_ms: How often tasks commit; 30,000 under `at_least_once` unless set.
+        state_dir: Directory of local state, relative to `streams.toml`.
         allow_os_group_write_access: Whether users of the state directory's group may write there.
         state_cleanup_delay_ms: How long a worker keeps local state of tasks that have moved to another instance.
-        statestore_cache_max_bytes: Size of the stores' caches at which a commit comes early.
-        max_task_idle_ms: How long to wait for an empty input before others go ahead; -1 not at all.
-        buffered_records_per_partition: Above this, an input is not fetched for a while.
+        statestore_cache_max_bytes: Size of the stores' caches at which a commit comes early; with 0 stores have no caches.
+        max_task_idle_ms: How long a task waits for an empty input before it takes records of others. 0 waits for what the
+            broker already has, -1 does not wait.
+        buffered_records_per_partition: Number of waiting records above which an input is not fetched for a while.
         poll_ms: How long a poll waits for records.
-        task_timeout_ms: How long to retry while brokers do not answer.
-        task_alignment_max_drift_ms: How much later in event time than the slowest of them tasks may be that write to the same
-            repartition topics, while any of them is behind; 0: as much as the topology's windows bear, -1: as much as they are.
-        replication_factor: Of internal topics; -1 for the brokers' default.
-        deserialization_exception_handler: What becomes of records that cannot be read: `fail`, `continue`, or a handler of the
-            user's as `module:attribute` (`pipeline.processor.handlers`).
-        processing_exception_handler: The same for records on which user code fails.
-        processing_exception_handler_global_enabled: Whether that handler is asked about global tables and stores as well.
-        production_exception_handler: The same for records that cannot be written.
-        errors_dead_letter_queue_topic_name: Where `fail` and `continue` keep the input records of failures; None: nowhere.
-        auto_offset_reset: Where sources start without committed offsets that do not say so themselves: `earliest`, `latest`,
-            `none` (then the application does not start) or `by_duration:` and a duration, as `by_duration:PT1H`.
-        default_timestamp_extractor: How sources find event times that do not say so themselves: a class of
+        task_timeout_ms: How long tasks retry while brokers do not answer.
+        task_alignment_max_drift_ms: How far apart in event time tasks may be that write to one repartition topic, while any
+            of them is behind. 0 takes as much as the topology's windows bear, -1 sets no bound.
+        replication_factor: Replicas of internal topics; -1 takes the brokers' default.
+        deserialization_exception_handler: What happens to records that cannot be read: `fail`, `continue`, or a handler as
+            `module:attribute`.
+        processing_exception_handler: What happens to records on which user code fails, in the forms of
+            `deserialization.exception.handler`.
+        processing_exception_handler_global_enabled: Whether `processing.exception.handler` also decides about global tables
+            and stores.
+        production_exception_handler: What happens to records that cannot be written, in the forms of
+            `deserialization.exception.handler`.
+        errors_dead_letter_queue_topic_name: Topic where `fail` and `continue` keep the input records of failures; none if
+            left out.
+        auto_offset_reset: Where sources without committed offsets start, unless they say so themselves: `earliest`, `latest`,
+            `none` (the application does not start), or a duration back as `by_duration:PT1H`.
+        default_timestamp_extractor: How sources find event times, unless they say so themselves: the name of a class of
             `pipeline.processor.timestamps`, or `module:attribute`.
         uncaught_exception_handler: What a worker does when a stream thread fails: `shutdown_client` ends this instance,
             `replace_thread` starts another thread, `shutdown_application` ends all instances.
-        num_stream_threads: Stream threads per worker instance; each is a process.
+        num_stream_threads: Stream threads of a worker instance; each is a process.
         num_standby_replicas: Copies of each task's state on other instances, ready to take over.
-        max_warmup_replicas: How many tasks may warm up elsewhere at a time before they move there.
-        acceptable_recovery_lag: With at most so many changelog records missing, an instance may take a task over.
+        max_warmup_replicas: Number of tasks that may warm up elsewhere at a time before they move there.
+        acceptable_recovery_lag: Number of changelog records that an instance may lack and still take a task over.
         rack_aware_assignment_tags: Client tags in whose values the copies of a state should differ.
-        client_tag: What this instance is called by those tags (`client.tag.` prefix).
-        snapshot_url: Where snapshots of state are kept: any URL of fsspec, or a path relative to `streams.toml`; none if empty.
-        snapshot_keep: How many snapshots of a task are kept.
+        client_tag: Tags of this instance (`client.tag.` prefix).
+        snapshot_url: Where snapshots of state are kept: any URL of fsspec, or a path relative to `streams.toml`; nowhere if
+            empty.
+        snapshot_keep: Number of snapshots to keep of each task.
         snapshot_interval_ms: How often workers publish the state of each task that has changed; 0 for never.
-        bounded_wall_clock_punctuation: What a bounded run does if a processor schedules by the wall clock: `refuse`, call each
-            `once` at the end of every slice of its task, or `never`.
-        metadata_max_age_ms: How often a worker looks whether there are other topics or partitions to read.
-        bounded_buffer_max_bytes: How much of what a task reads from repartition topics a bounded run keeps in memory; more is
-            spilled to `state.dir`.
-        metrics_num_samples: How many samples the sampled figures of processors' sensors are made of.
-        metrics_recording_level: Sensors of higher levels record nothing: `INFO`, `DEBUG` or `TRACE`.
-        metrics_sample_window_ms: How long such a sample is.
-        max_poll_interval_ms: A stream thread that is silent for longer is replaced.
-        repartition_purge_interval_ms: How often records of repartition topics are deleted that have been processed.
-        log_summary_interval_ms: How often a worker logs what it has done.
-        application_server: `host:port` where a worker answers queries, and other instances find it; empty for nowhere. Port 0
-            takes any that is free.
-        server_token: What callers must show there (`Authorization: Bearer`), `${NAME}` is expanded; needed unless the host is
+        bounded_wall_clock_punctuation: What a bounded run does if a processor schedules by the wall clock: `refuse`, call
+            each `once` at the end of every slice of its task, or `never`.
+        metadata_max_age_ms: How often a worker looks for other topics or partitions to read.
+        bounded_buffer_max_bytes: How much of a task's records from repartition topics a bounded run keeps in memory. It
+            spills the rest to `state.dir`.
+        metrics_num_samples: Number of samples behind the sampled figures of processors' sensors.
+        metrics_recording_level: Level of sensors that record: `INFO`, `DEBUG` or `TRACE`. Sensors of higher levels record
+            nothing.
+        metrics_sample_window_ms: Length of such a sample.
+        max_poll_interval_ms: Silence after which a worker replaces a stream thread.
+        repartition_purge_interval_ms: How often workers delete processed records of repartition topics.
+        log_summary_interval_ms: How often a worker logs its progress.
+        application_server: Address, `host:port`, where a worker answers queries and other instances find it; nowhere if
+            empty. Port 0 takes a free one.
+        server_token: Token that callers must show (`Authorization: Bearer`); `${NAME}` is expanded. Needed unless the host is
             the loopback.
-        server_read_token: What callers may show instead who only ask; `${NAME}` is expanded.
-        server_allowed_hosts: Names it is called by, beside its own and those of the loopback, where callers show no token.
-        server_ssl_certificate_location: Its certificates (PEM): it answers over TLS; empty: in clear.
-        server_ssl_key_location: Their key (PEM), if that is in another file.
-        server_ssl_key_password: The key's password; `${NAME}` is expanded.
-        server_ssl_ca_location: Certificates of authorities (PEM) that those check who ask; empty: the system's.
+        server_read_token: Token for callers that only read; `${NAME}` is expanded.
+        server_allowed_hosts: Further host names that callers without a token may use, beside its own and those of the
+            loopback.
+        server_ssl_certificate_location: File of a worker's certificates (PEM). It then answers over TLS only.
+        server_ssl_key_location: File of their key (PEM), if it is another one.
+        server_ssl_key_password: Password of the key; `${NAME}` is expanded.
+        server_ssl_ca_location: File of authorities' certificates (PEM) that callers verify workers by; the system's if empty.
         consumer: Client properties of consumers (`consumer.` prefix); `session.timeout.ms`, `heartbeat.interval.ms` and
-            `group.instance.id` are those of the membership.
+            `group.instance.id` are those of the group membership.
         producer: Client properties of producers (`producer.` prefix).
-        topic: Settings of internal topics (`topic.` prefix).
+        topic: Settings of internal topics (`topic.` prefix), by the names of Kafka's `TopicConfig`.
         user: Settings of the application's own (`user.` prefix), for its processors to read.
         default_dsl_store: Where the DSL keeps stores unless their options say otherwise: `rocksDB` or `in_memory`.
-        ensure_explicit_internal_resource_naming: Refuse topologies whose stores or internal topics are not all named: see
-            `StreamsBuilder.build`.
-        topology_optimization: `none`, `all`, or rules separated by commas: see `StreamsBuilder.build`.
+        ensure_explicit_internal_resource_naming: Whether to refuse topologies with generated names of stores or internal
+            topics.
+        topology_optimization: `none`, `all`, or rules separated by commas: `reuse.ktable.source.topics`,
+            `merge.repartition.topics`, `single.store.self.join`.
     """
 
     processing_guarantee: str = EXACTLY_ONCE_V2

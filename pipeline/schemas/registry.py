@@ -21,8 +21,7 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-_TIMEOUT_SECONDS = 30
-_RETRIES, _WAIT_MS, _LONGEST_WAIT_MS = 3, 1000, 20_000
+_RETRYING = ("max.retries", "retries.wait.ms", "retries.max.wait.ms")
 """As Confluent's client waits between attempts."""
 _NOT_FOUND, _INCOMPATIBLE, _INVALID = 404, 409, 422
 _FORBIDDEN = (401, 403)
@@ -44,15 +43,17 @@ class Registry:
         with warnings.catch_warnings(record=True):  # its own libraries warn each other
             from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - of an extra
 
-        given = {"timeout": _TIMEOUT_SECONDS, **{k: v for k, v in settings.items() if k in CLIENT_SETTINGS}}
+        given = {
+            "timeout": CLIENT_SETTINGS["timeout"].default,
+            **{k: v for k, v in settings.items() if k in CLIENT_SETTINGS},
+        }
         if "bearer.auth.credentials.source" in given:  # only Confluent's cloud has these two
             given = {"bearer.auth.logical.cluster": "", "bearer.auth.identity.pool.id": "", **given}
         given = _without_user(given)
         self._shown = redacted(given[URL])
         self._ids: dict[Any, int] | None = {} if given[URL].startswith("mock://") else None
-        self._retries = given.get("max.retries", _RETRIES)
-        self._wait_ms = given.get("retries.wait.ms", _WAIT_MS)
-        self._longest_wait_ms = given.get("retries.max.wait.ms", _LONGEST_WAIT_MS)
+        retrying = (given.get(key, CLIENT_SETTINGS[key].default) for key in _RETRYING)
+        self._retries, self._wait_ms, self._longest_wait_ms = retrying
         try:
             self._client = SchemaRegistryClient.new_client(given)
         except (OSError, TypeError, ValueError) as error:

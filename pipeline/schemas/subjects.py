@@ -95,7 +95,7 @@ def check_settings(serde: str, settings: Mapping[str, Any]) -> None:
             raise ConfigError(
                 message, hint=f"{nearest(key, SERDE_SETTINGS)} Those of clients belong in [schema_registry]."
             )
-        if not isinstance(value, SERDE_SETTINGS[key]) and not (key == "subject.name.strategy" and callable(value)):
+        if not isinstance(value, SERDE_SETTINGS[key].kind) and not (key == "subject.name.strategy" and callable(value)):
             message = f"{serde}: {key} cannot be {value!r}"
             raise ConfigError(message)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,9 @@ import typer
 
 from pipeline.cli import reference as cli_reference
 from pipeline.cli.main import app
+from pipeline.config import AppConfig, StreamsConfig
+from pipeline.config import reference as config_reference
+from pipeline.config.streams import OWN, PREFIXES, dotted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -17,7 +21,7 @@ if TYPE_CHECKING:
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 
 
-@pytest.mark.parametrize(("name", "made"), [("cli", cli_reference.page)])
+@pytest.mark.parametrize(("name", "made"), [("cli", cli_reference.page), ("config", config_reference.page)])
 def test_a_page_that_is_made_from_code_is_up_to_date(name: str, made: Callable[[], str]) -> None:
     page = REFERENCE / f"{name}.md"
     assert page.read_text() == made(), f"python -m pipeline.{name}.reference docs/reference/{name}.md makes it anew."
@@ -53,3 +57,15 @@ def test_every_parameter_of_a_command_has_a_help_text_that_is_a_sentence() -> No
         if not parameter.help or not parameter.help.endswith(".")
     ]
     assert poor == []
+
+
+@pytest.mark.parametrize("declared", [AppConfig, StreamsConfig])
+def test_every_key_is_declared_with_a_meaning_that_is_a_sentence(declared: type) -> None:
+    meanings = config_reference.meanings(declared)
+    names = [each.name for each in fields(declared)]  # type: ignore[arg-type]
+    assert [name for name in names if not meanings.get(name, "").endswith(".")] == []
+    assert sorted(meanings) == sorted(names)
+
+
+def test_settings_that_kafka_does_not_have_are_settings() -> None:
+    assert {dotted(each.name) for each in fields(StreamsConfig)} | set(PREFIXES) >= OWN

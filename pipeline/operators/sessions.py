@@ -93,15 +93,16 @@ class StreamSessionWindowAggregate:
             self._forward_closed(self._closing, close_ms, headers)
         gap_ms = self._windows.gap_ms
         found = list(self._store.find_sessions(key, timestamp - gap_ms, timestamp + gap_ms))
-        start = min([timestamp, *(session.window.start for session, _ in found)])
-        end = max([timestamp, *(session.window.end for session, _ in found)])
+        start = end = timestamp
+        for old, _ in found:
+            start, end = min(start, old.window.start), max(end, old.window.end)
         if end < close_ms:
             self._context.drop(DropReason.LATE)
             return
         session = Windowed(key, Window(start, end))
         self._update(session, found, value, timestamp, headers)
         if self._closing is not None and not any(
-            self._closing.last_close <= old.window.end < end or old.window == session.window for old, _ in found
+            self._closing.last_close <= known.window.end < end or known.window == session.window for known, _ in found
         ):
             self._closing.opened(end + 1, start, key)  # else it has been, or what it has grown from
 

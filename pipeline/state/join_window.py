@@ -7,13 +7,13 @@ the order in which they came. There is no cache: the other side must see each re
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left, insort
 from heapq import merge
 from typing import TYPE_CHECKING, Any
 
 from pipeline.state.api import ChangelogRecord
 from pipeline.state.keys import stored_keys
 from pipeline.state.pending import written_bytes
+from pipeline.state.recent_entries import RecentEntries
 from pipeline.state.segments import Segments
 from pipeline.state.values import stored_values
 
@@ -29,14 +29,12 @@ if TYPE_CHECKING:
         StoreBuilder,
         UpdateContext,
     )
+    from pipeline.state.recent_entries import Entry
 
 _SUFFIX = struct.Struct(">qi")
 """Time and sequence number behind the key (`WindowKeySchema`)."""
 _STATE_KEY = b"state"
 _LAST_SEQUENCE = 0x7FFFFFFF
-
-Entry = tuple[bytes, bytes]
-"""Suffix and value; suffixes sort by time, then sequence number."""
 
 
 class JoinWindowStateStore:
@@ -46,20 +44,23 @@ class JoinWindowStateStore:
     restart, where Kafka Streams begins anew and may overwrite a value of the same key and time.
     """
 
-    def __init__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> None:  # noqa: ARG002 - as all stores
+    def __init__(self, builder: StoreBuilder, backend: StateBackend, context: UpdateContext) -> None:
         """Open the store as the backend holds it."""
         self.name = builder.name
+        self._context = context
         self.expired_puts = 0
         self._retention_ms = builder.retention_ms
         self._keys, self._values = stored_keys(builder), stored_values(builder)
         self._segments = Segments(builder.name, builder.retention_ms, backend, _SUFFIX.size)
         self._state_table = f"{builder.name}.state"
         self._pending: dict[bytes, bytes] = {}
-        self._pending_of_key: dict[bytes, list[Entry]] = {}
+        self._recent = RecentEntries()
+        """Those written since the last commit among them, whatever their times."""
         state = backend.table(self._state_table).get(_STATE_KEY)
         self._observed: int
         self._sequence: int
         self._observed, self._sequence = (-1, 0) if state is None else _SUFFIX.unpack(state)
+        self._recent.begin_after(self._observed)
 
     @property
     def observed_time(self) -> int:
@@ -82,7 +83,7 @@ class JoinWindowStateStore:
         raw, data = self._keys.written(key), self._values.written(key, value)
         suffix = _SUFFIX.pack(time, self._sequence)
         self._pending[raw + suffix] = data
-        insort(self._pending_of_key.setdefault(raw, []), (suffix, data))
+        self._recent.put(raw, suffix, data, self.first_kept)
 
     def fetch_range(self, key: Any, time_from: int, time_to: int) -> Iterator[tuple[int, Any]]:
         """`(time, value)` of the key's values from `time_from` to `time_to`, both inclusive, by time and as they came."""
@@ -90,10 +91,11 @@ class JoinWindowStateStore:
         if first > time_to:
             return
         raw = self._keys.written(key)
-        lower, upper = _SUFFIX.pack(first, 0), _SUFFIX.pack(time_to + 1, 0)
-        stored, pending = self._stored(raw, lower, upper, first, time_to), self._pending_between(raw, lower, upper)
-        read = self._values.read
-        for suffix, data in merge(stored, pending) if pending else stored:
+        lower, upper, read = _SUFFIX.pack(first, 0), _SUFFIX.pack(time_to + 1, 0), self._values.read
+        entries: Iterable[Entry] = self._recent.find(raw, lower, upper)
+        if first <= self._recent.known_after:
+            entries = self._searched(entries, raw, lower, upper, first, time_to)
+        for suffix, data in entries:
             yield _SUFFIX.unpack(suffix)[0], read(key, data)
 
     def all(self) -> Iterator[tuple[Any, int, Any]]:
@@ -128,7 +130,8 @@ class JoinWindowStateStore:
 
     def committed(self) -> None:
         """The pending writes are in the backend; segments of which everything has expired are dropped."""
-        self._pending, self._pending_of_key = {}, {}
+        self._pending = {}
+        self._recent.forget(self.first_kept, self._context.kept_bytes)
         self._segments.drop_before(self.first_kept)
 
     def restore(self, batch: ChangelogBatch) -> Puts:
@@ -138,6 +141,7 @@ class JoinWindowStateStore:
             return {}
         self._observed = max(self._observed, *(self._segments.time_of(key) for key, _ in entries))
         self._sequence = _SUFFIX.unpack(entries[-1][0][-_SUFFIX.size :])[1]
+        self._recent.begin_after(self._observed)
         first = self.first_kept
         kept = [(key, data) for key, data in entries if self._segments.time_of(key) >= first]
         return self._puts(kept, first)
@@ -146,18 +150,22 @@ class JoinWindowStateStore:
         state: dict[bytes, bytes | None] = {_STATE_KEY: _SUFFIX.pack(self._observed, self._sequence)}
         return {self._state_table: state, **self._segments.puts(entries, first_kept)}
 
+    def _searched(
+        self, recent: Iterable[Entry], raw: bytes, lower: bytes, upper: bytes, time_from: int, time_to: int
+    ) -> Iterator[Entry]:
+        """Search the backend; entries that are recent as well come once."""
+        last = b""
+        for entry in merge(self._stored(raw, lower, upper, time_from, time_to), recent):
+            if entry[0] != last:
+                yield entry
+            last = entry[0]
+
     def _stored(self, raw: bytes, lower: bytes, upper: bytes, time_from: int, time_to: int) -> Iterator[Entry]:
         size = len(raw)
         for table in self._segments.between(time_from, time_to):
             for key, data in table.scan(raw + lower, raw + upper):
                 if len(key) == size + _SUFFIX.size and key.startswith(raw):  # else a longer key that sorts in between
                     yield key[size:], data
-
-    def _pending_between(self, raw: bytes, lower: bytes, upper: bytes) -> list[Entry]:
-        entries = self._pending_of_key.get(raw)
-        if not entries:
-            return []
-        return entries[bisect_left(entries, (lower, b"")) : bisect_left(entries, (upper, b""))]
 
     @property
     def first_kept(self) -> int:

@@ -11,6 +11,7 @@ from pipeline.state.codec import codec_of
 from pipeline.state.kept_times import KeptTimes
 from pipeline.state.keys import stored_keys
 from pipeline.state.pending import ChangedKeys, written_bytes
+from pipeline.state.recent_entries import RecentEntries, pack_time
 from pipeline.state.segments import Segments
 from pipeline.windows import MAX_TIME_MS, Window, Windowed
 
@@ -41,8 +42,8 @@ class SessionStateStore:
     bound to reads and writes. That is as long as an aggregation may still extend it, to the ms: in Kafka Streams it is 1 ms
     less, or more, depending on what the cache holds.
 
-    Finding a key's sessions looks at that key alone, however much was written since the last commit: it happens for every
-    record.
+    Finding a key's sessions looks at that key alone, however much was written since the last commit; and into the backend only
+    for times of which not all sessions are known. It happens for every record.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class SessionStateStore:
         self._pending: dict[bytes, bytes | None] = {}
         self._times: dict[bytes, int] = {}
         self._changed = ChangedKeys()
+        self._recent = RecentEntries()
         self._cache = (
             UpdateCache(self._codec, self._stored, self._write, _session_end, pause, context.keeps_sources)
             if builder.caching
@@ -97,16 +99,20 @@ class SessionStateStore:
             raw = self._key_bytes(session.key)
         except Exception as error:
             raise self._keys.refused(session.key, error) from error
-        store_key = raw + _SUFFIX.pack(end, session.window.start)
+        suffix = _SUFFIX.pack(end, session.window.start)
+        store_key = raw + suffix
         self._changed.add(raw, store_key)
         context, cache = self._context, self._cache
         if cache is None:
             data = None if value is None else self._codec.encode(session.key, value)
             self._write(store_key, data, context.timestamp)
-            return
-        if type(session.key) not in self._fixed_keys:
-            session = Windowed(self._key_of(raw), session.window)
-        cache.put(store_key, session, value, context)
+        else:
+            kept_key = session if type(session.key) in self._fixed_keys else Windowed(self._key_of(raw), session.window)
+            cache.put(store_key, kept_key, value, context)
+        if value is None:
+            self._recent.remove(raw, suffix)
+        else:
+            self._recent.put(raw, suffix, b"", kept.first)
 
     def remove(self, session: Windowed[Any]) -> None:
         """Delete a session."""
@@ -117,11 +123,7 @@ class SessionStateStore:
         kept = self._kept
         if not kept.first <= end < kept.end and end < kept.find_first():
             return None
-        store_key = self._keys.written(key) + _SUFFIX.pack(end, start)
-        if self._cache is not None:
-            return self._cache.get(store_key)
-        data = self._stored(store_key)
-        return None if data is None else self._codec.decode(key, data)
+        return self._read(key, self._keys.written(key) + _SUFFIX.pack(end, start))
 
     def find_sessions(self, key: Any, earliest_end: int, latest_start: int) -> Iterator[tuple[Windowed[Any], Any]]:
         """The key's sessions that end at `earliest_end` or later and start at `latest_start` or earlier, by end."""
@@ -199,13 +201,16 @@ class SessionStateStore:
 
     def forget_reads(self, limit_bytes: int | None = None) -> None:
         """Forget decoded values that are not held back, if they take more, bytes; if left out, than may be kept."""
+        limit_bytes = self._context.kept_bytes if limit_bytes is None else limit_bytes
+        self._recent.forget(self._kept.find_first(), limit_bytes)
         if self._cache is not None:
-            self._cache.drop_clean(self._context.kept_bytes if limit_bytes is None else limit_bytes)
+            self._cache.drop_clean(limit_bytes)
 
     def restore(self, batch: ChangelogBatch) -> Puts:
         """Changelog records as the backend wants them; the first commit drops what has expired."""
         entries = dict(zip(batch.keys(), self._codec.from_changelog(batch), strict=True))
         self._kept.forget()
+        self._recent = RecentEntries()
         return self._segments.puts(entries.items())
 
     def _of_key(
@@ -216,6 +221,22 @@ class SessionStateStore:
         except Exception as error:
             raise self._keys.refused(key, error) from error
         first = max(0, earliest_end, self._kept.find_first())
+        recent = self._recent
+        if recent.known_after == MAX_TIME_MS:
+            recent.begin_after(self._kept.highest)
+        if first <= recent.known_after:
+            return self._searched(key, raw, first, latest_start, reverse=reverse)
+        found = []
+        for suffix, _ in recent.find(raw, pack_time(first)):
+            end, start = _SUFFIX.unpack(suffix)
+            if start <= latest_start and (value := self._read(key, raw + suffix)) is not None:
+                found.append((Windowed(key, Window(start, end)), value))
+        return reversed(found) if reverse else iter(found)
+
+    def _searched(
+        self, key: Any, raw: bytes, first: int, latest_start: int, *, reverse: bool
+    ) -> Iterator[tuple[Windowed[Any], Any]]:
+        """Search the backend, with what was written since the last commit laid over it."""
         lower, upper = raw + _SUFFIX.pack(first, 0), raw + _SUFFIX.pack(MAX_TIME_MS, MAX_TIME_MS) + b"\0"
         changed = self._laid_over(self._changed.of(raw, lower, upper))
         for store_key, data in self._segments.scan(changed, lower, upper, first, reverse=reverse):
@@ -237,6 +258,12 @@ class SessionStateStore:
             in_keys = (lowest is None or raw >= lowest) and (highest is None or raw <= highest)
             if in_keys and end >= first and start <= latest_start:
                 yield Windowed(self._key_of(raw), Window(start, end)), self._value(raw, store_key, data)
+
+    def _read(self, key: Any, store_key: bytes) -> Any:
+        if self._cache is not None:
+            return self._cache.get(store_key)
+        data = self._stored(store_key)
+        return None if data is None else self._codec.decode(key, data)
 
     def _value(self, key: Any, store_key: bytes, data: bytes) -> Any:
         cache = self._cache

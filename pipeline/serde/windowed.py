@@ -6,6 +6,7 @@ import struct
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pipeline.arguments import DURATION, SERDE, optional, takes
 from pipeline.serde.api import Serde
 from pipeline.windows import Window, Windowed, end_of, millis
 
@@ -21,6 +22,7 @@ NO_END_MS = 2**63 - 1
 """End of windows whose size is not known."""
 
 
+@takes(inner=SERDE, size=optional(DURATION))
 def windowed(inner: Serde[K], size: timedelta | None = None) -> Serde[Windowed[K]]:
     """Serde of time-windowed keys: the inner key, then the window's start (8 bytes, big-endian).
 
@@ -92,6 +94,7 @@ def of_any_size(serde: Serde[Any]) -> Serde[Any]:
     return windowed_until(serde.remake[1][0], lambda _start: NO_END_MS)
 
 
+@takes(inner=SERDE)
 def session_windowed(inner: Serde[K]) -> Serde[Windowed[K]]:
     """Serde of session-windowed keys: the inner key, the session's end, then its start (8 bytes each, big-endian).
 

@@ -33,6 +33,8 @@ from pipeline import (
     TimeWindows,
     Topology,
     TopologyError,
+    session_windowed,
+    windowed,
 )
 from pipeline.dsl.kinds import BY_NAME
 
@@ -78,6 +80,8 @@ def grouped() -> Any:
 
 
 any_windows: Any = TimeWindows
+any_windowed: Any = windowed
+any_session_windowed: Any = session_windowed
 any_builder: Any = StreamsBuilder
 any_consumed: Any = Consumed
 any_stores: Any = Stores
@@ -109,6 +113,12 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: any_windows.of(60000),
         "TimeWindows.of: size must be a timedelta, not 60000 (int)",
     ),
+    "a serde of windows of a number": (
+        lambda: any_windowed(STRING, 60000),
+        "windowed: size must be a timedelta, not 60000 (int)",
+    ),
+    "a serde of windows of no serde": (lambda: any_windowed(str), "windowed: inner must be a Serde, not the class str"),
+    "a serde of sessions of no serde": (lambda: any_session_windowed(str), "session_windowed: inner must be a Serde"),
     "grace of a number": (lambda: any_windows.of(SECOND, grace=1), "grace must be a timedelta, not 1 (int)"),
     "windows of joins for an aggregation": (
         lambda: grouped().windowed_by(JoinWindows.of(SECOND)),

@@ -12,6 +12,7 @@ from pipeline.cli.release_report import Outcome, plain, report, told
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pipeline.project.release import AppRelease
     from pipeline.releases.registry import Release
     from pipeline.releases.releaser import ReleasePlan, Releaser
 
@@ -192,6 +193,35 @@ def wait(
 
 
 @app.command()
+def repair(
+    context: typer.Context,
+    app: App,
+    start: Annotated[str, typer.Option("--from", help="Event time at which the rows begin.")],
+    end: Annotated[str, typer.Option("--to", help="Event time before which they end.")],
+    key: Annotated[list[str] | None, typer.Option(help="A key, as `diff` shows it; may be repeated.")] = None,
+    topic: Annotated[list[str] | None, typer.Option(help="A public topic; may be repeated.")] = None,
+    approve: Annotated[str, typer.Option(help="The id of a verdict whose warnings you approve.")] = "",
+    *,
+    dry_run: Dry = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compute a stretch of the live version's tables anew, judge it, and publish what differs. Nothing is switched."""
+
+    def mend() -> Outcome:
+        from pipeline.releases.scope import scope_of
+
+        scope, repairer = scope_of(start, end, key or (), topic or ()), _release(context, app).repairer
+        if dry_run:
+            planned = repairer.plan(scope)
+            what = {"tables": planned.tables, "range": str(planned.range), "offsets": planned.range.size}
+            return Outcome(str(planned), {"app": app, "live": planned.live, "scope": planned.scope, **what})
+        done = repairer.repair(scope, approve)
+        return Outcome(str(done), plain(done))
+
+    report(mend, as_json=as_json)
+
+
+@app.command()
 def retire(
     context: typer.Context,
     app: App,
@@ -252,4 +282,8 @@ def _planned(plan: ReleasePlan) -> Outcome:
 
 
 def _releaser(context: typer.Context, name: str) -> Releaser:
-    return settings_of(context).project().app(name).release().releaser
+    return _release(context, name).releaser
+
+
+def _release(context: typer.Context, name: str) -> AppRelease:
+    return settings_of(context).project().app(name).release()

@@ -87,7 +87,8 @@ class LiveVersion(msgspec.Struct, frozen=True):
         if self.mark is not None and version in self.mark.limits:
             message = f"{self.app} {version} holds for mark {self.mark.id}; until that is over, no run may process"
             raise UnderWayError(
-                message, hint="Try again in a minute: a release compares its versions, or switches them."
+                message,
+                hint="Try again in a minute: a release compares, switches or repairs. If that has died, repeat its command.",
             )
 
 

@@ -153,7 +153,7 @@ class StreamWindowAggregate:
         """Size of windows that follow each other without gaps and overlaps, ms."""
         self.starts_for = windows.starts_for
         """The starts of the windows that hold a time, ms."""
-        self._grace_ms = windows.grace_ms
+        self.grace_ms = windows.grace_ms
         self.kept_ms = windows.grace_ms + windows.size_ms
         """A window that starts so long before the highest time is closed, ms."""
         self._aggregator = aggregator
@@ -186,7 +186,7 @@ class StreamWindowAggregate:
             self._writing_fold = store.writing_fold(self._aggregator, tells_old=False)
         self._closing.init(context, ((self._closes(start), start, key) for key, start, _ in self._store.all()))
         if self._closing.last_close >= 0:
-            self.observed_ms = max(self.observed_ms, self._closing.last_close + self._grace_ms)
+            self.observed_ms = max(self.observed_ms, self._closing.last_close + self.grace_ms)
 
     def times(self) -> tuple[int, ...]:
         """The highest time so far."""
@@ -204,7 +204,7 @@ class StreamWindowAggregate:
         if timestamp > self.observed_ms:
             self.observed_ms = timestamp
         if self._closing is not None:
-            self._forward_closed(self._closing, self.observed_ms - self._grace_ms, headers)
+            self._forward_closed(self._closing, self.observed_ms - self.grace_ms, headers)
         last_closed_start = self.observed_ms - self.kept_ms
         size_ms, writing_fold = self.tumbling_ms, self._writing_fold
         for start in self.starts_for(timestamp) if size_ms is None else (timestamp - timestamp % size_ms,):
@@ -222,12 +222,12 @@ class StreamWindowAggregate:
         """Forward the windows that a record of this time would close."""
         self.observed_ms = max(self.observed_ms, time_ms)
         if self._closing is not None:
-            self._forward_closed(self._closing, self.observed_ms - self._grace_ms, ())
+            self._forward_closed(self._closing, self.observed_ms - self.grace_ms, ())
 
     def update(self, key: Any, value: Any, timestamp: int, headers: Headers, start: int) -> None:
         """Aggregate a value into the window that starts at `start` (ms), unless that is closed."""
         closes_ms = start + self._size_ms if self._own_end_of is None else self._own_end_of(start)
-        if closes_ms <= self.observed_ms - self._grace_ms:
+        if closes_ms <= self.observed_ms - self.grace_ms:
             self._context.drop(DropReason.LATE)
             return
         stored = self._store.fetch(key, start)

@@ -58,7 +58,7 @@ class StreamSlidingWindowAggregate:
     ) -> None:
         self._store_name = store
         self._size_ms = windows.time_difference_ms
-        self._grace_ms = windows.grace_ms
+        self.grace_ms = windows.grace_ms
         self._aggregator = aggregator
         self._send_old_values = send_old_values
         self._closing = closing
@@ -79,7 +79,7 @@ class StreamSlidingWindowAggregate:
         self._forwards_updates = False
         self._closing.init(context, ((self._closes(start), start, key) for key, start, _ in self._store.all()))
         if self._closing.last_close >= 0:
-            self._observed = max(self._observed, self._closing.last_close + self._grace_ms)
+            self._observed = max(self._observed, self._closing.last_close + self.grace_ms)
 
     def times(self) -> tuple[int, ...]:
         """The highest time so far."""
@@ -95,7 +95,7 @@ class StreamSlidingWindowAggregate:
             self._context.drop(DropReason.NULL_KEY_OR_VALUE)
             return
         self._observed = max(self._observed, timestamp)
-        close_ms = self._observed - self._grace_ms
+        close_ms = self._observed - self.grace_ms
         if self._closing is not None:
             self._forward_closed(self._closing, close_ms, headers)
         if timestamp + self._size_ms < close_ms:
@@ -111,7 +111,7 @@ class StreamSlidingWindowAggregate:
         """Forward the windows that a record of this time would close."""
         self._observed = max(self._observed, time_ms)
         if self._closing is not None:
-            self._forward_closed(self._closing, self._observed - self._grace_ms, ())
+            self._forward_closed(self._closing, self._observed - self.grace_ms, ())
 
     def _process(self, record: _Record) -> None:
         size_ms, timestamp = self._size_ms, record.timestamp
@@ -191,7 +191,7 @@ class StreamSlidingWindowAggregate:
             self._put(record, record.timestamp + 1, aggregate.value, aggregate.timestamp, None)
 
     def _is_closed(self, start: int) -> bool:
-        is_closed = start + self._size_ms < self._observed - self._grace_ms
+        is_closed = start + self._size_ms < self._observed - self.grace_ms
         if is_closed:
             self._context.drop(DropReason.LATE)
         return is_closed

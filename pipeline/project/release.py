@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import ConfigError
 from pipeline.releases.releaser import Releaser
+from pipeline.releases.repair import Repairer
+from pipeline.releases.scope import scope_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from pipeline.config import ProjectConfig
     from pipeline.project.cluster import Cluster
     from pipeline.releases.chain import Through
     from pipeline.releases.registry import Release
     from pipeline.releases.releaser import ReleasePlan
+    from pipeline.releases.repair import Repair
 
 
 class AppRelease:
@@ -35,6 +38,8 @@ class AppRelease:
         self._to = to
         self.releaser = Releaser(project, name, cluster.sessions.session, cluster.by or "", admin=cluster.admin)
         """All that a release can do, step by step, with what each step returns."""
+        self.repairer = Repairer(project, name, cluster.sessions.session, cluster.by or "", admin=cluster.admin)
+        """Corrects a stretch of the live version's tables."""
 
     @property
     def status(self) -> Release:
@@ -129,6 +134,26 @@ class AppRelease:
         """
         self.releaser.rollback()
         return self
+
+    def repair(
+        self, start: str, end: str, *, keys: Iterable[str] = (), topics: Iterable[str] = (), approve: str = ""
+    ) -> Repair:
+        """Compute a stretch of the live version's tables anew, judge it, and publish what differs. Nothing is switched.
+
+        Args:
+            start: Event time at which the rows begin: `2013-07-01T00:00:00+00:00`.
+            end: Event time before which they end.
+            keys: Keys, as `diff` shows them; all if left out.
+            topics: Public topics; all tables if left out.
+            approve: The id of a verdict whose warnings somebody has approved.
+
+        Raises:
+            GateFailedError: If an expectation of critical severity fails.
+            ApprovalNeededError: If the gate has warnings that were not approved.
+            ReleaseError: If the rows cannot be computed from records of their time, or a release is under way.
+            RangeError: If a time cannot be read, or records of that time have been deleted.
+        """
+        return self.repairer.repair(scope_of(start, end, keys, topics), approve)
 
     def retire(self) -> AppRelease:
         """Delete what the version has computed that lost its place last. There is no way back to it.

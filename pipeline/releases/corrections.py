@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pipeline.errors import TaskMigratedError, VersionConflictError
-from pipeline.releases.differ import Differ
+from pipeline.releases.differ import Differ, everything
 from pipeline.releases.difference import Side
-from pipeline.releases.outputs import tables
+from pipeline.releases.outputs import outputs, tables
 from pipeline.releases.tables import create_staging
 
 if TYPE_CHECKING:
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin
     from pipeline.releases.registry import Registry, Release
+    from pipeline.releases.scope import Scope
 
 
 class Corrections:
@@ -36,12 +37,13 @@ class Corrections:
             with Differ.of(new, topic, self._admin) as differ:
                 differ.advance(*differ.stable_ends())
 
-    def publish(self, new: Application, mine: Release) -> int:
+    def publish(self, new: Application, mine: Release, scope: Scope | None = None) -> int:
         """Bring the public tables to those of a version; logs go on as they are.
 
         Args:
             new: The version.
             mine: The release, as it was written last.
+            scope: The rows that are brought; all if left out.
 
         Returns:
             Number of records that this switch has published, in earlier attempts as well.
@@ -49,8 +51,11 @@ class Corrections:
         Raises:
             VersionConflictError: If somebody else has taken the release over.
         """
+        kinds = outputs(new)
+        chosen = [topic for topic in tables(new) if scope is None or scope.is_about(topic, kinds)]
         return sum(
-            self._brought(new, topic, f"{self._app}-corrections-{topic}", mine, Side.OLD) for topic in tables(new)
+            self._brought(new, topic, f"{self._app}-corrections-{topic}", mine, Side.OLD, scope=scope)
+            for topic in chosen
         )
 
     def keep(self, old: Application, mine: Release, *, is_settled: bool = True) -> None:
@@ -69,12 +74,24 @@ class Corrections:
             self._brought(old, topic, f"{old.id}-keep-{topic}", mine, Side.NEW, is_settled=is_settled)
 
     def _brought(
-        self, application: Application, topic: str, name: str, mine: Release, side: Side, *, is_settled: bool = True
+        self,
+        application: Application,
+        topic: str,
+        name: str,
+        mine: Release,
+        side: Side,
+        *,
+        is_settled: bool = True,
+        scope: Scope | None = None,
     ) -> int:
-        """Bring a public topic to the content of a version's staging topic, or the other way round: the public one is old."""
+        """Bring a public topic, the old side, to the content of a version's staging topic; or the other way round."""
+        sink = application.topology.sink_of(topic)
+        covers = everything if scope is None or sink is None else scope.covers(sink, topic)
         try:
             with Differ.of(application, topic, self._admin, name) as differ:
-                return differ.publish(lambda: self._registry.require(mine), mine.switch, side, is_settled=is_settled)
+                return differ.publish(
+                    lambda: self._registry.require(mine), mine.switch, side, is_settled=is_settled, covers=covers
+                )
         except TaskMigratedError as error:
             message = f"{mine.app}: somebody else is switching its version"
             raise VersionConflictError(message, hint="Look at `millrace release status`.") from error

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pipeline.releases.difference import Digests, Pair
 
     Ends: TypeAlias = Mapping[TopicPartition, int]
+    Covers: TypeAlias = Callable[[Pair], bool]
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,11 @@ _DIRECTORY = "differences"
 _READ_AT = "read at"
 _FIRST = "first of "
 _FOREVER_MS = 2**63 - 1
+
+
+def everything(_pair: Pair) -> bool:
+    """Cover every row."""
+    return True
 
 
 class Differ:
@@ -137,7 +143,13 @@ class Differ:
         return self._index.digests()
 
     def publish(
-        self, check: Callable[[], None], switch: str = "", side: Side = Side.OLD, *, is_settled: bool = True
+        self,
+        check: Callable[[], None],
+        switch: str = "",
+        side: Side = Side.OLD,
+        *,
+        is_settled: bool = True,
+        covers: Covers = everything,
     ) -> int:
         """Bring one topic to the content of the other, all or nothing. Nobody else may write to the one meanwhile.
 
@@ -150,6 +162,7 @@ class Differ:
             switch: Names the switch that this belongs to; attempts of one switch have one name.
             side: The topic that is changed: by default the public one.
             is_settled: Whether nobody writes to the other one either. Otherwise it is taken as it is when this is called.
+            covers: Which rows are brought; all others stay as they are.
 
         Returns:
             Number of records that were published for this switch, by earlier attempts as well.
@@ -160,12 +173,12 @@ class Differ:
             StateError: If the index cannot be written. Nothing was written to the topic.
         """
         try:
-            return self._publish(check, switch, side, is_settled=is_settled)
+            return self._publish(check, switch, side, is_settled=is_settled, covers=covers)
         except CorruptStateError as error:
             self._begin_anew(error.message)
-            return self._publish(check, switch, side, is_settled=is_settled)
+            return self._publish(check, switch, side, is_settled=is_settled, covers=covers)
 
-    def _publish(self, check: Callable[[], None], switch: str, side: Side, *, is_settled: bool) -> int:
+    def _publish(self, check: Callable[[], None], switch: str, side: Side, *, is_settled: bool, covers: Covers) -> int:
         producer = TransactionalProducer(self._kafka, self._name, transaction_timeout_ms=LONGEST_TRANSACTION_MS)
         try:
             producer.init()
@@ -173,7 +186,7 @@ class Differ:
             ends = dict(zip(Side, self._settled_ends() if is_settled else self.stable_ends(), strict=True))
             self.advance(ends[Side.OLD], ends[Side.NEW])
             published = self._published(switch, side)
-            count = self._send(producer, side)
+            count = self._send(producer, side, filter(covers, self._index.differences()))
             if count:
                 note = f"{switch}:{published + count}"
                 producer.commit({tp: (end, note) for tp, end in ends[side].items()}, self._name)
@@ -185,9 +198,9 @@ class Differ:
         old, new = (self._admin.settled_end_offsets(self._partitions(side)) for side in Side)
         return old, new
 
-    def _send(self, producer: TransactionalProducer, side: Side) -> int:
+    def _send(self, producer: TransactionalProducer, side: Side, pairs: Iterator[Pair]) -> int:
         topic, count = self._topics[side], 0
-        for partition, key, old, new in self._index.differences():
+        for partition, key, old, new in pairs:
             present, wanted = (old, new) if side is Side.OLD else (new, old)
             if wanted is not None:
                 producer.send(topic, key, wanted.value, wanted.timestamp, wanted.headers, partition)

@@ -13,9 +13,9 @@ from pipeline.hosting.publication import staging_name
 from pipeline.kafka.ranges import read_fields
 from pipeline.quality.expectations import by_topic
 from pipeline.quality.frames import write_frame
-from pipeline.quality.gate import INFO, WARNING, Verdict, judge
+from pipeline.quality.gate import CRITICAL, INFO, WARNING, Verdict, judge
 from pipeline.records import OffsetRange, OffsetVector, TopicPartition, counted
-from pipeline.releases.differ import Differ
+from pipeline.releases.differ import Differ, everything
 from pipeline.releases.outputs import outputs
 from pipeline.releases.rows import KEY_COLUMNS, difference_rows, log_rows, table_rows
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from pipeline.kafka.admin import Admin
     from pipeline.quality.expectations import Expectations
     from pipeline.quality.frames import Frame
+    from pipeline.releases.differ import Covers
+    from pipeline.releases.scope import Scope
     from pipeline.releases.versions import Versions
     from pipeline.topology.nodes import SinkNode
 
@@ -92,13 +94,14 @@ class Gate:
         """Return the ends of a candidate's public and staging topics."""
         return self._admin.stable_end_offsets(self._partitions(candidate))
 
-    def judge(self, live: Application, candidate: Application, point: Point) -> Verdict:
+    def judge(self, live: Application, candidate: Application, point: Point, scope: Scope | None = None) -> Verdict:
         """Judge a candidate's outputs, and how they differ from the public ones, as they were at a point.
 
         Args:
             live: The live version.
             candidate: The candidate.
             point: Where both stood: of `point`, or of a mark of running versions.
+            scope: The rows of tables that are judged, and no others; all outputs if left out.
 
         Raises:
             ConfigError: If the expectations cannot be had, or are of an output that there is not.
@@ -116,13 +119,15 @@ class Gate:
         try:
             for topic, expectations in wanted.items():
                 sink = candidate.topology.sink_of(topic)
-                if sink is None:
+                if sink is None or (scope is not None and not scope.is_about(topic, kinds)):
                     continue
                 if topic in logs:
                     verdict += self._of_log(candidate, sink, topic, expectations, point)
                 else:
                     old = live.topology.sink_of(topic) or sink
-                    verdict += self._of_table(candidate, (old, sink), topic, expectations, point)
+                    covers = everything if scope is None else scope.covers(sink, topic)
+                    if_empty = CRITICAL if scope is None else WARNING  # a part of a table may have no rows
+                    verdict += self._of_table(candidate, (old, sink), topic, expectations, point, covers, if_empty)
         finally:
             shutil.rmtree(directory, ignore_errors=True)
         return verdict
@@ -134,17 +139,20 @@ class Gate:
         topic: str,
         expectations: Expectations,
         point: Point,
+        covers: Covers,
+        if_empty: str,
     ) -> Verdict:
         old, new = sinks
         staging = staging_name(candidate.id, topic)
         with Differ.of(candidate, topic, self._admin) as differ:
             differ.advance(point.of(topic), point.of(staging))
-            frame = self._frame(candidate, topic, table_rows(differ.rows(), new, staging))
-            verdict = self._judged(topic, frame, expectations.table, "_")
+            frame = self._frame(candidate, topic, table_rows(filter(covers, differ.rows()), new, staging))
+            verdict = self._judged(topic, frame, expectations.table, "_", if_empty=if_empty)
             if not expectations.difference:
                 return verdict
             unreadable: list[None] = []
-            rows = difference_rows(differ.rows(), old, new, staging, lambda: unreadable.append(None))
+            pairs = filter(covers, differ.rows())
+            rows = difference_rows(pairs, old, new, staging, lambda: unreadable.append(None))
             frame = self._frame(candidate, topic, rows)
             name = f"{topic}, difference"
             verdict += self._judged(name, frame, expectations.difference, "")

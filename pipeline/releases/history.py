@@ -38,6 +38,7 @@ class Change:
         cut: The offset vector, as text.
         verdict: The id of the gate's verdict; empty if there is none.
         corrections: Records that the last switch published.
+        repaired: The last repair of the public tables.
         changed: Fields of the release that are different since.
     """
 
@@ -55,6 +56,7 @@ class Change:
     cut: str | None = None
     verdict: str = ""
     corrections: int = 0
+    repaired: str = ""
     changed: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -64,7 +66,8 @@ class Change:
         release = f"{self.live} is live" + (f", {self.candidate} is released" if self.candidate else "")
         cut = f", at {self.cut}" if "cut" in self.changed and self.cut else ""
         verdict = f", verdict {self.verdict}" if "verdict" in self.changed and self.verdict else ""
-        return f"{self.revision}  {at}  {self.by}  {step}: {release}{cut}{verdict}"
+        repaired = f", repaired {self.repaired}" if "repaired" in self.changed and self.repaired else ""
+        return f"{self.revision}  {at}  {self.by}  {step}: {release}{cut}{verdict}{repaired}"
 
 
 def encoded(one: Change) -> dict[str, bytes | None]:

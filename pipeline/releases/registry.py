@@ -85,6 +85,7 @@ class Release:
         pause_ms: For how long nobody published during the last switch of running versions, ms.
         corrections_ms: The part of it that corrections took, ms.
         digests: Of the code by which each version has computed what it has, as far as it is known.
+        repaired: The last repair of the public tables: which rows, and by which verdict; empty if there was none.
         computing_since_ms: When the candidate began to compute what it has, ms since the epoch; 0 if it has nothing.
         epoch: Counts the switches.
         mark: Where running versions are to hold; None if nobody is asked to.
@@ -106,6 +107,7 @@ class Release:
     pause_ms: int = 0
     corrections_ms: int = 0
     digests: dict[str, str] = field(default_factory=dict)
+    repaired: str = ""
     computing_since_ms: int = 0
     epoch: int = 0
     mark: Mark | None = None
@@ -125,6 +127,8 @@ class Release:
                 lines.append(
                     f"publication paused for {self.pause_ms} ms, {self.corrections_ms} ms of it for corrections"
                 )
+        if self.repaired:
+            lines.append(f"repaired: {self.repaired}")
         return "\n".join(lines)
 
     @property
@@ -324,6 +328,7 @@ def _change(before: Release | None, after: Release) -> Change:
         after.cut,
         after.verdict.id if after.verdict else "",
         corrections=after.corrections,
+        repaired=after.repaired,
         changed=tuple(name for name in names if before is None or getattr(before, name) != getattr(after, name)),
     )
 

@@ -8,7 +8,6 @@ own staging topics, so that going back is the same step in the other direction.
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,6 @@ from pipeline.config import call_attribute
 from pipeline.errors import GateFailedError, ReleaseError
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.fencing import require_nobody
-from pipeline.hosting.publication import staging_name
 from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetRange, OffsetVector, TopicPartition, counted
 from pipeline.releases.differing import DifferentRow, different_rows
@@ -37,10 +35,8 @@ from pipeline.releases.verdicts import (
     suite_digest,
 )
 from pipeline.releases.versions import Versions, require_declared
-from pipeline.runtime.layout import own_topics
 from pipeline.spark.planning.runs import RunLog
 from pipeline.spark.ranges import RunRange
-from pipeline.worker.local_state import locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -309,7 +305,7 @@ class Releaser:
         planned = release if release.step is Step.PLANNED else release.to(Step.PLANNED)
         known = release.digests.get(candidate.version)
         if known is not None and known != digests[candidate.version]:
-            self._discard(candidate)
+            self._versions.discard(candidate)
         is_kept = known == digests[candidate.version] and self._admin.group(candidate.id).state != "Dead"
         return self._registry.write(
             replace(
@@ -467,7 +463,7 @@ class Releaser:
         previous = None if chosen == release.previous else release.previous
         digests = {name: digest for name, digest in release.digests.items() if name != chosen}
         release = self._registry.write(replace(release, previous=previous, digests=digests))
-        self._discard(retired)
+        self._versions.discard(retired)
         return release
 
     def abort(self) -> Release:
@@ -480,7 +476,7 @@ class Releaser:
         release = self.check("abort")
         candidate = self._versions.application(_candidate(release))
         aborted = self._registry.write(release.to(Step.ABORTED))
-        self._discard(candidate)
+        self._versions.discard(candidate)
         return aborted
 
     def _point(self, release: Release, live: Application, candidate: Application) -> tuple[Release, Point]:
@@ -500,16 +496,6 @@ class Releaser:
         """Count what the candidate's bounded runs have read and dropped; empty for candidates that workers have computed."""
         runs = self._runs.runs(release.app)
         return dropped_of(runs, _candidate(release), release.computing_since_ms)
-
-    def _discard(self, candidate: Application) -> None:
-        """Delete what a version that is not live has computed: its topics, its offsets, and its state on this machine."""
-        if candidate.directory.exists():
-            with locked(candidate.directory):
-                shutil.rmtree(candidate.directory)
-        topics = self._admin.list_topics()
-        staging = [name for name in topics if name.startswith(staging_name(candidate.id, ""))]
-        self._admin.delete_topics([*own_topics(candidate.id, topics, self._project.application_ids), *staging])
-        self._admin.delete_group(candidate.id)
 
     def _require_same_code(self, release: Release, candidate: Application) -> None:
         """Make sure that the candidate's code is that which was planned.

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pipeline.records import RawFields
     from pipeline.releases.difference import Pair
     from pipeline.topology.nodes import SinkNode
+    from pipeline.windows import Window
 
 KEY_COLUMNS = "key", "window_start", "window_end"
 """Columns that name a row, as far as keys are windowed."""
@@ -93,15 +94,23 @@ def difference_rows(
         yield own
 
 
+def key_of(place: TopicPartition, sink: SinkNode, key: bytes) -> tuple[Any, Window | None]:
+    """Return a row's key as one column has it, and its window if it is windowed.
+
+    Raises:
+        DeserializationError: If it cannot be read.
+    """
+    read = _read(place, of_any_size(sink.key_serde).deserialize, key)
+    return (_plain(read.key), read.window) if isinstance(read, Windowed) else (_plain(read), None)
+
+
 def _own(place: TopicPartition, sink: SinkNode, key: bytes | None, timestamp: int) -> dict[str, Any]:
     """The columns that every row has."""
     found: dict[str, Any] = {"key": None}
     if key is not None:
-        read = _read(place, of_any_size(sink.key_serde).deserialize, key)
-        if isinstance(read, Windowed):
-            found |= {"window_start": _time(read.window.start), "window_end": _time(read.window.end)}
-            read = read.key
-        found["key"] = _plain(read)
+        found["key"], window = key_of(place, sink, key)
+        if window is not None:
+            found |= {"window_start": _time(window.start), "window_end": _time(window.end)}
     return found | {"partition": place.partition, "time": _time(timestamp)}
 
 

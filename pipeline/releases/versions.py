@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pipeline.dsl.builder import StreamsBuilder
 from pipeline.errors import RangeError, ReleaseError
 from pipeline.hosting.application import Application, load_application, with_topics
+from pipeline.hosting.publication import staging_name
 from pipeline.kafka.admin import Admin
 from pipeline.processor.handlers import may_keep_letters
 from pipeline.records import OffsetRange, OffsetVector, TopicPartition
 from pipeline.releases.build import build_topology
 from pipeline.releases.registry import Registry, release_of
 from pipeline.releases.tables import create_letters, create_staging
+from pipeline.runtime.layout import own_topics
 from pipeline.spark.bounded_runs.job import RunSummary, run
 from pipeline.spark.ranges import COMMITTED, EARLIEST, RunRange, resolve
+from pipeline.worker.local_state import locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -172,6 +176,21 @@ class Versions:
             return
         wanted = resolve(application, self._admin, COMMITTED if known else EARLIEST, str(OffsetVector(dict(vector))))
         run(application, wanted, self._spark, build_topology)
+
+    def discard(self, version: Application) -> None:
+        """Delete what a version that is not live has computed: its topics, its offsets, and its state on this machine.
+
+        Raises:
+            StateInUseError: If its state is in use.
+            BrokerError: If brokers do not answer.
+        """
+        if version.directory.exists():
+            with locked(version.directory):
+                shutil.rmtree(version.directory)
+        topics = self._admin.list_topics()
+        staging = [name for name in topics if name.startswith(staging_name(version.id, ""))]
+        self._admin.delete_topics([*own_topics(version.id, topics, self._project.application_ids), *staging])
+        self._admin.delete_group(version.id)
 
     def _sources(self, application: Application) -> frozenset[str]:
         return frozenset(with_topics(application, self._admin).topology.source_topics)

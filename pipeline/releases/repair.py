@@ -1,0 +1,341 @@
+"""Corrects a part of the public tables: the live version's code computes it anew, and what differs is published.
+
+No other version is involved, and nothing is switched. The rows are computed from the records of that time on, into staging
+topics, and judged by the gate's expectations where the live version and the repair have processed the same offsets exactly.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from pipeline.config import call_attribute
+from pipeline.errors import ApprovalNeededError, GateFailedError, RangeError, ReleaseError
+from pipeline.hosting.application import source_partitions
+from pipeline.hosting.publication import staging_name
+from pipeline.kafka.admin import Admin
+from pipeline.kafka.ranges import offsets_at_time
+from pipeline.records import OffsetRange, TopicPartition, counted
+from pipeline.releases.build import build_topology
+from pipeline.releases.corrections import Corrections
+from pipeline.releases.differ import Differ
+from pipeline.releases.differing import DifferentRow, row_of
+from pipeline.releases.gating import Gate, Point
+from pipeline.releases.registry import Registry, Release, Step, known_release
+from pipeline.releases.rows import difference_rows
+from pipeline.releases.scope import require_repairable
+from pipeline.releases.switch import Switch
+from pipeline.releases.verdicts import GateVerdict, suite_digest
+from pipeline.releases.versions import Versions, require_declared
+from pipeline.spark.bounded_runs.job import run
+from pipeline.spark.ranges import COMMITTED, RunRange, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from pipeline.config import ProjectConfig
+    from pipeline.hosting.application import Application
+    from pipeline.releases.difference import Pair
+    from pipeline.releases.scope import Reach, Scope
+
+_SETTLED = frozenset({Step.NONE, Step.LIVE, Step.ROLLED_BACK, Step.ABORTED})
+_VERSION = "repair-"
+_SHOWN = 20
+_WHOLE = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class RepairPlan:
+    """The work of a repair, before anything is done.
+
+    Args:
+        app: The application.
+        live: The version whose code computes the rows.
+        scope: The part of the tables, in words.
+        tables: The public topics.
+        range: What has to be processed.
+    """
+
+    app: str
+    live: str
+    scope: str
+    tables: tuple[str, ...]
+    range: RunRange
+
+    def __str__(self) -> str:
+        """Say it line by line."""
+        lines = [f"{self.app}: {self.live} would compute {', '.join(self.tables)} anew, from {self.scope}"]
+        return "\n".join([*lines, f"{counted(self.range.size, 'offset')} to process: {self.range}"])
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """The result of a repair.
+
+    Args:
+        app: The application.
+        live: The version whose code computed the rows.
+        scope: The part of the tables, in words.
+        corrections: Records that were published.
+        verdict: What the gate found; None if no row differed.
+        rows: Some of the rows that differed.
+    """
+
+    app: str
+    live: str
+    scope: str
+    corrections: int = 0
+    verdict: GateVerdict | None = None
+    rows: tuple[DifferentRow, ...] = ()
+
+    @property
+    def note(self) -> str:
+        """The line that the history keeps."""
+        if self.verdict is None:
+            return f"{self.scope}: no row differs"
+        return f"{self.scope}: {counted(self.corrections, 'correction')}, verdict {self.verdict.id}"
+
+    def __str__(self) -> str:
+        """Say it line by line."""
+        if self.verdict is None:
+            return f"{self.app}: no row differs from {self.scope}"
+        rows = [f"  {row}" for row in self.rows]
+        return "\n".join(
+            [f"{self.app}: {counted(self.corrections, 'correction')} published, {self.scope}", *rows, str(self.verdict)]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Rows of the scope that differ: how many, in which topics, a digest of all of them, and some for people."""
+
+    count: int
+    topics: frozenset[str]
+    digest: int
+    rows: tuple[DifferentRow, ...]
+
+
+class Repairer:
+    """Repairs tables of one application.
+
+    Args:
+        project: All applications.
+        app: Which one.
+        spark: Gives a Spark session when one is needed.
+        by: Who does it, for the history; this user on this machine if left out.
+        registry: Where releases are noted; the control topic if left out.
+        admin: Asks the brokers.
+    """
+
+    def __init__(
+        self,
+        project: ProjectConfig,
+        app: str,
+        spark: Callable[[], Any],
+        by: str = "",
+        *,
+        registry: Registry | None = None,
+        admin: Admin | None = None,
+    ) -> None:
+        self._project = project
+        self._config = project.app(app)
+        self._spark = spark
+        self._admin = Admin(project.kafka) if admin is None else admin
+        self._registry = Registry(project.kafka, by) if registry is None else registry
+        self._corrections = Corrections(app, self._registry, self._admin)
+
+    def plan(self, scope: Scope) -> RepairPlan:
+        """Say what a repair would process. Changes nothing.
+
+        Raises:
+            ReleaseError: If records of their time do not make the rows, they may still change, or a release is under way.
+            RangeError: If records of that time have been deleted.
+            BrokerError: If brokers do not answer.
+        """
+        release = self._settled()
+        live = self._versions().releasable(release.live)
+        reach = require_repairable(live, scope)
+        return RepairPlan(self._config.name, live.version, str(scope), reach.topics, self._range(live, scope, reach))
+
+    def repair(self, scope: Scope, approved: str = "") -> Repair:
+        """Compute the rows of a scope anew, judge them, and publish what differs. Run again after a crash, it completes.
+
+        Workers of the live version hold while the rows are compared and published.
+
+        Args:
+            scope: The rows.
+            approved: The id of a verdict whose warnings somebody has approved. The data has to be what that verdict judged.
+
+        Raises:
+            GateFailedError: If an expectation of critical severity fails. Nothing was published.
+            ApprovalNeededError: If the gate has warnings, and this verdict was not approved. Nothing was published.
+            ReleaseError: As `plan`.
+            UnderWayError: If workers do not hold in time, or a run is under way.
+            VersionConflictError: If somebody else changes the release meanwhile.
+        """
+        plan, release = self.plan(scope), self._settled()
+        release = self._registry.write(replace(release, mark=None, repaired=f"{scope}: begun"))
+        version, versions = self._version(scope, release.live)
+        live, repaired = versions.releasable(release.live), versions.staged(version)
+        self._discard_others(versions, repaired)
+        if not self._admin.committed(repaired.id, plan.range.ranges):  # else it goes on after a crash
+            self._admin.alter_offsets(repaired.id, plan.range.start.offsets)
+        wanted = resolve(repaired, self._admin, COMMITTED, str(plan.range.end))
+        run(repaired, wanted, self._spark, build_topology)
+        self._corrections.read_ahead(repaired)
+        switch = Switch(self._config.name, versions, self._registry, self._admin)
+        marked = switch.marks.take(release, [live, repaired])
+        try:
+            point = Point(marked.vector, self._gate(versions).ends(repaired))
+            done = self._publish(plan, scope, (live, repaired, versions), (marked.release, point), approved)
+        except BaseException:
+            switch.marks.give_up(marked.release)
+            raise
+        self._registry.write(replace(marked.release, mark=None, repaired=done.note))
+        versions.discard(repaired)
+        return done
+
+    def _publish(
+        self,
+        plan: RepairPlan,
+        scope: Scope,
+        applications: tuple[Application, Application, Versions],
+        held: tuple[Release, Point],
+        approved: str,
+    ) -> Repair:
+        """Judge and publish while nobody else writes."""
+        (live, repaired, versions), (release, point) = applications, held
+        found = self._differing(repaired, scope, plan, point)
+        if not found.count:
+            return Repair(plan.app, plan.live, plan.scope)
+        verdict = self._judged(versions, live, repaired, scope, point, found)
+        self._require_approved(verdict, found, approved)
+        count = self._corrections.publish(repaired, replace(release, switch=f"repair-{verdict.id}"), scope)
+        return Repair(plan.app, plan.live, plan.scope, count, verdict, found.rows)
+
+    def _judged(
+        self,
+        versions: Versions,
+        live: Application,
+        repaired: Application,
+        scope: Scope,
+        point: Point,
+        found: _Found,
+    ) -> GateVerdict:
+        judged = self._gate(versions).judge(live, repaired, point, replace(scope, topics=found.topics))
+        suite = suite_digest([] if self._config.quality is None else call_attribute(self._config.quality))
+        digests = {live.version: live.topology.fingerprint()}
+        told = repr((str(scope), found.digest, suite, sorted(digests.items()), sorted(judged.outcomes.items())))
+        name = hashlib.sha256(told.encode()).hexdigest()[:8]
+        return GateVerdict(
+            name, str(point.vector), suite, digests, dict(judged.outcomes), judged.critical, judged.warnings
+        )
+
+    def _require_approved(self, verdict: GateVerdict, found: _Found, approved: str) -> None:
+        rows = "; ".join(map(str, found.rows[:3]))
+        if verdict.critical:
+            failures = "; ".join(f"{name}: {verdict.outcomes[name]}" for name in verdict.critical)
+            message = f"{self._config.name}: the repair does not pass: {failures}. It would change {rows}"
+            raise GateFailedError(message, hint="Nothing was published. Mend the code or the input, and repair again.")
+        if verdict.needs_approval and verdict.id != approved:
+            message = (
+                f"{self._config.name}: the repair has warnings: {', '.join(verdict.warnings)}. It would change {rows}"
+            )
+            hint = f"Nothing was published. Look at them, then repeat the command with --approve {verdict.id}"
+            raise ApprovalNeededError(message, hint=hint)
+
+    def _differing(self, repaired: Application, scope: Scope, plan: RepairPlan, point: Point) -> _Found:
+        count, digest, topics, rows = 0, 0, set[str](), list[DifferentRow]()
+        for topic in plan.tables:
+            sink = repaired.topology.sink_of(topic)
+            if sink is None:
+                continue
+            staging, covers = staging_name(repaired.id, topic), scope.covers(sink, topic)
+            with Differ.of(repaired, topic, self._admin) as differ:
+                differ.advance(point.of(topic), point.of(staging))
+                more, their_digest = _summed(topic, filter(covers, differ.differences()))
+                count, digest = count + more, (digest + their_digest) & _WHOLE
+                topics.update([topic] if more else [])
+                pairs = filter(covers, differ.differences())
+                read = difference_rows(pairs, sink, sink, staging, lambda: None)
+                rows += [row_of(topic, row) for row in islice(read, _SHOWN - len(rows))]
+        return _Found(count, frozenset(topics), digest, tuple(rows))
+
+    def _range(self, live: Application, scope: Scope, reach: Reach) -> RunRange:
+        """Find what has to be processed: from the first record of the scope's time on, as far as the live version has come."""
+        tps = [TopicPartition(t, n) for t, count in source_partitions(live, self._admin).items() for n in range(count)]
+        self._require_all_kept(tps)
+        first = self._admin.beginning_offsets(tps)
+        reached = {tp: found.offset for tp, found in self._admin.committed(live.id, tps).items()}
+        if not reached:
+            message = f"{live.id} has never run: there is nothing to repair"
+            raise RangeError(message, hint=f"Run it first: millrace run {self._config.name}")
+        whole = {tp: OffsetRange(first[tp], max(first[tp], reached.get(tp, 0))) for tp in tps}
+        starts = offsets_at_time(self._admin, live.kafka, whole, scope.start_ms - reach.kept_ms)
+        lost = next((tp for tp, each in whole.items() if each.start and each.size and starts[tp] == each.start), None)
+        if lost is not None:
+            message = f"{lost} begins at offset {first[lost]}: earlier records of the range may have been deleted"
+            raise RangeError(message, hint="Repair a range that begins later than the first record that is left.")
+        if reach.grace_ms is not None:
+            self._require_closed(live, whole, scope.end_ms + reach.grace_ms + 1)
+        return RunRange({tp: OffsetRange(starts[tp], each.end) for tp, each in sorted(whole.items())})
+
+    def _require_closed(self, live: Application, whole: Mapping[TopicPartition, OffsetRange], at_ms: int) -> None:
+        """Make sure that no window of the scope may change any more: the live version would publish it again."""
+        closing = offsets_at_time(self._admin, live.kafka, whole, at_ms)
+        still = next((tp for tp, each in whole.items() if each.size and closing[tp] == each.end), None)
+        if still is not None:
+            message = (
+                f"{live.id} has no record of {still} yet that closes the last window of the range: it may still change"
+            )
+            raise ReleaseError(message, hint="Repair a range that ends earlier, or wait for later records.")
+
+    def _require_all_kept(self, tps: Iterable[TopicPartition]) -> None:
+        for topic in sorted({tp.topic for tp in tps}):
+            if "compact" in self._admin.topic_config(topic)["cleanup.policy"]:
+                message = f"{topic} is compacted: it does not keep what the rows of that time were made of"
+                raise ReleaseError(message, hint="A new version computes all rows from what is left.")
+
+    def _settled(self) -> Release:
+        release = known_release(self._registry, self._config, self._admin)
+        if release.step not in _SETTLED:
+            message = f"{release.app}: {release.candidate} is being released; {release.stands}"
+            raise ReleaseError(message, hint="Complete the release, or give it up: millrace release abort.")
+        require_declared(self._config, release.live, "live")
+        return release
+
+    def _version(self, scope: Scope, live: str) -> tuple[str, Versions]:
+        """Name the version that computes the rows by what it computes, so that it goes on after a crash; and declare it."""
+        application = self._versions().releasable(live)
+        told = repr((scope.start_ms, live, application.topology.fingerprint()))
+        name = _VERSION + hashlib.sha256(told.encode()).hexdigest()[:8]
+        declared = replace(self._config, versions={**self._config.versions, name: self._config.topology_of(live)})
+        project = replace(self._project, apps={**self._project.apps, declared.name: declared})
+        return name, Versions(project, declared.name, self._admin, self._spark)
+
+    def _versions(self) -> Versions:
+        return Versions(self._project, self._config.name, self._admin, self._spark)
+
+    def _gate(self, versions: Versions) -> Gate:
+        return Gate(self._config.quality, versions, self._admin, self._spark)
+
+    def _discard_others(self, versions: Versions, repaired: Application) -> None:
+        """Delete what other repairs have left, which nobody completes any more."""
+        of_repairs = re.compile(re.escape(self._config.application_id(_VERSION)) + "[0-9a-f]{8}")
+        found = {match[0] for topic in self._admin.list_topics() if (match := of_repairs.match(topic))}
+        for left in found - {repaired.id}:
+            versions.discard(replace(repaired, version=left.removeprefix(f"{self._config.name}-")))
+
+
+def _summed(topic: str, pairs: Iterable[Pair]) -> tuple[int, int]:
+    """Count rows that differ, and sum numbers that stand for them: the sum does not depend on their order."""
+    count = total = 0
+    for pair in pairs:
+        values = tuple(None if row is None else row.value for row in (pair.old, pair.new))
+        told = repr((topic, pair.partition, pair.key, values)).encode()
+        total = (total + int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "big")) & _WHOLE
+        count += 1
+    return count, total

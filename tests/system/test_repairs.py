@@ -1,0 +1,256 @@
+"""Repairs of a stretch of public tables, on a real broker and real Spark, between runs and while a worker runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from pipeline import LONG, STRING, StreamsBuilder, Window, Windowed, windowed
+from pipeline.cli.main import app as cli
+from pipeline.config import ProjectConfig
+from pipeline.errors import ApprovalNeededError, GateFailedError, RangeError, ReleaseError
+from pipeline.hosting.application import load_application
+from pipeline.partitioning import partition_for
+from pipeline.records import TopicPartition
+from pipeline.releases.build import build_topology
+from pipeline.releases.registry import Registry
+from pipeline.releases.repair import Repairer
+from pipeline.releases.scope import Scope
+from pipeline.spark.bounded_runs.job import run
+from pipeline.spark.ranges import resolve
+from pipeline.spark.session import spark_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+MINUTE = 60_000
+KEYS = windowed(STRING, timedelta(minutes=1))
+MODULE = """
+from datetime import timedelta
+import great_expectations.expectations as gxe
+from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, TimeWindows, windowed
+from pipeline.quality import Expectations
+
+def build(builder):
+    views = builder.stream("NAME.views", Consumed(STRING, STRING))
+    counts = (
+        views.group_by(lambda user, page: user, Grouped(STRING, STRING))
+        .windowed_by(TimeWindows.of_size_with_no_grace(timedelta(minutes=1)))
+        .count(Materialized("counts"))
+    )
+    counts.to_stream().to("NAME.counts", Produced(windowed(STRING, timedelta(minutes=1)), LONG))
+    views.map_values(str.upper).to("NAME.latest", Produced(STRING, STRING))
+    return builder.build()
+
+def at_most(critical, warning):
+    return lambda: {"NAME.counts": Expectations([
+        gxe.ExpectColumnValuesToBeBetween(column="value", max_value=critical, severity="critical"),
+        gxe.ExpectColumnValuesToBeBetween(column="value", max_value=warning, severity="warning"),
+    ])}
+
+anything, few, none = at_most(1_000, 1_000), at_most(1_000, 1), at_most(0, 0)
+"""
+
+
+def row(user: str, minute: int) -> bytes:
+    return KEYS.serialize(Windowed(user, Window(minute * MINUTE, (minute + 1) * MINUTE)))
+
+
+class Project:
+    """Views per user and minute, and the last page of each user; in topics of one test's own."""
+
+    def __init__(self, broker: Any, unique: str, directory: Path) -> None:
+        self.broker, self.unique = broker, unique
+        self.path = directory / "streams.toml"
+        self.path.write_text(
+            f"""
+[kafka]
+"bootstrap.servers" = "{broker.bootstrap_servers}"
+[apps.{unique}]
+topology = "{unique}:build"
+quality = "{unique}:anything"
+[apps.{unique}.outputs]
+"{unique}.latest" = "table"
+[apps.{unique}.versions]
+v2 = "{unique}:build"
+[apps.{unique}.config]
+"commit.interval.ms" = 100
+"""
+        )
+        self.config = ProjectConfig.load(self.path, {})
+        (directory / f"{unique}.py").write_text(MODULE.replace("NAME", unique))
+        broker.create(2, f"{unique}.views", f"{unique}.counts", f"{unique}.latest")
+
+    def view(self, *views: tuple[str, int]) -> None:
+        """Write views: by whom, and in which minute."""
+        records = [(user.encode(), b"page %d" % minute, minute * MINUTE + n) for n, (user, minute) in enumerate(views)]
+        self.broker.write(f"{self.unique}.views", records)
+
+    def run(self) -> None:
+        application = load_application(self.config, self.unique, StreamsBuilder)
+        run(application, resolve(application, self.broker.admin()), spark_session(), build_topology)
+
+    @contextmanager
+    def worker(self) -> Iterator[None]:
+        command = [sys.executable, "-m", "pipeline.cli", "--config", str(self.path), "worker", self.unique]
+        path = os.pathsep.join([str(self.path.parent), os.environ.get("PYTHONPATH", "")])
+        with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}) as process:
+            try:
+                yield
+            finally:
+                process.terminate()
+                assert process.wait(60) == 0
+
+    def table(self, topic: str) -> dict[bytes, bytes]:
+        found: dict[bytes, bytes] = {}
+        for record in self.broker.read(f"{self.unique}.{topic}"):
+            found.pop(record.key, None)
+            if record.value is not None:
+                found[record.key] = record.value
+        return found
+
+    def damage(self, topic: str, *rows: tuple[bytes, bytes | None, int]) -> None:
+        """Overwrite rows of a public table, in the partitions of their users."""
+        for key, value, at_ms in rows:
+            user = KEYS.deserialize(key).key.encode() if topic == "counts" else key
+            self.broker.write(f"{self.unique}.{topic}", [(key, value, at_ms)], partition_for(user, 2))
+
+    def repairer(self, quality: str = "anything") -> Repairer:
+        app = replace(self.config.app(self.unique), quality=f"{self.unique}:{quality}")
+        return Repairer(replace(self.config, apps={self.unique: app}), self.unique, spark_session)
+
+    def topics_of_repairs(self) -> list[str]:
+        return [name for name in self.broker.admin().list_topics() if name.startswith(f"{self.unique}-repair-")]
+
+
+@pytest.fixture
+def project(broker: Any, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        active.stop()  # executors take the search path of the session's start
+    yield Project(broker, unique, tmp_path)
+    spark_session().stop()
+
+
+def scope(first: int, last: int, *, keys: tuple[str, ...] = ()) -> Scope:
+    """Whole minutes."""
+    return Scope(first * MINUTE, last * MINUTE, frozenset(keys))
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def check_commands(project: Project) -> None:
+    """Repair a row of the ninth minute, by its key."""
+
+    def repair(*options: str) -> str:
+        command = ["--config", str(project.path), "release", "repair", project.unique, *times, *options]
+        done = CliRunner().invoke(cli, command, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return str(done.stdout)
+
+    times = ("--from", "1970-01-01T00:08:00", "--to", "1970-01-01T00:09:00")
+    assert "no row differs" in repair("--key", "bob", "--topic", f"{project.unique}.counts")
+    assert "would compute" in repair("--dry-run")
+    assert json.loads(repair("--key", "ann", "--json"))["corrections"] == 1
+
+
+def check_refusals(project: Project) -> None:
+    with pytest.raises(ReleaseError, match="it may still change"):
+        project.repairer().plan(scope(2, 10))
+    with pytest.raises(ReleaseError, match="range to repair is empty"):
+        project.repairer().plan(scope(6, 6))
+    with pytest.raises(ReleaseError, match="v1 does not write it"):
+        project.repairer().plan(replace(scope(2, 6), topics=frozenset({"other"})))
+
+
+VIEWS = [(user, minute) for minute in range(10) for user in ("ann", "bob", "ann")]
+
+
+def test_a_repair_brings_back_the_rows_of_its_range_and_no_others(project: Project) -> None:
+    project.view(*VIEWS)
+    project.run()
+    whole, latest = project.table("counts"), project.table("latest")
+    assert whole[row("ann", 3)] == LONG.serialize(2)
+    wrong = {row("ann", 3): LONG.serialize(99), row("eve", 5): LONG.serialize(1), row("ann", 8): LONG.serialize(0)}
+    project.damage("counts", *((key, value, 3 * MINUTE) for key, value in wrong.items()), (row("bob", 4), None, 0))
+    project.damage("latest", (b"ann", b"ELSEWHERE", 9 * MINUTE), (b"gone", b"NOBODY", 4 * MINUTE))
+    damaged = {key: value for key, value in {**whole, **wrong}.items() if key != row("bob", 4)}
+    assert project.table("counts") == damaged
+
+    check_refusals(project)
+    with pytest.raises(GateFailedError, match=r"repair does not pass: .*ann.*changed: 99 -> 2"):
+        project.repairer("none").repair(scope(2, 6))
+    with pytest.raises(ApprovalNeededError) as asked:
+        project.repairer("few").repair(scope(2, 6), "another")
+    assert project.table("counts") == damaged, "nothing was published"
+
+    verdict = str(asked.value.hint).rpartition(" ")[2]
+    done = project.repairer("few").repair(scope(2, 6), verdict)
+    assert (done.corrections, done.verdict.id if done.verdict else "") == (4, verdict)
+    assert {(str(each.key["key"]), each.change) for each in done.rows} == {
+        ("ann", "changed"),
+        ("bob", "new"),
+        ("eve", "gone"),
+        ("gone", "gone"),
+    }
+    assert project.table("counts") == {**whole, row("ann", 8): LONG.serialize(0)}
+    assert project.table("latest") == {**latest, b"ann": b"ELSEWHERE"}, "its time lies behind the range"
+    assert project.repairer().repair(scope(2, 6)).verdict is None, "nothing differs any more"
+    assert project.topics_of_repairs() == []
+
+    check_commands(project)
+    assert project.table("counts") == whole
+    project.run()
+    registry = Registry(project.config.kafka)
+    release = registry.read(project.unique, "v1")
+    assert (release.mark, release.live) == (None, "v1")
+    assert "1 correction, verdict" in release.repaired
+    assert any("repaired" in str(change) for change in registry.history(project.unique))
+
+
+def test_records_that_are_gone_are_not_taken_for_rows_that_never_were(project: Project) -> None:
+    project.view(*VIEWS)
+    project.run()
+    whole = project.table("counts")
+    views = TopicPartition(f"{project.unique}.views", partition_for(b"ann", 2))
+    project.broker.admin().delete_records({views: 4})
+    with pytest.raises(RangeError, match="earlier records of the range may have been deleted"):
+        project.repairer().repair(scope(0, 6))
+    assert project.table("counts") == whole
+
+
+def test_a_worker_goes_on_after_a_repair_and_nothing_is_lost_or_doubled(project: Project) -> None:
+    project.view(*VIEWS)
+    with project.worker():
+        until(lambda: row("bob", 9) in project.table("counts"))
+        whole = project.table("counts")
+        project.damage("counts", (row("ann", 3), LONG.serialize(99), 0), (row("bob", 4), None, 0))
+        assert project.repairer().repair(scope(2, 6)).corrections == 2
+        assert project.table("counts") == whole
+        project.view(*((user, minute) for minute in range(10, 14) for user in ("ann", "bob")))
+        until(lambda: row("bob", 13) in project.table("counts"))
+    expected = {
+        **whole,
+        **{row(user, minute): LONG.serialize(1) for user in ("ann", "bob") for minute in range(10, 14)},
+    }
+    assert project.table("counts") == expected

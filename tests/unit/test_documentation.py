@@ -133,7 +133,18 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
 
 def test_the_readme_leads_to_every_page() -> None:
     linked = {match[1] for match in _LINK.finditer((ROOT / "README.md").read_text())}
-    assert {f"docs/{page.name}" for page in DOCS.glob("*.md")} <= linked
+    pages = {str(page.relative_to(ROOT)) for page in DOCS.rglob("*.md") if page.parent.name != "internals"}
+    assert pages <= linked
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_metrics_that_a_page_names_exist(page: Path) -> None:
+    source = (ROOT / "pipeline/service/metrics.py").read_text()
+    prefixes = re.findall(r'^_[A-Z]+ = "(kafka_streams_\w+_)"$', source, re.MULTILINE)
+    made = {f"{prefix}{name}" for prefix in prefixes for name in re.findall(r'f"\{_[A-Z]+\}(\w+)"', source)}
+    named = set(re.findall(r"kafka_streams_\w+_metrics_\w+[a-z]", page.read_text()))
+    own = {name for name in named if name.startswith(tuple(prefixes))}
+    assert {name.removesuffix("_total") for name in own} <= made
 
 
 def test_every_key_of_an_application_is_documented_with_its_default() -> None:

@@ -180,6 +180,16 @@ def test_every_reason_for_dropping_a_record_is_documented() -> None:
     assert {code(row[0]) for row in rows("errors.md", "## Records that are dropped")} == set(DropReason)
 
 
+def test_the_messages_that_troubleshooting_explains_are_those_of_the_code() -> None:
+    code_of = "".join(path.read_text() for path in (ROOT / "pipeline").rglob("*.py"))
+    messages = [code(row[0]) for row in rows("troubleshooting.md", "## Messages")]
+    rendered = {"There is no streams.toml": "There is no {path}", "needs pyspark, which": "needs {package}, which"}
+    for shown, written in rendered.items():
+        messages = [message.replace(shown, written) for message in messages]
+    assert len(messages) > 15
+    assert [message for message in messages if message not in code_of] == []
+
+
 def test_every_error_is_documented() -> None:
     documented = {code(row[0]) for row in rows("errors.md", "## Errors")}
     classes = {name for name, found in vars(pipeline.errors).items() if isinstance(found, type)}

@@ -1,0 +1,58 @@
+"""Files for contributors: what they name exists."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+FORMS = [path for path in sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml")) if path.name != "config.yml"]
+
+
+def hooks() -> list[dict[str, Any]]:
+    content = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    return [hook for repository in content["repos"] for hook in repository["hooks"]]
+
+
+def test_hooks_run_tools_that_are_locked() -> None:
+    locked = (ROOT / "requirements.lock").read_text()
+    packages = {"lint-imports": "import-linter", "python": "pytest"}
+    tools = [Path(hook["entry"].split()[0]).name for hook in hooks()]
+    assert [tool for tool in tools if f"\n{packages.get(tool, tool)}==" not in locked] == []
+
+
+def test_hooks_run_tests_that_exist() -> None:
+    named = [word for hook in hooks() for word in hook["entry"].split() if word.startswith("tests/")]
+    assert named != []
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.stem)
+def test_a_form_of_issues_can_be_read_and_has_distinct_fields(form: Path) -> None:
+    content = yaml.safe_load(form.read_text())
+    fields = [field["id"] for field in content["body"] if field["type"] != "markdown"]
+    assert content["name"]
+    assert content["description"]
+    assert len(fields) == len(set(fields))
+
+
+def test_the_container_of_developers_has_the_python_and_the_java_of_the_project() -> None:
+    container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    least = re.search(r"3\.\d+", project["project"]["requires-python"])
+    assert least is not None
+    assert f":{least[0]}-" in container["image"]
+    assert [feature["version"] for name, feature in container["features"].items() if "/java:" in name] == ["17"]
+
+
+def test_the_template_of_pull_requests_names_targets_and_files_that_exist() -> None:
+    text = (ROOT / ".github/pull_request_template.md").read_text()
+    makefile = (ROOT / "Makefile").read_text()
+    assert [target for target in re.findall(r"`make (\w+)`", text) if f"\n{target}:" not in makefile] == []
+    assert [name for name in re.findall(r"[A-Z]+\.md", text) if not (ROOT / name).exists()] == []

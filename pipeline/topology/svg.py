@@ -2,195 +2,156 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+import re
 from html import escape
 from typing import TYPE_CHECKING
+
+from pipeline.topology.places import LINE, placed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pipeline.topology.graph import Drawn, Graph, Group
+    from pipeline.topology.graph import Graph, Group
+    from pipeline.topology.places import Block, Box, Far
 
-_LETTER, _LINE, _PADDING = 7.4, 18, 12
-_ROW, _GAP, _MARGIN = 56, 24, 24
 _STYLE = """<style>
-svg{background:#fff}text{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:#1b2a33}.title{font-weight:bold}
-.node{fill:#eef6f5;stroke:#00796b}.state{fill:#cfeae6;stroke:#00796b}.topic{fill:#fff6e5;stroke:#b26a00}
-.internal{fill:#fff6e5;stroke:#b26a00;stroke-dasharray:5 4}.group{fill:none;stroke:#90a4ae}
-.edge{fill:none;stroke:#50646f;marker-end:url(#head)}.far{stroke-dasharray:5 4}#head path{fill:#50646f}
-@media(prefers-color-scheme:dark){svg{background:#0f171b}text{fill:#e6eef0}.node{fill:#12312e;stroke:#4db6ac}.state{fill:#1b4a45;stroke:#4db6ac}
-.topic,.internal{fill:#3a2a0c;stroke:#ffb74d}.edge{stroke:#a9bcc4}#head path{fill:#a9bcc4}}
+.millrace-topology{background:#fff}
+.millrace-topology text{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:#1b2a33}
+.millrace-topology .title{font-weight:bold}
+.millrace-topology .node{fill:#eef6f5;stroke:#00796b}
+.millrace-topology .state{fill:#cfeae6;stroke:#00796b}
+.millrace-topology .topic{fill:#fff6e5;stroke:#b26a00}
+.millrace-topology .internal{fill:#fff6e5;stroke:#b26a00;stroke-dasharray:5 4}
+.millrace-topology .group{fill:none;stroke:#90a4ae}
+.millrace-topology .edge{fill:none;stroke:#50646f;marker-end:url(#millrace-head)}
+.millrace-topology .far{stroke-dasharray:5 4}
+.millrace-topology .head{fill:#50646f}
+@media(prefers-color-scheme:dark){
+.millrace-topology{background:#0f171b}
+.millrace-topology text{fill:#e6eef0}
+.millrace-topology .node{fill:#12312e;stroke:#4db6ac}
+.millrace-topology .state{fill:#1b4a45;stroke:#4db6ac}
+.millrace-topology .topic,.millrace-topology .internal{fill:#3a2a0c;stroke:#ffb74d}
+.millrace-topology .edge{stroke:#a9bcc4}
+.millrace-topology .head{fill:#a9bcc4}
+}
 </style>
-<defs><marker id="head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" orient="auto">
-<path d="M0 0L10 5L0 10z"/></marker></defs>"""
-
-
-@dataclass(frozen=True, slots=True)
-class _Box:
-    """A rectangle with lines of text; all lengths in pixels, from the upper left corner of the picture."""
-
-    kind: str
-    lines: tuple[str, ...]
-    left: float = 0
-    top: float = 0
-
-    @property
-    def width(self) -> float:
-        return max(len(line) for line in self.lines) * _LETTER + 2 * _PADDING
-
-    @property
-    def height(self) -> float:
-        return len(self.lines) * _LINE + _PADDING
-
-    @property
-    def middle(self) -> float:
-        return self.left + self.width / 2
-
-    def at(self, left: float, top: float) -> _Box:
-        return _Box(self.kind, self.lines, left, top)
-
-    def drawn(self) -> str:
-        radius = 4 if self.kind in {"node", "state"} else self.height / 2
-        shape = (
-            f'<rect class="{self.kind}" x="{self.left:.0f}" y="{self.top:.0f}" width="{self.width:.0f}" '
-            f'height="{self.height:.0f}" rx="{radius:.0f}"/>'
-        )
-        first = self.top + _LINE + 1
-        texts = (_text(line, self.middle, first + number * _LINE) for number, line in enumerate(self.lines))
-        return shape + "".join(texts)
-
-
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """A sub-topology with its boxes in place, the topics it reads above them and those it writes below."""
-
-    title: str
-    boxes: dict[str, _Box]
-    links: tuple[tuple[str, str], ...]
-    left: float
-    width: float
-    top: float
-    bottom: float
+"""
+_HEAD = """<defs>
+<marker id="millrace-head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" orient="auto">
+<path class="head" d="M0 0L10 5L0 10z"/></marker></defs>"""
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+"""What XML cannot hold, and what breaks a line."""
+_PICTURES = 0x2400
+"""Unicode has a visible picture of each control character from here on."""
+_FIRST_PRINTED = 0x20
+_CORNER = 6
 
 
 def svg(graph: Graph) -> str:
     """Return the picture as a document of its own, in light or dark colours as the reader's browser asks for.
 
+    It may also be put into a page: its rules apply to nothing else there. Screen readers get its content as a text.
+
     Args:
         graph: What is drawn.
     """
-    blocks: list[_Block] = []
-    left: float = _MARGIN
-    for group in graph.groups:
-        blocks.append(_block(group, graph.internal, left))
-        left += blocks[-1].width + _GAP
-    height = max((box.top + box.height for block in blocks for box in block.boxes.values()), default=0) + _MARGIN
-    parts = [part for block in blocks for part in _drawn(block)] + _between(blocks, graph.internal)
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left:.0f} {height:.0f}" width="{left:.0f}" role="img">'
+    picture = placed(graph)
+    size = f'viewBox="0 0 {picture.width:.0f} {picture.height:.0f}" width="{picture.width:.0f}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="millrace-topology" {size} role="img" aria-label="Topology">'
+    description = f"<desc>{_escaped(' '.join(map(_told, graph.groups)))}</desc>"
+    parts = [part for block in picture.blocks for part in _drawn(block)]
+    parts += [_far(each) for each in picture.far]
+    return "\n".join([head, "<title>Topology</title>", description, _STYLE + _HEAD, *parts, "</svg>"]) + "\n"
+
+
+def _told(group: Group) -> str:
+    """Say what a picture shows."""
+    said = [group.title]
+    for verb, things in (
+        ("reads", [topic for node in group.nodes for topic in node.reads]),
+        ("has stores", [store for node in group.nodes for store in node.stores]),
+        ("writes", [topic for node in group.nodes for topic in node.writes]),
+    ):
+        if things:
+            said.append(f"{verb} {', '.join(dict.fromkeys(things))}")
+    nodes = ", ".join(
+        f"{node.name} after {' and '.join(node.parents)}" if node.parents else node.name for node in group.nodes
     )
-    return "\n".join([head, "<title>Topology</title>", _STYLE, *parts, "</svg>"]) + "\n"
+    return f"{'; '.join(said)}. Nodes: {nodes}."
 
 
-def _block(group: Group, internal: frozenset[str], left: float) -> _Block:
-    """Place a sub-topology: each node below its parents, near the middle of these."""
-    inside = _rows(group.nodes)
-    ordered = [key for row in inside for key, _ in row]
-    nodes = sorted(group.nodes, key=lambda node: ordered.index(f"node {node.name}"))
-    read, written = (dict.fromkeys(topic for node in nodes for topic in side(node)) for side in (_reads, _writes))
-    rows = [[_topic(topic, internal, "in") for topic in read], *inside]
-    rows.append([_topic(topic, internal, "out") for topic in written])
-    width = max(sum(box.width + _GAP for _, box in row) for row in rows) + _GAP
-    width = max(width, len(group.title) * _LETTER + 2 * _GAP)
-    boxes: dict[str, _Box] = {}
-    top: float = _MARGIN
-    tops = []
-    for row in rows:
-        tops.append(top)
-        x = left + (width - sum(box.width + _GAP for _, box in row) + _GAP) / 2
-        for key, box in row:
-            boxes[key] = box.at(x, top)
-            x += box.width + _GAP
-        top += max((box.height for _, box in row), default=0) + _ROW
-    links = tuple(link for node in group.nodes for link in _links(node))
-    return _Block(group.title, boxes, links, left, width, tops[1] - 30, tops[-1] - _ROW + 14)
-
-
-def _rows(nodes: Sequence[Drawn]) -> list[list[tuple[str, _Box]]]:
-    depth: dict[str, int] = {}
-    for node in nodes:  # parents come before children
-        depth[node.name] = 1 + max((depth[parent] for parent in node.parents), default=-1)
-    depth |= {node.name: max(depth.values()) for node in nodes if node.writes}
-    rows: list[list[tuple[str, _Box]]] = [[] for _ in range(max(depth.values(), default=-1) + 1)]
-    place: dict[str, float] = {}
-    for number in range(len(rows)):
-        row = [node for node in nodes if depth[node.name] == number]
-        row.sort(key=lambda node: sum(place[parent] for parent in node.parents) / max(1, len(node.parents)))
-        for at, node in enumerate(row):
-            place[node.name] = (at + 0.5) / len(row)
-            kind = "state" if node.stores else "node"
-            rows[number].append(
-                (f"node {node.name}", _Box(kind, (node.name, *(f"[{store}]" for store in node.stores))))
-            )
-    return rows
-
-
-def _links(node: Drawn) -> Iterable[tuple[str, str]]:
-    own = f"node {node.name}"
-    yield from ((f"in {topic}", own) for topic in node.reads)
-    yield from ((f"node {parent}", own) for parent in node.parents)
-    yield from ((own, f"out {topic}") for topic in node.writes)
-
-
-def _topic(topic: str, internal: frozenset[str], side: str) -> tuple[str, _Box]:
-    return f"{side} {topic}", _Box("internal" if topic in internal else "topic", (topic,))
-
-
-def _reads(node: Drawn) -> tuple[str, ...]:
-    return node.reads
-
-
-def _writes(node: Drawn) -> tuple[str, ...]:
-    return node.writes
-
-
-def _drawn(block: _Block) -> Iterable[str]:
+def _drawn(block: Block) -> Iterable[str]:
     yield (
-        f'<rect class="group" x="{block.left:.0f}" y="{block.top:.0f}" width="{block.width - _GAP / 2:.0f}" '
+        f'<rect class="group" x="{block.left:.0f}" y="{block.top:.0f}" width="{block.width:.0f}" '
         f'height="{block.bottom - block.top:.0f}" rx="8"/>'
     )
-    yield _text(block.title, block.left + 10, block.top + 17, 'class="title" text-anchor="start"')
-    yield from (_edge(block.boxes[one], block.boxes[other]) for one, other in block.links)
-    yield from (box.drawn() for box in block.boxes.values())
+    yield _text(block.group.title, block.left, block.title, 'class="title" text-anchor="start"')
+    yield from (_edge([block.boxes[key] for key in edge]) for edge in block.edges)
+    yield from (_box(box) for box in block.boxes.values() if box.kind != "lane")
 
 
-def _between(blocks: Sequence[_Block], internal: frozenset[str]) -> list[str]:
-    """Lines from where a topic of the application's own is written to where it is read."""
-    return [
-        _edge(writer.boxes[f"out {topic}"], reader.boxes[f"in {topic}"], "edge far")
-        for topic in sorted(internal)
-        for writer in blocks
-        if f"out {topic}" in writer.boxes
-        for reader in blocks
-        if f"in {topic}" in reader.boxes
+def _box(box: Box) -> str:
+    radius = 4 if box.kind in {"node", "state"} else box.height / 2
+    shape = (
+        f'<rect class="{box.kind}" x="{box.left:.0f}" y="{box.top:.0f}" width="{box.width:.0f}" '
+        f'height="{box.height:.0f}" rx="{radius:.0f}"/>'
+    )
+    first = box.top + LINE + 1
+    return shape + "".join(_text(line, box.middle, first + at * LINE) for at, line in enumerate(box.lines))
+
+
+def _edge(stops: Sequence[Box]) -> str:
+    """Draw an edge: straight along boxes and lanes of a row, curved in the free room between two rows."""
+    x, y = stops[0].middle, stops[0].top + stops[0].height
+    path = [f"M{x:.0f} {y:.0f}V{stops[0].floor:.0f}"]
+    for one, other in itertools.pairwise(stops):
+        top = other.top if other.kind == "lane" else other.top - 2
+        bend = (one.floor + top) / 2
+        path.append(f"C{one.middle:.0f} {bend:.0f} {other.middle:.0f} {bend:.0f} {other.middle:.0f} {top:.0f}")
+        if other.kind == "lane":
+            path.append(f"V{other.floor:.0f}")
+    return f'<path class="edge" d="{"".join(path)}"/>'
+
+
+def _far(far: Far) -> str:
+    """Draw a line below all sub-topologies, up between two of them, and down to a topic: it passes no node."""
+    corners = [
+        (far.writer.middle, far.floor),
+        (far.lane, far.floor),
+        (far.lane, far.roof),
+        (far.reader.middle, far.roof),
     ]
+    points = [
+        (far.writer.middle, far.writer.top + far.writer.height),
+        *corners,
+        (far.reader.middle, far.reader.top - 2),
+    ]
+    path = [f"M{points[0][0]:.0f} {points[0][1]:.0f}"]
+    for before, corner, after in zip(points, points[1:], points[2:], strict=False):
+        one, other = _towards(corner, before), _towards(corner, after)
+        path.append(f"L{one[0]:.0f} {one[1]:.0f}Q{corner[0]:.0f} {corner[1]:.0f} {other[0]:.0f} {other[1]:.0f}")
+    return f'<path class="edge far" d="{"".join(path)}L{points[-1][0]:.0f} {points[-1][1]:.0f}"/>'
 
 
-def _edge(one: _Box, other: _Box, kind: str = "edge") -> str:
-    if other.top >= one.top + one.height:
-        start, end = one.top + one.height, other.top - 2
-        bend = (end - start) / 2
-        controls = (one.middle, start + bend, other.middle, end - bend)
-    else:  # back up to a topic of the next sub-topology
-        start, end = one.top + one.height / 2, other.top + other.height / 2
-        right = one.left + one.width if other.left > one.left else one.left
-        near = other.left - 2 if other.left > one.left else other.left + other.width + 2
-        middle = (right + near) / 2
-        path = f"M{right:.0f} {start:.0f}C{middle:.0f} {start:.0f} {middle:.0f} {end:.0f} {near:.0f} {end:.0f}"
-        return f'<path class="{kind}" d="{path}"/>'
-    points = " ".join(f"{value:.0f}" for value in controls)
-    return f'<path class="{kind}" d="M{one.middle:.0f} {start:.0f}C{points} {other.middle:.0f} {end:.0f}"/>'
+def _towards(corner: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+    """Return the point where a rounded corner begins; lines are level or upright."""
+
+    def step(own: float, far: float) -> float:
+        return own + max(-_CORNER, min(_CORNER, (far - own) / 2))
+
+    return step(corner[0], other[0]), step(corner[1], other[1])
 
 
 def _text(text: str, x: float, y: float, more: str = 'text-anchor="middle"') -> str:
-    return f'<text x="{x:.0f}" y="{y:.0f}" {more}>{escape(text)}</text>'
+    return f'<text x="{x:.0f}" y="{y:.0f}" {more}>{_escaped(text)}</text>'
+
+
+def _escaped(text: str) -> str:
+    return escape(_CONTROL.sub(_shown, text))
+
+
+def _shown(control: re.Match[str]) -> str:
+    code = ord(control.group())
+    return chr(_PICTURES + code) if code < _FIRST_PRINTED else "\ufffd"

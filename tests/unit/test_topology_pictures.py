@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 from xml.etree import ElementTree as ET
+
+import pytest
 
 from pipeline import (
     JSON,
@@ -76,6 +78,95 @@ def test_a_picture_shows_each_node_store_and_topic_once_and_none_hides_another()
     for one, other in combinations(boxes(picture), 2):
         assert one.right <= other.left or other.right <= one.left or one.bottom <= other.top or other.bottom <= one.top
     assert picture == shop().svg()
+
+
+def points(path: str) -> Iterator[tuple[float, float]]:
+    """Points along a path as it is drawn: corners, and curves in steps."""
+    here = (0.0, 0.0)
+    for letter, numbers in re.findall(r"([MLVCQ])([^MLVCQ]*)", path):
+        given = [float(number) for number in numbers.split()]
+        ends = [(here[0], given[0])] if letter == "V" else list(zip(given[::2], given[1::2], strict=True))
+        course = [here, *ends] if letter != "M" else ends
+        for step in range(51):
+            at = course
+            while len(at) > 1:  # de Casteljau
+                at = [(a + (c - a) * step / 50, b + (d - b) * step / 50) for (a, b), (c, d) in pairwise(at)]
+            yield at[0]
+        here = ends[-1]
+
+
+def edges(picture: str) -> Iterator[str]:
+    for each in ET.fromstring(picture).iter(f"{SVG}path"):  # noqa: S314 # our own
+        if "edge" in each.get("class", ""):
+            yield each.attrib["d"]
+
+
+def titles(picture: str) -> Iterator[Box]:
+    for each in ET.fromstring(picture).iter(f"{SVG}text"):  # noqa: S314 # our own
+        if each.get("class") == "title":
+            left, bottom = float(each.attrib["x"]), float(each.attrib["y"])
+            yield Box(left, bottom - 12, left + 7.4 * len(each.text or ""), bottom + 3)
+
+
+SKIPPING = Graph(
+    (
+        Group(
+            "Sub-topology 0",
+            (
+                Drawn("source", (), reads=("in",)),
+                Drawn("tall", ("source",), stores=("one", "two", "three")),
+                Drawn("middle", ("tall",)),
+                Drawn("merge", ("source", "middle")),
+                Drawn("sink", ("source",), writes=("between",)),
+                Drawn("last", ("merge",), writes=("out",)),
+            ),
+        ),
+        Group(
+            "Sub-topology 1", (Drawn("again", (), reads=("between",)), Drawn("end", ("again",), writes=("between",)))
+        ),
+        Group("Global store with a title longer than its nodes", (Drawn("g", (), reads=("t",)), Drawn("p", ("g",)))),
+    ),
+    frozenset({"between"}),
+)
+
+
+@pytest.mark.parametrize("picture", [svg(SKIPPING), shop().svg()], ids=["skipped rows", "shop"])
+def test_an_edge_touches_only_the_boxes_it_joins_and_no_title(picture: str) -> None:
+    every = [*boxes(picture), *titles(picture)]
+    assert len(list(edges(picture))) > 8
+    for path in edges(picture):
+        inside = {
+            box
+            for x, y in points(path)
+            for box in every
+            if box.left + 1 < x < box.right - 1 and box.top + 1 < y < box.bottom - 1
+        }
+        assert inside == set(), path
+
+
+def test_screen_readers_get_what_a_picture_shows() -> None:
+    root = ET.fromstring(svg(SKIPPING))  # noqa: S314 # our own
+    assert root.get("role") == "img"
+    assert [each.tag for each in list(root)[:2]] == [f"{SVG}title", f"{SVG}desc"]
+    told = root.findtext(f"{SVG}desc") or ""
+    assert "Sub-topology 0; reads in; has stores one, two, three; writes between, out." in told
+    assert "merge after source and middle" in told
+
+
+def test_rules_of_a_picture_apply_to_nothing_else_in_a_page() -> None:
+    style = ET.fromstring(shop().svg()).findtext(f"{SVG}style") or ""  # noqa: S314 # our own
+    selectors = [
+        each.strip()
+        for each in re.findall(r"([^{}]+)\{[^{}]+\}", style.replace("@media(prefers-color-scheme:dark){", ""))
+    ]
+    assert selectors
+    assert all(part.startswith(".millrace-topology") for each in selectors for part in each.split(","))
+
+
+def test_control_characters_in_names_are_shown_as_signs() -> None:
+    name = "a\x00b\x1bc\nd\x85e\ud800f\uffff"
+    graph = Graph((Group("g", (Drawn(name, (), reads=(name,), stores=(name,)),)),), frozenset())
+    assert texts(svg(graph)).count("a␀b␛c␊d\ufffde\ufffdf\ufffd") == 2
 
 
 def test_a_flowchart_links_topics_nodes_and_the_next_sub_topology() -> None:

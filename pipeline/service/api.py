@@ -12,9 +12,11 @@ from fastapi.exceptions import RequestValidationError
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
+from starlette.responses import StreamingResponse
 
 from pipeline.hosting.clock import SystemClock
 from pipeline.service.admission import Access, Admission
+from pipeline.service.events import MAX_STREAMS, Events
 from pipeline.service.live_version import LiveVersion
 from pipeline.service.metrics import Measured, registry_of
 from pipeline.service.peers import FORWARDED, Peers
@@ -44,6 +46,8 @@ _STATUS = {
 }
 _AWAY = {404: "no-such-path", 405: "no-such-method"}
 """What nothing here answers."""
+_UNKEPT = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+"""Neither browsers nor proxies hold events back."""
 _KEY_VALUE = frozenset({StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE})
 _TIMES = frozenset({"time_from", "time_to"})
 _ALWAYS = frozenset({"limit", "page", "partition", "format", "stale", "version"})
@@ -102,6 +106,7 @@ def new_api(instance: Instance, access: Access | None = None, peers: Peers | Non
     api.add_middleware(Admission, access=access or Access(server=instance.server), clock=clock)
     _show_errors(api)
     _watch(api, instance)
+    _stream(api, instance)
     _operate(api, instance)
     _query_stores(api, instance, peers or Peers(None, clock))
     return api
@@ -158,6 +163,19 @@ def _watch(api: FastAPI, instance: Instance) -> None:
     @api.get("/status")
     def status() -> Response:
         return _json(status_object(instance))
+
+
+def _stream(api: FastAPI, instance: Instance) -> None:
+    """Stream what happens. `api.state.events` ends all streams when the server does."""
+    events = Events(instance, lambda: status_object(instance))
+    api.state.events = events
+
+    @api.get("/events")
+    async def stream() -> Response:
+        if events.is_full:
+            message = f"{MAX_STREAMS} read events already: there may be no more"
+            return _json({"error": "too-many-streams", "message": message}, 503)
+        return StreamingResponse(events.stream(), headers=_UNKEPT, media_type="text/event-stream")
 
 
 def _operate(api: FastAPI, instance: Instance) -> None:

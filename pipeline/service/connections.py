@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 HEADER_SECONDS = 10.0
 """How long the handshake and headers of a request may take, and what follows an answer that was given."""
 HEADER_BYTES = 64 * 1024
+SLOW_SECONDS = 30.0
+"""How long nothing of an answer may be taken."""
 _MAX_CONNECTIONS = 256
 _SHARE_OF_FILES = 4
 """So much of the files that the process may open is for connections: the rest is for stores, brokers and stream processes."""
@@ -44,11 +46,13 @@ class Limits:
     Args:
         connections: How many there may be at a time.
         header_s: How long headers may take (seconds).
+        slow_s: How long a reader may take nothing of an answer that waits (seconds).
         tls: Encrypts connections; None leaves them in clear.
     """
 
     connections: int = field(default_factory=connection_limit)
     header_s: float = HEADER_SECONDS
+    slow_s: float = SLOW_SECONDS
     tls: SSLContext | None = None
     _open: dict[LimitedConnection, None] = field(default_factory=dict)
     _warned_at: float = float("-inf")
@@ -94,6 +98,7 @@ class LimitedConnection(asyncio.Protocol):
         self._inner = new_protocol()
         self._transport: asyncio.Transport
         self._timer: asyncio.TimerHandle | None = None
+        self._slow: asyncio.TimerHandle | None = None
         self._header_bytes = 0
         self._is_passed_on = False
         self._early: list[bytes] = []
@@ -173,18 +178,22 @@ class LimitedConnection(asyncio.Protocol):
         self._inner.eof_received()
 
     def pause_writing(self) -> None:
-        """The other side takes less than it is sent."""
+        """The other side takes less than it is sent: it is dropped if that goes on."""
+        if self._slow is None:
+            self._slow = asyncio.get_running_loop().call_later(self._limits.slow_s, self.drop)
         if self._is_passed_on:
             self._inner.pause_writing()
 
     def resume_writing(self) -> None:
         """It takes more again."""
+        self._stop_slow()
         if self._is_passed_on:
             self._inner.resume_writing()
 
     def connection_lost(self, error: Exception | None) -> None:
         """The connection has ended."""
         self._stop_waiting()
+        self._stop_slow()
         self._limits.leave(self)
         if self._is_passed_on:
             self._is_passed_on = False
@@ -194,6 +203,11 @@ class LimitedConnection(asyncio.Protocol):
         """Begin to wait for headers, unless that has begun."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._limits.header_s, self.drop)
+
+    def _stop_slow(self) -> None:
+        if self._slow is not None:
+            self._slow.cancel()
+            self._slow = None
 
     def _stop_waiting(self) -> None:
         if self._timer is not None:

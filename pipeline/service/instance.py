@@ -67,7 +67,8 @@ def new_instance(
             on_state=on_state,
             uncaught_exception_handler=uncaught_exception_handler,
         )
-        with serving(new_api(supervisor, access, peers), listener, Limits(tls=tls)):
+        api = new_api(supervisor, access, peers)
+        with serving(api, listener, Limits(tls=tls), api.state.events.end):
             yield supervisor
 
 

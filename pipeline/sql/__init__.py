@@ -1,0 +1,1 @@
+"""ksqlDB's language as topologies: statements become calls of the DSL."""

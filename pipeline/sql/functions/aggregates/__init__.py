@@ -1,0 +1,1 @@
+"""Aggregates: functions of the values of many rows."""

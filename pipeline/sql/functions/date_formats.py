@@ -1,0 +1,307 @@
+"""Patterns of Java's DateTimeFormatter: how they write and read dates and times.
+
+Letters: `y` and `u` (year), `M` and `L` (month), `d` (day), `D` (day of the year), `E` (day of the week), `a` (AM or PM),
+`H` and `k` (hours of a day), `h` and `K` (hours of half a day), `m`, `s`, `S` (fraction of a second), `A` (milliseconds of a
+day), `n` (nanoseconds), `X`, `x`, `Z` and `O` (offsets), `V` and `z` (zones). Text stands in single quotes, optional parts in
+brackets. Names are English.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MONTHS = (
+    "January", "February", "March", "April", "May", "June",
+    "July", "August", "September", "October", "November", "December",
+)  # fmt: skip
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_PART = re.compile(r"'(?P<text>(?:[^']|'')*)'|(?P<letters>([A-Za-z])\3*)|(?P<bracket>[\[\]])|(?P<other>.)", re.DOTALL)
+_OFFSET = re.compile(
+    r"(?P<prefix>UTC|GMT|UT)?(?P<sign>[+-])(?P<hours>\d{1,2})(?::?(?P<minutes>\d{2}))?(?::?(?P<seconds>\d{2}))?"
+)
+_NOON = 12
+_SHORT = 3
+_FULL = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A run of one letter: how it is written and what reads it."""
+
+    write: Callable[[dt.datetime], str]
+    pattern: str
+    read: Callable[[str], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """Text that stands as it is, or a bracket."""
+
+    text: str
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class DateFormat:
+    """A pattern that has been read."""
+
+    pieces: tuple[Piece | Literal, ...]
+    reader: re.Pattern[str]
+
+    def write(self, moment: dt.datetime) -> str:
+        """Return a moment as text."""
+        return "".join(piece.text if isinstance(piece, Literal) else piece.write(moment) for piece in self.pieces)
+
+    def read(self, text: str) -> dict[str, Any]:
+        """Return the fields in a text.
+
+        Raises:
+            ValueError: The text is written otherwise.
+        """
+        found = self.reader.fullmatch(text)
+        if found is None:
+            message = f"{text!r} is not written as the pattern says"
+            raise ValueError(message)
+        fields: dict[str, Any] = {}
+        for number, piece in enumerate(self.pieces):
+            value = found[f"p{number}"] if isinstance(piece, Piece) else None
+            if isinstance(piece, Piece) and value is not None:
+                fields |= piece.read(value)
+        return fields
+
+
+@lru_cache(maxsize=256)
+def date_format(pattern: str) -> DateFormat:
+    """Read a pattern.
+
+    Args:
+        pattern: As Java's DateTimeFormatter has it.
+
+    Returns:
+        How to write and read.
+
+    Raises:
+        ValueError: A letter is not known here.
+
+    >>> date_format("dd.MM.yyyy").write(dt.datetime(2024, 2, 29, tzinfo=dt.UTC))
+    '29.02.2024'
+    """
+    pieces = tuple(_piece(found, pattern) for found in _PART.finditer(pattern))
+    parts = [
+        piece.pattern if isinstance(piece, Literal) else f"(?P<p{number}>{piece.pattern})"
+        for number, piece in enumerate(pieces)
+    ]
+    return DateFormat(pieces, re.compile("".join(parts)))
+
+
+def _piece(found: re.Match[str], pattern: str) -> Piece | Literal:
+    if found["text"] is not None:
+        text = found["text"].replace("''", "'") or "'"
+        return Literal(text, re.escape(text))
+    if found["bracket"] is not None:
+        return Literal("", "(?:" if found["bracket"] == "[" else ")?")
+    if found["other"] is not None:
+        return Literal(found["other"], re.escape(found["other"]))
+    letters = found["letters"]
+    make = _LETTERS.get(letters[0])
+    if make is None:
+        message = (
+            f"pattern {pattern!r}: the letter {letters[0]} is not supported; there are {''.join(sorted(_LETTERS))}"
+        )
+        raise ValueError(message)
+    return make(len(letters))
+
+
+def _number(name: str, value: Callable[[dt.datetime], int], read: Callable[[int], int] = int) -> Callable[[int], Piece]:
+    def make(count: int) -> Piece:
+        digits = r"\d{1,9}" if count == 1 else rf"\d{{{count}}}"
+        return Piece(lambda moment: f"{value(moment):0{count}}", digits, lambda text: {name: read(int(text))})
+
+    return make
+
+
+def _year(count: int) -> Piece:
+    if count == 2:  # noqa: PLR2004 - two digits
+        return Piece(lambda at: f"{at.year % 100:02}", r"\d{2}", lambda text: {"year": 2000 + int(text)})
+    digits = r"\d{1,9}" if count == 1 else rf"\d{{{count}}}"
+    return Piece(lambda at: f"{at.year:0{count}}", digits, lambda text: {"year": int(text)})
+
+
+def _named(name: str, names: tuple[str, ...], value: Callable[[dt.datetime], int]) -> Callable[[int], Piece]:
+    """Names in full, or their first three letters."""
+
+    def make(count: int) -> Piece:
+        shown = [each if count == _FULL else each[:3] for each in names]
+        known = {each: number for number, each in enumerate(shown, 1)}
+        return Piece(lambda at: shown[value(at) - 1], "|".join(shown), lambda text: {name: known[text]})
+
+    return make
+
+
+def _month(count: int) -> Piece:
+    make = _number("month", lambda at: at.month)
+    return make(count) if count < _SHORT else _named("month", MONTHS, lambda at: at.month)(count)
+
+
+def _weekday(count: int) -> Piece:
+    return _named("weekday", WEEKDAYS, lambda at: at.isoweekday())(count)
+
+
+def _fraction(count: int) -> Piece:
+    return Piece(
+        lambda at: f"{at.microsecond:06}000"[:count].ljust(count, "0"),
+        rf"\d{{{count}}}",
+        lambda text: {"microsecond": int(text[:6].ljust(6, "0"))},
+    )
+
+
+def _half(count: int) -> Piece:  # noqa: ARG001 - one letter or more, all alike
+    return Piece(
+        lambda at: "AM" if at.hour < _NOON else "PM", "AM|PM|am|pm", lambda text: {"afternoon": text.upper() == "PM"}
+    )
+
+
+def _offset_text(moment: dt.datetime, separator: str, *, minutes: bool = True) -> str:
+    total = int((moment.utcoffset() or dt.timedelta()).total_seconds()) // 60
+    sign, (hours, rest) = "-" if total < 0 else "+", divmod(abs(total), 60)
+    return f"{sign}{hours:02}{separator}{rest:02}" if minutes or rest else f"{sign}{hours:02}"
+
+
+def _offset(zero: str | None, colons: tuple[str, ...]) -> Callable[[int], Piece]:
+    """Offsets as X, x and Z have them: by the count of letters, with or without colon."""
+
+    def make(count: int) -> Piece:
+        separator = colons[min(count, len(colons)) - 1]
+
+        def write(moment: dt.datetime) -> str:
+            if zero is not None and not moment.utcoffset():
+                return zero
+            return _offset_text(moment, separator, minutes=count > 1 or colons is _ZONE_COLONS)
+
+        return Piece(write, r"Z|[+-]\d{2}(?::?\d{2})?", lambda text: {"zone": zone(text)})
+
+    return make
+
+
+_COLONS = ("", "", ":", "", ":")
+_ZONE_COLONS = ("", "", "", "", ":")
+
+
+def _zone(count: int) -> Piece:  # noqa: ARG001 - VV is the only run there is
+    return Piece(
+        lambda at: str(at.tzinfo), r"[A-Za-z][A-Za-z0-9/_+:-]*|[+-]\d{2}:?\d{2}", lambda text: {"zone": zone(text)}
+    )
+
+
+def _zone_name(count: int) -> Piece:  # noqa: ARG001 - short names only
+    return Piece(lambda at: at.tzname() or "", r"[A-Za-z][A-Za-z0-9/_+:-]*", lambda text: {"zone": zone(text)})
+
+
+def _localized(count: int) -> Piece:  # noqa: ARG001 - both lengths alike
+    return Piece(
+        lambda at: f"GMT{_offset_text(at, ':')}" if at.utcoffset() else "GMT",
+        r"GMT(?:[+-]\d{1,2}(?::?\d{2})?)?",
+        lambda text: {"zone": zone(text)},
+    )
+
+
+def _day_milliseconds(moment: dt.datetime) -> int:
+    return ((moment.hour * 60 + moment.minute) * 60 + moment.second) * 1000 + moment.microsecond // 1000
+
+
+_LETTERS: dict[str, Callable[[int], Piece]] = {
+    "y": _year,
+    "u": _year,
+    "M": _month,
+    "L": _month,
+    "d": _number("day", lambda at: at.day),
+    "D": _number("day_of_year", lambda at: at.timetuple().tm_yday),
+    "E": _weekday,
+    "a": _half,
+    "H": _number("hour", lambda at: at.hour),
+    "k": _number("hour", lambda at: at.hour or 24, lambda hour: hour % 24),
+    "h": _number("half_hour", lambda at: at.hour % 12 or 12, lambda hour: hour % 12),
+    "K": _number("half_hour", lambda at: at.hour % 12),
+    "m": _number("minute", lambda at: at.minute),
+    "s": _number("second", lambda at: at.second),
+    "S": _fraction,
+    "A": _number("day_millisecond", _day_milliseconds),
+    "n": _number("microsecond", lambda at: at.microsecond * 1000, lambda nanoseconds: nanoseconds // 1000),
+    "X": _offset("Z", _COLONS),
+    "x": _offset(None, _COLONS),
+    "Z": _offset(None, _ZONE_COLONS),
+    "O": _localized,
+    "V": _zone,
+    "z": _zone_name,
+}
+_ABBREVIATIONS = {
+    "EST": "America/New_York", "EDT": "America/New_York", "CST": "America/Chicago", "CDT": "America/Chicago",
+    "MST": "America/Denver", "MDT": "America/Denver", "PST": "America/Los_Angeles", "PDT": "America/Los_Angeles",
+    "CEST": "Europe/Paris", "BST": "Europe/London", "JST": "Asia/Tokyo",
+}  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def zone(name: str) -> dt.tzinfo:
+    """Return a time zone by its name or offset.
+
+    Args:
+        name: `UTC`, `Europe/London`, `PDT`, `+01:00`, `GMT+1`.
+
+    Returns:
+        The zone.
+
+    Raises:
+        ValueError: There is no such zone.
+    """
+    if name in {"Z", "UTC", "GMT", "UT"}:
+        return dt.UTC
+    offset = _OFFSET.fullmatch(name)
+    if offset is not None:
+        seconds = int(offset["hours"]) * 3600 + int(offset["minutes"] or 0) * 60 + int(offset["seconds"] or 0)
+        return dt.timezone(dt.timedelta(seconds=-seconds if offset["sign"] == "-" else seconds))
+    try:
+        return ZoneInfo(_ABBREVIATIONS.get(name, name))
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        message = f"there is no time zone {name}"
+        raise ValueError(message) from None
+
+
+def moment_of(fields: dict[str, Any], default_zone: dt.tzinfo) -> dt.datetime:
+    """Return the moment that fields of a text describe; what is missing is as in 1970-01-01T00:00.
+
+    Raises:
+        ValueError: There is no such date or time.
+    """
+    rest, milliseconds = divmod(fields.get("day_millisecond", 0), 1000)
+    day = dt.datetime(
+        fields.get("year", 1970),
+        fields.get("month", 1),
+        fields.get("day", 1),
+        tzinfo=fields.get("zone", default_zone),
+    )
+    if "day_of_year" in fields:
+        day = day.replace(month=1, day=1) + dt.timedelta(days=fields["day_of_year"] - 1)
+    if "weekday" in fields and {"day", "day_of_year"} & set(fields) and day.isoweekday() != fields["weekday"]:
+        message = f"{day:%Y-%m-%d} is no {WEEKDAYS[fields['weekday'] - 1]}"
+        raise ValueError(message)
+    return day.replace(
+        hour=_hour(fields, rest // 3600),
+        minute=fields.get("minute", rest // 60 % 60),
+        second=fields.get("second", rest % 60),
+        microsecond=fields.get("microsecond", milliseconds * 1000),
+    )
+
+
+def _hour(fields: dict[str, Any], default: int) -> int:
+    if "half_hour" in fields:
+        return int(fields["half_hour"]) + 12 * bool(fields.get("afternoon"))
+    return int(fields.get("hour", default))

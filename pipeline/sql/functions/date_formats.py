@@ -99,7 +99,7 @@ def date_format(pattern: str) -> DateFormat:
         piece.pattern if isinstance(piece, Literal) else f"(?P<p{number}>{piece.pattern})"
         for number, piece in enumerate(pieces)
     ]
-    return DateFormat(pieces, re.compile("".join(parts)))
+    return DateFormat(pieces, re.compile("".join(parts), re.IGNORECASE))
 
 
 def _piece(found: re.Match[str], pattern: str) -> Piece | Literal:
@@ -140,8 +140,8 @@ def _named(name: str, names: tuple[str, ...], value: Callable[[dt.datetime], int
 
     def make(count: int) -> Piece:
         shown = [each if count == _FULL else each[:3] for each in names]
-        known = {each: number for number, each in enumerate(shown, 1)}
-        return Piece(lambda at: shown[value(at) - 1], "|".join(shown), lambda text: {name: known[text]})
+        known = {each.lower(): number for number, each in enumerate(shown, 1)}
+        return Piece(lambda at: shown[value(at) - 1], "|".join(shown), lambda text: {name: known[text.lower()]})
 
     return make
 
@@ -165,7 +165,7 @@ def _fraction(count: int) -> Piece:
 
 def _half(count: int) -> Piece:  # noqa: ARG001 - one letter or more, all alike
     return Piece(
-        lambda at: "AM" if at.hour < _NOON else "PM", "AM|PM|am|pm", lambda text: {"afternoon": text.upper() == "PM"}
+        lambda at: "AM" if at.hour < _NOON else "PM", "AM|PM", lambda text: {"afternoon": text.upper() == "PM"}
     )
 
 

@@ -30,7 +30,7 @@ _TO_BYTES: dict[str, Callable[[str], bytes]] = {
 }
 _FROM_BYTES: dict[str, Callable[[bytes], str]] = {
     "hex": lambda data: data.hex().upper(),
-    "utf8": lambda data: data.decode("utf-8"),
+    "utf8": lambda data: data.decode("utf-8", errors="replace"),
     "ascii": lambda data: data.decode("ascii", errors="replace"),
     "base64": lambda data: base64.b64encode(data).decode(),
 }

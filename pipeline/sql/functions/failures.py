@@ -15,7 +15,9 @@ class UnknownFunction(TopologyError):  # noqa: N818 - a name of SQL's own vocabu
 
     def __init__(self, name: str, nearest: str | None) -> None:
         """Keep both names, and offer the nearest."""
-        super().__init__(f"There is no function {name}", hint=f"Did you mean {nearest}?" if nearest else None)
+        super().__init__(
+            f"Can't find any functions with the name '{name}'", hint=f"Did you mean {nearest}?" if nearest else None
+        )
         self.name = name
         self.nearest = nearest
 

@@ -18,20 +18,30 @@ if TYPE_CHECKING:
 
 THEME = "JSON"
 _INVALID = object()
-_STEP = re.compile(r"""\.(?P<name>[^.\[\]]+)|\[\s*(?:(?P<index>\d+)|'(?P<single>[^']*)'|"(?P<double>[^"]*)")\s*\]""")
+_DECODER = json.JSONDecoder(parse_float=decimal.Decimal)
+_STEP = re.compile(r"""\.(?P<name>[^.\[\]]+)|\[\s*(?:(?P<index>-?\d+)|'(?P<single>[^']*)'|"(?P<double>[^"]*)")\s*\]""")
 
 
 def _parsed(text: str | None) -> Any:
+    """Read JSON, with all digits of its numbers."""
     if text is None:
         return _INVALID
     try:
-        return json.loads(text)
+        return json.loads(text, parse_float=decimal.Decimal)
     except ValueError:
         return _INVALID
 
 
-def _written(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+def _first(text: str) -> Any:
+    """Read the JSON that a text begins with."""
+    try:
+        return _DECODER.raw_decode(text.lstrip())[0]
+    except ValueError:
+        return _INVALID
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else _written(value)
 
 
 @lru_cache(maxsize=256)
@@ -56,17 +66,15 @@ def _steps(path: str) -> tuple[str | int, ...]:
 @scalar("EXTRACTJSONFIELD(json STRING, path STRING) -> STRING", theme=THEME)
 def extracted(text: str, path: str) -> str | None:
     """The field at a path such as `$.log.tags[0]`: a string as it is, anything else as JSON. NULL if it is not there."""
-    value = _parsed(text)
+    value = _first(text)
     for step in _steps(path):
         if isinstance(step, str) and isinstance(value, dict):
             value = value.get(step)
         elif isinstance(step, int) and isinstance(value, list):
-            value = value[step] if step < len(value) else None
+            value = value[step] if 0 <= step < len(value) else None
         else:
             return None
-    if value is None or value is _INVALID:
-        return None
-    return value if isinstance(value, str) else _written(value)
+    return None if value is None or value is _INVALID else _as_text(value)
 
 
 @scalar("IS_JSON_STRING(json STRING) -> BOOLEAN", theme=THEME, nulls=True)
@@ -86,7 +94,11 @@ def json_array_length(text: str) -> int | None:
 def json_array_contains(text: str | None, item: Any) -> bool:
     """Whether an item of just that type is in an array."""
     items = _parsed(text)
-    return isinstance(items, list) and any(type(each) is type(item) and each == item for each in items)
+    return isinstance(items, list) and any(type(each) is type(item) and each == item for each in map(_plain, items))
+
+
+def _plain(item: Any) -> Any:
+    return float(item) if isinstance(item, decimal.Decimal) else item
 
 
 @scalar("JSON_KEYS(json STRING) -> ARRAY<STRING>", theme=THEME)
@@ -98,9 +110,9 @@ def json_keys(text: str) -> list[str] | None:
 
 @scalar("JSON_RECORDS(json STRING) -> MAP<STRING, STRING>", theme=THEME)
 def json_records(text: str) -> dict[str, str] | None:
-    """An object's fields, each value as JSON; NULL if it is none."""
+    """An object's fields: strings as they are, other values as JSON; NULL if it is none."""
     fields = _parsed(text)
-    return {name: _written(value) for name, value in fields.items()} if isinstance(fields, dict) else None
+    return {name: _as_text(value) for name, value in fields.items()} if isinstance(fields, dict) else None
 
 
 @scalar("JSON_ITEMS(json STRING) -> ARRAY<STRING>", theme=THEME)
@@ -125,7 +137,7 @@ def json_concatenated(*texts: str) -> str | None:
 def to_json(type_: SqlType | None) -> Callable[[Any], str]:
     """The value as JSON; dates and times as ISO 8601 has them, bytes in Base64."""
     prepare = _preparation(type_)
-    return lambda value: _exact(prepare(value))
+    return lambda value: _written(prepare(value))
 
 
 _PREPARED: dict[SqlType, Callable[[Any], Any]] = {
@@ -157,13 +169,13 @@ def _unless_null(run: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda value: None if value is None else run(value)
 
 
-def _exact(value: Any) -> str:
+def _written(value: Any) -> str:
     """Write JSON, with all digits of exact numbers."""
     match value:
         case decimal.Decimal():
             return f"{value:f}"
         case list():
-            return f"[{','.join(map(_exact, value))}]"
+            return f"[{','.join(map(_written, value))}]"
         case dict():
-            return "{" + ",".join(f"{_written(str(name))}:{_exact(each)}" for name, each in value.items()) + "}"
-    return _written(value)
+            return "{" + ",".join(f"{_written(str(name))}:{_written(each)}" for name, each in value.items()) + "}"
+    return json.dumps(value, ensure_ascii=False)

@@ -73,7 +73,7 @@ def _declare_rounding(name: str, rounding: str | None, description: str) -> None
         return scaled(_rounded(value, digits, rounding), -int(value.as_tuple().exponent))
 
     def of_double(value: float, digits: int = 0) -> float:
-        return float(_rounded(decimal.Decimal(repr(value)), digits, rounding)) if math.isfinite(value) else value
+        return float(_rounded(decimal.Decimal(repr(value)), digits, rounding)) + 0.0 if math.isfinite(value) else value
 
     def of_whole(value: int, digits: int = 0) -> int:
         return int(_rounded(decimal.Decimal(value), digits, rounding))
@@ -117,8 +117,8 @@ def natural_logarithm(value: float) -> float:
 
 @scalar("LOG(number DOUBLE) -> DOUBLE", theme=THEME)
 def logarithm(value: float) -> float:
-    """The logarithm to base 10; NaN for negative numbers, minus infinity for zero."""
-    return math.log10(value) if value > 0 else natural_logarithm(value)
+    """The natural logarithm, as in ksqlDB, whose documentation says base 10; NaN for negative numbers."""
+    return natural_logarithm(value)
 
 
 @scalar("LOG(base DOUBLE, number DOUBLE) -> DOUBLE", theme=THEME)

@@ -199,7 +199,7 @@ class Registry:
         """Return the error for arguments that no overload takes."""
         given = ", ".join("NULL" if type_ is None else str(type_) for type_ in types)
         known = "\n".join(f"  {overload.signature}" for overload in self.named(kind, name))
-        return WrongArguments(f"{name.upper()}({given}) is not possible. It takes:\n{known}")
+        return WrongArguments(f"Function '{name}' does not accept parameters ({given}). It takes:\n{known}")
 
     def has(self, kind: str, name: str) -> bool:
         """Return whether there is a function of this kind and name."""

@@ -59,7 +59,9 @@ def test_a_number_is_never_narrowed() -> None:
 
 
 def test_names_that_are_unknown_bring_the_nearest() -> None:
-    with pytest.raises(UnknownFunction, match=r"no function SUBSTRNG\nHint: Did you mean SUBSTRING\?") as caught:
+    with pytest.raises(
+        UnknownFunction, match=r"functions with the name 'SUBSTRNG'\nHint: Did you mean SUBSTRING\?"
+    ) as caught:
         find_scalar("SUBSTRNG", [STRING])
     assert (caught.value.name, caught.value.nearest) == ("SUBSTRNG", "SUBSTRING")
     with pytest.raises(UnknownFunction) as caught:
@@ -71,10 +73,10 @@ def test_names_that_are_unknown_bring_the_nearest() -> None:
 
 def test_wrong_arguments_bring_the_overloads() -> None:
     with pytest.raises(WrongArguments) as caught:
-        find_scalar("LEN", [INT])
+        find_scalar("len", [INT])
     assert isinstance(caught.value, StreamsError)
     assert str(caught.value).splitlines() == [
-        "LEN(INTEGER) is not possible. It takes:",
+        "Function 'len' does not accept parameters (INTEGER). It takes:",
         "  LEN(data BYTES) -> INTEGER",
         "  LEN(text STRING) -> INTEGER",
     ]

@@ -15,11 +15,11 @@ THEME = "Bytes"
 
 
 def _from_hexadecimal(text: str) -> bytes:
-    """Read digits with or without a prefix: 0x1F, x'1F', X'1F'."""
-    digits = text.removeprefix("0x")
-    if digits[:2].lower() == "x'" and digits.endswith("'"):
-        digits = digits[2:-1]
-    return bytes.fromhex(f"0{digits}" if len(digits) % 2 else digits)
+    """Read digits with or without a prefix: 0x1F, where the first zero may be left out, x'1F', X'1F'."""
+    if text.startswith("0x"):
+        return bytes.fromhex("0" * (len(text) % 2) + text[2:])
+    quoted = text[:2].lower() == "x'" and text.endswith("'") and len(text) > len("x'")
+    return bytes.fromhex(text[2:-1] if quoted else text)
 
 
 _TO_BYTES: dict[str, Callable[[str], bytes]] = {

@@ -1,0 +1,267 @@
+"""GROUP BY: rows are grouped, folded into states, and made rows of groups and results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from pipeline.dsl.options import Grouped, Materialized
+from pipeline.sql.builtin import AGGREGATES, Aggregate, find_aggregate
+from pipeline.sql.errors import SqlError
+from pipeline.sql.expressions import Compiler, Field, function_of, predicate_of, start_of
+from pipeline.sql.formats import row_serde
+from pipeline.sql.types import Primitive
+from pipeline.windows import SessionWindows, TimeWindows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pipeline.dsl.ktable import KTable
+    from pipeline.serde.api import Serde
+    from pipeline.sql.relations import Relation
+    from pipeline.sql.statements import WindowClause
+    from pipeline.sql.types import SqlType
+
+_GRACE = 86_400_000
+"""Of windows without GRACE PERIOD: a day, in ms."""
+_BOUNDS = ("WINDOWSTART", "WINDOWEND")
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregated:
+    """A table of groups and results, and the projection over it."""
+
+    table: KTable[Any, Any]
+    fields: tuple[Field, ...]
+    nodes: tuple[exp.Expr, ...]
+    window: str | None
+    window_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of an aggregate, and the places of its arguments in a grouped row."""
+
+    function: Aggregate
+    places: tuple[int, ...]
+
+
+class Calls:
+    """Calls of aggregates in a query; equal ones are computed once."""
+
+    def __init__(self, relation: Relation, groups: Sequence[exp.Expr], *, is_windowed: bool) -> None:
+        self.compiler = Compiler(relation.fields)
+        self.groups = list(groups)
+        self.inputs = [self.compiler.code(each) for each in groups]
+        self.known: list[exp.Expr] = []
+        self.calls: list[Call] = []
+        self._is_windowed = is_windowed
+
+    def rewritten(self, node: exp.Expr) -> exp.Expr:
+        """Return an expression over groups and results.
+
+        Raises:
+            SqlError: If it uses a column that is neither.
+        """
+        if node in self.groups:
+            return _named(f"G{self.groups.index(node)}", node)
+        if isinstance(node, exp.Anonymous) and str(node.this) in AGGREGATES:
+            return _named(f"A{self._place(node)}", node)
+        if isinstance(node, exp.Column):
+            if self._is_windowed and node.name in _BOUNDS:
+                return _named(node.name, node)
+            message = f"Non-aggregate SELECT expression(s) not part of GROUP BY: {node.name}"
+            raise SqlError(message, start_of(node), hint="Add the column to GROUP BY, or aggregate it.")
+        found = node.copy()
+        found.meta.update(node.meta)
+        for name, value in list(found.args.items()):
+            if isinstance(value, exp.Expr) and not isinstance(value, exp.Identifier):
+                found.set(name, self.rewritten(value))
+            elif isinstance(value, list):
+                found.set(name, [self.rewritten(each) if isinstance(each, exp.Expr) else each for each in value])
+        return found
+
+    def _place(self, node: exp.Anonymous) -> int:
+        if node in self.known:
+            return self.known.index(node)
+        arguments = [exp.Literal.number(1) if isinstance(each, exp.Star) else each for each in node.expressions]
+        if not arguments and str(node.this) == "COUNT":
+            arguments = [exp.Literal.number(1)]
+        for each in arguments:
+            for inner in each.find_all(exp.Anonymous):
+                if str(inner.this) in AGGREGATES:
+                    message = f"Aggregate functions can not be nested: {node.this}({inner.this}())"
+                    raise SqlError(message, start_of(node))
+        codes = [self.compiler.code(each) for each in arguments]
+        try:
+            function = find_aggregate(str(node.this), [each.type for each in codes])
+        except SqlError as error:
+            error.start = start_of(node)
+            raise
+        first = len(self.inputs)
+        self.inputs += codes
+        self.known.append(node)
+        self.calls.append(Call(function, tuple(range(first, first + len(codes)))))
+        return len(self.known) - 1
+
+
+def _named(name: str, node: exp.Expr) -> exp.Expr:
+    column = exp.Column(this=exp.Identifier(this=name))
+    column.meta.update(node.meta)
+    return column
+
+
+def aggregated(
+    window: WindowClause | None,
+    relation: Relation,
+    groups: Sequence[exp.Expr],
+    nodes: Sequence[exp.Expr],
+    having: exp.Expr | None,
+) -> Aggregated:
+    """Return the table of an aggregation.
+
+    Args:
+        window: Its windows; None if there are none.
+        relation: What is aggregated.
+        groups: Expressions of GROUP BY.
+        nodes: Expressions of the projection.
+        having: Which groups pass; None for all.
+
+    Raises:
+        SqlError: If the query has a mistake.
+    """
+    calls = Calls(relation, groups, is_windowed=window is not None)
+    rewritten = tuple(calls.rewritten(each) for each in nodes)
+    test = None if having is None else calls.rewritten(having)
+    if not calls.calls:
+        message = "GROUP BY requires aggregate functions in either the SELECT or HAVING clause."
+        raise SqlError(message, start_of(groups[0]))
+    types = [each.type or Primitive.STRING for each in calls.inputs]
+    row_of = function_of(calls.compiler, calls.inputs)
+    keys, rows = row_serde(types[: len(groups)]), row_serde(types)
+    states = row_serde([each.function.intermediate for each in calls.calls])
+    fold = _Fold(tuple(calls.calls), len(groups))
+    if relation.table is not None:
+        if window is not None:
+            message = "WINDOW clause is only supported for streams."
+            raise SqlError(message, start_of(groups[0]))
+        table = _of_table(relation, row_of, fold, (keys, rows, states), groups)
+    else:
+        table = _of_stream(relation, row_of, fold, (keys, rows, states), window)
+    fields = _fields(types[: len(groups)], calls.calls, is_windowed=window is not None)
+    results = table.map_values(fold.windowed_row if window is not None else fold.row)
+    if test is not None:
+        compiler = Compiler(fields)
+        passes = predicate_of(compiler, compiler.code(test))
+        results = results.filter(lambda _key, row: passes(row))
+    kind = None if window is None else window.kind
+    return Aggregated(results, fields, rewritten, kind, None if window is None or kind == "SESSION" else window.size)
+
+
+def _fields(groups: Sequence[SqlType], calls: Sequence[Call], *, is_windowed: bool) -> tuple[Field, ...]:
+    fields = [Field(f"G{number}", type_) for number, type_ in enumerate(groups)]
+    fields += [Field(f"A{number}", each.function.returns) for number, each in enumerate(calls)]
+    if is_windowed:
+        fields += [Field(name, Primitive.BIGINT) for name in _BOUNDS]
+    return tuple(fields)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fold:
+    """Functions of a DSL's aggregation over several calls at once."""
+
+    calls: tuple[Call, ...]
+    width: int
+
+    def initial(self) -> Any:
+        """Return the states of a group without rows."""
+        return tuple(each.function.initial() for each in self.calls)
+
+    def add(self, _key: Any, row: Any, states: Any) -> Any:
+        """Return the states with one more row."""
+        return tuple(
+            each.function.add(state, *(row[place] for place in each.places))
+            for each, state in zip(self.calls, states, strict=True)
+        )
+
+    def undo(self, _key: Any, row: Any, states: Any) -> Any:
+        """Return the states without a row."""
+        return tuple(
+            (each.function.undo or _kept)(state, *(row[place] for place in each.places))
+            for each, state in zip(self.calls, states, strict=True)
+        )
+
+    def merge(self, _key: Any, left: Any, right: Any) -> Any:
+        """Return the states of two sessions that have become one."""
+        return tuple(
+            each.function.merge(one, two) for each, one, two in zip(self.calls, left, right, strict=True)
+        )
+
+    def row(self, key: Any, states: Any) -> Any:
+        """Return the row of a group."""
+        return (*key, *(each.function.result(state) for each, state in zip(self.calls, states, strict=True)))
+
+    def windowed_row(self, key: Any, states: Any) -> Any:
+        """Return the row of a group in a window."""
+        return (*self.row(key.key, states), key.window.start, key.window.end)
+
+    def is_grouped(self, _key: Any, row: Any) -> bool:
+        """Tell whether all values that a row is grouped by are there."""
+        return row is not None and all(value is not None for value in row[: self.width])
+
+    def group(self, _key: Any, row: Any) -> Any:
+        """Return the key of a row's group."""
+        return row[: self.width]
+
+
+def _kept(state: Any, *_values: Any) -> Any:
+    return state
+
+
+_Serdes = tuple["Serde[Any]", "Serde[Any]", "Serde[Any]"]
+
+
+def _of_stream(
+    relation: Relation, row_of: Callable[[Any], Any], fold: _Fold, serdes: _Serdes, window: WindowClause | None
+) -> KTable[Any, Any]:
+    keys, rows, states = serdes
+    assert relation.stream is not None  # noqa: S101 - the caller has looked
+    stream = relation.stream.map_values(row_of).filter(fold.is_grouped)
+    grouped = stream.group_by(fold.group, Grouped(keys, rows))
+    stored: Materialized[Any, Any] = Materialized(value_serde=states)
+    if window is None:
+        return grouped.aggregate(fold.initial, fold.add, stored)
+    grace = timedelta(milliseconds=_GRACE if window.grace is None else window.grace)
+    size = timedelta(milliseconds=window.size)
+    if window.kind == "SESSION":
+        sessions = grouped.windowed_by(SessionWindows.of(size, grace=grace))
+        return sessions.aggregate(fold.initial, fold.add, fold.merge, stored)
+    windows = TimeWindows.of(size, grace=grace)
+    if window.advance is not None:
+        windows = windows.advance_by(timedelta(milliseconds=window.advance))
+    return grouped.windowed_by(windows).aggregate(fold.initial, fold.add, stored)
+
+
+def _of_table(
+    relation: Relation,
+    row_of: Callable[[Any], Any],
+    fold: _Fold,
+    serdes: _Serdes,
+    groups: Sequence[exp.Expr],
+) -> KTable[Any, Any]:
+    keys, rows, states = serdes
+    for each in fold.calls:
+        if each.function.undo is None:
+            message = "The aggregation function(s) cannot be applied to a table source, only to a stream source."
+            raise SqlError(message, start_of(groups[0]))
+    assert relation.table is not None  # noqa: S101 - the caller has looked
+
+    def grouped(key: Any, row: Any) -> Any:
+        made = row_of(row)
+        return (made[: fold.width], made) if fold.is_grouped(key, made) else None
+
+    table = relation.table.group_by(grouped, Grouped(keys, rows))
+    return table.aggregate(fold.initial, fold.add, fold.undo, Materialized(value_serde=states))

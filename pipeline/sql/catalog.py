@@ -1,0 +1,109 @@
+"""Sources that statements have declared or made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pipeline.sql.errors import SqlError, nearest
+
+if TYPE_CHECKING:
+    from pipeline.sql.formats import Columns
+    from pipeline.sql.statements import CreateSource
+
+_KNOWN = (
+    "KAFKA_TOPIC",
+    "VALUE_FORMAT",
+    "KEY_FORMAT",
+    "FORMAT",
+    "PARTITIONS",
+    "REPLICAS",
+    "RETENTION_MS",
+    "TIMESTAMP",
+    "WRAP_SINGLE_VALUE",
+    "VALUE_DELIMITER",
+    "KEY_DELIMITER",
+    "WINDOW_TYPE",
+    "WINDOW_SIZE",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How records of a topic are written: columns, formats, windows."""
+
+    key: Columns
+    value: Columns
+    key_format: str
+    value_format: str
+    wrapped: bool = True
+    delimiter: str = ","
+    key_delimiter: str = ","
+    window: str | None = None
+    window_ms: int | None = None
+    timestamp: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A stream or a table, and the topic that holds it."""
+
+    name: str
+    is_table: bool
+    topic: str
+    layout: Layout
+    is_read_only: bool = False
+
+
+@dataclass(slots=True)
+class Catalog:
+    """All sources by name."""
+
+    sources: dict[str, Source] = field(default_factory=dict)
+
+    def find(self, name: str, start: int | None) -> Source:
+        """Return a source.
+
+        Raises:
+            SqlError: If there is none of the name.
+        """
+        if name not in self.sources:
+            message = f"{name} does not exist."
+            raise SqlError(message, start, hint=nearest(name, self.sources))
+        return self.sources[name]
+
+    def drop(self, name: str, start: int, *, is_table: bool, if_exists: bool) -> None:
+        """Forget a source.
+
+        Raises:
+            SqlError: If there is none of the name and kind.
+        """
+        if name not in self.sources and if_exists:
+            return
+        if self.find(name, start).is_table != is_table:
+            message = f"{name} is no {'table' if is_table else 'stream'}"
+            raise SqlError(message, start)
+        del self.sources[name]
+
+
+def checked_properties(statement: CreateSource) -> dict[str, Any]:
+    """Return what WITH says.
+
+    Raises:
+        SqlError: If it names what there is not.
+    """
+    for name in statement.properties:
+        if name not in _KNOWN:
+            message = f"WITH has no property {name}"
+            raise SqlError(message, statement.start, hint=nearest(name, _KNOWN))
+    given = dict(statement.properties)
+    if "FORMAT" in given:
+        if "KEY_FORMAT" in given or "VALUE_FORMAT" in given:
+            other = "KEY_FORMAT" if "KEY_FORMAT" in given else "VALUE_FORMAT"
+            message = f"Cannot supply both '{other}' and 'FORMAT' properties, as 'FORMAT' sets both."
+            raise SqlError(message, statement.start)
+        given["KEY_FORMAT"] = given["VALUE_FORMAT"] = given.pop("FORMAT")
+    for name in ("KEY_FORMAT", "VALUE_FORMAT", "WINDOW_TYPE"):
+        if name in given:
+            given[name] = str(given[name]).upper()
+    return given

@@ -1,0 +1,615 @@
+"""ksqlDB's language for sqlglot: its words, its expressions and its statements."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.parser import Parser
+from sqlglot.tokens import Token, Tokenizer, TokenType
+
+from pipeline.sql.errors import SqlError, nearest
+from pipeline.sql.statements import (
+    Column,
+    CreateSource,
+    DropSource,
+    From,
+    InsertInto,
+    Item,
+    Join,
+    NoTopology,
+    Query,
+    Statement,
+    WindowClause,
+)
+from pipeline.sql.types import Array, Decimal, Map, Primitive, SqlType, Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_UNITS = {"MILLISECOND": 1, "SECOND": 1000, "MINUTE": 60_000, "HOUR": 3_600_000, "DAY": 86_400_000}
+_TYPES = {
+    **{each.value: each for each in Primitive},
+    "INT": Primitive.INTEGER,
+    "VARCHAR": Primitive.STRING,
+}
+_RESERVED = frozenset(
+    "SELECT FROM WHERE GROUP HAVING PARTITION EMIT JOIN LEFT RIGHT INNER OUTER FULL ON WITHIN WINDOW AND OR NOT IN IS LIKE "
+    "BETWEEN CASE WHEN THEN ELSE END CREATE INSERT DROP AS BY GRACE LIMIT".split()
+)
+_MOST_DIGITS = 64
+
+
+class KsqlTokenizer(Tokenizer):
+    """Words and signs of ksqlDB; a word that is no operator is a name."""
+
+    QUOTES = ["'"]
+    IDENTIFIERS = ["`", '"']
+    COMMENTS = ["--", ("/*", "*/")]
+    KEYWORDS = {
+        "AND": TokenType.AND,
+        "OR": TokenType.OR,
+        "NOT": TokenType.NOT,
+        "IN": TokenType.IN,
+        "IS": TokenType.IS,
+        "LIKE": TokenType.LIKE,
+        "ESCAPE": TokenType.ESCAPE,
+        "BETWEEN": TokenType.BETWEEN,
+        "CASE": TokenType.CASE,
+        "WHEN": TokenType.WHEN,
+        "THEN": TokenType.THEN,
+        "ELSE": TokenType.ELSE,
+        "END": TokenType.END,
+        "DISTINCT": TokenType.DISTINCT,
+        "NULL": TokenType.NULL,
+        "TRUE": TokenType.TRUE,
+        "FALSE": TokenType.FALSE,
+        "->": TokenType.ARROW,
+        "=>": TokenType.FARROW,
+        ":=": TokenType.COLON_EQ,
+        "<>": TokenType.NEQ,
+        "!=": TokenType.NEQ,
+        "<=": TokenType.LTE,
+        ">=": TokenType.GTE,
+    }
+
+
+class KsqlParser(Parser):
+    """Operators and their precedence are sqlglot's; operands, types and statements are ksqlDB's."""
+
+    RANGE_PARSERS = {
+        key: Parser.RANGE_PARSERS[key] for key in (TokenType.BETWEEN, TokenType.IN, TokenType.IS, TokenType.LIKE)
+    }
+    custom_types: dict[str, SqlType]
+
+    # Tokens
+
+    def fail(self, message: str, token: Token | None = None, hint: str | None = None) -> SqlError:
+        """Return the error of a place, of the next token if left out."""
+        at = token or self._curr
+        return SqlError(message, at.start if at else len(self.sql), hint=hint)
+
+    def raise_error(self, message: str, token: Token | None = None) -> None:  # type: ignore[override]
+        """Raise what sqlglot itself finds wrong."""
+        raise self.fail(message, token if token is not None and token.text != "SENTINEL" else None)
+
+    def word(self, *words: str) -> bool:
+        """Take these words, one after the other, if they are next."""
+        return bool(self._match_text_seq(*words))
+
+    def expect(self, *words: str) -> None:
+        """Take words or signs that have to come."""
+        for word in words:
+            if not self.word(word):
+                found = repr(self._curr.text) if self._curr else "the end"
+                message = f"Expected {word}, found {found}"
+                raise self.fail(message)
+
+    def is_next(self, *words: str) -> bool:
+        """Tell whether one of these words is next."""
+        token = self._curr
+        return bool(token) and token.token_type != TokenType.IDENTIFIER and token.text.upper() in words
+
+    def name(self) -> tuple[str, int]:
+        """Take a name: as it is in backquotes, else in capitals; and its place."""
+        token = self._curr
+        if not token:
+            message = "Expected a name, found the end"
+            raise self.fail(message)
+        if token.token_type == TokenType.IDENTIFIER:
+            self._advance()
+            return token.text, token.start
+        upper = token.text.upper()
+        if not (token.text[:1].isalpha() or token.text[:1] == "_") or token.token_type == TokenType.STRING:
+            message = f"Expected a name, found {token.text!r}"
+            raise self.fail(message)
+        if upper in _RESERVED:
+            message = f"{token.text!r} is a reserved word"
+            raise self.fail(message, hint=f"As a name it stands in backquotes: `{token.text}`")
+        self._advance()
+        return upper, token.start
+
+    def listed(self, parse: Callable[[], Any], end: str = ")") -> tuple[Any, ...]:
+        """Take items between commas, up to and with a closing sign."""
+        if self.word(end):
+            return ()
+        found = [parse()]
+        while self.word(","):
+            found.append(parse())
+        self.expect(end)
+        return tuple(found)
+
+    # Types
+
+    def sql_type(self) -> SqlType:
+        """Take a type."""
+        token = self._curr
+        name, start = self.name()
+        if name == "ARRAY":
+            self.expect("<")
+            item = self.sql_type()
+            self._close_angle()
+            return Array(item)
+        if name == "MAP":
+            self.expect("<")
+            key = self.sql_type()
+            self.expect(",")
+            value = self.sql_type()
+            self._close_angle()
+            return Map(key, value)
+        if name == "STRUCT":
+            return self._struct_type()
+        if name in {"DECIMAL", "DEC", "NUMERIC"}:
+            return self._decimal_type()
+        if name in self.custom_types:
+            return self.custom_types[name]
+        if name not in _TYPES:
+            message = f"Cannot resolve unknown type: {token.text}"
+            raise SqlError(message, start, hint=nearest(name, [*_TYPES, "DECIMAL", "ARRAY", "MAP", "STRUCT"]))
+        if name == "VARCHAR" and self.word("("):
+            self.listed(self._number)
+        return _TYPES[name]
+
+    def _struct_type(self) -> SqlType:
+        self.expect("<")
+        fields = []
+        while not self.is_next(">"):
+            name, _ = self.name()
+            fields.append((name, self.sql_type()))
+            if not self.word(","):
+                break
+        self._close_angle()
+        return Struct(tuple(fields))
+
+    def _decimal_type(self) -> SqlType:
+        self.expect("(")
+        digits = self.listed(self._number)
+        precision, scale = (*digits, 0)[:2]
+        if not 1 <= precision <= _MOST_DIGITS or scale > precision:
+            message = f"DECIMAL({precision}, {scale}) is impossible: precision is 1 to 64, and scale at most as much"
+            raise self.fail(message, self._prev)
+        return Decimal(precision, scale)
+
+    def _close_angle(self) -> None:
+        self.expect(">")
+
+    def _number(self) -> int:
+        token = self._curr
+        if not token or not token.text.isdigit():
+            message = "Expected a whole number"
+            raise self.fail(message)
+        self._advance()
+        return int(token.text)
+
+    # Expressions
+
+    def expression_of(self) -> exp.Expr:
+        """Take an expression, or a lambda."""
+        token = self._curr
+        found = self._lambda() or self._parse_disjunction()
+        if found is None:
+            message = f"Expected an expression, found {token.text!r}" if token else "Expected an expression"
+            raise self.fail(message)
+        found.meta.setdefault("start", token.start)
+        return found
+
+    def _lambda(self) -> exp.Expr | None:
+        index = self._index
+        names = self._lambda_names()
+        if names is None or not self._match(TokenType.FARROW):
+            self._retreat(index)
+            return None
+        return exp.Lambda(this=self.expression_of(), expressions=[exp.Identifier(this=name) for name in names])
+
+    def _lambda_names(self) -> list[str] | None:
+        if not self.word("("):
+            return [self.name()[0]] if self._next and self._next.token_type == TokenType.FARROW else None
+        names = []
+        while self._curr and self._curr.token_type in {TokenType.VAR, TokenType.IDENTIFIER}:
+            names.append(self.name()[0])
+            if not self.word(","):
+                break
+        return names if self.word(")") else None
+
+    def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> exp.Expr | None:  # noqa: ARG002, FBT001, FBT002 - sqlglot's own
+        """Take an operand: this is where sqlglot's operators end."""
+        token = self._curr
+        if not token:
+            return None
+        found = self._operand(token)
+        found.meta["start"] = token.start
+        while True:
+            if self._match(TokenType.ARROW):
+                name, start = ("*", self._prev.start) if self._match(TokenType.STAR) else self.name()
+                found = exp.Dot(this=found, expression=exp.Identifier(this=name))
+            elif self._match(TokenType.L_BRACKET):
+                start = self._prev.start
+                found = exp.Bracket(this=found, expressions=[self.expression_of()])
+                self.expect("]")
+            else:
+                return found
+            found.meta["start"] = start
+
+    def _operand(self, token: Token) -> exp.Expr:
+        kind = token.token_type
+        if kind in {TokenType.STRING, TokenType.NUMBER}:
+            self._advance()
+            return exp.Literal(this=token.text, is_string=kind == TokenType.STRING)
+        if kind in {TokenType.TRUE, TokenType.FALSE}:
+            self._advance()
+            return exp.Boolean(this=kind == TokenType.TRUE)
+        if kind == TokenType.NULL:
+            self._advance()
+            return exp.Null()
+        if kind == TokenType.L_PAREN:
+            self._advance()
+            inner = self.listed(self.expression_of)
+            return exp.Paren(this=inner[0]) if len(inner) == 1 else exp.Tuple(expressions=list(inner))
+        if kind == TokenType.CASE:
+            self._advance()
+            found: exp.Expr = self._parse_case()  # type: ignore[assignment]
+            return found
+        return self._named_operand()
+
+    def _named_operand(self) -> exp.Expr:
+        is_quoted = self._curr.token_type == TokenType.IDENTIFIER
+        name, start = self.name()
+        if not is_quoted and name == "ARRAY" and self.word("["):
+            return exp.Array(expressions=list(self.listed(self.expression_of, "]")))
+        if self.word("("):
+            return self._call(name, start)
+        if self.word("."):
+            column, start = self.name()
+            return exp.Column(this=exp.Identifier(this=column), table=exp.Identifier(this=name))
+        return exp.Column(this=exp.Identifier(this=name))
+
+    def _call(self, name: str, start: int) -> exp.Expr:
+        if name == "CAST":
+            value = self.expression_of()
+            self.expect("AS")
+            cast = exp.Cast(this=value)
+            cast.meta["type"] = self.sql_type()
+            self.expect(")")
+            return cast
+        if name == "STRUCT":
+            return exp.Struct(expressions=list(self.listed(self._field)))
+        if name == "MAP":
+            return exp.Map(keys=list(self.listed(self._entry)))
+        if self.word("DISTINCT"):
+            message = f"{name}(DISTINCT ...) is not in the language"
+            raise SqlError(message, start)
+        arguments = self.listed(self._argument)
+        return exp.Anonymous(this=name, expressions=list(arguments))
+
+    def _argument(self) -> exp.Expr:
+        return exp.Star() if self._match(TokenType.STAR) else self.expression_of()
+
+    def _field(self) -> exp.Expr:
+        name, _ = self.name()
+        self.expect(":=")
+        return exp.PropertyEQ(this=exp.Identifier(this=name), expression=self.expression_of())
+
+    def _entry(self) -> exp.Expr:
+        key = self.expression_of()
+        self.expect(":=")
+        return exp.PropertyEQ(this=key, expression=self.expression_of())
+
+    # Statements
+
+    def statement(self) -> Statement:
+        """Take one statement, with the semicolon at its end."""
+        token = self._curr
+        if self.word("CREATE"):
+            found: Statement = self._create(token)
+        elif self.word("INSERT", "INTO"):
+            name, start = self.name()
+            properties = self._properties()
+            if properties:
+                message = "INSERT INTO ... WITH is not supported"
+                raise SqlError(message, start)
+            found = InsertInto(name, self._query(), start)
+        elif self.word("DROP"):
+            found = self._drop()
+        elif self.word("SET"):
+            self._setting()
+            self.expect("=")
+            self._setting()
+            found = NoTopology()
+        elif self.word("UNSET"):
+            self._setting()
+            found = NoTopology()
+        else:
+            message = f"Statement begins with {token.text!r}, which is not supported"
+            raise self.fail(message, hint="CREATE, INSERT INTO, DROP, SET and UNSET are.")
+        if self._curr and not self.word(";"):
+            message = f"Unexpected {self._curr.text!r}"
+            raise self.fail(message)
+        return found
+
+    def _setting(self) -> str:
+        token = self._curr
+        if not token or token.token_type != TokenType.STRING:
+            message = "Expected a text in quotes"
+            raise self.fail(message)
+        self._advance()
+        return str(token.text)
+
+    def _drop(self) -> Statement:
+        if self.word("TYPE"):
+            exists = self.word("IF", "EXISTS")
+            name, start = self.name()
+            if self.custom_types.pop(name, None) is None and not exists:
+                message = f"Type {name} does not exist"
+                raise SqlError(message, start)
+            return NoTopology()
+        is_table = self.word("TABLE")
+        if not is_table:
+            self.expect("STREAM")
+        exists = self.word("IF", "EXISTS")
+        name, start = self.name()
+        self.word("DELETE", "TOPIC")
+        return DropSource(name, exists, start, is_table)
+
+    def _create(self, token: Token) -> Statement:
+        replaces = self.word("OR", "REPLACE")
+        if self.word("TYPE"):
+            exists = self.word("IF", "NOT", "EXISTS")
+            name, start = self.name()
+            self.expect("AS")
+            if name in self.custom_types and not exists:
+                message = f"Cannot register custom type '{name}' since it is already registered"
+                raise SqlError(message, start)
+            self.custom_types[name] = self.sql_type()
+            return NoTopology()
+        is_read_only = self.word("SOURCE")
+        is_table = self.word("TABLE")
+        if not is_table:
+            self.expect("STREAM")
+        exists = self.word("IF", "NOT", "EXISTS")
+        name, start = self.name()
+        columns = self.listed(self._column) if self.word("(") else ()
+        properties = self._properties()
+        query = self._query() if self.word("AS") else None
+        if query is not None and columns:
+            message = "CREATE ... AS SELECT takes no columns: they are those of the query"
+            raise self.fail(message, token)
+        return CreateSource(
+            name, is_table, start, columns, properties, query, replaces, exists, is_read_only
+        )
+
+    def _column(self) -> Column:
+        name, _ = self.name()
+        type_ = self.sql_type()
+        if self.word("PRIMARY"):
+            self.expect("KEY")
+            return Column(name, type_, is_key=True, is_primary=True)
+        if self.word("KEY"):
+            return Column(name, type_, is_key=True)
+        if self.word("HEADERS"):
+            return Column(name, type_, header="")
+        if self.word("HEADER"):
+            self.expect("(")
+            header = self._setting()
+            self.expect(")")
+            return Column(name, type_, header=header)
+        return Column(name, type_)
+
+    def _properties(self) -> dict[str, Any]:
+        return dict(self.listed(self._property)) if self.word("WITH") and self._open() else {}
+
+    def _open(self) -> bool:
+        self.expect("(")
+        return True
+
+    def _property(self) -> tuple[str, Any]:
+        token = self._curr
+        name = self._setting().upper() if token and token.token_type == TokenType.STRING else self.name()[0].upper()
+        self.expect("=")
+        value = self.expression_of()
+        if isinstance(value, exp.Boolean):
+            return name, bool(value.this)
+        if isinstance(value, exp.Literal):
+            return name, str(value.this) if value.is_string else int(str(value.this))
+        message = f"Property {name} takes a constant"
+        raise self.fail(message, token)
+
+    # Queries
+
+    def _query(self) -> Query:
+        self.expect("SELECT")
+        items = [self._item()]
+        while self.word(","):
+            items.append(self._item())
+        self.expect("FROM")
+        source = self._from()
+        joins = []
+        while (join := self._join_clause()) is not None:
+            joins.append(join)
+        window = self._window_clause() if self.word("WINDOW") else None
+        where = self.expression_of() if self.word("WHERE") else None
+        partition_by = self._by() if self.word("PARTITION", "BY") else ()
+        group_by = self._by() if self.word("GROUP", "BY") else ()
+        having = self.expression_of() if self.word("HAVING") else None
+        is_final = False
+        if self.word("EMIT"):
+            is_final = self.word("FINAL")
+            if not is_final:
+                self.expect("CHANGES")
+        return Query(
+            tuple(items), source, tuple(joins), window, where, partition_by, group_by, having, is_final
+        )
+
+    def _by(self) -> tuple[exp.Expr, ...]:
+        if self.is_next("ROLLUP", "CUBE", "GROUPING"):
+            message = f"{self._curr.text} is not supported"
+            raise self.fail(message)
+        found = [self.expression_of()]
+        while self.word(","):
+            found.append(self.expression_of())
+        if len(found) == 1 and isinstance(found[0], exp.Tuple):
+            return tuple(found[0].expressions)
+        return tuple(found)
+
+    def _item(self) -> Item:
+        token = self._curr
+        if self._match(TokenType.STAR):
+            return Item(None, start=token.start)
+        if self._next and self._next.text == "." and self._tokens[self._index + 2].text == "*":
+            source, start = self.name()
+            self._advance(2)
+            return Item(None, source=source, start=start)
+        expression = self.expression_of()
+        alias = None
+        if self.word("AS") or (self._curr and not self.is_next(*_RESERVED, ",", ";", ")")):
+            alias, _ = self.name()
+        return Item(expression, alias, start=token.start)
+
+    def _from(self) -> From:
+        name, start = self.name()
+        alias = name
+        if self.word("AS") or (
+            self._curr and self._curr.token_type in {TokenType.VAR, TokenType.IDENTIFIER} and not self.is_next(*_RESERVED)
+        ):
+            alias, _ = self.name()
+        return From(name, alias, start)
+
+    def _join_clause(self) -> Join | None:
+        kind = self._join_kind()
+        if kind is None:
+            return None
+        source = self._from()
+        before = after = grace = None
+        if self.word("WITHIN"):
+            if self.word("("):
+                before = self._duration()
+                self.expect(",")
+                after = self._duration()
+                self.expect(")")
+            else:
+                before = after = self._duration()
+            grace = self._grace()
+        self.expect("ON")
+        return Join(kind, source, self.expression_of(), before, after, grace)
+
+    def _join_kind(self) -> str | None:
+        for kind in ("INNER", "LEFT", "RIGHT", "FULL"):
+            if self.word(kind):
+                self.word("OUTER")
+                self.expect("JOIN")
+                return kind
+        return "INNER" if self.word("JOIN") else None
+
+    def _grace(self) -> int | None:
+        if not self.word("GRACE"):
+            return None
+        self.expect("PERIOD")
+        return self._duration()
+
+    def _duration(self) -> int:
+        number = self._number()
+        token = self._curr
+        name, _ = self.name()
+        unit = name.removesuffix("S")
+        if unit not in _UNITS:
+            message = f"There is no unit of time {name}"
+            raise self.fail(message, token, nearest(name, [f"{unit}S" for unit in _UNITS]))
+        return number * _UNITS[unit]
+
+    def _window_clause(self) -> WindowClause:
+        if self.is_next("TUMBLING", "HOPPING", "SESSION"):
+            kind = str(self._curr.text.upper())
+            self._advance()
+        else:
+            self.name()
+            return self._window_clause()
+        self.expect("(")
+        if kind != "SESSION":
+            self.expect("SIZE")
+        size, given = self._duration(), {}
+        while self.word(","):
+            word, start = self._curr.text.upper(), self._curr.start
+            self._advance()
+            if word == "RETENTION":
+                given["retention"] = self._duration()
+            elif word == "GRACE":
+                self.expect("PERIOD")
+                given["grace"] = self._duration()
+            elif word == "ADVANCE" and kind == "HOPPING":
+                self.expect("BY")
+                given["advance"] = self._duration()
+            else:
+                message = f"Windows have no {word}"
+                raise SqlError(message, start)
+        self.expect(")")
+        return WindowClause(kind, size, **given)
+
+
+class Ksql(Dialect):
+    """The dialect."""
+
+    Tokenizer = KsqlTokenizer
+    Parser = KsqlParser
+
+
+def parser_of(text: str, custom_types: dict[str, SqlType]) -> KsqlParser:
+    """Return a parser at the beginning of a text.
+
+    Args:
+        text: Statements.
+        custom_types: Types by name; CREATE TYPE adds to them.
+
+    Raises:
+        SqlError: If the text has no words, such as one with a quote that is never closed.
+    """
+    dialect = Ksql()
+    try:
+        tokens = dialect.tokenize(text)
+    except TokenError as error:
+        message = f"The text cannot be read: {error}"
+        raise SqlError(message) from None
+    parser = KsqlParser(dialect=dialect)
+    parser.reset()
+    parser.sql = text
+    parser._tokens = tokens
+    parser._tokens_size = len(tokens)
+    parser._advance(0)
+    parser.custom_types = custom_types
+    return parser
+
+
+def parse(text: str) -> list[Statement]:
+    """Return the statements of a text.
+
+    Raises:
+        SqlError: If it has a mistake.
+    """
+    parser = parser_of(text, {})
+    found = []
+    try:
+        while parser._curr:
+            found.append(parser.statement())
+    except ParseError as error:
+        raise SqlError(str(error), parser._prev.start if parser._prev else None) from None
+    return found

@@ -1,0 +1,234 @@
+"""What generated code calls: arithmetic, comparisons and casts as ksqlDB has them."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from pipeline.sql.types import Array, Decimal, Map, Primitive, SqlType, Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CONTEXT = decimal.Context(prec=80, rounding=decimal.ROUND_HALF_UP)
+_DAY_MS = 86_400_000
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def wrapped(bits: int) -> Callable[[int], int]:
+    """Return what keeps whole numbers within so many bits, as Java does.
+
+    >>> wrapped(32)(2**31)
+    -2147483648
+    """
+    half, full = 1 << (bits - 1), 1 << bits
+    return lambda value: value if -half <= value < half else (value + half) % full - half
+
+
+def whole_division(left: int, right: int) -> int:
+    """Divide towards zero.
+
+    >>> whole_division(-7, 2)
+    -3
+    """
+    quotient = abs(left) // abs(right)
+    return quotient if (left < 0) == (right < 0) else -quotient
+
+
+def whole_remainder(left: int, right: int) -> int:
+    """Return the remainder, which has the sign of the dividend.
+
+    >>> whole_remainder(-7, 2)
+    -1
+    """
+    return left - right * whole_division(left, right)
+
+
+def double_division(left: float, right: float) -> float:
+    """Divide as IEEE 754 does, by zero as well."""
+    if right:
+        return left / right
+    return math.nan if not left or math.isnan(left) else math.copysign(math.inf, left) * math.copysign(1, right)
+
+
+def scaled(scale: int) -> Callable[[Any], decimal.Decimal]:
+    """Return what rounds a number to so many digits behind the point."""
+    step = decimal.Decimal(1).scaleb(-scale)
+    return lambda value: decimal.Decimal(value).quantize(step, decimal.ROUND_HALF_UP, CONTEXT)
+
+
+@lru_cache(maxsize=1000)
+def _like_pattern(pattern: str, escape: str) -> re.Pattern[str]:
+    parts, escaped = [], False
+    for sign in pattern:
+        if escaped or sign not in {"%", "_", escape}:
+            parts.append(re.escape(sign))
+            escaped = False
+        elif sign == escape:
+            escaped = True
+        else:
+            parts.append(".*" if sign == "%" else ".")
+    return re.compile("".join(parts), re.DOTALL)
+
+
+def like(text: str | None, pattern: str | None, escape: str = "") -> bool:
+    """Tell whether a text fits a pattern of `%` and `_`."""
+    if text is None or pattern is None:
+        return False
+    return _like_pattern(pattern, escape).fullmatch(text) is not None
+
+
+def subscript(value: Any, index: Any) -> Any:
+    """Return an item of an array, counted from 1, or from the end if negative; or of a map. None if it has none."""
+    if isinstance(value, dict):
+        return value.get(index)
+    place = index - 1 if index > 0 else len(value) + index
+    return value[place] if index and 0 <= place < len(value) else None
+
+
+def cast(source: SqlType | None, target: SqlType) -> Callable[[Any], Any] | None:
+    """Return what converts values from one type to another, None for NULL; None if there is no such cast."""
+    if source is None or source == target:
+        return lambda value: value
+    inner = _cast(source, target)
+    return None if inner is None else lambda value: None if value is None else inner(value)
+
+
+def _cast(source: SqlType, target: SqlType) -> Callable[[Any], Any] | None:
+    if isinstance(source, Array) and isinstance(target, Array):
+        item = cast(source.item, target.item)
+        return item and (lambda value: [item(each) for each in value])
+    if isinstance(source, Map) and isinstance(target, Map):
+        key, value_of = cast(source.key, target.key), cast(source.value, target.value)
+        return key and value_of and (lambda value: {key(name): value_of(each) for name, each in value.items()})
+    if isinstance(source, Struct) and isinstance(target, Struct):
+        return _struct_cast(source, target)
+    if isinstance(target, Decimal):
+        return _to_decimal(source, target)
+    if target is Primitive.STRING:
+        return _to_text(source)
+    return _PRIMITIVE.get((_kind(source), _kind(target)))
+
+
+def _struct_cast(source: Struct, target: Struct) -> Callable[[Any], Any] | None:
+    casts = {}
+    for name, type_ in target.fields:
+        given = source.field(name)
+        converted = cast(given, type_)
+        if converted is None:
+            return None
+        casts[name] = converted
+    return lambda value: {name: convert(value.get(name)) for name, convert in casts.items()}
+
+
+def _kind(of: SqlType) -> str:
+    return "DECIMAL" if isinstance(of, Decimal) else str(of)
+
+
+def _to_decimal(source: SqlType, target: Decimal) -> Callable[[Any], Any] | None:
+    if not (isinstance(source, Decimal) or source in _WIDTHS or source in {Primitive.DOUBLE, Primitive.STRING}):
+        return None
+    to_scale, limit = scaled(target.scale), decimal.Decimal(10) ** (target.precision - target.scale)
+
+    def convert(value: Any) -> decimal.Decimal:
+        number = to_scale(repr(value) if isinstance(value, float) else value)
+        if abs(number) >= limit:
+            message = f"Numeric field overflow: {number} is no {target}"
+            raise ValueError(message)
+        return number
+
+    return convert
+
+
+def _double_text(value: float) -> str:
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    if value == 0 or 1e-3 <= abs(value) < 1e7:  # noqa: PLR2004 - Java's bounds of plain notation
+        return repr(value) if "e" not in repr(value) else f"{value:f}"
+    digits, _, exponent = f"{decimal.Decimal(repr(value)).normalize():E}".partition("E")
+    return f"{digits if '.' in digits else digits + '.0'}E{int(exponent)}"
+
+
+def date_text(days: int) -> str:
+    """Return a date of days since 1970 as text."""
+    return (_EPOCH + datetime.timedelta(days=days)).date().isoformat()
+
+
+def time_text(time_ms: int) -> str:
+    """Return ms since midnight as text."""
+    moment = (_EPOCH + datetime.timedelta(milliseconds=time_ms)).time()
+    text = moment.isoformat("milliseconds" if moment.microsecond else "seconds")
+    return text[:5] if text.endswith(":00") and len(text) == len("00:00:00") else text
+
+
+def timestamp_text(time_ms: int) -> str:
+    """Return ms since 1970 as text."""
+    return (_EPOCH + datetime.timedelta(milliseconds=time_ms)).replace(tzinfo=None).isoformat(timespec="milliseconds")
+
+
+def parsed_timestamp(text: str) -> int:
+    """Return ms since 1970 of a text of ISO 8601, in UTC unless it says otherwise."""
+    moment = datetime.datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    return (moment - _EPOCH) // datetime.timedelta(milliseconds=1)
+
+
+def _parsed_time(text: str) -> int:
+    moment = datetime.time.fromisoformat(text)
+    return ((moment.hour * 60 + moment.minute) * 60 + moment.second) * 1000 + moment.microsecond // 1000
+
+
+def _to_text(source: SqlType) -> Callable[[Any], Any] | None:
+    if isinstance(source, Decimal):
+        return lambda value: f"{value:f}"
+    return {
+        Primitive.BOOLEAN: lambda value: "true" if value else "false",
+        Primitive.INTEGER: str,
+        Primitive.BIGINT: str,
+        Primitive.DOUBLE: _double_text,
+        Primitive.DATE: date_text,
+        Primitive.TIME: time_text,
+        Primitive.TIMESTAMP: timestamp_text,
+    }.get(source) if isinstance(source, Primitive) else None
+
+
+def _within(bits: int) -> Callable[[Any], int]:
+    half = 1 << (bits - 1)
+
+    def convert(value: Any) -> int:
+        number = int(value.strip()) if isinstance(value, str) else int(value)
+        if isinstance(value, float | decimal.Decimal):
+            return wrapped(bits)(number)
+        if isinstance(value, str) and not -half <= number < half:
+            message = f"{number} does not fit into {bits} bits"
+            raise ValueError(message)
+        return wrapped(bits)(number)
+
+    return convert
+
+
+def _truth(text: str) -> bool:
+    return text.strip().lower() in {"true", "yes", "t", "y"} or "true".startswith(text.strip().lower() or "-")
+
+
+_WIDTHS = {Primitive.INTEGER: 32, Primitive.BIGINT: 64}
+_PRIMITIVE: dict[tuple[str, str], Callable[[Any], Any]] = {
+    **{
+        (source, str(target)): _within(bits)
+        for target, bits in _WIDTHS.items()
+        for source in ("INTEGER", "BIGINT", "DOUBLE", "DECIMAL", "STRING")
+    },
+    **{(source, "DOUBLE"): float for source in ("INTEGER", "BIGINT", "DECIMAL", "STRING")},
+    ("STRING", "BOOLEAN"): _truth,
+    ("STRING", "TIMESTAMP"): parsed_timestamp,
+    ("STRING", "DATE"): lambda text: parsed_timestamp(text[:10]) // _DAY_MS,
+    ("STRING", "TIME"): _parsed_time,
+    ("TIMESTAMP", "DATE"): lambda value: value // _DAY_MS,
+    ("TIMESTAMP", "TIME"): lambda value: value % _DAY_MS,
+    ("DATE", "TIMESTAMP"): lambda value: value * _DAY_MS,
+}

@@ -1,0 +1,299 @@
+"""Statements become calls of the DSL."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from pipeline.dsl.builder import StreamsBuilder
+from pipeline.dsl.options import Consumed, Produced
+from pipeline.serde.windowed import session_windowed, windowed
+from pipeline.sql.catalog import Catalog, Layout, Source, checked_properties
+from pipeline.sql.dialect import parse
+from pipeline.sql.errors import SqlError
+from pipeline.sql.formats import key_serde, value_serde
+from pipeline.sql.queries import Result, planned
+from pipeline.sql.relations import Relation, timed_stream
+from pipeline.sql.statements import CreateSource, DropSource, InsertInto, NoTopology
+from pipeline.sql.types import Primitive
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pipeline.dsl.ktable import KTable
+    from pipeline.serde.api import Serde
+    from pipeline.sql.statements import Query, Statement
+    from pipeline.topology.topology import Topology
+
+_PSEUDO = {"ROWTIME", "ROWPARTITION", "ROWOFFSET", "WINDOWSTART", "WINDOWEND"}
+_UNITS = {"MILLISECOND": 1, "SECOND": 1000, "MINUTE": 60_000, "HOUR": 3_600_000, "DAY": 86_400_000}
+
+
+def build_sql(text: str, builder: StreamsBuilder, *, file: str = "<sql>", formats: Mapping[str, str] | None = None) -> Topology:
+    """Return the topology of statements.
+
+    Args:
+        text: Statements, each with a semicolon at its end.
+        builder: Empty; the application's settings are in it.
+        file: Shown in errors.
+        formats: What stands for a format, by its name.
+
+    Raises:
+        SqlError: If a statement has a mistake: with file, line and column.
+    """
+    plan = Plan(builder, formats or {})
+    try:
+        for statement in parse(text):
+            plan.add(statement)
+        if not plan.writes:
+            message = "The statements write no topic: none is CREATE ... AS SELECT or INSERT INTO"
+            raise SqlError(message, 0)
+        return builder.build()
+    except SqlError as error:
+        error.place(text, file)
+        raise
+
+
+@dataclass(slots=True)
+class Plan:
+    """Statements taken in so far."""
+
+    builder: StreamsBuilder
+    formats: Mapping[str, str]
+    catalog: Catalog = field(default_factory=Catalog)
+    tables: dict[str, KTable[Any, Any]] = field(default_factory=dict)
+    writes: bool = False
+
+    def add(self, statement: Statement) -> None:
+        """Take in one more statement.
+
+        Raises:
+            SqlError: If it has a mistake.
+        """
+        if isinstance(statement, NoTopology):
+            return
+        try:
+            if isinstance(statement, DropSource):
+                kind, skip = statement.is_table, statement.if_exists
+                self.catalog.drop(statement.name, statement.start, is_table=kind, if_exists=skip)
+            elif isinstance(statement, InsertInto):
+                self._insert(statement)
+            else:
+                self._create(statement)
+        except SqlError as error:
+            if error.start is None:
+                error.start = statement.start
+            raise
+
+    def _create(self, statement: CreateSource) -> None:
+        if statement.name in self.catalog.sources:
+            if statement.if_not_exists:
+                return
+            message = f"Cannot add {'table' if statement.is_table else 'stream'} '{statement.name}': it already exists."
+            raise SqlError(message, statement.start)
+        given = checked_properties(statement)
+        if statement.query is None:
+            source = declared(statement, given)
+        else:
+            source = self._derived(statement, statement.query, given)
+        self._serdes(source)
+        self.catalog.sources[statement.name] = source
+
+    def _derived(self, statement: CreateSource, query: Query, given: Mapping[str, Any]) -> Source:
+        result = planned(query, self._relations(query))
+        if result.is_table != statement.is_table:
+            wanted, made = ("TABLE", "STREAM") if statement.is_table else ("STREAM", "TABLE")
+            message = f"Invalid result type. Your SELECT query produces a {made}. Please use CREATE {made} AS SELECT instead of {wanted}."
+            raise SqlError(message, statement.start)
+        first = self.catalog.find(query.source.name, query.source.start).layout
+        key_format = given.get("KEY_FORMAT", first.key_format)
+        if key_format == "NONE" and result.key and "KEY_FORMAT" not in given:
+            key_format = "KAFKA"
+        if not result.value:
+            message = "The projection contains no value columns."
+            raise SqlError(message, statement.start)
+        layout = Layout(
+            result.key,
+            result.value,
+            key_format,
+            given.get("VALUE_FORMAT", first.value_format),
+            _wrapping(given, result.value, statement.start),
+            given.get("VALUE_DELIMITER", first.delimiter),
+            given.get("KEY_DELIMITER", first.key_delimiter),
+            result.window,
+            result.window_ms,
+            _timestamp(given, (*result.key, *result.value), statement.start),
+        )
+        source = Source(statement.name, statement.is_table, given.get("KAFKA_TOPIC", statement.name), layout)
+        self._write(result, source)
+        return source
+
+    def _insert(self, statement: InsertInto) -> None:
+        target = self.catalog.find(statement.name, statement.start)
+        if target.is_table or target.is_read_only:
+            message = f"INSERT INTO takes a stream, and {target.name} is {'a table' if target.is_table else 'read only'}"
+            raise SqlError(message, statement.start)
+        result = planned(statement.query, self._relations(statement.query))
+        if (result.key, result.value) != (target.layout.key, target.layout.value) or result.is_table:
+            message = "Incompatible schema between results and sink. " + (
+                f"Result schema is {_columns_text(result.key, result.value)}, "
+                f"but the sink schema is {_columns_text(target.layout.key, target.layout.value)}"
+            )
+            raise SqlError(message, statement.start)
+        self._write(result, target)
+
+    def _write(self, result: Result, sink: Source) -> None:
+        keys, values = self._serdes(sink)
+        self.writes = True
+        stream = result.stream
+        if sink.layout.timestamp is not None:
+            names = [name for name, _ in (*result.value, *result.key)]
+            stream = timed_stream(stream, names.index(sink.layout.timestamp), len(result.value))
+        stream.to(sink.topic, Produced(keys, values))
+
+    def _serdes(self, source: Source) -> tuple[Serde[Any], Serde[Any]]:
+        layout = source.layout
+        key_format = self.formats.get(layout.key_format, layout.key_format)
+        value_format = self.formats.get(layout.value_format, layout.value_format)
+        keys = key_serde(layout.key, key_format)
+        values = value_serde(layout.value, value_format, wrapped=layout.wrapped, delimiter=layout.delimiter)
+        if layout.window == "SESSION":
+            return session_windowed(keys), values
+        if layout.window is not None:
+            size = None if layout.window_ms is None else timedelta(milliseconds=layout.window_ms)
+            return windowed(keys, size), values
+        return keys, values
+
+    # Reading
+
+    def _relations(self, query: Query) -> list[Relation]:
+        used = _names(query)
+        sources = [query.source, *(join.source for join in query.joins)]
+        return [self._read(self.catalog.find(each.name, each.start), each.alias, used) for each in sources]
+
+    def _read(self, source: Source, alias: str, used: set[str]) -> Relation:
+        keys, values = self._serdes(source)
+        extractor = _extractor(source.layout)
+        consumed: Consumed[Any, Any] = Consumed(keys, values, timestamp_extractor=extractor)
+        relation = Relation.of(source, alias, keys)
+        if source.is_table:
+            if source.name not in self.tables:
+                self.tables[source.name] = self.builder.table(source.topic, consumed)
+            if used & {"ROWTIME", "ROWPARTITION", "ROWOFFSET"}:
+                message = "ROWTIME, ROWPARTITION and ROWOFFSET of tables are not supported"
+                raise SqlError(message)
+            return relation.with_table(self.tables[source.name])
+        return relation.with_stream(self.builder.stream(source.topic, consumed), used & _PSEUDO)
+
+
+def _names(query: Query) -> set[str]:
+    from sqlglot import exp  # noqa: PLC0415 - statements only hold its nodes
+
+    roots = [item.expression for item in query.items]
+    roots += [query.where, query.having, *query.partition_by, *query.group_by, *(join.on for join in query.joins)]
+    return {column.name for root in roots if root is not None for column in root.find_all(exp.Column)}
+
+
+def _columns_text(*columns: Any) -> str:
+    return "[" + ", ".join(f"`{name}` {type_}" for part in columns for name, type_ in part) + "]"
+
+
+def declared(statement: CreateSource, given: Mapping[str, Any]) -> Source:
+    """Return the source that CREATE STREAM or TABLE declares.
+
+    Raises:
+        SqlError: If something is missing, or does not fit.
+    """
+    for name in ("KAFKA_TOPIC", "VALUE_FORMAT"):
+        if name not in given:
+            message = f'Missing required property "{name}" which has no default value.'
+            raise SqlError(message, statement.start)
+    keys = tuple((each.name, each.type) for each in statement.columns if each.is_key)
+    values = tuple((each.name, each.type) for each in statement.columns if not each.is_key)
+    _check_columns(statement, bool(keys))
+    window, size = given.get("WINDOW_TYPE"), given.get("WINDOW_SIZE")
+    if window not in {None, "SESSION", "TUMBLING", "HOPPING"}:
+        message = f"There is no window type {window}"
+        raise SqlError(message, statement.start, hint="There are SESSION, HOPPING and TUMBLING.")
+    layout = Layout(
+        keys,
+        values,
+        given.get("KEY_FORMAT", "KAFKA"),
+        given["VALUE_FORMAT"],
+        _wrapping(given, values, statement.start),
+        given.get("VALUE_DELIMITER", ","),
+        given.get("KEY_DELIMITER", ","),
+        window,
+        None if size is None else _millis(str(size), statement.start),
+        _timestamp(given, (*keys, *values), statement.start),
+    )
+    topic = str(given["KAFKA_TOPIC"])
+    return Source(statement.name, statement.is_table, topic, layout, statement.is_read_only)
+
+
+def _check_columns(statement: CreateSource, has_key: bool) -> None:  # noqa: FBT001 - private
+    names = [each.name for each in statement.columns]
+    problem = None
+    if not names:
+        problem = "The statement does not define any columns."
+    elif len(set(names)) < len(names):
+        problem = f"Duplicate column names: {next(name for name in names if names.count(name) > 1)}"
+    elif _PSEUDO & set(names):
+        problem = f"'{next(iter(_PSEUDO & set(names)))}' is a reserved column name."
+    elif any(each.header is not None for each in statement.columns):
+        problem = "Columns of headers are not supported"
+    elif statement.is_table and not has_key:
+        problem = "Tables require a PRIMARY KEY. Please define the PRIMARY KEY."
+    elif any(each.is_primary != statement.is_table for each in statement.columns if each.is_key):
+        right, wrong = ("PRIMARY KEY", "KEY") if statement.is_table else ("KEY", "PRIMARY KEY")
+        problem = f"Column is a {wrong} column: a {'table' if statement.is_table else 'stream'} has {right} columns."
+    if problem:
+        raise SqlError(problem, statement.start)
+
+
+def _wrapping(given: Mapping[str, Any], values: Any, start: int) -> bool:
+    if "WRAP_SINGLE_VALUE" not in given:
+        return True
+    if len(values) != 1:
+        message = "'WRAP_SINGLE_VALUE' is only valid for single-field value schemas"
+        raise SqlError(message, start)
+    return bool(given["WRAP_SINGLE_VALUE"])
+
+
+def _timestamp(given: Mapping[str, Any], columns: Any, start: int) -> str | None:
+    if "TIMESTAMP" not in given:
+        return None
+    types, name = dict(columns), str(given["TIMESTAMP"])
+    name = name[1:-1] if name.startswith("`") else name.upper()
+    if types.get(name) not in {Primitive.BIGINT, Primitive.TIMESTAMP}:
+        message = f"The TIMESTAMP column {name} must be a BIGINT or a TIMESTAMP of the source"
+        raise SqlError(message, start)
+    return name
+
+
+def _millis(text: str, start: int) -> int:
+    match = re.fullmatch(r"\s*(\d+)\s+([A-Za-z]+)\s*", text)
+    unit = match[2].upper().removesuffix("S") if match else ""
+    if match is None or unit not in _UNITS:
+        message = f"WINDOW_SIZE {text!r} is no duration such as '10 SECONDS'"
+        raise SqlError(message, start)
+    return int(match[1]) * _UNITS[unit]
+
+
+def _extractor(layout: Layout) -> Any:
+    if layout.timestamp is None:
+        return None
+    names = [name for name, _ in layout.value]
+    if layout.timestamp in names:
+        place = names.index(layout.timestamp)
+        return lambda record, _partition_time: -1 if record.value is None else _time_of(record.value[place])
+    place = [name for name, _ in layout.key].index(layout.timestamp)
+    return lambda record, _partition_time: -1 if record.key is None else _time_of(record.key[place])
+
+
+def _time_of(value: int | None) -> int:
+    return -1 if value is None else value
+
+

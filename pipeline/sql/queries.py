@@ -1,0 +1,262 @@
+"""A SELECT becomes calls of the DSL: filters, keys, aggregations and the projection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from pipeline.sql.aggregations import aggregated
+from pipeline.sql.errors import SqlError
+from pipeline.sql.expressions import Code, Compiler, find_field, function_of, predicate_of, start_of
+from pipeline.sql.types import Map, Primitive
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pipeline.dsl.kstream import KStream
+    from pipeline.sql.formats import Columns
+    from pipeline.sql.relations import Relation
+    from pipeline.sql.statements import Item, Query
+    from pipeline.sql.types import SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a query makes: rows of values under keys of tuples, as a stream of records or of updates."""
+
+    stream: KStream[Any, Any]
+    is_table: bool
+    key: Columns
+    value: Columns
+    window: str | None = None
+    window_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A column of the projection, and its expression."""
+
+    name: str
+    node: exp.Expr
+
+
+_RESERVED = {"ROWTIME", "ROWPARTITION", "ROWOFFSET", "WINDOWSTART", "WINDOWEND"}
+
+
+def planned(query: Query, relations: Sequence[Relation]) -> Result:
+    """Return what a query makes.
+
+    Raises:
+        SqlError: If it has a mistake.
+    """
+    if query.joins:
+        message = "JOIN is not supported"
+        raise SqlError(message, query.joins[0].source.start)
+    if query.is_final:
+        message = "EMIT FINAL is not supported"
+        raise SqlError(message, query.source.start)
+    relation = _filtered(query, relations[0])
+    if query.group_by:
+        return _aggregate_result(query, relation)
+    if query.having is not None or query.window is not None:
+        message = "HAVING and WINDOW stand with GROUP BY"
+        raise SqlError(message, query.source.start)
+    return _plain(query, relation)
+
+
+def qualified(node: exp.Expr, relation: Relation) -> exp.Expr:
+    """Return an expression whose columns all name their source, so that equal ones compare equal."""
+    found = node.copy()
+    bound = {name.name for each in found.find_all(exp.Lambda) for name in each.expressions}
+    for column in list(found.find_all(exp.Column)):
+        if column.name not in bound or column.table:
+            place = find_field(relation.fields, column)
+            column.set("table", exp.Identifier(this=relation.fields[place].source))
+    return found.this if isinstance(found, exp.Paren) else found
+
+
+def _filtered(query: Query, relation: Relation) -> Relation:
+    from dataclasses import replace  # noqa: PLC0415 - beside the dataclass above
+
+    if query.where is None:
+        return relation
+    compiler = Compiler(relation.fields)
+    code = compiler.code(query.where)
+    if code.type is not Primitive.BOOLEAN:
+        message = f"Type error in WHERE expression: Should evaluate to boolean but is {code.type}."
+        raise SqlError(message, start_of(query.where))
+    passes = predicate_of(compiler, code)
+    if relation.table is not None:
+        return replace(relation, table=relation.table.filter(lambda _key, row: passes(row)))
+    assert relation.stream is not None  # noqa: S101 - a relation has one of both
+    return replace(relation, stream=relation.stream.filter(lambda _key, row: passes(row)))
+
+
+def _outputs(query: Query, relation: Relation) -> list[Output]:
+    """Return the columns of the projection, stars written out."""
+    found: list[Output] = []
+    for item in query.items:
+        if item.expression is None:
+            found += _star(item, relation)
+        elif isinstance(item.expression, exp.Dot) and item.expression.expression.name == "*":
+            found += _fields_of(item.expression, relation)
+        else:
+            name = item.alias or _own_name(item.expression)
+            if item.alias in _RESERVED:
+                message = f"`{item.alias}` is a reserved column name. You cannot use it as an alias for a column."
+                raise SqlError(message, item.start)
+            unnamed = sum(each.name.startswith("KSQL_COL_") for each in found)
+            found.append(Output(name or f"KSQL_COL_{unnamed}", item.expression))
+    names = [each.name for each in found]
+    for each in found:
+        if names.count(each.name) > 1:
+            message = f"The projection contains a duplicate column name: `{each.name}`"
+            raise SqlError(message, start_of(each.node) or query.items[0].start)
+    return found
+
+
+def _star(item: Item, relation: Relation) -> list[Output]:
+    if item.source not in {None, relation.name}:
+        message = f"'{item.source}' is not a valid stream/table name or alias."
+        raise SqlError(message, item.start)
+    ordered = sorted((each for each in relation.fields if not each.is_pseudo), key=lambda each: not each.is_key)
+    return [Output(each.name, _column(each.source, each.name)) for each in ordered]
+
+
+def _column(source: str, name: str) -> exp.Column:
+    return exp.Column(this=exp.Identifier(this=name), table=exp.Identifier(this=source))
+
+
+def _fields_of(node: exp.Dot, relation: Relation) -> list[Output]:
+    struct = Compiler(relation.fields).code(node.this).type
+    names = [name for name, _ in getattr(struct, "fields", ())]
+    if not names:
+        message = f"->* stands behind a STRUCT, and this is {struct}"
+        raise SqlError(message, start_of(node))
+    return [Output(name, exp.Dot(this=node.this.copy(), expression=exp.Identifier(this=name))) for name in names]
+
+
+def _own_name(node: exp.Expr) -> str | None:
+    if isinstance(node, exp.Column):
+        return str(node.name)
+    return str(node.expression.name) if isinstance(node, exp.Dot) else None
+
+
+def _plain(query: Query, relation: Relation) -> Result:
+    """Return the result of a query without an aggregation."""
+    outputs = _outputs(query, relation)
+    if query.partition_by and relation.table is not None:
+        message = "PARTITION BY clause is not supported for tables."
+        raise SqlError(message, start_of(query.partition_by[0]))
+    keys = _keys(query, relation)
+    has_star = any(item.expression is None for item in query.items)
+    if has_star:
+        for number, key in enumerate(keys):
+            if not any(qualified(each.node, relation) == key for each in outputs):
+                outputs.append(Output(_own_name(key) or f"KSQL_COL_{number}", key))
+    compiler = Compiler(relation.fields)
+    key_columns, values = split(outputs, [qualified(each.node, relation) for each in outputs], keys)
+    codes = [checked(compiler, each) for each in values]
+    make = function_of(compiler, codes)
+    value = tuple((each.name, code.type or Primitive.STRING) for each, code in zip(values, codes, strict=True))
+    key_types = [compiler.code(each).type for each in keys]
+    key = tuple((name, _key_type(type_)) for name, type_ in zip(key_columns, key_types, strict=True))
+    if relation.table is not None:
+        table = relation.table.map_values(make)
+        return Result(table.to_stream(), True, key, value, relation.window, relation.window_ms)
+    stream = relation.stream
+    assert stream is not None  # noqa: S101 - a relation has one of both
+    window, window_ms = relation.window, relation.window_ms
+    if query.partition_by:
+        key_compiler = Compiler(relation.fields)
+        key_of = function_of(key_compiler, [key_compiler.code(each) for each in keys])
+        stream = stream.select_key(lambda _key, row: _key_or_none(key_of(row)))
+        window = window_ms = None
+    return Result(stream.map_values(make), False, key, value, window, window_ms)
+
+
+def _key_or_none(key: Any) -> Any:
+    return None if key is None or all(each is None for each in key) else key
+
+
+def _key_type(type_: SqlType | None) -> SqlType:
+    if isinstance(type_, Map) or (type_ is not None and "MAP<" in str(type_)):
+        message = "Map keys, including types that contain maps, are not supported as they may lead to unexpected behavior"
+        raise SqlError(message)
+    return type_ or Primitive.STRING
+
+
+def _keys(query: Query, relation: Relation) -> list[exp.Expr]:
+    if not query.partition_by:
+        return [_column(relation.fields[place].source, relation.fields[place].name) for place in relation.key]
+    if len(query.partition_by) == 1 and isinstance(query.partition_by[0], exp.Null):
+        return []
+    return [qualified(each, relation) for each in query.partition_by]
+
+
+def checked(compiler: Compiler, output: Output) -> Code:
+    """Return the code of a column of the projection.
+
+    Raises:
+        SqlError: If it has no type.
+    """
+    code = compiler.code(output.node)
+    if code.type is None:
+        message = f"Column {output.name} is NULL, and has no type"
+        raise SqlError(message, start_of(output.node), hint="CAST(NULL AS ...) has one.")
+    return code
+
+
+def split(
+    outputs: Sequence[Output], nodes: Sequence[exp.Expr], keys: Sequence[exp.Expr]
+) -> tuple[list[str], list[Output]]:
+    """Part the projection into names of the key's columns and the columns of the value.
+
+    Raises:
+        SqlError: If a column of the key is missing, or there more than once.
+    """
+    names, taken = [], set()
+    for key in keys:
+        places = [number for number, node in enumerate(nodes) if node == key]
+        shown = _own_name(key) or "its key"
+        if not places:
+            message = f"Key missing from projection. The query must include {shown} in its SELECT."
+            raise SqlError(message, start_of(key))
+        if len(places) > 1:
+            message = f"The projection contains a key column ({shown}) more than once: {', '.join(outputs[n].name for n in places)}."
+            raise SqlError(message, start_of(key), hint="AS_VALUE(...) copies a key into the value.")
+        taken.add(places[0])
+        names.append(outputs[places[0]].name)
+    return names, [each for number, each in enumerate(outputs) if number not in taken]
+
+
+def _aggregate_result(query: Query, relation: Relation) -> Result:
+    if any(item.expression is None for item in query.items):
+        message = "GROUP BY does not support SELECT *. List the columns."
+        raise SqlError(message, query.items[0].start)
+    outputs = _outputs(query, relation)
+    groups = [qualified(each, relation) for each in query.group_by]
+    nodes = [qualified(each.node, _with_windows(query, relation)) for each in outputs]
+    having = None if query.having is None else qualified(query.having, relation)
+    done = aggregated(query.window, relation, groups, nodes, having)
+    key_names, values = split(outputs, nodes, groups)
+    rewritten = dict(zip((each.name for each in outputs), done.nodes, strict=True))
+    compiler = Compiler(done.fields)
+    codes = [checked(compiler, Output(each.name, rewritten[each.name])) for each in values]
+    make = function_of(compiler, codes)
+    value = tuple((each.name, code.type or Primitive.STRING) for each, code in zip(values, codes, strict=True))
+    key = tuple((name, _key_type(done.fields[n].type)) for n, name in enumerate(key_names))
+    return Result(done.table.map_values(make).to_stream(), True, key, value, done.window, done.window_ms)
+
+
+def _with_windows(query: Query, relation: Relation) -> Relation:
+    from dataclasses import replace  # noqa: PLC0415 - beside the dataclass above
+
+    from pipeline.sql.expressions import Field  # noqa: PLC0415 - as above
+
+    if query.window is None:
+        return relation
+    bounds = (Field(name, Primitive.BIGINT, relation.name, is_pseudo=True) for name in ("WINDOWSTART", "WINDOWEND"))
+    return replace(relation, fields=(*relation.fields, *bounds))

@@ -1,0 +1,131 @@
+"""Statements as the parser reads them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sqlglot import exp
+
+    from pipeline.sql.types import SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a source.
+
+    Args:
+        name: Its name, as it is compared.
+        type: Its type.
+        is_key: Whether it is in the key of records.
+        is_primary: Whether it is declared as a table's key.
+        header: Name of the header it holds; an empty text for all of them; None for other columns.
+    """
+
+    name: str
+    type: SqlType
+    is_key: bool = False
+    is_primary: bool = False
+    header: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One item of a projection; a star has no expression."""
+
+    expression: exp.Expr | None
+    alias: str | None = None
+    source: str | None = None
+    start: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class From:
+    """A source that a query reads, under its alias."""
+
+    name: str
+    alias: str
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A join with one more source. Times are in ms."""
+
+    kind: str
+    source: From
+    on: exp.Expr
+    before: int | None = None
+    after: int | None = None
+    grace: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WindowClause:
+    """Windows of an aggregation, in ms."""
+
+    kind: str
+    size: int
+    advance: int | None = None
+    grace: int | None = None
+    retention: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A SELECT."""
+
+    items: tuple[Item, ...]
+    source: From
+    joins: tuple[Join, ...] = ()
+    window: WindowClause | None = None
+    where: exp.Expr | None = None
+    partition_by: tuple[exp.Expr, ...] = ()
+    group_by: tuple[exp.Expr, ...] = ()
+    having: exp.Expr | None = None
+    is_final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSource:
+    """CREATE STREAM or TABLE, declared or as the result of a query."""
+
+    name: str
+    is_table: bool
+    start: int
+    columns: tuple[Column, ...] = ()
+    properties: Mapping[str, Any] = field(default_factory=dict)
+    query: Query | None = None
+    replaces: bool = False
+    if_not_exists: bool = False
+    is_read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InsertInto:
+    """INSERT INTO a stream, from a query."""
+
+    name: str
+    query: Query
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropSource:
+    """DROP STREAM or TABLE."""
+
+    name: str
+    if_exists: bool
+    start: int
+    is_table: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NoTopology:
+    """A statement that changes what the parser knows, and nothing else: SET, UNSET, types."""
+
+
+Statement = CreateSource | InsertInto | DropSource | NoTopology

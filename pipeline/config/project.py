@@ -192,6 +192,7 @@ def _app(path: Path, name: str, table: Any, environ: Mapping[str, str], registry
     streams = streams_config(path, f"{where}.config", settings)
     _check_bound(path, where, table.get(_BOUND, 0))
     given = {key: table[key] for key in (*texts, _BOUND) if key in table}
+    given["topology"] = _located(path, table["topology"])
     outputs = _outputs(path, f"{where}.outputs", table.get("outputs", {}))
     return AppConfig(name, **given, versions=versions, outputs=outputs, streams=streams, schema_registry=registry)
 
@@ -255,4 +256,11 @@ def _versions(path: Path, where: str, first: str, table: Any) -> dict[str, str |
     if first in table:
         message = f"{path}: {where}.versions.{first} is declared twice: {where}.topology is the topology of {first}"
         raise ConfigError(message, hint=f"Name another version, or leave {first} out of [{where}.versions].")
-    return dict(table)
+    return {version: _located(path, topology) for version, topology in table.items()}
+
+
+def _located(path: Path, topology: str | PickledFunction) -> str | PickledFunction:
+    """Return where a topology is; the path of a file of SQL is relative to this one's directory."""
+    if isinstance(topology, str) and topology.endswith(".sql"):
+        return str((path.parent / topology).resolve())
+    return topology

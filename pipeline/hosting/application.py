@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pipeline.config import BOUNDED_WALL_CLOCK, call_attribute
 from pipeline.errors import ConfigError, TopicError, TopologyError
+from pipeline.extras import require_extra
 from pipeline.kafka.admin import Admin, TopicSpec
 from pipeline.processor.handlers import error_handlers
 from pipeline.processor.timestamps import timestamp_extractor
@@ -26,7 +28,6 @@ from pipeline.topology.topology import Topology
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from pipeline.config import AppConfig, ProjectConfig, TopologyConfig
     from pipeline.processor.handlers import ErrorHandlers
@@ -139,11 +140,27 @@ def topology_of(config: AppConfig, version: str, new_builder: Callable[[Topology
         TopologyError: If the function does not give a topology.
     """
     reference = config.topology_of(version)
-    topology = call_attribute(reference, new_builder(config.streams.topology_config))
+    builder = new_builder(config.streams.topology_config)
+    if isinstance(reference, str) and reference.endswith(".sql"):
+        topology = _topology_of_sql(reference, builder)
+    else:
+        topology = call_attribute(reference, builder)
     if not isinstance(topology, Topology):
         message = f"{reference} gave {topology!r}, not a Topology"
         raise TopologyError(message, hint="End the function with `return builder.build()`.")
     return with_places(topology, config.application_id(version), config.schema_registry)
+
+
+def _topology_of_sql(path: str, builder: Any) -> Topology:
+    require_extra("sql")
+    from pipeline.sql.planner import build_sql  # noqa: PLC0415 - its parser is an extra
+
+    try:
+        text = Path(path).read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"Topology {path} cannot be read: {error}"
+        raise ConfigError(message, hint="Its path is relative to the directory of streams.toml.") from error
+    return build_sql(text, builder, file=path)
 
 
 def load_application(

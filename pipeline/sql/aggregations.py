@@ -11,7 +11,7 @@ from sqlglot import exp
 from pipeline.dsl.options import Grouped, Materialized
 from pipeline.sql.builtin import AGGREGATES, Aggregate, find_aggregate
 from pipeline.sql.errors import SqlError
-from pipeline.sql.expressions import Compiler, Field, function_of, predicate_of, start_of
+from pipeline.sql.expressions import Compiler, Field, check_known, function_of, predicate_of, start_of
 from pipeline.sql.formats import row_serde
 from pipeline.sql.types import Primitive
 from pipeline.windows import SessionWindows, TimeWindows
@@ -70,6 +70,8 @@ class Calls:
             return _named(f"G{self.groups.index(node)}", node)
         if isinstance(node, exp.Anonymous) and str(node.this) in AGGREGATES:
             return _named(f"A{self._place(node)}", node)
+        if isinstance(node, exp.Anonymous):
+            check_known(node)
         if isinstance(node, exp.Column):
             if self._is_windowed and node.name in _BOUNDS:
                 return _named(node.name, node)
@@ -140,7 +142,7 @@ def aggregated(
         message = "GROUP BY requires aggregate functions in either the SELECT or HAVING clause."
         raise SqlError(message, start_of(groups[0]))
     types = [each.type or Primitive.STRING for each in calls.inputs]
-    row_of = function_of(calls.compiler, calls.inputs)
+    row_of = function_of(calls.compiler, calls.inputs, "; ".join(map(repr, calls.known)))
     keys, rows = row_serde(types[: len(groups)]), row_serde(types)
     states = row_serde([each.function.intermediate for each in calls.calls])
     fold = _Fold(tuple(calls.calls), len(groups))
@@ -196,9 +198,7 @@ class _Fold:
 
     def merge(self, _key: Any, left: Any, right: Any) -> Any:
         """Return the states of two sessions that have become one."""
-        return tuple(
-            each.function.merge(one, two) for each, one, two in zip(self.calls, left, right, strict=True)
-        )
+        return tuple(each.function.merge(one, two) for each, one, two in zip(self.calls, left, right, strict=True))
 
     def row(self, key: Any, states: Any) -> Any:
         """Return the row of a group."""

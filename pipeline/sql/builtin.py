@@ -135,9 +135,7 @@ def _avg(types: Sequence[SqlType | None]) -> Aggregate | None:
 
     def changed(sign: int) -> Callable[[Any, Any], Any]:
         return lambda held, value: (
-            held
-            if value is None
-            else {"SUM": held["SUM"] + sign * float(value), "COUNT": held["COUNT"] + sign}
+            held if value is None else {"SUM": held["SUM"] + sign * float(value), "COUNT": held["COUNT"] + sign}
         )
 
     return Aggregate(

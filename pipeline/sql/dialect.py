@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.parser import Parser
-from sqlglot.tokens import Token, Tokenizer, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
+from sqlglot.tokens import Tokenizer
 
 from pipeline.sql.errors import SqlError, nearest
 from pipeline.sql.statements import (
@@ -29,15 +30,15 @@ from pipeline.sql.types import Array, Decimal, Map, Primitive, SqlType, Struct
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_UNITS = {"MILLISECOND": 1, "SECOND": 1000, "MINUTE": 60_000, "HOUR": 3_600_000, "DAY": 86_400_000}
+UNITS = {"MILLISECOND": 1, "SECOND": 1000, "MINUTE": 60_000, "HOUR": 3_600_000, "DAY": 86_400_000}
 _TYPES = {
     **{each.value: each for each in Primitive},
     "INT": Primitive.INTEGER,
     "VARCHAR": Primitive.STRING,
 }
 _RESERVED = frozenset(
-    "SELECT FROM WHERE GROUP HAVING PARTITION EMIT JOIN LEFT RIGHT INNER OUTER FULL ON WITHIN WINDOW AND OR NOT IN IS LIKE "
-    "BETWEEN CASE WHEN THEN ELSE END CREATE INSERT DROP AS BY GRACE LIMIT".split()
+    """SELECT FROM WHERE GROUP HAVING PARTITION EMIT JOIN LEFT RIGHT INNER OUTER FULL ON WITHIN WINDOW AND OR NOT IN IS LIKE
+    BETWEEN CASE WHEN THEN ELSE END CREATE INSERT DROP AS BY GRACE LIMIT""".split()  # noqa: SIM905 - a list of words
 )
 _MOST_DIGITS = 64
 
@@ -45,10 +46,10 @@ _MOST_DIGITS = 64
 class KsqlTokenizer(Tokenizer):
     """Words and signs of ksqlDB; a word that is no operator is a name."""
 
-    QUOTES = ["'"]
-    IDENTIFIERS = ["`", '"']
-    COMMENTS = ["--", ("/*", "*/")]
-    KEYWORDS = {
+    QUOTES: ClassVar = ["'"]
+    IDENTIFIERS: ClassVar = ["`", '"']
+    COMMENTS: ClassVar = ["--", ("/*", "*/")]
+    KEYWORDS: ClassVar = {
         "AND": TokenType.AND,
         "OR": TokenType.OR,
         "NOT": TokenType.NOT,
@@ -79,10 +80,28 @@ class KsqlTokenizer(Tokenizer):
 class KsqlParser(Parser):
     """Operators and their precedence are sqlglot's; operands, types and statements are ksqlDB's."""
 
-    RANGE_PARSERS = {
+    RANGE_PARSERS: ClassVar = {
         key: Parser.RANGE_PARSERS[key] for key in (TokenType.BETWEEN, TokenType.IN, TokenType.IS, TokenType.LIKE)
     }
     custom_types: dict[str, SqlType]
+
+    def statements(self, text: str, tokens: list[Token]) -> list[Statement]:
+        """Return all statements of a text.
+
+        Raises:
+            SqlError: If it has a mistake.
+        """
+        self.reset()
+        self.sql, self._tokens, self._tokens_size = text, tokens, len(tokens)
+        self._advance(0)
+        self.custom_types = {}
+        found = []
+        try:
+            while self._curr:
+                found.append(self.statement())
+        except ParseError as error:
+            raise self.fail(str(error), self._prev) from None
+        return found
 
     # Tokens
 
@@ -91,7 +110,7 @@ class KsqlParser(Parser):
         at = token or self._curr
         return SqlError(message, at.start if at else len(self.sql), hint=hint)
 
-    def raise_error(self, message: str, token: Token | None = None) -> None:  # type: ignore[override]
+    def raise_error(self, message: str, token: Token | None = None) -> None:
         """Raise what sqlglot itself finds wrong."""
         raise self.fail(message, token if token is not None and token.text != "SENTINEL" else None)
 
@@ -236,7 +255,7 @@ class KsqlParser(Parser):
     def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> exp.Expr | None:  # noqa: ARG002, FBT001, FBT002 - sqlglot's own
         """Take an operand: this is where sqlglot's operators end."""
         token = self._curr
-        if not token:
+        if not token or token.token_type == TokenType.WHEN:  # CASE WHEN, without a value to compare
             return None
         found = self._operand(token)
         found.meta["start"] = token.start
@@ -269,8 +288,7 @@ class KsqlParser(Parser):
             return exp.Paren(this=inner[0]) if len(inner) == 1 else exp.Tuple(expressions=list(inner))
         if kind == TokenType.CASE:
             self._advance()
-            found: exp.Expr = self._parse_case()  # type: ignore[assignment]
-            return found
+            return self._parse_case() or exp.Null()
         return self._named_operand()
 
     def _named_operand(self) -> exp.Expr:
@@ -395,9 +413,7 @@ class KsqlParser(Parser):
         if query is not None and columns:
             message = "CREATE ... AS SELECT takes no columns: they are those of the query"
             raise self.fail(message, token)
-        return CreateSource(
-            name, is_table, start, columns, properties, query, replaces, exists, is_read_only
-        )
+        return CreateSource(name, is_table, start, columns, properties, query, replaces, exists, is_read_only)
 
     def _column(self) -> Column:
         name, _ = self.name()
@@ -457,9 +473,7 @@ class KsqlParser(Parser):
             is_final = self.word("FINAL")
             if not is_final:
                 self.expect("CHANGES")
-        return Query(
-            tuple(items), source, tuple(joins), window, where, partition_by, group_by, having, is_final
-        )
+        return Query(tuple(items), source, tuple(joins), window, where, partition_by, group_by, having, is_final)
 
     def _by(self) -> tuple[exp.Expr, ...]:
         if self.is_next("ROLLUP", "CUBE", "GROUPING"):
@@ -490,7 +504,9 @@ class KsqlParser(Parser):
         name, start = self.name()
         alias = name
         if self.word("AS") or (
-            self._curr and self._curr.token_type in {TokenType.VAR, TokenType.IDENTIFIER} and not self.is_next(*_RESERVED)
+            self._curr
+            and self._curr.token_type in {TokenType.VAR, TokenType.IDENTIFIER}
+            and not self.is_next(*_RESERVED)
         ):
             alias, _ = self.name()
         return From(name, alias, start)
@@ -532,10 +548,10 @@ class KsqlParser(Parser):
         token = self._curr
         name, _ = self.name()
         unit = name.removesuffix("S")
-        if unit not in _UNITS:
+        if unit not in UNITS:
             message = f"There is no unit of time {name}"
-            raise self.fail(message, token, nearest(name, [f"{unit}S" for unit in _UNITS]))
-        return number * _UNITS[unit]
+            raise self.fail(message, token, nearest(name, [f"{unit}S" for unit in UNITS]))
+        return number * UNITS[unit]
 
     def _window_clause(self) -> WindowClause:
         if self.is_next("TUMBLING", "HOPPING", "SESSION"):
@@ -573,43 +589,16 @@ class Ksql(Dialect):
     Parser = KsqlParser
 
 
-def parser_of(text: str, custom_types: dict[str, SqlType]) -> KsqlParser:
-    """Return a parser at the beginning of a text.
-
-    Args:
-        text: Statements.
-        custom_types: Types by name; CREATE TYPE adds to them.
+def parse(text: str) -> list[Statement]:
+    """Return the statements of a text.
 
     Raises:
-        SqlError: If the text has no words, such as one with a quote that is never closed.
+        SqlError: If it has a mistake, or cannot be parted into words, such as one with a quote that is never closed.
     """
     dialect = Ksql()
     try:
         tokens = dialect.tokenize(text)
     except TokenError as error:
         message = f"The text cannot be read: {error}"
-        raise SqlError(message) from None
-    parser = KsqlParser(dialect=dialect)
-    parser.reset()
-    parser.sql = text
-    parser._tokens = tokens
-    parser._tokens_size = len(tokens)
-    parser._advance(0)
-    parser.custom_types = custom_types
-    return parser
-
-
-def parse(text: str) -> list[Statement]:
-    """Return the statements of a text.
-
-    Raises:
-        SqlError: If it has a mistake.
-    """
-    parser = parser_of(text, {})
-    found = []
-    try:
-        while parser._curr:
-            found.append(parser.statement())
-    except ParseError as error:
-        raise SqlError(str(error), parser._prev.start if parser._prev else None) from None
-    return found
+        raise SqlError(message, 0) from None
+    return KsqlParser(dialect=dialect).statements(text, tokens)

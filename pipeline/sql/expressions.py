@@ -5,7 +5,9 @@ Names and constants of users never stand in the code: it refers to them by names
 
 from __future__ import annotations
 
+import decimal
 import difflib
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +24,10 @@ if TYPE_CHECKING:
 _ARITHMETIC = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
 _COMPARISONS = {exp.EQ: "==", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 _ORDER = (Primitive.INTEGER, Primitive.BIGINT, None, Primitive.DOUBLE)
-_DIGITS = {Primitive.INTEGER: Decimal(10, 0), Primitive.BIGINT: Decimal(19, 0)}
+_DIGITS: dict[SqlType, Decimal] = {Primitive.INTEGER: Decimal(10, 0), Primitive.BIGINT: Decimal(19, 0)}
 _MOST_DIGITS = 64
+_DECIMAL_RANK, _DOUBLE_RANK = 2, 3
+_CONSTANTS = (str, int, float, decimal.Decimal)
 _TIMES = {Primitive.DATE, Primitive.TIME, Primitive.TIMESTAMP}
 
 
@@ -138,7 +142,7 @@ class Compiler:
             raise SqlError(message)
         if "e" in text.lower():
             return Code(self.constant(float(text)), Primitive.DOUBLE)
-        value = operators.decimal.Decimal(text)
+        value = decimal.Decimal(text)
         digits, scale = len(value.as_tuple().digits), -int(value.as_tuple().exponent)
         return Code(self.constant(value), Decimal(max(digits, scale), scale))
 
@@ -201,18 +205,17 @@ class Compiler:
         return Code(f"{wrap}({left.text} {sign} {right.text})", result)
 
     def _decimal(self, sign: str, left: Code, right: Code, result: Decimal) -> Code:
-        to_scale, number = self.constant(operators.scaled(result.scale)), self.constant(operators.decimal.Decimal)
+        to_scale, number = self.constant(operators.scaled(result.scale)), self.constant(decimal.Decimal)
         context = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "remainder"}[sign]
         function = self.constant(getattr(operators.CONTEXT, context))
         return Code(f"{to_scale}({function}({number}({left.text}), {number}({right.text})))", result)
 
     def _double(self, sign: str, left: Code, right: Code) -> Code:
         to_float = self.constant(float)
-        pair = f"{to_float}({left.text}), {to_float}({right.text})"
+        first, second = f"{to_float}({left.text})", f"{to_float}({right.text})"
         if sign in "/%":
-            function = operators.double_division if sign == "/" else operators.math.fmod
-            return Code(f"{self.constant(function)}({pair})", Primitive.DOUBLE)
-        first, second = pair.split(", ", 1) if ", " not in left.text else (f"{to_float}({left.text})", f"{to_float}({right.text})")
+            function = operators.double_division if sign == "/" else math.fmod
+            return Code(f"{self.constant(function)}({first}, {second})", Primitive.DOUBLE)
         return Code(f"({first} {sign} {second})", Primitive.DOUBLE)
 
     def negation(self, node: exp.Neg) -> Code:
@@ -285,7 +288,10 @@ class Compiler:
     def member(self, node: exp.In) -> Code:
         """Write IN."""
         value = self.code(node.this)
-        tests = [self._compared(value, self._fitting(self.code(each), value.type), "==", node).text for each in node.expressions]
+        tests = [
+            self._compared(value, self._fitting(self.code(each), value.type), "==", node).text
+            for each in node.expressions
+        ]
         return Code(f"({' or '.join(tests) or 'False'})", Primitive.BOOLEAN)
 
     def _fitting(self, code: Code, wanted: SqlType | None) -> Code:
@@ -352,7 +358,9 @@ class Compiler:
         """Write ARRAY[...]."""
         items = self._unified([self.code(each) for each in node.expressions], "ARRAY", node)
         if not items or items[0].type is None:
-            message = "Array constructor cannot be empty, or of NULL alone. Please supply at least one value with a type"
+            message = (
+                "Array constructor cannot be empty, or of NULL alone. Please supply at least one value with a type"
+            )
             raise SqlError(message, start_of(node))
         return Code(f"[{', '.join(each.text for each in items)}]", Array(items[0].type))
 
@@ -418,8 +426,8 @@ _WRITERS: Mapping[type[exp.Expr], Callable[[Compiler, Any], Code]] = {
 def _rank(of: SqlType | None) -> int | None:
     """Return the place of a type among the numbers; None for others."""
     if isinstance(of, Decimal):
-        return 2
-    return None if of is None or of not in _ORDER else _ORDER.index(of)  # type: ignore[arg-type]
+        return _DECIMAL_RANK
+    return None if of is None or of not in _ORDER else _ORDER.index(of)
 
 
 def _widest(types: Sequence[SqlType]) -> SqlType | None:
@@ -428,8 +436,8 @@ def _widest(types: Sequence[SqlType]) -> SqlType | None:
     ranks = [_rank(each) for each in types]
     if not types or None in ranks:
         return None
-    decimals = [each if isinstance(each, Decimal) else _DIGITS.get(each) for each in types]  # type: ignore[call-overload]
-    if max(rank for rank in ranks if rank is not None) != 2:  # noqa: PLR2004 - decimals
+    decimals = [each if isinstance(each, Decimal) else _DIGITS.get(each) for each in types]
+    if max(rank for rank in ranks if rank is not None) != _DECIMAL_RANK:
         return max(types, key=lambda each: _rank(each) or 0)
     whole = max(each.precision - each.scale for each in decimals if each is not None)
     scale = max(each.scale for each in decimals if each is not None)
@@ -440,10 +448,10 @@ def _arithmetic_type(sign: str, left: SqlType | None, right: SqlType | None) -> 
     one, two = _rank(left), _rank(right)
     if one is None or two is None or left is None or right is None:
         return None
-    if 2 not in {one, two} or 3 in {one, two}:
+    if _DECIMAL_RANK not in {one, two} or _DOUBLE_RANK in {one, two}:
         return left if one >= two else right
-    first = left if isinstance(left, Decimal) else _DIGITS[left]  # type: ignore[index]
-    second = right if isinstance(right, Decimal) else _DIGITS[right]  # type: ignore[index]
+    first = left if isinstance(left, Decimal) else _DIGITS[left]
+    second = right if isinstance(right, Decimal) else _DIGITS[right]
     return _decimal_type(sign, first, second)
 
 
@@ -472,34 +480,58 @@ def _comparable(left: SqlType | None, right: SqlType | None, sign: str) -> bool:
     return left == right and (ordered or sign in {"==", "!="})
 
 
-def function_of(compiler: Compiler, codes: Sequence[Code]) -> Callable[[Any], Any]:
+def check_known(node: exp.Anonymous) -> None:
+    """Make sure that there is a function of the name, whatever it is called with.
+
+    Raises:
+        SqlError: If there is none.
+    """
+    try:
+        find_scalar(str(node.this), [])
+    except SqlError as error:
+        if "find any functions" in error.message:
+            error.start = start_of(node)
+            raise
+
+
+def function_of(compiler: Compiler, codes: Sequence[Code], note: str = "") -> Callable[[Any], Any]:
     """Return a function that makes a row of another; a value that cannot be computed is NULL.
 
     Args:
         compiler: Which wrote the code.
         codes: One for each value of the row.
+        note: What else the digest of the topology depends on.
     """
-    lines = ["def made(row):", "    if row is None:", "        return None"]
+    lines = ["    if row is None:", "        return None"]
     for number, code in enumerate(codes):
         lines += ["    try:", f"        v{number} = {code.text}", "    except Exception:", f"        v{number} = None"]
     made = "".join(f"v{number}, " for number in range(len(codes)))
-    return _defined([*lines, f"    return ({made})"], compiler.names)
+    return _defined([*lines, f"    return ({made})"], compiler.names, note)
 
 
 def predicate_of(compiler: Compiler, code: Code) -> Callable[[Any], bool]:
     """Return a function that tells whether a row passes; one that cannot be tested does not."""
     lines = [
-        "def made(row):",
         "    try:",
         f"        return row is not None and ({code.text}) is True",
         "    except Exception:",
         "        return False",
     ]
-    return _defined(lines, compiler.names)
+    return _defined(lines, compiler.names, "")
 
 
-def _defined(lines: Sequence[str], names: Mapping[str, Any]) -> Callable[[Any], Any]:
+def _defined(lines: Sequence[str], names: Mapping[str, Any], note: str) -> Callable[[Any], Any]:
+    """Define a function. Its second parameter is for digests: they cover defaults, not the values behind names."""
     namespace = dict(names)
-    exec("\n".join(lines), namespace)  # noqa: S102 - the code holds names of our own only
+    namespace["digested"] = _digested(lines, names, note)
+    exec("\n".join(["def made(row, *, digested=digested):", *lines]), namespace)  # noqa: S102 - names of our own only
     made: Callable[[Any], Any] = namespace["made"]
     return made
+
+
+def _digested(lines: Sequence[str], names: Mapping[str, Any], note: str) -> str:
+    constants = {
+        name: repr(value) if isinstance(value, _CONSTANTS) else getattr(value, "__qualname__", "")
+        for name, value in names.items()
+    }
+    return repr(([*lines], constants, note))

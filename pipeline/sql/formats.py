@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import decimal
 import io
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import msgspec
 from pipeline.serde.api import Serde
 from pipeline.serde.primitives import BYTES, DOUBLE, INTEGER, LONG, STRING
 from pipeline.sql.errors import SqlError
-from pipeline.sql.operators import cast, date_text, decimal, scaled, timestamp_text
+from pipeline.sql.operators import cast, scaled
 from pipeline.sql.types import Array, Decimal, Map, Primitive, SqlType, Struct
 
 if TYPE_CHECKING:
@@ -41,9 +42,6 @@ def _python_type(type_: SqlType) -> Any:
     if isinstance(type_, Map):
         return dict[_python_type(type_.key), _python_type(type_.value)] | None  # type: ignore[misc]
     if isinstance(type_, Struct):
-        fields: Any = {f"f{number}": _python_type(each) for number, (_, each) in enumerate(type_.fields)}
-        renamed = {f"f{number}": name for number, (name, _) in enumerate(type_.fields)}
-        del fields, renamed
         return dict[str, Any] | None
     return {
         Primitive.BOOLEAN: bool | None,
@@ -66,7 +64,9 @@ def _restored(type_: SqlType) -> Callable[[Any], Any] | None:
         if not parts:
             return None
         return lambda value: (
-            None if value is None else {name: parts[name](each) if name in parts else each for name, each in value.items()}
+            None
+            if value is None
+            else {name: parts[name](each) if name in parts else each for name, each in value.items()}
         )
     return None
 
@@ -100,7 +100,7 @@ def _reader(type_: SqlType) -> Callable[[Any], Any]:
     return lambda value: None if value is None else inner(value)
 
 
-def _inner_reader(type_: SqlType) -> Callable[[Any], Any]:  # noqa: C901, PLR0911 - one case for each type
+def _inner_reader(type_: SqlType) -> Callable[[Any], Any]:  # noqa: PLR0911 - one case for each type
     if isinstance(type_, Decimal):
         to_scale = scaled(type_.scale)
         return lambda value: to_scale(_refuse(value, dict, list, bool))
@@ -176,9 +176,11 @@ def _itself(value: Any) -> Any:
 
 def _json(columns: Columns, *, wrapped: bool) -> Serde[Any]:
     writers = [(name, _writer(type_) or _itself) for name, type_ in columns]
-    decode: Any = msgspec.json.Decoder(float_hook=decimal.Decimal).decode if "DECIMAL" in str(columns) or any(
-        "DECIMAL" in str(type_) for _, type_ in columns
-    ) else msgspec.json.decode
+    decode: Any = (
+        msgspec.json.Decoder(float_hook=decimal.Decimal).decode
+        if "DECIMAL" in str(columns) or any("DECIMAL" in str(type_) for _, type_ in columns)
+        else msgspec.json.decode
+    )
     if not wrapped:
         read_one, (_, write_one) = _reader(columns[0][1]), writers[0]
         return _serde(
@@ -219,7 +221,10 @@ def _delimited(columns: Columns, delimiter: str) -> Serde[Any]:
         if isinstance(type_, Array | Map | Struct):
             message = f"The 'DELIMITED' format does not support type '{type(type_).__name__.upper()}', column: `{name}`"
             raise SqlError(message)
-    readers = [_reader(type_) if type_ is not Primitive.BOOLEAN else cast(Primitive.STRING, type_) or str for _, type_ in columns]
+    readers = [
+        _reader(type_) if type_ is not Primitive.BOOLEAN else cast(Primitive.STRING, type_) or str
+        for _, type_ in columns
+    ]
     writers = [_delimited_text(type_) for _, type_ in columns]
     is_text = [type_ is Primitive.STRING for _, type_ in columns]
 
@@ -298,10 +303,3 @@ def key_serde(columns: Columns, format_: str) -> Serde[Any]:
             raise SqlError(message)
         return _nothing()
     return value_serde(columns, format_, wrapped=False)
-
-
-def column_text(type_: SqlType, value: Any) -> str:
-    """Return a value as people read it."""
-    if type_ is Primitive.DATE:
-        return date_text(value)
-    return timestamp_text(value) if type_ is Primitive.TIMESTAMP else str(value)

@@ -1,8 +1,8 @@
-"""What generated code calls: arithmetic, comparisons and casts as ksqlDB has them."""
+"""Arithmetic, comparisons and casts as ksqlDB has them, for generated code."""
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import decimal
 import math
 import re
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 CONTEXT = decimal.Context(prec=80, rounding=decimal.ROUND_HALF_UP)
 _DAY_MS = 86_400_000
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def wrapped(bits: int) -> Callable[[int], int]:
@@ -155,46 +155,47 @@ def _double_text(value: float) -> str:
 
 def date_text(days: int) -> str:
     """Return a date of days since 1970 as text."""
-    return (_EPOCH + datetime.timedelta(days=days)).date().isoformat()
+    return (_EPOCH + dt.timedelta(days=days)).date().isoformat()
 
 
 def time_text(time_ms: int) -> str:
     """Return ms since midnight as text."""
-    moment = (_EPOCH + datetime.timedelta(milliseconds=time_ms)).time()
+    moment = (_EPOCH + dt.timedelta(milliseconds=time_ms)).time()
     text = moment.isoformat("milliseconds" if moment.microsecond else "seconds")
     return text[:5] if text.endswith(":00") and len(text) == len("00:00:00") else text
 
 
 def timestamp_text(time_ms: int) -> str:
     """Return ms since 1970 as text."""
-    return (_EPOCH + datetime.timedelta(milliseconds=time_ms)).replace(tzinfo=None).isoformat(timespec="milliseconds")
+    return (_EPOCH + dt.timedelta(milliseconds=time_ms)).replace(tzinfo=None).isoformat(timespec="milliseconds")
 
 
 def parsed_timestamp(text: str) -> int:
     """Return ms since 1970 of a text of ISO 8601, in UTC unless it says otherwise."""
-    moment = datetime.datetime.fromisoformat(text)
+    moment = dt.datetime.fromisoformat(text)
     if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=datetime.UTC)
-    return (moment - _EPOCH) // datetime.timedelta(milliseconds=1)
+        moment = moment.replace(tzinfo=dt.UTC)
+    return (moment - _EPOCH) // dt.timedelta(milliseconds=1)
 
 
 def _parsed_time(text: str) -> int:
-    moment = datetime.time.fromisoformat(text)
+    moment = dt.time.fromisoformat(text)
     return ((moment.hour * 60 + moment.minute) * 60 + moment.second) * 1000 + moment.microsecond // 1000
 
 
+_TEXTS: dict[SqlType, Callable[[Any], Any]] = {
+    Primitive.BOOLEAN: lambda value: "true" if value else "false",
+    Primitive.INTEGER: str,
+    Primitive.BIGINT: str,
+    Primitive.DOUBLE: _double_text,
+    Primitive.DATE: date_text,
+    Primitive.TIME: time_text,
+    Primitive.TIMESTAMP: timestamp_text,
+}
+
+
 def _to_text(source: SqlType) -> Callable[[Any], Any] | None:
-    if isinstance(source, Decimal):
-        return lambda value: f"{value:f}"
-    return {
-        Primitive.BOOLEAN: lambda value: "true" if value else "false",
-        Primitive.INTEGER: str,
-        Primitive.BIGINT: str,
-        Primitive.DOUBLE: _double_text,
-        Primitive.DATE: date_text,
-        Primitive.TIME: time_text,
-        Primitive.TIMESTAMP: timestamp_text,
-    }.get(source) if isinstance(source, Primitive) else None
+    return (lambda value: f"{value:f}") if isinstance(source, Decimal) else _TEXTS.get(source)
 
 
 def _within(bits: int) -> Callable[[Any], int]:

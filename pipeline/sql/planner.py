@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from pipeline.dsl.builder import StreamsBuilder
 from pipeline.dsl.options import Consumed, Produced
 from pipeline.serde.windowed import session_windowed, windowed
 from pipeline.sql.catalog import Catalog, Layout, Source, checked_properties
-from pipeline.sql.dialect import parse
+from pipeline.sql.dialect import UNITS, parse
 from pipeline.sql.errors import SqlError
 from pipeline.sql.formats import key_serde, value_serde
 from pipeline.sql.queries import Result, planned
@@ -22,16 +21,18 @@ from pipeline.sql.types import Primitive
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pipeline.dsl.builder import StreamsBuilder
     from pipeline.dsl.ktable import KTable
     from pipeline.serde.api import Serde
     from pipeline.sql.statements import Query, Statement
     from pipeline.topology.topology import Topology
 
 _PSEUDO = {"ROWTIME", "ROWPARTITION", "ROWOFFSET", "WINDOWSTART", "WINDOWEND"}
-_UNITS = {"MILLISECOND": 1, "SECOND": 1000, "MINUTE": 60_000, "HOUR": 3_600_000, "DAY": 86_400_000}
 
 
-def build_sql(text: str, builder: StreamsBuilder, *, file: str = "<sql>", formats: Mapping[str, str] | None = None) -> Topology:
+def build_sql(
+    text: str, builder: StreamsBuilder, *, file: str = "<sql>", formats: Mapping[str, str] | None = None
+) -> Topology:
     """Return the topology of statements.
 
     Args:
@@ -47,9 +48,7 @@ def build_sql(text: str, builder: StreamsBuilder, *, file: str = "<sql>", format
     try:
         for statement in parse(text):
             plan.add(statement)
-        if not plan.writes:
-            message = "The statements write no topic: none is CREATE ... AS SELECT or INSERT INTO"
-            raise SqlError(message, 0)
+        plan.check_writes()
         return builder.build()
     except SqlError as error:
         error.place(text, file)
@@ -65,6 +64,16 @@ class Plan:
     catalog: Catalog = field(default_factory=Catalog)
     tables: dict[str, KTable[Any, Any]] = field(default_factory=dict)
     writes: bool = False
+
+    def check_writes(self) -> None:
+        """Make sure that there is something to run.
+
+        Raises:
+            SqlError: If no statement writes a topic.
+        """
+        if not self.writes:
+            message = "The statements write no topic: none is CREATE ... AS SELECT or INSERT INTO"
+            raise SqlError(message, 0)
 
     def add(self, statement: Statement) -> None:
         """Take in one more statement.
@@ -94,10 +103,8 @@ class Plan:
             message = f"Cannot add {'table' if statement.is_table else 'stream'} '{statement.name}': it already exists."
             raise SqlError(message, statement.start)
         given = checked_properties(statement)
-        if statement.query is None:
-            source = declared(statement, given)
-        else:
-            source = self._derived(statement, statement.query, given)
+        query = statement.query
+        source = declared(statement, given) if query is None else self._derived(statement, query, given)
         self._serdes(source)
         self.catalog.sources[statement.name] = source
 
@@ -105,7 +112,7 @@ class Plan:
         result = planned(query, self._relations(query))
         if result.is_table != statement.is_table:
             wanted, made = ("TABLE", "STREAM") if statement.is_table else ("STREAM", "TABLE")
-            message = f"Invalid result type. Your SELECT query produces a {made}. Please use CREATE {made} AS SELECT instead of {wanted}."
+            message = f"The query produces a {made}: use CREATE {made} AS SELECT instead of CREATE {wanted} AS SELECT."
             raise SqlError(message, statement.start)
         first = self.catalog.find(query.source.name, query.source.start).layout
         key_format = given.get("KEY_FORMAT", first.key_format)
@@ -133,14 +140,17 @@ class Plan:
     def _insert(self, statement: InsertInto) -> None:
         target = self.catalog.find(statement.name, statement.start)
         if target.is_table or target.is_read_only:
-            message = f"INSERT INTO takes a stream, and {target.name} is {'a table' if target.is_table else 'read only'}"
+            message = (
+                f"INSERT INTO takes a stream, and {target.name} is {'a table' if target.is_table else 'read only'}"
+            )
             raise SqlError(message, statement.start)
         result = planned(statement.query, self._relations(statement.query))
         if (result.key, result.value) != (target.layout.key, target.layout.value) or result.is_table:
-            message = "Incompatible schema between results and sink. " + (
-                f"Result schema is {_columns_text(result.key, result.value)}, "
-                f"but the sink schema is {_columns_text(target.layout.key, target.layout.value)}"
+            made, wanted = (
+                _columns_text(result.key, result.value),
+                _columns_text(target.layout.key, target.layout.value),
             )
+            message = f"Incompatible schema between results and sink: the result has {made}, the sink {wanted}"
             raise SqlError(message, statement.start)
         self._write(result, target)
 
@@ -276,10 +286,10 @@ def _timestamp(given: Mapping[str, Any], columns: Any, start: int) -> str | None
 def _millis(text: str, start: int) -> int:
     match = re.fullmatch(r"\s*(\d+)\s+([A-Za-z]+)\s*", text)
     unit = match[2].upper().removesuffix("S") if match else ""
-    if match is None or unit not in _UNITS:
+    if match is None or unit not in UNITS:
         message = f"WINDOW_SIZE {text!r} is no duration such as '10 SECONDS'"
         raise SqlError(message, start)
-    return int(match[1]) * _UNITS[unit]
+    return int(match[1]) * UNITS[unit]
 
 
 def _extractor(layout: Layout) -> Any:
@@ -290,10 +300,10 @@ def _extractor(layout: Layout) -> Any:
         place = names.index(layout.timestamp)
         return lambda record, _partition_time: -1 if record.value is None else _time_of(record.value[place])
     place = [name for name, _ in layout.key].index(layout.timestamp)
-    return lambda record, _partition_time: -1 if record.key is None else _time_of(record.key[place])
+    return lambda record, _partition_time: (
+        -1 if record.key is None else _time_of(getattr(record.key, "key", record.key)[place])
+    )
 
 
 def _time_of(value: int | None) -> int:
     return -1 if value is None else value
-
-

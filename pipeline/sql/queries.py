@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
 from pipeline.sql.aggregations import aggregated
 from pipeline.sql.errors import SqlError
-from pipeline.sql.expressions import Code, Compiler, find_field, function_of, predicate_of, start_of
+from pipeline.sql.expressions import Code, Compiler, Field, find_field, function_of, predicate_of, start_of
 from pipeline.sql.types import Map, Primitive
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a query makes: rows of values under keys of tuples, as a stream of records or of updates."""
+    """Rows that a query makes: values under keys of tuples, as a stream of records or of updates."""
 
     stream: KStream[Any, Any]
     is_table: bool
@@ -78,8 +78,6 @@ def qualified(node: exp.Expr, relation: Relation) -> exp.Expr:
 
 
 def _filtered(query: Query, relation: Relation) -> Relation:
-    from dataclasses import replace  # noqa: PLC0415 - beside the dataclass above
-
     if query.where is None:
         return relation
     compiler = Compiler(relation.fields)
@@ -153,9 +151,9 @@ def _plain(query: Query, relation: Relation) -> Result:
     keys = _keys(query, relation)
     has_star = any(item.expression is None for item in query.items)
     if has_star:
-        for number, key in enumerate(keys):
-            if not any(qualified(each.node, relation) == key for each in outputs):
-                outputs.append(Output(_own_name(key) or f"KSQL_COL_{number}", key))
+        for number, node in enumerate(keys):
+            if not any(qualified(each.node, relation) == node for each in outputs):
+                outputs.append(Output(_own_name(node) or f"KSQL_COL_{number}", node))
     compiler = Compiler(relation.fields)
     key_columns, values = split(outputs, [qualified(each.node, relation) for each in outputs], keys)
     codes = [checked(compiler, each) for each in values]
@@ -165,7 +163,9 @@ def _plain(query: Query, relation: Relation) -> Result:
     key = tuple((name, _key_type(type_)) for name, type_ in zip(key_columns, key_types, strict=True))
     if relation.table is not None:
         table = relation.table.map_values(make)
-        return Result(table.to_stream(), True, key, value, relation.window, relation.window_ms)
+        return Result(
+            table.to_stream(), is_table=True, key=key, value=value, window=relation.window, window_ms=relation.window_ms
+        )
     stream = relation.stream
     assert stream is not None  # noqa: S101 - a relation has one of both
     window, window_ms = relation.window, relation.window_ms
@@ -174,7 +174,7 @@ def _plain(query: Query, relation: Relation) -> Result:
         key_of = function_of(key_compiler, [key_compiler.code(each) for each in keys])
         stream = stream.select_key(lambda _key, row: _key_or_none(key_of(row)))
         window = window_ms = None
-    return Result(stream.map_values(make), False, key, value, window, window_ms)
+    return Result(stream.map_values(make), is_table=False, key=key, value=value, window=window, window_ms=window_ms)
 
 
 def _key_or_none(key: Any) -> Any:
@@ -183,7 +183,9 @@ def _key_or_none(key: Any) -> Any:
 
 def _key_type(type_: SqlType | None) -> SqlType:
     if isinstance(type_, Map) or (type_ is not None and "MAP<" in str(type_)):
-        message = "Map keys, including types that contain maps, are not supported as they may lead to unexpected behavior"
+        message = (
+            "Map keys, including types that contain maps, are not supported as they may lead to unexpected behavior"
+        )
         raise SqlError(message)
     return type_ or Primitive.STRING
 
@@ -225,7 +227,8 @@ def split(
             message = f"Key missing from projection. The query must include {shown} in its SELECT."
             raise SqlError(message, start_of(key))
         if len(places) > 1:
-            message = f"The projection contains a key column ({shown}) more than once: {', '.join(outputs[n].name for n in places)}."
+            copies = ", ".join(outputs[number].name for number in places)
+            message = f"The projection contains a key column ({shown}) more than once: {copies}."
             raise SqlError(message, start_of(key), hint="AS_VALUE(...) copies a key into the value.")
         taken.add(places[0])
         names.append(outputs[places[0]].name)
@@ -248,14 +251,17 @@ def _aggregate_result(query: Query, relation: Relation) -> Result:
     make = function_of(compiler, codes)
     value = tuple((each.name, code.type or Primitive.STRING) for each, code in zip(values, codes, strict=True))
     key = tuple((name, _key_type(done.fields[n].type)) for n, name in enumerate(key_names))
-    return Result(done.table.map_values(make).to_stream(), True, key, value, done.window, done.window_ms)
+    return Result(
+        done.table.map_values(make).to_stream(),
+        is_table=True,
+        key=key,
+        value=value,
+        window=done.window,
+        window_ms=done.window_ms,
+    )
 
 
 def _with_windows(query: Query, relation: Relation) -> Relation:
-    from dataclasses import replace  # noqa: PLC0415 - beside the dataclass above
-
-    from pipeline.sql.expressions import Field  # noqa: PLC0415 - as above
-
     if query.window is None:
         return relation
     bounds = (Field(name, Primitive.BIGINT, relation.name, is_pseudo=True) for name in ("WINDOWSTART", "WINDOWEND"))

@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _STANDING_IN = {"AVRO": "JSON", "JSON_SR": "JSON"}
 """Formats of a registry, which cases write as JSON."""
+_ANY_SIZE = timedelta(milliseconds=1)
 _KNOWN = {"JSON", "KAFKA", "DELIMITED", "NONE", *_STANDING_IN}
 
 
@@ -120,7 +122,7 @@ def _key_bytes(layout: Layout, key: Any, window: dict[str, Any] | None) -> bytes
     inner = _encoded(layout.key_format, layout.key, key)
     if window is None:
         return inner
-    serde = session_windowed(BYTES) if window["type"].lower() == "session" else windowed(BYTES)
+    serde = session_windowed(BYTES) if window["type"].lower() == "session" else windowed(BYTES, _ANY_SIZE)
     return serde.serialize(Windowed(inner, Window(window["start"], window["end"])))
 
 
@@ -160,7 +162,7 @@ def _plain(value: Any) -> Any:
 def _shown(layout: Layout, record: Any) -> dict[str, Any]:
     key, window = record.key, None
     if layout.window is not None and key is not None:
-        serde = session_windowed(BYTES) if layout.window == "SESSION" else windowed(BYTES)
+        serde = session_windowed(BYTES) if layout.window == "SESSION" else windowed(BYTES, _ANY_SIZE)
         read = serde.deserialize(key)
         key = read.key
         end = read.window.end if layout.window == "SESSION" else read.window.start + (layout.window_ms or 0)

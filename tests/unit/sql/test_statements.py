@@ -1,0 +1,195 @@
+"""Statements, inputs and outputs: what topologies in SQL do."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+from typer.testing import CliRunner
+
+from pipeline import BYTES, StreamsBuilder
+from pipeline.cli.main import app
+from pipeline.sql.errors import SqlError
+from pipeline.sql.planner import build_sql
+from pipeline.sql.run_case import run
+from pipeline.testing import TopologyTestDriver
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SALES = (
+    "CREATE STREAM sales (shop STRING KEY, item STRING, n INT, price DECIMAL(6, 2)) "
+    "WITH (kafka_topic='s', value_format='JSON');"
+)
+STOCK = "CREATE TABLE stock (item STRING PRIMARY KEY, shop STRING, n INT) WITH (kafka_topic='s', value_format='JSON');"
+NUMBERS = (
+    "CREATE STREAM sales (a INT, b DOUBLE, t STRING, l ARRAY<INT>, m MAP<STRING, INT>, p STRUCT<x INT>) "
+    "WITH (kafka_topic='s', value_format='JSON');"
+)
+
+
+class Case(NamedTuple):
+    statements: str
+    inputs: list[tuple[str | None, Any]]
+    outputs: list[tuple[Any, Any]]
+
+
+CASES = {
+    "filters and projects": Case(
+        f"{SALES} CREATE STREAM o AS SELECT shop, n * price AS total FROM sales WHERE item LIKE 'l%';",
+        [("a", {"ITEM": "lamp", "N": 2, "PRICE": 1.25}), ("a", {"ITEM": "sofa", "N": 1, "PRICE": 9})],
+        [(b"a", {"TOTAL": 2.5})],
+    ),
+    "counts and sums by the key": Case(
+        f"{SALES} CREATE TABLE o AS SELECT shop, COUNT(*) AS c, SUM(n) AS s FROM sales GROUP BY shop;",
+        [("a", {"N": 1}), ("b", {"N": 2}), ("a", {"N": None})],
+        [(b"a", {"C": 1, "S": 1}), (b"b", {"C": 1, "S": 2}), (b"a", {"C": 2, "S": 1})],
+    ),
+    "groups by a column": Case(
+        f"{SALES} CREATE TABLE o AS SELECT item, MAX(n) AS m FROM sales GROUP BY item;",
+        [("a", {"ITEM": "x", "N": 1}), ("b", {"ITEM": "x", "N": 3}), ("b", {"N": 9})],
+        [(b"x", {"M": 1}), (b"x", {"M": 3})],
+    ),
+    "takes rows out of a table's groups": Case(
+        f"{STOCK} CREATE TABLE o AS SELECT shop, SUM(n) AS s FROM stock GROUP BY shop;",
+        [("x", {"SHOP": "a", "N": 1}), ("y", {"SHOP": "a", "N": 5}), ("x", None)],
+        [(b"a", {"S": 1}), (b"a", {"S": 6}), (b"a", {"S": 5})],
+    ),
+    "deletes groups that HAVING does not let pass": Case(
+        f"{SALES} CREATE TABLE o AS SELECT shop, SUM(n) AS s FROM sales GROUP BY shop HAVING SUM(n) < 3;",
+        [("a", {"N": 1}), ("a", {"N": 2})],
+        [(b"a", {"S": 1}), (b"a", None)],
+    ),
+    "makes a column the key": Case(
+        f"{SALES} CREATE STREAM o AS SELECT item, shop FROM sales PARTITION BY item;",
+        [("a", {"ITEM": "x"})],
+        [(b"x", {"SHOP": "a"})],
+    ),
+    "reads the result of another query": Case(
+        f"{SALES} CREATE STREAM p AS SELECT shop, n FROM sales; CREATE STREAM o AS SELECT shop, n + 1 AS n FROM p;",
+        [("a", {"N": 1})],
+        [(b"a", {"N": 2})],
+    ),
+    "reaches into arrays, maps and structs": Case(
+        f"{NUMBERS} CREATE STREAM o AS SELECT l[1] AS f, l[-1] AS e, l[9] AS g, m['k'] AS k, p->x AS x FROM sales;",
+        [(None, {"L": [1, 2], "M": {"k": 3}, "P": {"X": 4}})],
+        [(None, {"F": 1, "E": 2, "G": None, "K": 3, "X": 4})],
+    ),
+    "computes as Java does": Case(
+        f"{NUMBERS} CREATE STREAM o AS SELECT a / 2 AS h, a % 2 AS r, a * 1000000000 AS w, a + b AS d,"
+        "  CAST(b AS STRING) AS s FROM sales;",
+        [(None, {"A": -7, "B": 0.5})],
+        [(None, {"H": -3, "R": -1, "W": 1589934592, "D": -6.5, "S": "0.5"})],
+    ),
+    "chooses with CASE": Case(
+        f"{NUMBERS} CREATE STREAM o AS SELECT CASE WHEN a > 1 THEN 'many' WHEN a IS NULL THEN 'none' ELSE t END AS c,"
+        " CASE a WHEN 1 THEN true ELSE a BETWEEN 2 AND 3 END AS d FROM sales;",
+        [(None, {"A": 2}), (None, {}), (None, {"A": 1, "T": "one"})],
+        [(None, {"C": "many", "D": True}), (None, {"C": "none", "D": False}), (None, {"C": "one", "D": True})],
+    ),
+}
+
+MISTAKES = {
+    "an unknown column": ("SELECT shop, prise FROM sales", "Column 'PRISE' cannot be resolved", "PRICE"),
+    "an unknown source": ("SELECT * FROM sale", "SALE does not exist", "SALES"),
+    "an unknown function": ("SELECT shop, UCAES(item) FROM sales", "name 'UCAES'", "UCASE"),
+    "types that do not fit": ("SELECT shop, item * 2 AS x FROM sales", "STRING INTEGER", ""),
+    "a comparison of unlike types": (
+        "SELECT * FROM sales WHERE item > 3",
+        "Cannot compare STRING with INTEGER",
+        "",
+    ),
+    "a condition that is none": ("SELECT * FROM sales WHERE n", "Should evaluate to boolean", ""),
+    "a missing key": ("SELECT item FROM sales", "Key missing from projection", ""),
+    "a table from a stream": ("SELECT shop, COUNT(*) FROM sales GROUP BY shop", "CREATE TABLE AS SELECT", ""),
+    "a column that is not grouped": (
+        "SELECT shop, n, COUNT(*) FROM sales GROUP BY shop",
+        "not part of GROUP BY",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_topology_of_statements(name: str) -> None:
+    case = CASES[name]
+    with TopologyTestDriver(build_sql(case.statements, StreamsBuilder())) as driver:
+        topic = driver.input_topic("s", BYTES, BYTES)
+        for key, value in case.inputs:
+            topic.pipe_input(key and key.encode(), None if value is None else json.dumps(value).encode())
+        found = driver.output_topic("O", BYTES, BYTES).read_key_values_to_list()
+    assert [(key, value and json.loads(value)) for key, value in found] == case.outputs
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_named_with_its_place(name: str) -> None:
+    query, message, meant = MISTAKES[name]
+    with pytest.raises(SqlError) as caught:
+        build_sql(f"{SALES}\nCREATE STREAM o AS {query};", StreamsBuilder(), file="orders.sql")
+    assert message in caught.value.message
+    assert "(orders.sql:2:" in caught.value.message
+    assert meant in str(caught.value.hint or "")
+
+
+def test_windows_keep_counts_apart() -> None:
+    query = "CREATE TABLE o AS SELECT shop, COUNT(*) AS c FROM sales WINDOW TUMBLING (SIZE 10 SECONDS) GROUP BY shop;"
+    with TopologyTestDriver(build_sql(SALES + query, StreamsBuilder())) as driver:
+        topic = driver.input_topic("s", BYTES, BYTES)
+        for time_ms in (0, 9_999, 10_000):
+            topic.pipe_input(b"a", b"{}", timestamp=time_ms)
+        found = driver.output_topic("O", BYTES, BYTES).read_key_values_to_list()
+    assert [(key[-8:], value) for key, value in found if key] == [
+        (bytes(8), b'{"C":1}'),
+        (bytes(8), b'{"C":2}'),
+        ((10_000).to_bytes(8), b'{"C":1}'),
+    ]
+
+
+@pytest.mark.parametrize("text", ["'); raise SystemExit #", 'x" + __import__("os").name + "', "\\'''\n{row}", "it''s"])
+def test_texts_and_names_of_users_are_never_run(text: str) -> None:
+    name = text.replace("''", "").replace("`", "")
+    quoted = text.replace("'", "''")
+    statements = f"{SALES} CREATE STREAM o AS SELECT shop, '{quoted}' AS `{name}` FROM sales WHERE '{quoted}' <> 'x';"
+    with TopologyTestDriver(build_sql(statements, StreamsBuilder())) as driver:
+        driver.input_topic("s", BYTES, BYTES).pipe_input(b"a", b"{}")
+        value = driver.output_topic("O", BYTES, BYTES).read_value()
+    assert value is not None
+    assert json.loads(value) == {name: text}
+
+
+def test_a_constant_changes_the_fingerprint() -> None:
+    def of(number: str, aggregate: str) -> str:
+        queries = f"CREATE STREAM o AS SELECT shop, n + {number} AS x FROM sales;"
+        queries += f"CREATE TABLE p AS SELECT shop, {aggregate}(n) AS x FROM sales GROUP BY shop;"
+        return build_sql(SALES + queries, StreamsBuilder()).fingerprint()
+
+    assert of("1", "MIN") == of("1", "MIN")
+    assert len({of("1", "MIN"), of("2", "MIN"), of("1", "MAX"), of("1.5", "MAX"), of("1.6", "MAX")}) == 5
+
+
+def test_an_application_may_name_a_file_of_statements(tmp_path: Path) -> None:
+    (tmp_path / "sales.sql").write_text(f"{SALES}\nCREATE STREAM o AS SELECT shop, n FROM sales;")
+    (tmp_path / "wrong.sql").write_text(f"{SALES}\nCREATE STREAM o AS SELECT shop, m FROM sales;")
+    config = tmp_path / "streams.toml"
+    config.write_text(
+        '[kafka]\n"bootstrap.servers" = "localhost:1"\n[apps.sales]\ntopology = "sales.sql"\n'
+        '[apps.wrong]\ntopology = "wrong.sql"\n'
+    )
+    described = CliRunner().invoke(app, ["--config", str(config), "describe", "sales", "--version", "v1"])
+    assert "topic: O" in described.stdout, described.output
+    refused = CliRunner().invoke(app, ["--config", str(config), "describe", "wrong", "--version", "v1"])
+    assert refused.exit_code != 0
+
+
+def test_cases_of_files_are_judged() -> None:
+    case: dict[str, Any] = {
+        "statements": [SALES, "CREATE STREAM o AS SELECT shop, n FROM sales;"],
+        "inputs": [{"topic": "s", "key": "a", "value": {"n": 1}}],
+        "outputs": [{"topic": "O", "key": "a", "value": {"N": 1}}],
+    }
+    assert run(case) == "passed"
+    assert run({**case, "outputs": []}) == "passed"
+    assert run({**case, "outputs": [{"topic": "O", "key": "b"}]}).startswith("failed: O, record 0: key")
+    assert run({**case, "expectedException": {"message": "no"}}).startswith("failed: no error")
+    assert run({**case, "statements": ["CREATE STREAM o AS SELECT 1 FROM sales;"], "expectedException": {}}) == "passed"

@@ -31,8 +31,8 @@ class AppConfig:
 
     Args:
         name: Its name; everything else refers to it.
-        topology: Function of a `StreamsBuilder` that returns the topology, as `module:attribute`; that function; or the path of a
-            file of SQL, such as `orders.sql`.
+        topology: Function of a `StreamsBuilder` that returns the topology, as `module:attribute`; that function; or the path
+            of a file of SQL, such as `orders.sql`.
         version: Version that goes live first. From then on the releases decide.
         schedule: Cron expression of bounded runs, for Airflow; none if left out.
         quality: Function that returns the expectations of the gate, as `module:attribute`; or that function.

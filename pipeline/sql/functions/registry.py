@@ -18,7 +18,7 @@ from pipeline.sql.functions.signatures import (
     parse_signature,
     resolved,
 )
-from pipeline.sql.types import SqlType
+from pipeline.sql.types import Primitive, SqlType
 
 F = TypeVar("F", bound=Callable[..., Any])
 Literals = Mapping[int, Any] | Sequence[Any]
@@ -376,7 +376,7 @@ def find_aggregate(
     wanted = tuple(
         given if asked is None else asked for given, asked in zip(argument_types, match.wanted(), strict=True)
     )
-    known = tuple(type_ for type_ in wanted if isinstance(type_, SqlType))
+    known = tuple(type_ if isinstance(type_, SqlType) else Primitive.STRING for type_ in wanted)
     made: Aggregate = match.overload.run(AggregateCall(known, returns, literals, settings or {}))
     steps = [_step(given, type_) for given, type_ in zip(argument_types, wanted, strict=True)]
     if not any(steps):

@@ -90,7 +90,7 @@ def _correlated(state: State) -> float:
     if count <= 1 or across <= 0 or up <= 0:
         return math.nan
     both = count * state["SUM_XY"] - state["SUM_X"] * state["SUM_Y"]
-    return float(max(-1.0, min(1.0, both / math.sqrt(across) / math.sqrt(up))))
+    return float(max(-1.0, min(1.0, both / (math.sqrt(across) * math.sqrt(up)))))
 
 
 @aggregate("CORRELATION(x DOUBLE, y DOUBLE) -> DOUBLE")

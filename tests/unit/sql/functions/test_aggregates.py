@@ -18,6 +18,8 @@ Case = tuple[str, str, list[Any], tuple[Any, ...], Any]
 CASES: list[Case] = [
     ("COUNT", "", [(), ()], (), 2),
     ("COUNT", "STRING", ["a", None], (), 1),
+    ("COUNT", "NULL", [None, None], (), 0),
+    ("TOPK", "INT NULL INT", [(1, None), (3, None)], (1,), [{"sort_col": 3, "col0": None}]),
     ("SUM", "INT", [1, None, 2], (), 3),
     ("SUM", "DOUBLE", [], (), 0.0),
     ("SUM", "DECIMAL", [Decimal("1.25"), Decimal("2.00")], (), Decimal("3.25")),

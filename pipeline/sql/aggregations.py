@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from pipeline.dsl.options import Grouped, Materialized
-from pipeline.sql.builtin import AGGREGATES, Aggregate, find_aggregate
 from pipeline.sql.errors import SqlError
 from pipeline.sql.expressions import Compiler, Field, check_known, function_of, predicate_of, start_of
 from pipeline.sql.formats import row_serde
+from pipeline.sql.functions import Aggregate, UnknownFunction, WrongArguments, find_aggregate, is_aggregate
 from pipeline.sql.types import Primitive
 from pipeline.windows import SessionWindows, TimeWindows
 
@@ -68,7 +68,7 @@ class Calls:
         """
         if node in self.groups:
             return _named(f"G{self.groups.index(node)}", node)
-        if isinstance(node, exp.Anonymous) and str(node.this) in AGGREGATES:
+        if isinstance(node, exp.Anonymous) and is_aggregate(str(node.this)):
             return _named(f"A{self._place(node)}", node)
         if isinstance(node, exp.Anonymous):
             check_known(node)
@@ -94,20 +94,31 @@ class Calls:
             arguments = [exp.Literal.number(1)]
         for each in arguments:
             for inner in each.find_all(exp.Anonymous):
-                if str(inner.this) in AGGREGATES:
+                if is_aggregate(str(inner.this)):
                     message = f"Aggregate functions can not be nested: {node.this}({inner.this}())"
                     raise SqlError(message, start_of(node))
         codes = [self.compiler.code(each) for each in arguments]
         try:
-            function = find_aggregate(str(node.this), [each.type for each in codes])
-        except SqlError as error:
-            error.start = start_of(node)
-            raise
+            function = find_aggregate(str(node.this), [each.type for each in codes], _literals(arguments))
+        except (UnknownFunction, WrongArguments) as error:
+            raise SqlError(error.message, start_of(node), hint=error.hint) from None
         first = len(self.inputs)
         self.inputs += codes
         self.known.append(node)
         self.calls.append(Call(function, tuple(range(first, first + len(codes)))))
         return len(self.known) - 1
+
+
+def _literals(arguments: Sequence[exp.Expr]) -> dict[int, Any]:
+    """Return the constants among the arguments, by position."""
+    found: dict[int, Any] = {}
+    for number, each in enumerate(arguments):
+        if isinstance(each, exp.Boolean):
+            found[number] = bool(each.this)
+        elif isinstance(each, exp.Literal):
+            text = str(each.this)
+            found[number] = int(text) if not each.is_string and text.isdigit() else text
+    return found
 
 
 def _named(name: str, node: exp.Expr) -> exp.Expr:

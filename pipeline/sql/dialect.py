@@ -41,6 +41,8 @@ _RESERVED = frozenset(
     BETWEEN CASE WHEN THEN ELSE END CREATE INSERT DROP AS BY GRACE LIMIT""".split()  # noqa: SIM905 - a list of words
 )
 _MOST_DIGITS = 64
+_UNIT_NAMES = {"MILLISECONDS", "SECONDS", "MINUTES", "HOURS", "DAYS", "WEEKS", "MONTHS", "YEARS"}
+_WITH_UNITS = {f"{of}{way}" for of in ("DATE", "TIME", "TIMESTAMP") for way in ("ADD", "SUB")}
 
 
 class KsqlTokenizer(Tokenizer):
@@ -307,8 +309,9 @@ class KsqlParser(Parser):
         if name == "CAST":
             value = self.expression_of()
             self.expect("AS")
-            cast = exp.Cast(this=value)
-            cast.meta["type"] = self.sql_type()
+            type_ = self.sql_type()
+            cast = exp.Cast(this=value, to=exp.Var(this=str(type_)))
+            cast.meta["type"] = type_
             self.expect(")")
             return cast
         if name == "STRUCT":
@@ -318,8 +321,13 @@ class KsqlParser(Parser):
         if self.word("DISTINCT"):
             message = f"{name}(DISTINCT ...) is not in the language"
             raise SqlError(message, start)
-        arguments = self.listed(self._argument)
+        arguments = self.listed(self._unit if name in _WITH_UNITS else self._argument)
         return exp.Anonymous(this=name, expressions=list(arguments))
+
+    def _unit(self) -> exp.Expr:
+        found = self._argument()
+        is_unit = isinstance(found, exp.Column) and f"{found.name.removesuffix('S')}S" in _UNIT_NAMES
+        return exp.Literal.string(found.name) if is_unit else found
 
     def _argument(self) -> exp.Expr:
         return exp.Star() if self._match(TokenType.STAR) else self.expression_of()

@@ -14,8 +14,16 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from pipeline.sql import operators
-from pipeline.sql.builtin import AGGREGATES, TABLE_FUNCTIONS, find_scalar
 from pipeline.sql.errors import SqlError, nearest
+from pipeline.sql.functions import (
+    LambdaType,
+    UnknownFunction,
+    WrongArguments,
+    find_scalar,
+    is_aggregate,
+    is_table_function,
+    lambda_parameters,
+)
 from pipeline.sql.types import Array, Decimal, Map, Primitive, SqlType, Struct
 
 if TYPE_CHECKING:
@@ -47,7 +55,7 @@ class Code:
     """Python code of an expression, and the type of its value; None is the type of NULL."""
 
     text: str
-    type: SqlType | None
+    type: Any
 
 
 def start_of(node: exp.Expr) -> int | None:
@@ -387,12 +395,39 @@ class Compiler:
     def call(self, node: exp.Anonymous) -> Code:
         """Write a call of a function."""
         name = str(node.this)
-        if name in AGGREGATES or name in TABLE_FUNCTIONS:
-            message = f"{name} cannot stand here"
-            raise SqlError(message, start_of(node), hint="It stands in the SELECT of an aggregation, or in HAVING.")
-        arguments = [self.code(each) for each in node.expressions]
-        function = find_scalar(name, [each.type for each in arguments])
-        return Code(f"{self.constant(function.apply)}({', '.join(each.text for each in arguments)})", function.returns)
+        if is_aggregate(name) or is_table_function(name):
+            message = f"{name} cannot stand here, or is not supported"
+            raise SqlError(
+                message, start_of(node), hint="Aggregates stand in the SELECT of an aggregation, or in HAVING."
+            )
+        given = node.expressions
+        others = {number: self.code(each) for number, each in enumerate(given) if not isinstance(each, exp.Lambda)}
+        try:
+            codes = [others.get(number) for number in range(len(given))]
+            if None in codes:
+                codes = self._with_lambdas(name, given, others)
+            function = find_scalar(name, [each.type for each in codes if each is not None])
+        except (UnknownFunction, WrongArguments) as error:
+            raise SqlError(error.message, start_of(node), hint=error.hint) from None
+        texts = ", ".join(each.text for each in codes if each is not None)
+        return Code(f"{self.constant(function.apply)}({texts})", function.returns)
+
+    def _with_lambdas(self, name: str, given: Sequence[exp.Expr], others: Mapping[int, Code]) -> list[Code | None]:
+        parameters = iter(lambda_parameters(name, [each.type for each in others.values()]))
+        return [others.get(n) or self._lambda(each, next(parameters, ())) for n, each in enumerate(given)]
+
+    def _lambda(self, node: exp.Expr, types: tuple[SqlType, ...]) -> Code:
+        names = [each.name for each in node.expressions]
+        if len(names) != len(types):
+            message = f"This lambda has {len(types)} parameters, not {len(names)}"
+            raise SqlError(message, start_of(node))
+        outer, depth = dict(self.lambdas), len(self.lambdas)
+        own = {name: Code(f"p{depth}_{n}", type_) for n, (name, type_) in enumerate(zip(names, types, strict=True))}
+        self.lambdas.update(own)
+        body = self.code(node.this)
+        self.lambdas = outer
+        texts = ", ".join(each.text for each in own.values())
+        return Code(f"(lambda {texts}: {body.text})", LambdaType(types, body.type or Primitive.STRING))
 
 
 _WRITERS: Mapping[type[exp.Expr], Callable[[Compiler, Any], Code]] = {
@@ -488,10 +523,10 @@ def check_known(node: exp.Anonymous) -> None:
     """
     try:
         find_scalar(str(node.this), [])
-    except SqlError as error:
-        if "find any functions" in error.message:
-            error.start = start_of(node)
-            raise
+    except UnknownFunction as error:
+        raise SqlError(error.message, start_of(node), hint=error.hint) from None
+    except WrongArguments:
+        return
 
 
 def function_of(compiler: Compiler, codes: Sequence[Code], note: str = "") -> Callable[[Any], Any]:

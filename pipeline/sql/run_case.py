@@ -68,7 +68,7 @@ def run(case: dict[str, Any]) -> str:
 
 
 def _verdict(message: str) -> str:
-    missing = "supported" in message or "find any functions" in message or "has no property" in message
+    missing = "supported" in message or "There is no function" in message or "has no property" in message
     return "unsupported" if missing else "failed"
 
 

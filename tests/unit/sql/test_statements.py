@@ -82,6 +82,23 @@ CASES = {
         [(None, {"A": -7, "B": 0.5})],
         [(None, {"H": -3, "R": -1, "W": 1589934592, "D": -6.5, "S": "0.5"})],
     ),
+    "calls functions with lambdas and units": Case(
+        f"{NUMBERS} CREATE STREAM o AS SELECT TRANSFORM(l, x => x * a) AS l, REDUCE(l, 0, (s, x) => s + x) AS r,"
+        " TIMESTAMPADD(SECONDS, 2, CAST('1970-01-01T00:00:00' AS TIMESTAMP)) AS u FROM sales;",
+        [(None, {"A": 3, "L": [1, 2]})],
+        [(None, {"L": [3, 6], "R": 3, "U": 2000})],
+    ),
+    "keeps the constants of aggregates": Case(
+        f"{SALES} CREATE TABLE o AS SELECT shop, TOPK(n, 2) AS t FROM sales GROUP BY shop;",
+        [("a", {"N": 1}), ("a", {"N": 5}), ("a", {"N": 3})],
+        [(b"a", {"T": [1]}), (b"a", {"T": [5, 1]}), (b"a", {"T": [5, 3]})],
+    ),
+    "tells casts apart": Case(
+        f"{NUMBERS} CREATE TABLE o AS SELECT CAST(b AS INT) AS i, MAX(CAST(b AS INT)) AS m, MAX(CAST(b AS STRING)) AS c"
+        " FROM sales GROUP BY CAST(b AS INT);",
+        [(None, {"B": 1.5})],
+        [(b"\0\0\0\1", {"M": 1, "C": "1.5"})],
+    ),
     "chooses with CASE": Case(
         f"{NUMBERS} CREATE STREAM o AS SELECT CASE WHEN a > 1 THEN 'many' WHEN a IS NULL THEN 'none' ELSE t END AS c,"
         " CASE a WHEN 1 THEN true ELSE a BETWEEN 2 AND 3 END AS d FROM sales;",

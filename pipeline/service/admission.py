@@ -11,6 +11,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 
 from pipeline.config.address import ServerAddress, is_loopback
+from pipeline.service.console.files import PATHS
 from pipeline.service.signatures import SIGNATURE
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     Send = Callable[[Message], Awaitable[None]]
     App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-OPEN_PATHS = frozenset({"/health", "/ready"})
-"""What whoever watches over an instance may ask without a token: they say nothing about data."""
+OPEN_PATHS = frozenset({"/health", "/ready"}) | PATHS
+"""What needs no token: it says nothing about data. The console's files are alike everywhere."""
 _READING = frozenset({"GET", "HEAD"})
 _BETWEEN_INSTANCES = "/stores/"
 """What instances ask each other."""
@@ -100,7 +101,9 @@ class Admission:
         headers = Headers(scope=scope)
         question = headers.get(SIGNATURE, "")
         signs = bool(question) and self._is_from_instance(question, scope)
-        refusal = _misfit(headers) or self._foreign(headers) or (None if signs else self._stranger(scope, headers))
+        refusal = (
+            _misfit(headers) or self._foreign(scope, headers) or (None if signs else self._stranger(scope, headers))
+        )
         if refusal is not None:
             await refusal(scope, receive, send)
             return
@@ -114,7 +117,7 @@ class Admission:
         target = scope["raw_path"] + (b"?" + query if query else b"")
         return signatures.is_question(question, self._access.server, target, self._clock.now_ms())
 
-    def _foreign(self, headers: Headers) -> Response | None:
+    def _foreign(self, scope: Scope, headers: Headers) -> Response | None:
         """Browsers are made to ask by any page: what a page of somewhere else asks is refused."""
         access, host = self._access, headers.get("Host", "")
         if not access.wants_token and not access.is_own_host(host):
@@ -122,7 +125,8 @@ class Admission:
             return refused("misdirected", message, 421)
         origin = headers.get("Origin")
         is_foreign = origin is not None and origin.partition("://")[2] not in {host, *access.hosts}
-        if is_foreign or headers.get("Sec-Fetch-Site", "none") not in {"none", "same-origin"}:
+        is_own = headers.get("Sec-Fetch-Site", "none") in {"none", "same-origin"}
+        if is_foreign or not (is_own or _follows_link(scope, headers)):
             return refused("foreign-origin", "Pages of other sites may not ask this instance", 403)
         return None
 
@@ -162,6 +166,12 @@ class Admission:
             await send({"type": "http.response.body", "body": bytes(body)})
 
         return sign
+
+
+def _follows_link(scope: Scope, headers: Headers) -> bool:
+    """Whether a browser goes to the console, which has no data and stands in no frame, from a link somewhere else."""
+    goes = headers.get("Sec-Fetch-Mode") == "navigate" and headers.get("Sec-Fetch-Dest") == "document"
+    return goes and scope["method"] == "GET" and scope["path"] == "/"
 
 
 def _equal(shown: str, token: str) -> bool:

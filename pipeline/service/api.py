@@ -16,6 +16,7 @@ from starlette.responses import StreamingResponse
 
 from pipeline.hosting.clock import SystemClock
 from pipeline.service.admission import Access, Admission
+from pipeline.service.console.files import FILES, HEADERS, content
 from pipeline.service.events import MAX_STREAMS, Events
 from pipeline.service.live_version import LiveVersion
 from pipeline.service.metrics import Measured, registry_of
@@ -30,6 +31,8 @@ from pipeline.worker.questions.queries import KeyQuery, RangeQuery, Reason, Refu
 from pipeline.worker.states import WorkerState
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from pipeline.service.routing import StorePlace
     from pipeline.state.api import StoreBuilder
     from pipeline.worker.questions.queries import Query as StoreQuery
@@ -107,6 +110,7 @@ def new_api(instance: Instance, access: Access | None = None, peers: Peers | Non
     _show_errors(api)
     _watch(api, instance)
     _stream(api, instance)
+    _show_console(api, instance)
     _operate(api, instance)
     _query_stores(api, instance, peers or Peers(None, clock))
     return api
@@ -178,6 +182,26 @@ def _stream(api: FastAPI, instance: Instance) -> None:
         return StreamingResponse(events.stream(), headers=_UNKEPT, media_type="text/event-stream")
 
 
+def _file(path: str) -> Callable[[], Awaitable[Response]]:
+    body, media_type = content(path), FILES[path][1]
+
+    async def answer() -> Response:
+        return Response(body, headers=dict(HEADERS), media_type=media_type)
+
+    return answer
+
+
+def _show_console(api: FastAPI, instance: Instance) -> None:
+    """Serve the page, and the graph that it shows."""
+    for path in FILES:
+        api.add_api_route(path, _file(path), include_in_schema=path == "/")
+
+    @api.get("/topology")
+    def topology() -> Response:
+        shown = instance.application.topology
+        return _json({"description": shown.describe(), "picture": shown.svg(), "fingerprint": shown.fingerprint()})
+
+
 def _operate(api: FastAPI, instance: Instance) -> None:
     """Tell an instance what to do. The log names the caller."""
 
@@ -221,7 +245,7 @@ def _query_stores(api: FastAPI, instance: Instance, peers: Peers) -> None:
     @api.get("/stores")
     def stores() -> Response:
         found = sorted(reader.places().items())
-        return _json([{"store": n, "kind": p.builder.kind.value, "partitions": len(p.tasks)} for n, p in found])
+        return _json([_store_object(name, place) for name, place in found])
 
     @api.get("/metadata/{store}/{key:path}")
     def metadata(
@@ -250,6 +274,12 @@ def _query_stores(api: FastAPI, instance: Instance, peers: Peers) -> None:
         if not found.rows:
             return _json({"error": "no-such-key", "message": f"Store {store} has no such key"}, 404, _headers(found))
         return _json(found.rows[0], 200, _headers(found))
+
+
+def _store_object(name: str, place: StorePlace) -> dict[str, Any]:
+    builder = place.builder
+    serdes = {"key_serde": builder.key_serde.name, "value_serde": builder.value_serde.name}
+    return {"store": name, "kind": builder.kind.value, "partitions": len(place.tasks), **serdes}
 
 
 def status_object(instance: Instance) -> dict[str, Any]:

@@ -314,7 +314,6 @@ def test_how_the_scheme_of_a_token_is_spelled_does_not_matter_but_the_token_does
     ("method", "path", "status", "error"),
     [
         ("GET", "/nowhere", 404, "no-such-path"),
-        ("GET", "/", 404, "no-such-path"),
         ("GET", "/metadata", 404, "no-such-path"),
         ("GET", "/pause", 405, "no-such-method"),
         ("POST", "/stores/counts/k", 405, "no-such-method"),

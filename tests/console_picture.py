@@ -1,0 +1,100 @@
+"""Makes the picture of the console in the documentation: `python -m tests.console_picture docs/pictures/console.png`."""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+
+from pipeline import (
+    JSON,
+    LONG,
+    STRING,
+    Consumed,
+    Grouped,
+    Materialized,
+    Produced,
+    StreamsBuilder,
+    TimeWindows,
+    windowed,
+)
+from pipeline.config import AppConfig
+from pipeline.hosting.application import Application
+from pipeline.records import TaskId
+from pipeline.runtime.layout import Layout, plan_layout
+from pipeline.service.api import new_api
+from pipeline.service.server import bound, serving
+from pipeline.worker.states import WorkerSummary
+from pipeline.worker.stream_thread.protocol import Report, TaskFigures
+from tests.unit.service.test_api import FakeInstance
+from tests.unit.service.test_console import chromium
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+POINTS = 40
+SIZE = (1100, 1150)
+
+
+def clicks() -> Application:
+    """An application with two sub-topologies."""
+    five = timedelta(minutes=5)
+    builder = StreamsBuilder()
+    pages = builder.stream("clicks", Consumed(STRING, JSON)).group_by(
+        lambda _key, click: click["page"], Grouped(STRING, JSON, name="by-page")
+    )
+    counts = pages.windowed_by(TimeWindows.of(five)).count(Materialized("per-page"))
+    counts.to_stream().to("page-counts", Produced(windowed(STRING, five), LONG))
+    return Application(AppConfig("clicks", "m:f"), "v1", builder.build(), {}, Path("unused"))
+
+
+class Clicks(FakeInstance):
+    """Processes between 500 and 800 records per second."""
+
+    turn = 0
+
+    @property
+    def layout(self) -> Layout:
+        """Two tasks of each sub-topology."""
+        return plan_layout(self.application.topology, self.application.id, {"clicks": 2})
+
+    def reports(self) -> Mapping[int, Report]:
+        """A further second's work."""
+        self.turn += 1
+        done = sum(500 + (turn * 7919) % 300 for turn in range(self.turn))
+        tasks = {task: TaskFigures(done // 4, {}) for task in self.active}
+        took = sum((30 + (turn * 31) % 20) / 1000 for turn in range(self.turn))
+        summary = WorkerSummary(done, 0, 10 * self.turn, {})
+        lags = {TaskId(1, 0): max(0, 400 - 12 * self.turn)}
+        return {1: Report(self.active, self.standby, {}, lags, summary, 1, {}, (took, 0.05), tasks)}
+
+
+def main(path: Path) -> None:
+    """Make the picture.
+
+    Args:
+        path: Where it goes.
+    """
+    active = frozenset(TaskId(sub, partition) for sub in (0, 1) for partition in (0, 1))
+    instance = Clicks(active=active, server="127.0.0.1:8090", application=clicks())
+    api = new_api(instance)
+    with (
+        bound("127.0.0.1:0", wants_token=False) as listener,
+        serving(api, listener, None, api.state.events.end),
+        chromium() as page,
+    ):
+        page.set_window_size(*SIZE)
+        page.get(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+        wait = WebDriverWait(page, 120)
+        drawn = "return document.querySelector('.chart polyline')?.getAttribute('points')?.split(' ').length ?? 0"
+        wait.until(lambda _: page.execute_script(drawn) >= POINTS)
+        assert page.find_element(By.ID, "graph").text
+        page.save_screenshot(str(path))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

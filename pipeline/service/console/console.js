@@ -286,6 +286,7 @@ byId("login").addEventListener("submit", (event) => {
   event.preventDefault();
   token = byId("token").value.trim();
   byId("token").value = "";
+  byId("login").hidden = true; // one stream of events, however often it is sent
   run();
 });
 byId("store").addEventListener("change", describeStore);

@@ -216,6 +216,11 @@ def _delimited_text(type_: SqlType) -> Callable[[Any], str]:
     return cast(type_, Primitive.STRING) or str
 
 
+def _needs_quotes(text: str, delimiter: str) -> bool:
+    """Tell whether Apache Commons CSV, which ksqlDB writes with, puts a text into quotes."""
+    return text[0] <= "#" or text[-1] <= " " or any(sign in text for sign in (delimiter, '"', "\n", "\r"))
+
+
 def _delimited(columns: Columns, delimiter: str) -> Serde[Any]:
     for name, type_ in columns:
         if isinstance(type_, Array | Map | Struct):
@@ -239,7 +244,7 @@ def _delimited(columns: Columns, delimiter: str) -> Serde[Any]:
         parts = []
         for value, to_text, quotable in zip(row, writers, is_text, strict=True):
             text = "" if value is None else to_text(value)
-            if quotable and any(sign in text for sign in (delimiter, '"', "\n", "\r")):
+            if quotable and text and _needs_quotes(text, delimiter):
                 text = '"' + text.replace('"', '""') + '"'
             parts.append(text)
         return delimiter.join(parts).encode()

@@ -178,7 +178,7 @@ def _plain(query: Query, relation: Relation) -> Result:
 
 
 def _key_or_none(key: Any) -> Any:
-    return None if key is None or all(each is None for each in key) else key
+    return None if key is None or key == (None,) else key  # a key of several columns is one of NULLs
 
 
 def _key_type(type_: SqlType | None) -> SqlType:

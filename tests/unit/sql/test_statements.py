@@ -99,6 +99,11 @@ CASES = {
         [(None, {"B": 1.5})],
         [(b"\0\0\0\1", {"M": 1, "C": "1.5"})],
     ),
+    "keeps NULLs in a key of several columns": Case(
+        f"{SALES} CREATE STREAM o WITH (KEY_FORMAT='JSON') AS SELECT item, n, shop FROM sales PARTITION BY item, n;",
+        [("a", {}), ("b", {"ITEM": "x", "N": 1})],
+        [(b'{"ITEM":null,"N":null}', {"SHOP": "a"}), (b'{"ITEM":"x","N":1}', {"SHOP": "b"})],
+    ),
     "chooses with CASE": Case(
         f"{NUMBERS} CREATE STREAM o AS SELECT CASE WHEN a > 1 THEN 'many' WHEN a IS NULL THEN 'none' ELSE t END AS c,"
         " CASE a WHEN 1 THEN true ELSE a BETWEEN 2 AND 3 END AS d FROM sales;",
@@ -147,6 +152,15 @@ def test_a_mistake_is_named_with_its_place(name: str) -> None:
     assert message in caught.value.message
     assert "(orders.sql:2:" in caught.value.message
     assert meant in str(caught.value.hint or "")
+
+
+def test_delimited_values_are_quoted_where_ksqldb_quotes_them() -> None:
+    query = "CREATE STREAM o WITH (VALUE_FORMAT='DELIMITED') AS SELECT shop, item, n FROM sales;"
+    with TopologyTestDriver(build_sql(SALES + query, StreamsBuilder())) as driver:
+        for item in ("plain", "a,b", "!", 'q"', "end "):
+            driver.input_topic("s", BYTES, BYTES).pipe_input(b"a", json.dumps({"ITEM": item, "N": 1}).encode())
+        found = driver.output_topic("O", BYTES, BYTES).read_values_to_list()
+    assert found == [b"plain,1", b'"a,b",1', b'"!",1', b'"q""",1', b'"end ",1']
 
 
 def test_windows_keep_counts_apart() -> None:

@@ -16,6 +16,7 @@ from pipeline.quality.frames import write_frame
 from pipeline.quality.gate import CRITICAL, INFO, WARNING, Verdict, judge
 from pipeline.records import OffsetRange, OffsetVector, TopicPartition, counted
 from pipeline.releases.differ import Differ, everything
+from pipeline.releases.difference import Side
 from pipeline.releases.outputs import outputs
 from pipeline.releases.rows import KEY_COLUMNS, difference_rows, log_rows, table_rows
 
@@ -128,6 +129,7 @@ class Gate:
                     covers = everything if scope is None else scope.covers(sink, topic)
                     if_empty = CRITICAL if scope is None else WARNING  # a part of a table may have no rows
                     verdict += self._of_table(candidate, (old, sink), topic, expectations, point, covers, if_empty)
+                    verdict += Verdict({}) if scope is not None else self._digests(candidate, topic)
         finally:
             shutil.rmtree(directory, ignore_errors=True)
         return verdict
@@ -159,6 +161,14 @@ class Gate:
         if unreadable:
             verdict += Verdict({f"{name}: old rows": f"noted: {counted(len(unreadable), 'row')} cannot be read"})
         return verdict
+
+    def _digests(self, candidate: Application, topic: str) -> Verdict:
+        """Note digests of both tables as they were judged: what is published later can be held against them."""
+        with Differ.of(candidate, topic, self._admin) as differ:
+            digests = differ.digests()
+        ranges = counted(len(digests.old.keys() | digests.new.keys()), "range")
+        found = f"{digests.of(Side.NEW)} of the candidate, {digests.of(Side.OLD)} of the live version"
+        return Verdict({f"{topic}: digests": f"noted: {found}; {len(digests.unequal)} of {ranges} of keys differ"})
 
     def _of_log(
         self, candidate: Application, sink: SinkNode, topic: str, expectations: Expectations, point: Point

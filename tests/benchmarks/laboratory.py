@@ -8,22 +8,26 @@ import re
 import shutil
 import statistics
 import time
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from http.client import HTTPConnection
 from typing import TYPE_CHECKING, Any
 
+from events import told
 from feeding import RELEASED_PER_SECOND, feeding
 from inputs import PARTITIONS, generate, partitions
 from measuring import Progress, measure, wait
 from outputs import check
-from rows import FEW, JAVA, MANY, MILLRACE, SPARK
+from rows import FEW, FEW_GATED, GATED_PER_RECORD, JAVA, MANY, MILLRACE, SPARK
 from sides import Run, Side
 
 from pipeline.config import ProjectConfig
+from pipeline.hosting.publication import staging_name
 from pipeline.kafka.admin import TopicSpec
+from pipeline.kafka.producer import IdempotentProducer
 from pipeline.releases.releaser import Releaser
+from pipeline.serde.primitives import LONG
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -315,6 +319,51 @@ def bounded(laboratory: Laboratory, run: Run) -> Figures:
     }
 
 
+def gate(laboratory: Laboratory, run: Run) -> Figures:
+    """How much memory the differ and the gate need for few rows and for many, and how long they take for many."""
+    figures: Figures = {}
+    many = laboratory.records * GATED_PER_RECORD
+    for size, rows in (("few", min(FEW_GATED, many)), ("many", many)):
+        each = replace(run, name=f"{run.name}-{rows}", directory=run.directory / size, script="gate")
+        differing = _two_tables(laboratory, each, rows)
+        with Side(each) as side:
+            compared = _watched(side, "compared")
+            judged = _watched(side, "judged")
+            times = [side.event(name)["at_ms"] / 1000 for name in ("running", "compared", "judged")]
+            found, critical = side.event("compared")["differing"], side.event("judged")["critical"]
+            if found != differing or critical:
+                message = f"{found} of {differing} differing rows were found; blocked by {critical}"
+                raise RuntimeError(message)
+        laboratory.clean(each)
+        figures |= {f"{size} compared": compared, f"{size} judged": judged}
+        figures |= {"rows": rows, "seconds compared": times[1] - times[0], "seconds judged": times[2] - times[1]}
+    return figures
+
+
+def _two_tables(laboratory: Laboratory, run: Run, rows: int) -> int:
+    """Write a public table and a candidate's, which differ in every tenth row; returns in how many."""
+    staging = staging_name(f"{run.name}-v2", run.target)
+    laboratory.admin.create_topics([TopicSpec(name, PARTITIONS) for name in (run.target, staging)])
+    producer = IdempotentProducer(laboratory.kafka)
+    for n in range(rows):
+        key, value, number = b"user-%09d" % n, LONG.serialize(n), n % PARTITIONS
+        producer.send(run.target, key, value, n, (), number)
+        producer.send(staging, key, LONG.serialize(n + 1) if n % 10 == 0 else value, n, (), number)
+    producer.flush()
+    return len(range(0, rows, 10))
+
+
+def _watched(side: Side, event: str) -> float:
+    """The most memory that it takes until it tells of an event, MiB."""
+    most = 0.0
+    while told(side.log(), event) is None:
+        side.check()
+        with suppress(FileNotFoundError, ProcessLookupError):  # a child has ended just now
+            most = max(most, side.memory_bytes() / 2**20)
+        time.sleep(_PAUSE_SECONDS)
+    return most
+
+
 MEASURE: Mapping[str, Callable[[Laboratory, Run], Figures]] = {
     "stream": stream,
     "restore": restore,
@@ -323,6 +372,7 @@ MEASURE: Mapping[str, Callable[[Laboratory, Run], Figures]] = {
     "soak": soak,
     "release": release,
     "memory": memory,
+    "gate": gate,
     "bounded": bounded,
 }
 """By kind of row."""

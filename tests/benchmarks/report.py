@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import confluent_kafka
 from feeding import RECORDS_PER_SECOND, RELEASED_PER_SECOND
-from rows import GROUPS, QUIX
+from rows import FEW_GATED, GROUPS, QUIX
 from sides import COMMIT_INTERVAL_MS, QUIX_VERSION, SESSION_TIMEOUT_MS
 
 from pipeline.kafka.embedded.artifacts import find_java
@@ -137,6 +137,20 @@ KINDS: Mapping[str, Kind] = {
             Column("a thousand keys", "few"),
             Column("a million", "many"),
             Column("per million keys", "per million"),
+        ),
+    ),
+    "gate": Kind(
+        f"The most resident memory in MiB of the process and its children, Spark's Java included, for {FEW_GATED:,} rows\n"
+        "per version and for many. Seconds are those for the many: to read both topics into the index on disk, and to\n"
+        "write and judge the frames, Spark's start included.",
+        (
+            Column("rows", "rows"),
+            Column("differ, few", "few compared"),
+            Column("differ, many", "many compared"),
+            Column("gate, few", "few judged"),
+            Column("gate, many", "many judged"),
+            Column("s, differ", "seconds compared", 1),
+            Column("s, gate", "seconds judged", 1),
         ),
     ),
     "bounded": Kind(

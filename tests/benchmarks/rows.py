@@ -7,6 +7,8 @@ from dataclasses import dataclass
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once_v2", "at_least_once"
 JAVA, MILLRACE, SPARK, BARE, QUIX = "Java", "Millrace", "Millrace on Spark", "bare loop", "quixstreams"
 FEW, MANY = 1_000, 1_000_000
+FEW_GATED, GATED_PER_RECORD = 50_000, 5
+"""Rows that a gate judges: so many, and so many per record of the other rows' inputs."""
 """Numbers of keys; of fewer records than keys, each has its own."""
 
 
@@ -179,6 +181,17 @@ GROUPS: dict[str, tuple[Row, ...]] = {
     "memory": (
         Row("memory, RocksDB", "memory", "table-sum", "table-sum, stores in RocksDB."),
         Row("memory, in memory", "memory", "table-sum", "table-sum, stores in memory.", in_memory=True),
+    ),
+    "gate": (
+        Row(
+            "differ and gate",
+            "gate",
+            "table-sum",
+            "Two versions of a table that differ in every tenth row are compared, then judged by two expectations.",
+            (MILLRACE,),
+            released=True,
+            guarantees=(EXACTLY_ONCE,),
+        ),
     ),
     "quixstreams": (
         Row("stateless with quixstreams", "stream", "stateless", f"{_STATELESS}.", (JAVA, MILLRACE, QUIX)),

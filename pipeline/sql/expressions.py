@@ -296,16 +296,23 @@ class Compiler:
     def member(self, node: exp.In) -> Code:
         """Write IN."""
         value = self.code(node.this)
-        tests = [
-            self._compared(value, self._fitting(self.code(each), value.type), "==", node).text
-            for each in node.expressions
-        ]
+        tests = [self._compared(value, self._fitting(each, value.type), "==", node).text for each in node.expressions]
         return Code(f"({' or '.join(tests) or 'False'})", Primitive.BOOLEAN)
 
-    def _fitting(self, code: Code, wanted: SqlType | None) -> Code:
-        if code.type is Primitive.STRING and _rank(wanted) is not None:
-            return self._converted(code, wanted)
-        return code
+    def _fitting(self, node: exp.Expr, wanted: SqlType | None) -> Code:
+        """Return an item of IN; a constant text stands for the number that it holds."""
+        code = self.code(node)
+        if code.type is not Primitive.STRING or wanted is None or _rank(wanted) is None:
+            return code
+        convert = operators.cast(Primitive.STRING, wanted)
+        try:
+            value = convert(str(node.this)) if isinstance(node, exp.Literal) and convert else None
+        except (ValueError, ArithmeticError):
+            value = None
+        if value is None:
+            message = f"Invalid predicate: {node.this if isinstance(node, exp.Literal) else 'a STRING'} is no {wanted}"
+            raise SqlError(message, start_of(node))
+        return Code(self.constant(value), wanted)
 
     def like(self, node: exp.Like) -> Code:
         """Write LIKE."""

@@ -6,6 +6,7 @@ import base64
 import csv
 import decimal
 import io
+import math
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -167,7 +168,14 @@ def _writer(type_: SqlType) -> Callable[[Any], Any] | None:
         return lambda value: None if value is None else {name: part(value.get(name)) for name, part in parts.items()}
     if type_ is Primitive.BYTES:
         return lambda value: None if value is None else base64.b64encode(value).decode()
-    return None
+    return _double_json if type_ is Primitive.DOUBLE else None
+
+
+def _double_json(value: float | None) -> float | str | None:
+    """Return a number, or the text that stands for one that JSON does not have."""
+    if value is None or math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
 
 
 def _itself(value: Any) -> Any:

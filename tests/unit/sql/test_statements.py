@@ -104,6 +104,11 @@ CASES = {
         [("a", {}), ("b", {"ITEM": "x", "N": 1})],
         [(b'{"ITEM":null,"N":null}', {"SHOP": "a"}), (b'{"ITEM":"x","N":1}', {"SHOP": "b"})],
     ),
+    "takes texts in IN for the numbers they hold": Case(
+        f"{NUMBERS} CREATE STREAM o AS SELECT a IN (1, '2') AS i, a IN ('3') AS j, LN(b) AS n FROM sales;",
+        [(None, {"A": 2, "B": -1.0})],
+        [(None, {"I": True, "J": False, "N": "NaN"})],
+    ),
     "chooses with CASE": Case(
         f"{NUMBERS} CREATE STREAM o AS SELECT CASE WHEN a > 1 THEN 'many' WHEN a IS NULL THEN 'none' ELSE t END AS c,"
         " CASE a WHEN 1 THEN true ELSE a BETWEEN 2 AND 3 END AS d FROM sales;",
@@ -122,6 +127,7 @@ MISTAKES = {
         "Cannot compare STRING with INTEGER",
         "",
     ),
+    "a text in IN that is no number": ("SELECT * FROM sales WHERE n IN ('two')", "two is no INTEGER", ""),
     "a condition that is none": ("SELECT * FROM sales WHERE n", "Should evaluate to boolean", ""),
     "a missing key": ("SELECT item FROM sales", "Key missing from projection", ""),
     "a table from a stream": ("SELECT shop, COUNT(*) FROM sales GROUP BY shop", "CREATE TABLE AS SELECT", ""),

@@ -19,11 +19,13 @@ from typer.testing import CliRunner
 from pipeline import LONG, STRING, StreamsBuilder, Window, Windowed, windowed
 from pipeline.cli.main import app as cli
 from pipeline.config import ProjectConfig
-from pipeline.errors import ApprovalNeededError, GateFailedError, RangeError, ReleaseError
+from pipeline.errors import ApprovalNeededError, GateFailedError, RangeError, ReleaseError, UnderWayError
 from pipeline.hosting.application import load_application
 from pipeline.partitioning import partition_for
 from pipeline.records import TopicPartition
 from pipeline.releases.build import build_topology
+from pipeline.releases.corrections import Corrections
+from pipeline.releases.marks import Marks
 from pipeline.releases.registry import Registry
 from pipeline.releases.repair import Repairer
 from pipeline.releases.scope import Scope
@@ -237,6 +239,31 @@ def test_records_that_are_gone_are_not_taken_for_rows_that_never_were(project: P
     with pytest.raises(RangeError, match="earlier records of the range may have been deleted"):
         project.repairer().repair(scope(0, 6))
     assert project.table("counts") == whole
+
+
+def test_a_repair_that_died_while_it_held_is_completed_by_its_command(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.view(*VIEWS)
+    project.run()
+    whole = project.table("counts")
+    project.damage("counts", (row("ann", 3), LONG.serialize(99), 0))
+
+    def dies(*_: object) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as dead:
+        dead.setattr(Corrections, "publish", dies)
+        dead.setattr(Marks, "give_up", lambda *_: None)  # the dead do not
+        with pytest.raises(SystemExit):
+            project.repairer().repair(scope(2, 6))
+    project.view(("ann", 11))
+    with pytest.raises(UnderWayError, match="holds for mark") as refused:
+        project.run()
+    assert "repeat its command" in str(refused.value.hint)
+    assert project.repairer().repair(scope(2, 6)).corrections == 1
+    project.run()
+    assert project.table("counts") == {**whole, row("ann", 11): LONG.serialize(1)}
 
 
 def test_a_worker_goes_on_after_a_repair_and_nothing_is_lost_or_doubled(project: Project) -> None:

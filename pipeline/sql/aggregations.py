@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from pipeline.dsl.options import Grouped, Materialized
 from pipeline.sql.errors import SqlError
-from pipeline.sql.expressions import Compiler, Field, check_known, function_of, predicate_of, start_of
+from pipeline.sql.expressions import Compiler, Field, check_known, digest_of, function_of, predicate_of, start_of
 from pipeline.sql.formats import row_serde
 from pipeline.sql.functions import Aggregate, UnknownFunction, WrongArguments, find_aggregate, is_aggregate
 from pipeline.sql.types import Primitive
@@ -59,6 +59,15 @@ class Calls:
         self.known: list[exp.Expr] = []
         self.calls: list[Call] = []
         self._is_windowed = is_windowed
+
+    @property
+    def note(self) -> str:
+        """What the digest of a topology depends on: the calls, and what users' aggregates do."""
+        functions = [
+            [digest_of(each) for each in (used.initial, used.add, used.merge, used.result, used.undo)]
+            for used in (call.function for call in self.calls)
+        ]
+        return f"{'; '.join(map(repr, self.known))}; {functions}"
 
     def rewritten(self, node: exp.Expr) -> exp.Expr:
         """Return an expression over groups and results.
@@ -153,7 +162,7 @@ def aggregated(
         message = "GROUP BY requires aggregate functions in either the SELECT or HAVING clause."
         raise SqlError(message, start_of(groups[0]))
     types = [each.type or Primitive.STRING for each in calls.inputs]
-    row_of = function_of(calls.compiler, calls.inputs, "; ".join(map(repr, calls.known)))
+    row_of = function_of(calls.compiler, calls.inputs, calls.note)
     keys, rows = row_serde(types[: len(groups)]), row_serde(types)
     states = row_serde([each.function.intermediate for each in calls.calls])
     fold = _Fold(tuple(calls.calls), len(groups))
@@ -242,7 +251,8 @@ def _of_stream(
     assert relation.stream is not None  # noqa: S101 - the caller has looked
     stream = relation.stream.map_values(row_of).filter(fold.is_grouped)
     grouped = stream.group_by(fold.group, Grouped(keys, rows))
-    stored: Materialized[Any, Any] = Materialized(value_serde=states)
+    kept = None if window is None or window.retention is None else timedelta(milliseconds=window.retention)
+    stored: Materialized[Any, Any] = Materialized(value_serde=states, retention=kept)
     if window is None:
         return grouped.aggregate(fold.initial, fold.add, stored)
     grace = timedelta(milliseconds=_GRACE if window.grace is None else window.grace)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import decimal
 import difflib
+import functools
 import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from pipeline.sql.functions import (
     lambda_parameters,
 )
 from pipeline.sql.types import Array, Decimal, Map, Primitive, SqlType, Struct
+from pipeline.topology.fingerprint import GENERATED_FROM, code_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -563,17 +565,22 @@ def predicate_of(compiler: Compiler, code: Code) -> Callable[[Any], bool]:
 
 
 def _defined(lines: Sequence[str], names: Mapping[str, Any], note: str) -> Callable[[Any], Any]:
-    """Define a function. Its second parameter is for digests: they cover defaults, not the values behind names."""
+    """Define a function. Its digest covers its lines and the values behind their names."""
     namespace = dict(names)
-    namespace["digested"] = _digested(lines, names, note)
-    exec("\n".join(["def made(row, *, digested=digested):", *lines]), namespace)  # noqa: S102 - names of our own only
+    exec("\n".join(["def made(row):", *lines]), namespace)  # noqa: S102 - names of our own only
     made: Callable[[Any], Any] = namespace["made"]
+    setattr(made, GENERATED_FROM, ([*lines], {name: digest_of(value) for name, value in names.items()}, note))
     return made
 
 
-def _digested(lines: Sequence[str], names: Mapping[str, Any], note: str) -> str:
-    constants = {
-        name: repr(value) if isinstance(value, _CONSTANTS) else getattr(value, "__qualname__", "")
-        for name, value in names.items()
-    }
-    return repr(([*lines], constants, note))
+def digest_of(value: Any) -> object:
+    """Return what stands for a value in digests: of functions of ours the name, of users' what they do."""
+    if isinstance(value, _CONSTANTS):
+        return repr(value)
+    if isinstance(value, functools.partial):
+        return [digest_of(each) for each in (value.func, *value.args, *value.keywords.values())]
+    name = f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', '')}"
+    if callable(value) and not name.startswith("pipeline."):
+        return code_of(value)
+    cells = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
+    return [name, [digest_of(each) for each in cells if callable(each)]]

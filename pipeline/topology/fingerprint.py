@@ -42,13 +42,13 @@ def _node(node: Node, stores: tuple[str, ...]) -> str:
         case SourceNode():
             serdes = node.key_serde.name, node.value_serde.name
             topics = sorted(node.topics) if node.pattern is None else (node.pattern.pattern, node.pattern.flags)
-            return _digest("source", topics, *serdes, _code(node.timestamp_extractor), str(node.reset))
+            return _digest("source", topics, *serdes, code_of(node.timestamp_extractor), str(node.reset))
         case ProcessorNode():
-            return _digest("processor", node.parents, stores, [_code(function) for function in node.functions])
+            return _digest("processor", node.parents, stores, [code_of(function) for function in node.functions])
         case SinkNode():
-            topic = node.topic if isinstance(node.topic, str) else _code(node.topic)
+            topic = node.topic if isinstance(node.topic, str) else code_of(node.topic)
             serdes = node.key_serde.name, node.value_serde.name
-            return _digest("sink", node.parents, topic, *serdes, _code(node.partitioner))
+            return _digest("sink", node.parents, topic, *serdes, code_of(node.partitioner))
 
 
 def _store(builder: StoreBuilder) -> str:
@@ -57,11 +57,15 @@ def _store(builder: StoreBuilder) -> str:
     return _digest(builder.kind.value, *serdes, builder.logging, builder.retention_ms, builder.window_size_ms, *limit)
 
 
+GENERATED_FROM = "generated_from"
+"""Names the attribute of a generated function that stands for its body, whose bytecode depends on the version of Python."""
+
+
 def _digest(*parts: object) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
-def _code(function: Any, seen: frozenset[int] = frozenset()) -> object:
+def code_of(function: Any, seen: frozenset[int] = frozenset()) -> object:
     """Return what makes a function behave as it does: its code, defaults, captured values and the module's own functions.
 
     Never an address, nothing whose order changes from process to process, and nothing that depends on the version of Python,
@@ -69,7 +73,7 @@ def _code(function: Any, seen: frozenset[int] = frozenset()) -> object:
     """
     if id(function) in seen:
         return "recursion"
-    inner = functools.partial(_code, seen=seen | {id(function)})
+    inner = functools.partial(code_of, seen=seen | {id(function)})
     match function:
         case functools.partial():
             named = sorted((name, inner(value)) for name, value in function.keywords.items())
@@ -98,6 +102,9 @@ def _body(function: FunctionType) -> object:
     """
     if _is_pythons(function):
         return f"{function.__module__}.{function.__qualname__}"
+    generated_from = vars(function).get(GENERATED_FROM)
+    if generated_from is not None:
+        return repr(generated_from)
     return written(function) or _bytecode(function.__code__)
 
 

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from pipeline import BYTES, StreamsBuilder
 from pipeline.cli.main import app
+from pipeline.sql import udaf, udf
 from pipeline.sql.errors import SqlError
 from pipeline.sql.planner import build_sql
 from pipeline.sql.run_case import run
@@ -203,6 +204,38 @@ def test_a_constant_changes_the_fingerprint() -> None:
 
     assert of("1", "MIN") == of("1", "MIN")
     assert len({of("1", "MIN"), of("2", "MIN"), of("1", "MAX"), of("1.5", "MAX"), of("1.6", "MAX")}) == 5
+
+
+def test_windows_are_kept_as_long_as_their_retention_says() -> None:
+    windows = "WINDOW TUMBLING (SIZE 1 MINUTE, RETENTION 3 DAYS)"
+    query = f"CREATE TABLE p AS SELECT shop, COUNT(*) AS x FROM sales {windows} GROUP BY shop;"
+    (sub,) = [each for each in build_sql(SALES + query, StreamsBuilder()).sub_topologies() if each.stores]
+    assert [store.retention_ms for store in sub.stores] == [3 * 24 * 3_600_000]
+
+
+def test_other_code_of_a_users_function_changes_the_fingerprint() -> None:
+    def of(times: int, start: int) -> str:
+        @udf
+        def multiplied(x: int) -> int:
+            return x * times
+
+        @udaf
+        class highest:  # noqa: N801 - as statements call it
+            def initial(self) -> int:
+                return start
+
+            def add(self, state: int, x: int) -> int:
+                return max(state, x)
+
+            def merge(self, first: int, second: int) -> int:
+                return max(first, second)
+
+        queries = "CREATE STREAM o AS SELECT shop, MULTIPLIED(n) AS x FROM sales;"
+        queries += "CREATE TABLE p AS SELECT shop, HIGHEST(n) AS x FROM sales GROUP BY shop;"
+        return build_sql(SALES + queries, StreamsBuilder()).fingerprint()
+
+    assert of(2, 0) == of(2, 0)
+    assert len({of(2, 0), of(3, 0), of(2, 1)}) == 3
 
 
 def test_an_application_may_name_a_file_of_statements(tmp_path: Path) -> None:

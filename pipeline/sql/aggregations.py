@@ -62,7 +62,7 @@ class Calls:
 
     @property
     def note(self) -> str:
-        """What the digest of a topology depends on: the calls, and what users' aggregates do."""
+        """Text that the digest of a topology depends on: the calls, and what users' aggregates do."""
         functions = [
             [digest_of(each) for each in (used.initial, used.add, used.merge, used.result, used.undo)]
             for used in (call.function for call in self.calls)

@@ -27,11 +27,15 @@ class Format(StrEnum):
     TEXT = "text"
     MERMAID = "mermaid"
     SVG = "svg"
+    HTML = "html"
 
 
 As = Annotated[
     Format,
-    typer.Option("--format", help="How to show it: Kafka Streams' text, a Mermaid flowchart, or an SVG picture."),
+    typer.Option(
+        "--format",
+        help="How to show it: Kafka Streams' text, a Mermaid flowchart, an SVG picture, or a page with picture and text.",
+    ),
 ]
 
 
@@ -48,13 +52,19 @@ def describe(
         raise typer.BadParameter(message, param_hint="--code")
     application = settings_of(context).project().app(app, version).loaded()
     if form is not Format.TEXT:
-        topology = application.topology
-        typer.echo(topology.svg() if form is Format.SVG else topology.mermaid(), nl=False)
+        typer.echo(_drawn(application, form), nl=False)
         return
     typer.echo(application.topology.describe().rstrip())
     typer.echo(f"Fingerprint: {application.topology.fingerprint()}")
     if code:
         _show_code(application)
+
+
+def _drawn(application: Application, form: Format) -> str:
+    topology = application.topology
+    if form is Format.HTML:
+        return topology.html(f"{application.config.name} {application.version}")
+    return topology.svg() if form is Format.SVG else topology.mermaid()
 
 
 def _show_code(application: Application) -> None:

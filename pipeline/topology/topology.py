@@ -25,6 +25,7 @@ from pipeline.topology.nodes import (
     SourceNode,
     SubTopology,
 )
+from pipeline.topology.page import page
 from pipeline.topology.parts import Parts
 from pipeline.topology.svg import svg
 
@@ -427,6 +428,14 @@ class Topology:
     def svg(self) -> str:
         """Return the topology as an SVG picture: a document of its own, in light or dark colours as a browser asks for."""
         return svg(self._graph())
+
+    def html(self, title: str = "Topology") -> str:
+        """Return a page with the picture, a table of sub-topologies, and Kafka Streams' text. It needs nothing else.
+
+        Args:
+            title: The heading.
+        """
+        return page(title, self.fingerprint(), self.svg(), self.describe(), self.sub_topologies())
 
     def fingerprint(self) -> str:
         """A digest of the structure and of the user's functions; equal means the same results from the same topics.

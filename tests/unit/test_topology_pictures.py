@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from html import escape
+from html.parser import HTMLParser
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 from xml.etree import ElementTree as ET
@@ -189,6 +191,39 @@ def test_names_are_shown_as_they_are_and_never_run() -> None:
     assert "script>" not in text
     assert '"javascript' not in text
     assert len(text.splitlines()) == 12, "a line for each part, whatever names say"
+
+
+class Page(HTMLParser):
+    """Cells of the table, and every tag with its attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.cells: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag == "td":
+            self.cells.append("")
+        elif tag == "br":
+            self.cells[-1] += " "
+
+    def handle_data(self, data: str) -> None:
+        if self.cells and self.tags[-1][0] in {"td", "br"}:
+            self.cells[-1] += data.strip()
+
+
+def test_a_page_has_picture_table_and_text_and_needs_nothing_else() -> None:
+    topology = shop()
+    text = topology.html(f"clicks & {HOSTILE}")
+    page = Page(text)
+    assert page.cells[4:8] == ["2", "by-page-repartition", "per-page (timestamped-window)", "page-counts"]
+    assert escape(topology.describe()) in text
+    assert topology.fingerprint() in text
+    assert texts(text[text.index("<svg") : text.index("</svg>") + 6]) == texts(topology.svg())
+    assert not {"script", "link", "img", "iframe"} & {tag for tag, _ in page.tags}
+    assert not [1 for _, attributes in page.tags if {"src", "href", "onclick"} & attributes.keys()]
 
 
 def test_a_topology_without_nodes_has_an_empty_picture() -> None:

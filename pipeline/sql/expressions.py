@@ -43,13 +43,23 @@ _TIMES = {Primitive.DATE, Primitive.TIME, Primitive.TIMESTAMP}
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column that expressions can refer to, at its place in the row."""
+    """A column that expressions can refer to, at its place in the row.
+
+    Args:
+        name: Its name.
+        type: Its type.
+        source: Name or alias of its source; empty if it has none.
+        is_key: Whether it is in the key of the rows.
+        is_pseudo: Whether stars leave it out.
+        is_source_key: Whether it is in the key of its source; such columns lead where stars are written out.
+    """
 
     name: str
     type: SqlType
     source: str = ""
     is_key: bool = False
     is_pseudo: bool = False
+    is_source_key: bool = False
 
 
 @dataclass(frozen=True, slots=True)

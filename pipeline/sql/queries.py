@@ -10,6 +10,7 @@ from sqlglot import exp
 from pipeline.sql.aggregations import aggregated
 from pipeline.sql.errors import SqlError
 from pipeline.sql.expressions import Code, Compiler, Field, find_field, function_of, predicate_of, start_of
+from pipeline.sql.joins import joined_all
 from pipeline.sql.types import Map, Primitive
 
 if TYPE_CHECKING:
@@ -51,13 +52,10 @@ def planned(query: Query, relations: Sequence[Relation]) -> Result:
     Raises:
         SqlError: If it has a mistake.
     """
-    if query.joins:
-        message = "JOIN is not supported"
-        raise SqlError(message, query.joins[0].source.start)
     if query.is_final:
         message = "EMIT FINAL is not supported"
         raise SqlError(message, query.source.start)
-    relation = _filtered(query, relations[0])
+    relation = _filtered(query, joined_all(relations, query.joins))
     if query.group_by:
         return _aggregate_result(query, relation)
     if query.having is not None or query.window is not None:
@@ -101,7 +99,7 @@ def _outputs(query: Query, relation: Relation) -> list[Output]:
         elif isinstance(item.expression, exp.Dot) and item.expression.expression.name == "*":
             found += _fields_of(item.expression, relation)
         else:
-            name = item.alias or _own_name(item.expression)
+            name = item.alias or _shared_name(item.expression, relation) or _own_name(item.expression)
             if item.alias in _RESERVED:
                 message = f"`{item.alias}` is a reserved column name. You cannot use it as an alias for a column."
                 raise SqlError(message, item.start)
@@ -116,11 +114,25 @@ def _outputs(query: Query, relation: Relation) -> list[Output]:
 
 
 def _star(item: Item, relation: Relation) -> list[Output]:
-    if item.source not in {None, relation.name}:
+    if item.source not in {None, *(each.source for each in relation.fields)}:
         message = f"'{item.source}' is not a valid stream/table name or alias."
         raise SqlError(message, item.start)
+    if relation.is_joined:
+        return _joined_star(item, relation)
     ordered = sorted((each for each in relation.fields if not each.is_pseudo), key=lambda each: not each.is_key)
     return [Output(each.name, _column(each.source, each.name)) for each in ordered]
+
+
+def _joined_star(item: Item, relation: Relation) -> list[Output]:
+    """Return the columns of joined sources: a star alone puts the source's name before each, that of a source does as well."""
+    shown = [each for each in relation.fields if not each.is_pseudo and item.source in {None, each.source}]
+    sources = list(dict.fromkeys(each.source for each in shown))
+    shown.sort(key=lambda each: (sources.index(each.source), not each.is_source_key))
+    return [Output(_joined_name(each), _column(each.source, each.name)) for each in shown]
+
+
+def _joined_name(field: Field) -> str:
+    return f"{field.source}_{field.name}" if field.source else field.name
 
 
 def _column(source: str, name: str) -> exp.Column:
@@ -136,6 +148,14 @@ def _fields_of(node: exp.Dot, relation: Relation) -> list[Output]:
     return [Output(name, exp.Dot(this=node.this.copy(), expression=exp.Identifier(this=name))) for name in names]
 
 
+def _shared_name(node: exp.Expr, relation: Relation) -> str | None:
+    """Return the name of a column that several joined sources have: it begins with that of its source."""
+    if not relation.is_joined or not isinstance(node, exp.Column):
+        return None
+    field = relation.fields[find_field(relation.fields, node)]
+    return _joined_name(field) if sum(each.name == field.name for each in relation.fields) > 1 else None
+
+
 def _own_name(node: exp.Expr) -> str | None:
     if isinstance(node, exp.Column):
         return str(node.name)
@@ -149,7 +169,7 @@ def _plain(query: Query, relation: Relation) -> Result:
         message = "PARTITION BY clause is not supported for tables."
         raise SqlError(message, start_of(query.partition_by[0]))
     keys = _keys(query, relation)
-    has_star = any(item.expression is None for item in query.items)
+    has_star = any(item.expression is None and not (relation.is_joined and item.source) for item in query.items)
     if has_star:
         for number, node in enumerate(keys):
             if not any(qualified(each.node, relation) == node for each in outputs):
@@ -191,11 +211,24 @@ def _key_type(type_: SqlType | None) -> SqlType:
 
 
 def _keys(query: Query, relation: Relation) -> list[exp.Expr]:
+    if not query.partition_by and relation.viable:
+        return [_viable(query, relation)]
     if not query.partition_by:
         return [_column(relation.fields[place].source, relation.fields[place].name) for place in relation.key]
     if len(query.partition_by) == 1 and isinstance(query.partition_by[0], exp.Null):
         return []
     return [qualified(each, relation) for each in query.partition_by]
+
+
+def _viable(query: Query, relation: Relation) -> exp.Expr:
+    """Return the column that stands for the key of joined sources: the first one that the projection has."""
+    columns = [_column(relation.fields[place].source, relation.fields[place].name) for place in relation.viable]
+    if any(item.expression is None and item.source is None for item in query.items):
+        return columns[0]
+    sources = {item.source for item in query.items if item.expression is None}
+    shown = [qualified(item.expression, relation) for item in query.items if isinstance(item.expression, exp.Column)]
+    found = [each for each in columns if each in shown or each.table in sources]
+    return found[0] if found else columns[0]
 
 
 def checked(compiler: Compiler, output: Output) -> Code:

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A stream or table of rows. Keys are tuples of the values of the key's columns, windowed or not."""
+    """A stream or table of rows. Keys are tuples of the values of the key's columns, windowed or not.
+
+    Of joined sources, `viable` are the places of columns that hold the key: any of them may stand for it.
+    """
 
     name: str
     fields: tuple[Field, ...]
@@ -28,13 +31,15 @@ class Relation:
     window_ms: int | None = None
     stream: KStream[Any, Any] | None = None
     table: KTable[Any, Any] | None = None
+    is_joined: bool = False
+    viable: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, source: Source, alias: str, keys: Serde[Any]) -> Relation:
         """Return a relation of a source's columns, without rows yet."""
         layout = source.layout
         values = [Field(name, type_, alias) for name, type_ in layout.value]
-        fields = (*values, *(Field(name, type_, alias, is_key=True) for name, type_ in layout.key))
+        fields = (*values, *(Field(name, type_, alias, is_key=True, is_source_key=True) for name, type_ in layout.key))
         return cls(alias, fields, keys, layout.window, layout.window_ms)
 
     @property

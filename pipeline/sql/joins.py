@@ -1,0 +1,288 @@
+"""Joins of a query: from the first source to the last, each with what has been joined before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from pipeline.dsl.options import Joined, Materialized, StreamJoined
+from pipeline.sql.errors import SqlError
+from pipeline.sql.expressions import Code, Compiler, Field, find_field, function_of, start_of
+from pipeline.sql.formats import row_serde
+from pipeline.windows import JoinWindows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pipeline.dsl.kstream import KStream
+    from pipeline.serde.api import Serde
+    from pipeline.sql.relations import Relation
+    from pipeline.sql.statements import Join
+    from pipeline.sql.types import SqlType
+
+_GRACE_MS = 24 * 3_600_000
+"""Windows of joins have a day of grace if the statement gives none (`JoinWindows.of`)."""
+_KEY = "ROWKEY"
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One side of a join's condition.
+
+    Args:
+        relation: The rows that it is about.
+        node: The expression.
+        code: What it compiles to.
+        place: Its column, if it is one.
+        names: Values behind the names of the code.
+    """
+
+    relation: Relation
+    node: exp.Expr
+    code: Code
+    place: int | None
+    compiler: Compiler
+
+    @property
+    def is_key(self) -> bool:
+        """Whether the rows have it as their key already."""
+        keys = self.relation.viable or self.relation.key
+        return self.place in keys and len(self.relation.key) <= 1
+
+    def value_of(self) -> Callable[[Any], Any]:
+        """Return a function of a row that gives the key; None if it is NULL."""
+        made = function_of(self.compiler, [self.code])
+        return lambda row: None if row is None or (key := made(row)) == (None,) else key
+
+
+def joined_all(relations: Sequence[Relation], joins: Sequence[Join]) -> Relation:
+    """Return all sources of a query, joined.
+
+    Raises:
+        SqlError: If a join has a mistake, or is of a kind that there is not.
+    """
+    done = relations[0]
+    for other, join in zip(relations[1:], joins, strict=True):
+        done = _joined(done, other, join)
+    return done
+
+
+def _joined(left: Relation, right: Relation, join: Join) -> Relation:
+    start = join.source.start
+    if any(each.source == right.name for each in left.fields):
+        message = f"Each source of a join needs a name of its own: there are two {right.name}"
+        raise SqlError(message, start, hint="Give one of them an alias: JOIN ... AS other.")
+    if left.window or right.window:
+        message = "Joins of windowed sources are not supported"
+        raise SqlError(message, start)
+    mine, theirs = _sides(left, right, join)
+    if mine.code.type != theirs.code.type:
+        message = (
+            f"Invalid join condition: types don't match. Got {mine.node.sql()}{{{mine.code.type}}}"
+            f" = {theirs.node.sql()}{{{theirs.code.type}}}."
+        )
+        raise SqlError(message, start)
+    key_type: SqlType = mine.code.type
+    _check_windows(left, right, join)
+    if left.stream is not None and right.stream is not None:
+        return _of_streams(mine, theirs, join, key_type)
+    if left.stream is not None:
+        return _with_table(mine, theirs, join, key_type)
+    return _of_tables(mine, theirs, join, key_type)
+
+
+def _check_windows(left: Relation, right: Relation, join: Join) -> None:
+    are_streams = left.stream is not None and right.stream is not None
+    if are_streams and join.before is None:
+        message = "Stream-Stream joins must have a WITHIN clause specified. None was provided."
+        raise SqlError(message, join.source.start)
+    if not are_streams and join.before is not None:
+        message = "Specify the WITHIN clause for stream-stream joins only: one side is a table."
+        raise SqlError(message, join.source.start)
+    if left.table is not None and right.stream is not None:
+        message = "Invalid join order: a table comes before a stream."
+        raise SqlError(message, join.source.start, hint="Put the stream first.")
+
+
+def _sides(left: Relation, right: Relation, join: Join) -> tuple[_Side, _Side]:
+    """Part the condition into what it says of either side."""
+    condition = join.on.this if isinstance(join.on, exp.Paren) else join.on
+    if not isinstance(condition, exp.EQ):
+        message = "A join has a condition of the form a = b"
+        raise SqlError(message, start_of(join.on) or join.source.start)
+    one, other = condition.this, condition.expression
+    try:
+        return _side(left, one), _side(right, other)
+    except SqlError as error:
+        try:
+            return _side(left, other), _side(right, one)
+        except SqlError:
+            raise error from None
+
+
+def _side(relation: Relation, node: exp.Expr) -> _Side:
+    compiler = Compiler(relation.fields)
+    code = compiler.code(node)
+    if not list(node.find_all(exp.Column)):
+        message = "Each side of a join's condition refers to a column of one source"
+        raise SqlError(message, start_of(node))
+    place = find_field(relation.fields, node) if isinstance(node, exp.Column) else None
+    return _Side(relation, node, code, place, compiler)
+
+
+def _of_streams(mine: _Side, theirs: _Side, join: Join, key_type: SqlType) -> Relation:
+    keys = _key_serde(mine, theirs, key_type)
+    left, right = _keyed(mine), _keyed(theirs)
+    grace = timedelta(milliseconds=_GRACE_MS if join.grace is None else join.grace)
+    windows = _sized(JoinWindows.of(timedelta(0), grace=grace), join.before, join.after)
+    left_rows, right_rows = (row_serde([each.type for each in side.relation.fields]) for side in (mine, theirs))
+    options: StreamJoined[Any, Any, Any] = StreamJoined(keys, left_rows, right_rows)
+    joiner = _joiner(mine.relation, theirs.relation)
+    stream: Any
+    if join.kind == "INNER":
+        stream = left.join(right, joiner, windows=windows, joined=options)
+    elif join.kind == "LEFT":
+        stream = left.left_join(right, joiner, windows=windows, joined=options)
+    elif join.kind == "FULL":
+        stream = left.outer_join(right, joiner, windows=windows, joined=options)
+    else:
+        turned: StreamJoined[Any, Any, Any] = StreamJoined(keys, right_rows, left_rows)
+        backwards = _sized(windows, join.after, join.before)
+        stream = right.left_join(left, _swapped(joiner), windows=backwards, joined=turned)
+    return _result(mine, theirs, join, keys, stream=stream)
+
+
+def _sized(windows: JoinWindows, before_ms: int | None, after_ms: int | None) -> JoinWindows:
+    return windows.before(timedelta(milliseconds=before_ms or 0)).after(timedelta(milliseconds=after_ms or 0))
+
+
+def _swapped(joiner: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda row, other: joiner(other, row)
+
+
+def _with_table(mine: _Side, theirs: _Side, join: Join, key_type: SqlType) -> Relation:
+    table = theirs.relation.table
+    assert table is not None  # noqa: S101 - the caller has looked
+    _require_primary(theirs, join)
+    if join.kind not in {"INNER", "LEFT"}:
+        message = f"{join.kind} OUTER joins of a stream and a table are not supported"
+        raise SqlError(message, join.source.start)
+    keys = _key_serde(mine, theirs, key_type)
+    options: Joined[Any, Any, Any] = Joined(keys, row_serde([each.type for each in mine.relation.fields]))
+    left, joiner = _keyed(mine), _joiner(mine.relation, theirs.relation)
+    call: Any = left.join if join.kind == "INNER" else left.left_join
+    stream = call(table, joiner, joined=options)
+    return _result(mine, theirs, join, keys, stream=stream)
+
+
+def _of_tables(mine: _Side, theirs: _Side, join: Join, key_type: SqlType) -> Relation:
+    _require_primary(theirs, join)
+    left, right = mine.relation.table, theirs.relation.table
+    assert left is not None  # noqa: S101 - the caller has looked
+    assert right is not None  # noqa: S101 - likewise
+    joiner = _joiner(mine.relation, theirs.relation)
+    if not mine.is_key:
+        return _by_foreign_key(mine, theirs, join)
+    table: Any
+    if join.kind == "INNER":
+        table = left.join(right, joiner)
+    elif join.kind == "LEFT":
+        table = left.left_join(right, joiner)
+    elif join.kind == "FULL":
+        table = left.outer_join(right, joiner)
+    else:
+        table = right.left_join(left, _swapped(joiner))
+    return _result(mine, theirs, join, _key_serde(mine, theirs, key_type), table=table)
+
+
+def _by_foreign_key(mine: _Side, theirs: _Side, join: Join) -> Relation:
+    if join.kind not in {"INNER", "LEFT"}:
+        message = f"{join.kind} OUTER joins by a foreign key are not supported"
+        raise SqlError(message, join.source.start)
+    left, right = (_stored(side.relation) for side in (mine, theirs))
+    value_of, joiner = mine.value_of(), _joiner(mine.relation, theirs.relation)
+    table = (left.join if join.kind == "INNER" else left.left_join)(
+        right,
+        joiner,
+        Materialized(value_serde=row_serde([each.type for each in (*mine.relation.fields, *theirs.relation.fields)])),
+        foreign_key_extractor=value_of,
+    )
+    fields = (*mine.relation.fields, *(replace(each, is_key=False) for each in theirs.relation.fields))
+    return replace(mine.relation, fields=fields, table=table, is_joined=True)
+
+
+def _stored(relation: Relation) -> Any:
+    """The table with serdes of its own: its rows travel to the other one's tasks."""
+    assert relation.table is not None  # noqa: S101 - the caller has looked
+    rows = row_serde([each.type for each in relation.fields])
+    return relation.table.map_values(_same, Materialized(key_serde=relation.key_serde, value_serde=rows))
+
+
+def _same(row: Any) -> Any:
+    return row
+
+
+def _require_primary(theirs: _Side, join: Join) -> None:
+    if not theirs.is_key:
+        message = (
+            f"Invalid join condition: a table is joined by its primary key, and {theirs.node.sql()} is not that of"
+            f" {theirs.relation.name}."
+        )
+        raise SqlError(message, start_of(theirs.node) or join.source.start)
+
+
+def _key_serde(mine: _Side, theirs: _Side, key_type: SqlType) -> Serde[Any]:
+    """The serde of keys: that of a side which is not repartitioned, or partitions would not match."""
+    for side in (theirs, mine):
+        if side.is_key:
+            return side.relation.key_serde
+    return row_serde([key_type])
+
+
+def _keyed(side: _Side) -> KStream[Any, Any]:
+    stream = side.relation.stream
+    assert stream is not None  # noqa: S101 - the caller has looked
+    if side.is_key:
+        return stream
+    value_of = side.value_of()
+    return stream.select_key(lambda _key, row: value_of(row))
+
+
+def _joiner(left: Relation, right: Relation) -> Callable[[Any, Any], Any]:
+    no_left, no_right = (None,) * len(left.fields), (None,) * len(right.fields)
+    return lambda row, other: (*(no_left if row is None else row), *(no_right if other is None else other))
+
+
+def _result(
+    mine: _Side, theirs: _Side, join: Join, keys: Serde[Any], *, stream: Any = None, table: Any = None
+) -> Relation:
+    """Return the joined rows with the columns of both, and what may be called their key."""
+    width = len(mine.relation.fields)
+    fields = tuple(replace(each, is_key=False) for each in (*mine.relation.fields, *theirs.relation.fields))
+    viable = []
+    if join.kind != "FULL":
+        viable += [] if mine.place is None else _same_keys(mine)
+        viable += [] if theirs.place is None else [width + theirs.place]
+    if not viable:
+        fields, viable = (*fields, Field(_KEY, mine.code.type, is_key=True)), [len(fields)]
+        rows = stream if stream is not None else table
+        made = rows.map_values(_with_key)
+        stream, table = (made, None) if stream is not None else (None, made)
+    fields = tuple(replace(each, is_key=number == viable[0]) for number, each in enumerate(fields))
+    return replace(
+        mine.relation, fields=fields, key_serde=keys, stream=stream, table=table, is_joined=True, viable=tuple(viable)
+    )
+
+
+def _same_keys(side: _Side) -> list[int]:
+    """Return the places of columns that hold the same: those of an earlier join as well."""
+    assert side.place is not None  # noqa: S101 - the caller has looked
+    earlier = side.relation.viable
+    return [side.place, *(each for each in earlier if each != side.place)] if side.place in earlier else [side.place]
+
+
+def _with_key(key: Any, row: Any) -> Any:
+    return None if row is None else (*row, None if key is None else key[0])

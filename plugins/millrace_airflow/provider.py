@@ -1,4 +1,4 @@
-"""The provider's description for Airflow: its connection type, its operators, its links."""
+"""The provider's description for Airflow: its connection type, operators, sensors, triggers and links."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ def get_provider_info() -> dict[str, Any]:
         ],
         "hooks": [{"integration-name": "Millrace", "python-modules": ["millrace_airflow.hooks"]}],
         "operators": [{"integration-name": "Millrace", "python-modules": list(_OPERATORS)}],
+        "sensors": [{"integration-name": "Millrace", "python-modules": ["millrace_airflow.waiting"]}],
+        "triggers": [{"integration-name": "Millrace", "python-modules": ["millrace_airflow.triggers"]}],
         "connection-types": [
             {
                 "connection-type": "millrace",
@@ -34,7 +36,7 @@ def get_provider_info() -> dict[str, Any]:
     }
 
 
-_OPERATORS = "millrace_airflow.operators", "millrace_airflow.transfers"
+_OPERATORS = "millrace_airflow.operators", "millrace_airflow.approval", "millrace_airflow.transfers"
 _FIELDS = {
     "project": {
         "label": "Project",

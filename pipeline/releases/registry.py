@@ -67,6 +67,9 @@ TRANSITIONS: Mapping[Step, frozenset[Step]] = {
 """The legal steps; before `cutting` a release may be planned again or aborted, after it only rolled back. A switch goes back to
 where it came from if, before anything is published, the live version turns out not to stand still."""
 
+SETTLED = frozenset({Step.NONE, Step.LIVE, Step.ROLLED_BACK, Step.ABORTED})
+"""Steps at which no release is under way."""
+
 
 @dataclass(frozen=True, slots=True)
 class Release:

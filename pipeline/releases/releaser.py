@@ -22,7 +22,7 @@ from pipeline.releases.forecast import Forecast, forecast
 from pipeline.releases.gating import Gate, Point
 from pipeline.releases.outputs import outputs, require_known, require_same_kinds
 from pipeline.releases.readiness import looking, readiness
-from pipeline.releases.registry import Registry, Release, Step, known_release
+from pipeline.releases.registry import SETTLED, Registry, Release, Step, known_release
 from pipeline.releases.switch import Switch
 from pipeline.releases.verdicts import (
     GateVerdict,
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from pipeline.topology.outputs import Output
 
 _BEGUN = frozenset({Step.PLANNED, Step.REPROCESSED, Step.GATED})
-_SETTLED = frozenset({Step.NONE, Step.LIVE, Step.ROLLED_BACK, Step.ABORTED})
 _TAKEN_AT: Mapping[str, tuple[Step, ...]] = {
     "reprocess": (Step.PLANNED, Step.REPROCESSED, Step.GATED),
     "gate": (Step.REPROCESSED, Step.GATED),
@@ -225,7 +224,7 @@ class Releaser:
     def _check_retire(self, version: str) -> Release:
         release = self.status()
         chosen = _retired(release, version)
-        if chosen == release.live or (release.step not in _SETTLED and chosen in {release.candidate, release.previous}):
+        if chosen == release.live or (release.step not in SETTLED and chosen in {release.candidate, release.previous}):
             message = f"{release.app}: {chosen} cannot be retired: {release.live} is live, and {release.stands}"
             raise ReleaseError(message, hint="Retire the version before, once the release is done.")
         require_nobody(self._versions.application(chosen), self._admin)

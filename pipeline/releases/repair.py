@@ -24,7 +24,7 @@ from pipeline.releases.corrections import Corrections
 from pipeline.releases.differ import Differ
 from pipeline.releases.differing import DifferentRow, row_of
 from pipeline.releases.gating import Gate, Point
-from pipeline.releases.registry import Registry, Release, Step, known_release
+from pipeline.releases.registry import SETTLED, Registry, Release, known_release
 from pipeline.releases.rows import difference_rows
 from pipeline.releases.scope import require_repairable
 from pipeline.releases.switch import Switch
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from pipeline.releases.difference import Pair
     from pipeline.releases.scope import Reach, Scope
 
-_SETTLED = frozenset({Step.NONE, Step.LIVE, Step.ROLLED_BACK, Step.ABORTED})
 _VERSION = "repair-"
 _SHOWN = 20
 _WHOLE = (1 << 64) - 1
@@ -157,6 +156,7 @@ class Repairer:
         """
         release = self._settled()
         live = self._versions().releasable(release.live)
+        self._require_same_code(release, live)
         reach = require_repairable(live, scope)
         return RepairPlan(self._config.name, live.version, str(scope), reach.topics, self._range(live, scope, reach))
 
@@ -275,7 +275,7 @@ class Repairer:
             raise RangeError(message, hint=f"Run it first: millrace run {self._config.name}")
         whole = {tp: OffsetRange(first[tp], max(first[tp], reached.get(tp, 0))) for tp in tps}
         starts = offsets_at_time(self._admin, live.kafka, whole, scope.start_ms - reach.kept_ms)
-        lost = next((tp for tp, each in whole.items() if each.start and each.size and starts[tp] == each.start), None)
+        lost = next((tp for tp, each in whole.items() if each.start and starts[tp] == each.start), None)
         if lost is not None:
             message = f"{lost} begins at offset {first[lost]}: earlier records of the range may have been deleted"
             raise RangeError(message, hint="Repair a range that begins later than the first record that is left.")
@@ -299,9 +299,16 @@ class Repairer:
                 message = f"{topic} is compacted: it does not keep what the rows of that time were made of"
                 raise ReleaseError(message, hint="A new version computes all rows from what is left.")
 
+    def _require_same_code(self, release: Release, live: Application) -> None:
+        """Make sure that the live version's code is that which its rows were computed by, as far as that is known."""
+        known = release.digests.get(live.version)
+        if known and known != live.topology.fingerprint():
+            message = f"{release.app}: the code of {live.version} has changed since it was released"
+            raise ReleaseError(message, hint="Give the new code a version of its own, and release that.")
+
     def _settled(self) -> Release:
         release = known_release(self._registry, self._config, self._admin)
-        if release.step not in _SETTLED:
+        if release.step not in SETTLED:
             message = f"{release.app}: {release.candidate} is being released; {release.stands}"
             raise ReleaseError(message, hint="Complete the release, or give it up: millrace release abort.")
         require_declared(self._config, release.live, "live")

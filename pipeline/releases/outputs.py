@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pipeline.config import OutputKind
 from pipeline.config.checks import nearest
 from pipeline.errors import ConfigError, ReleaseError
+from pipeline.topology.nodes import SinkNode
 from pipeline.topology.outputs import Output, outputs_of
 
 if TYPE_CHECKING:
@@ -15,6 +16,22 @@ if TYPE_CHECKING:
     from pipeline.config import AppConfig
     from pipeline.hosting.application import Application
     from pipeline.topology.topology import Topology
+
+_WINDOWED = frozenset({"windowed", "session_windowed"})
+_FORMS = _WINDOWED | {
+    "short",
+    "integer",
+    "long",
+    "float",
+    "double",
+    "boolean",
+    "string",
+    "json",
+    "avro",
+    "json_schema",
+    "protobuf",
+}
+"""First words of the names of Millrace's own serdes; `bytes` may be any of them."""
 
 
 def outputs(application: Application) -> dict[str, Output]:
@@ -45,6 +62,25 @@ def require_same_kinds(one: Application, other: Application) -> None:
             raise ReleaseError(message, hint=hint)
 
 
+def require_same_keys(one: Application, other: Application) -> None:
+    """Make sure that two versions write the keys of each topic that both write in bytes of one form.
+
+    Names of serdes are compared, as far as they say how a key is written: classes may be renamed, and serdes of a user's own
+    are trusted. Sizes of windows are not compared, since bytes do not have them.
+
+    Raises:
+        ReleaseError: If they do not: a row of one would never replace that of the other, and partitions would differ.
+    """
+    theirs = _key_serdes(other.topology)
+    for topic, mine in _key_serdes(one.topology).items():
+        if _differ(mine, theirs.get(topic, mine)):
+            message = (
+                f"{one.config.name}: {topic} has keys of {mine} in {one.version} and of {theirs[topic]} in {other.version}:"
+                " rows of one could not replace those of the other"
+            )
+            raise ReleaseError(message, hint=f"Let {other.version} write to a topic of its own.")
+
+
 def require_known(config: AppConfig, topologies: Iterable[Topology]) -> None:
     """Make sure that some version writes each topic of which `streams.toml` says what it is.
 
@@ -62,6 +98,26 @@ def require_known(config: AppConfig, topologies: Iterable[Topology]) -> None:
     topic = min(unknown)
     message = f"apps.{config.name}.outputs.{topic}: no version of {config.name} writes to such a topic"
     raise ConfigError(message, hint=nearest(topic, written))
+
+
+def _key_serdes(topology: Topology) -> dict[str, str]:
+    """The names of key serdes by topic."""
+    sinks = (node for node in topology.nodes.values() if isinstance(node, SinkNode))
+    return {sink.topic: sink.key_serde.name for sink in sinks if isinstance(sink.topic, str)}
+
+
+def _differ(one: str, other: str) -> bool:
+    """Whether keys of two serdes certainly differ in their bytes."""
+    (mine, my_inner), (theirs, their_inner) = _form(one), _form(other)
+    if mine == theirs and mine in _WINDOWED:
+        return _differ(my_inner, their_inner)
+    return mine != theirs and {mine, theirs} <= _FORMS
+
+
+def _form(name: str) -> tuple[str, str]:
+    """How a serde writes, and the name of the serde inside; a UUID is written as text."""
+    form, _, inner = name.removesuffix("]").partition("[")
+    return ("string" if form == "uuid" else form), inner
 
 
 def _declared(config: AppConfig, topology: Topology) -> dict[str, Output]:

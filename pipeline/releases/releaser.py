@@ -20,7 +20,7 @@ from pipeline.records import OffsetRange, OffsetVector, TopicPartition, counted
 from pipeline.releases.differing import DifferentRow, different_rows
 from pipeline.releases.forecast import Forecast, forecast
 from pipeline.releases.gating import Gate, Point
-from pipeline.releases.outputs import outputs, require_known, require_same_kinds
+from pipeline.releases.outputs import outputs, require_known, require_same_keys, require_same_kinds
 from pipeline.releases.readiness import looking, readiness
 from pipeline.releases.registry import SETTLED, Registry, Release, Step, known_release
 from pipeline.releases.switch import Switch
@@ -287,7 +287,8 @@ class Releaser:
         """The live version and the one that is to follow.
 
         Raises:
-            ReleaseError: If they are one, one of them chooses topics per record, or an output is a table in one of them only.
+            ReleaseError: If they are one, one of them chooses topics per record, an output is a table in one of them only,
+                or its keys are written differently.
             ConfigError: If `streams.toml` says what a topic is that no version writes.
         """
         if candidate == release.live:
@@ -297,6 +298,7 @@ class Releaser:
         live, new = self._versions.releasable(release.live), self._versions.releasable(candidate)
         require_known(self._config, (version.topology for version in self._versions.all_from(live, new)))
         require_same_kinds(live, new)
+        require_same_keys(live, new)
         return live, new
 
     def _note_start(self, release: Release, candidate: Application, digests: dict[str, str]) -> Release:

@@ -3,18 +3,39 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
-from pipeline import STRING, Consumed, Produced, StreamsBuilder
+from pipeline import (
+    BYTES,
+    JSON,
+    LONG,
+    STRING,
+    UUID,
+    Consumed,
+    Produced,
+    Serde,
+    StreamsBuilder,
+    session_windowed,
+    windowed,
+)
 from pipeline.config import AppConfig, OutputKind
 from pipeline.errors import ConfigError, ReleaseError
 from pipeline.hosting.application import Application
-from pipeline.releases.outputs import outputs, require_known, require_same_kinds, tables
+from pipeline.releases.outputs import outputs, require_known, require_same_keys, require_same_kinds, tables
 
 if TYPE_CHECKING:
     from pipeline import Topology
+
+
+class Before(msgspec.Struct, frozen=True):
+    id: str
+
+
+class Renamed(msgspec.Struct, frozen=True):
+    id: str
 
 
 def topology(*, is_table: bool, topic: str = "out") -> Topology:
@@ -53,3 +74,41 @@ def test_a_topic_that_no_version_writes_is_refused_with_the_nearest() -> None:
         require_known(config, written)
     assert "Did you mean 'alert'?" in str(raised.value)
     require_known(AppConfig("app", "m:f", outputs={"alert": OutputKind.LOG}), written)
+
+
+def keyed(version: str, key_serde: Serde[Any], topic: str = "out") -> Application:
+    builder = StreamsBuilder()
+    builder.stream("in", Consumed(key_serde, STRING)).to(topic, Produced(key_serde, STRING))
+    return Application(AppConfig("app", "m:f"), version, builder.build(), {}, Path())
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (STRING, LONG),
+        (STRING, JSON(str)),
+        (windowed(STRING), STRING),
+        (windowed(STRING), session_windowed(STRING)),
+        (windowed(STRING), windowed(LONG)),
+    ],
+)
+def test_versions_that_write_other_keys_to_one_topic_are_refused(one: Serde[Any], other: Serde[Any]) -> None:
+    with pytest.raises(ReleaseError) as raised:
+        require_same_keys(keyed("v1", one), keyed("v2", other))
+    assert f"out has keys of {one.name} in v1 and of {other.name} in v2" in str(raised.value)
+    assert "a topic of its own" in str(raised.value)
+    require_same_keys(keyed("v1", one), keyed("v2", other, topic="other"))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (STRING, UUID),
+        (STRING, BYTES),
+        (JSON(Renamed), JSON(Before)),
+        (windowed(JSON(Renamed)), windowed(JSON(Before))),
+        (STRING, Serde("own", str.encode, bytes.decode)),
+    ],
+)
+def test_keys_whose_bytes_may_be_equal_are_not_refused(one: Serde[Any], other: Serde[Any]) -> None:
+    require_same_keys(keyed("v1", one), keyed("v2", other))

@@ -106,8 +106,10 @@ class Registry:
         while True:
             try:
                 return call()
-            except SchemaRegistryError as error:  # the client has tried again by itself
-                raise self._refused(what, error, subject) from error
+            except SchemaRegistryError as error:  # the client has tried again by itself, but for conflicts
+                if attempt >= self._retries or not _is_race(error):
+                    raise self._refused(what, error, subject) from error
+                log.info("another instance registers %s: trying again", what)
             except OAuthTokenError as error:
                 message = f"Schema registry {self._shown} cannot be asked: no token was issued"
                 raise RegistryError(message, hint="Check bearer.auth.* in [schema_registry].") from error
@@ -115,9 +117,12 @@ class Registry:
                 if attempt >= self._retries:
                     raise self._silent(what, error) from error
                 log.warning("schema registry %s does not answer (%s): trying again", self._shown, type(error).__name__)
-                wait_ms = min(self._wait_ms * 2**attempt, self._longest_wait_ms)
-                time.sleep(random.random() * wait_ms / 1000)  # noqa: S311 - so that not all come at once
-                attempt += 1
+            self._pause(attempt)
+            attempt += 1
+
+    def _pause(self, attempt: int) -> None:
+        wait_ms = min(self._wait_ms * 2**attempt, self._longest_wait_ms)
+        time.sleep(random.random() * wait_ms / 1000)  # noqa: S311 - so that not all come at once
 
     def _silent(self, what: str, error: Exception) -> RegistryError:
         why = redacted(str(error)) or type(error).__name__
@@ -153,6 +158,11 @@ class Registry:
             return f" with its versions {', '.join(map(str, self._client.get_versions(subject)))}"
         except (HTTPError, SchemaRegistryError):
             return ""
+
+
+def _is_race(error: Any) -> bool:
+    """Whether two instances registered a new subject at once: Apicurio then refuses the later one, which may ask again."""
+    return error.http_status_code == _INCOMPATIBLE and "already exists" in str(error.error_message)
 
 
 def _without_user(settings: Mapping[str, Any]) -> dict[str, Any]:

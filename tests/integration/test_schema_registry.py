@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
@@ -243,3 +244,19 @@ def test_after_its_first_record_a_schema_needs_no_registry(topic: str) -> None:
         serde = placed(Avro(schema="string"), at(url, topic))
         assert serde.deserialize(serde.serialize("UA")) == "UA"
     assert serde.deserialize(serde.serialize("DL")) == "DL"
+
+
+def test_instances_that_register_one_subject_at_once_all_succeed(registry: str) -> None:
+    subjects = [f"{uuid.uuid4()}-value" for _ in range(10)]
+    clients = [Registry({"url": registry}) for _ in range(4)]
+    schema = Schema(msgspec.json.encode(schema_of(Flight)).decode(), "AVRO")
+    together = threading.Barrier(len(clients))
+
+    def register(client: Registry, subject: str) -> int:
+        together.wait()
+        return client.registered(subject, schema, normalize=False)
+
+    with ThreadPoolExecutor(len(clients)) as threads:
+        for subject in subjects:
+            found = list(threads.map(register, clients, [subject] * len(clients)))
+            assert len(set(found)) == 1

@@ -238,7 +238,7 @@ class Differ:
         first = self._admin.beginning_offsets(upto)
         known = self._index.positions()
         if known and not self._is_of(ids, first):
-            self._begin_anew("records have been deleted since it was read")
+            self._begin_anew("records have been deleted since it was read, or may have been")
             known = {}
         if not known:
             self._backend.note_topic_ids(ids)
@@ -253,14 +253,17 @@ class Differ:
         return {tp: known.get(tp, min(offset, upto[tp])) for tp, offset in first.items()}
 
     def _is_of(self, ids: Mapping[str, str], first: Ends) -> bool:
-        """Whether the index was read from these topics, and nothing has been deleted from them since that it holds."""
+        """Whether the index was read from these topics, and nothing has been deleted from them since that it holds.
+
+        After the clock was set back nobody knows its age, and tombstones may be gone.
+        """
         read_at, known = self._index.noted(_READ_AT), self._index.positions()
         age_ms = SystemClock().now_ms() - (read_at or 0)
         return (
             self._backend.topic_ids() == ids
             and all(last >= known.get(tp, 0) for tp, last in self._admin.end_offsets(first).items())
             and all(self._index.noted(_FIRST + str(tp)) == offset for tp, offset in first.items())
-            and all(age_ms < self._forgotten_after_ms(topic) for topic in self._topics.values())
+            and all(0 <= age_ms < self._forgotten_after_ms(topic) for topic in self._topics.values())
         )
 
     def _begin_anew(self, why: str) -> None:

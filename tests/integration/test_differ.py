@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import pipeline.releases.differ as differ_module
 from pipeline.errors import RangeError
+from pipeline.hosting.clock import SystemClock
 from pipeline.kafka.producer import IdempotentProducer, TransactionalProducer
 from pipeline.records import RawRecord, TopicPartition
 from pipeline.releases.differ import Differ
@@ -108,6 +110,20 @@ def test_an_index_of_topics_that_were_made_anew_or_cut_off_is_built_again(
     with caplog.at_level("WARNING"):
         assert topics.compared() == {"bob": Change.SAME}
     assert "is built anew: records have been deleted since it was read" in caplog.text
+
+
+def test_an_index_is_built_again_when_the_clock_was_set_back_since(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    topics.write(topics.public, ann="1")
+    topics.broker.configure(topics.staging, {"cleanup.policy": "compact", "delete.retention.ms": "60000"})
+    earlier = SystemClock().now_ms() - 3_600_000
+    with caplog.at_level("WARNING"):
+        assert topics.compared() == {"ann": Change.GONE}
+        assert "built anew" not in caplog.text
+        monkeypatch.setattr(differ_module, "SystemClock", lambda: SimpleNamespace(now_ms=lambda: earlier))
+        assert topics.compared() == {"ann": Change.GONE}
+    assert "is built anew" in caplog.text, "nothing says how old it is"
 
 
 def test_an_index_that_is_damaged_or_in_use_does_not_stop_anything(topics: Topics) -> None:

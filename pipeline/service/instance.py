@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from pipeline.extras import require_extra
@@ -68,7 +68,7 @@ def new_instance(
             uncaught_exception_handler=uncaught_exception_handler,
         )
         api = new_api(supervisor, access, peers)
-        with serving(api, listener, Limits(tls=tls), api.state.events.end):
+        with closing(peers), serving(api, listener, Limits(tls=tls), api.state.events.end):
             yield supervisor
 
 

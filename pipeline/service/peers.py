@@ -67,6 +67,10 @@ class Peers:
         verify = True if tls is None else tls
         self._client = httpx.Client(timeout=_PEER_SECONDS, trust_env=False, verify=verify, transport=transport)
 
+    def close(self) -> None:
+        """Close the connections that are kept open for the next question."""
+        self._client.close()
+
     def get(self, server: str, path: str, params: Mapping[str, str]) -> Answer:
         """Ask one.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -194,7 +194,8 @@ def test_instances_with_a_token_answer_for_each_other_over_the_network(path: str
             listener = open_.enter_context(bound("127.0.0.1:0", wants_token=True))
             instance.server = f"127.0.0.1:{listener.getsockname()[1]}"
             access = Access("secret", signatures=signatures, server=instance.server)
-            api = new_api(instance, access, Peers(signatures, SystemClock()))
+            peers = open_.enter_context(closing(Peers(signatures, SystemClock())))
+            api = new_api(instance, access, peers)
             open_.enter_context(serving(api, listener))
         asks.orders = Orders(servers={str(task): has_it.server for task in TASKS})
         shown = {"Authorization": "Bearer secret"}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
+from pipeline.dsl.emit_strategy import EmitStrategy
 from pipeline.dsl.options import Grouped, Materialized
 from pipeline.sql.errors import SqlError
 from pipeline.sql.expressions import Compiler, Field, check_known, digest_of, function_of, predicate_of, start_of
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from pipeline.sql.statements import WindowClause
     from pipeline.sql.types import SqlType
 
-_GRACE = 86_400_000
-"""Of windows without GRACE PERIOD: a day, in ms."""
+_GRACE_MS = 86_400_000
+"""Of windows without GRACE PERIOD: a day."""
 _BOUNDS = ("WINDOWSTART", "WINDOWEND")
 
 
@@ -142,6 +143,8 @@ def aggregated(
     groups: Sequence[exp.Expr],
     nodes: Sequence[exp.Expr],
     having: exp.Expr | None,
+    *,
+    is_final: bool = False,
 ) -> Aggregated:
     """Return the table of an aggregation.
 
@@ -151,6 +154,7 @@ def aggregated(
         groups: Expressions of GROUP BY.
         nodes: Expressions of the projection.
         having: Which groups pass; None for all.
+        is_final: Whether each window is sent once, when it has closed.
 
     Raises:
         SqlError: If the query has a mistake.
@@ -172,7 +176,7 @@ def aggregated(
             raise SqlError(message, start_of(groups[0]))
         table = _of_table(relation, row_of, fold, (keys, rows, states), groups)
     else:
-        table = _of_stream(relation, row_of, fold, (keys, rows, states), window)
+        table = _of_stream(relation, row_of, fold, (keys, rows, states), window, is_final=is_final)
     fields = _fields(types[: len(groups)], calls.calls, is_windowed=window is not None)
     results = table.map_values(fold.windowed_row if window is not None else fold.row)
     if test is not None:
@@ -245,7 +249,13 @@ _Serdes = tuple["Serde[Any]", "Serde[Any]", "Serde[Any]"]
 
 
 def _of_stream(
-    relation: Relation, row_of: Callable[[Any], Any], fold: _Fold, serdes: _Serdes, window: WindowClause | None
+    relation: Relation,
+    row_of: Callable[[Any], Any],
+    fold: _Fold,
+    serdes: _Serdes,
+    window: WindowClause | None,
+    *,
+    is_final: bool,
 ) -> KTable[Any, Any]:
     keys, rows, states = serdes
     assert relation.stream is not None  # noqa: S101 - the caller has looked
@@ -255,15 +265,22 @@ def _of_stream(
     stored: Materialized[Any, Any] = Materialized(value_serde=states, retention=kept)
     if window is None:
         return grouped.aggregate(fold.initial, fold.add, stored)
-    grace = timedelta(milliseconds=_GRACE if window.grace is None else window.grace)
-    size = timedelta(milliseconds=window.size)
+    emit = EmitStrategy.on_window_close() if is_final else EmitStrategy.on_window_update()
+    grace = timedelta(milliseconds=_grace_ms(window, is_final=is_final))
     if window.kind == "SESSION":
-        sessions = grouped.windowed_by(SessionWindows.of(size, grace=grace))
-        return sessions.aggregate(fold.initial, fold.add, fold.merge, stored)
-    windows = TimeWindows.of(size, grace=grace)
+        sessions = grouped.windowed_by(SessionWindows.of(timedelta(milliseconds=window.size), grace=grace))
+        return sessions.emit_strategy(emit).aggregate(fold.initial, fold.add, fold.merge, stored)
+    windows = TimeWindows.of(timedelta(milliseconds=window.size), grace=grace)
     if window.advance is not None:
         windows = windows.advance_by(timedelta(milliseconds=window.advance))
-    return grouped.windowed_by(windows).aggregate(fold.initial, fold.add, stored)
+    return grouped.windowed_by(windows).emit_strategy(emit).aggregate(fold.initial, fold.add, stored)
+
+
+def _grace_ms(window: WindowClause, *, is_final: bool) -> int:
+    """Return the grace period; final results have none unless they say so (ksqlDB's `RewrittenAnalysis`)."""
+    if window.grace is not None:
+        return window.grace
+    return 0 if is_final else _GRACE_MS
 
 
 def _of_table(

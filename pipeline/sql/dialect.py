@@ -473,8 +473,8 @@ class KsqlParser(Parser):
             joins.append(join)
         window = self._window_clause() if self.word("WINDOW") else None
         where = self.expression_of() if self.word("WHERE") else None
-        partition_by = self._by() if self.word("PARTITION", "BY") else ()
-        group_by = self._by() if self.word("GROUP", "BY") else ()
+        partition_by = self._by("PARTITION") if self.word("PARTITION", "BY") else ()
+        group_by = self._by("GROUP") if self.word("GROUP", "BY") else ()
         having = self.expression_of() if self.word("HAVING") else None
         is_final = False
         if self.word("EMIT"):
@@ -483,7 +483,7 @@ class KsqlParser(Parser):
                 self.expect("CHANGES")
         return Query(tuple(items), source, tuple(joins), window, where, partition_by, group_by, having, is_final)
 
-    def _by(self) -> tuple[exp.Expr, ...]:
+    def _by(self, what: str) -> tuple[exp.Expr, ...]:
         if self.is_next("ROLLUP", "CUBE", "GROUPING"):
             message = f"{self._curr.text} is not supported"
             raise self.fail(message)
@@ -491,7 +491,10 @@ class KsqlParser(Parser):
         while self.word(","):
             found.append(self.expression_of())
         if len(found) == 1 and isinstance(found[0], exp.Tuple):
-            return tuple(found[0].expressions)
+            found = found[0].expressions
+        if not found:
+            message = f"{what} BY requires at least one expression"
+            raise self.fail(message, self._prev)
         return tuple(found)
 
     def _item(self) -> Item:

@@ -9,12 +9,23 @@ import decimal
 import difflib
 import functools
 import math
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
 from pipeline.sql import operators
+from pipeline.sql.coercion import (
+    TIMES,
+    IncompatibleTypes,
+    Operand,
+    arithmetic_type,
+    common_type,
+    comparable,
+    constant_of,
+    rank,
+)
 from pipeline.sql.errors import SqlError, nearest
 from pipeline.sql.functions import (
     LambdaType,
@@ -33,12 +44,11 @@ if TYPE_CHECKING:
 
 _ARITHMETIC = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
 _COMPARISONS = {exp.EQ: "==", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
-_ORDER = (Primitive.INTEGER, Primitive.BIGINT, None, Primitive.DOUBLE)
-_DIGITS: dict[SqlType, Decimal] = {Primitive.INTEGER: Decimal(10, 0), Primitive.BIGINT: Decimal(19, 0)}
-_MOST_DIGITS = 64
-_DECIMAL_RANK, _DOUBLE_RANK = 2, 3
 _CONSTANTS = (str, int, float, decimal.Decimal)
-_TIMES = {Primitive.DATE, Primitive.TIME, Primitive.TIMESTAMP}
+_MOMENTS = {"ROWTIME", "WINDOWSTART", "WINDOWEND"}
+"""Columns of times in ms that may be compared with texts."""
+_SIMPLE = re.compile(r"(row\[\d+\]|[clpt]?\d+(_\d+)?|None|True|False)")
+"""Code that cannot fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +78,19 @@ class Code:
 
     text: str
     type: Any
+
+
+def _is_moment(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Column) and node.name in _MOMENTS
+
+
+def _constant(node: exp.Expr) -> str | None:
+    """Return the text of a constant, of a number as it is written; None for other expressions."""
+    if isinstance(node, exp.Boolean):
+        return "true" if node.this else "false"
+    if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal):
+        return f"-{node.this.this}"
+    return str(node.this) if isinstance(node, exp.Literal) else None
 
 
 def start_of(node: exp.Expr) -> int | None:
@@ -210,7 +233,7 @@ class Compiler:
         left, right, sign = self.code(node.this), self.code(node.expression), _ARITHMETIC[type(node)]
         if sign == "+" and left.type == right.type == Primitive.STRING:
             return Code(f"({left.text} + {right.text})", Primitive.STRING)
-        result = _arithmetic_type(sign, left.type, right.type)
+        result = arithmetic_type(sign, left.type, right.type)
         if result is None:
             message = f"Unsupported arithmetic types. {left.type} {right.type}"
             raise SqlError(message, start_of(node))
@@ -241,19 +264,45 @@ class Compiler:
     def negation(self, node: exp.Neg) -> Code:
         """Write a minus sign."""
         value = self.code(node.this)
-        if _rank(value.type) is None:
+        if rank(value.type) is None:
             message = f"A minus sign stands before numbers, and this is {value.type}"
             raise SqlError(message)
         return Code(f"(-({value.text}))", value.type)
 
     def comparison(self, node: exp.Binary) -> Code:
         """Write a comparison; it is false if a side is NULL."""
-        left, right = self.code(node.this), self.code(node.expression)
+        left, right = self._with_moments(node.this, node.expression)
         return self._compared(left, right, _COMPARISONS[type(node)], node)
+
+    def distinction(self, node: exp.Binary) -> Code:
+        """Write IS DISTINCT FROM, for which NULL is a value like others."""
+        left, right = self._alike(*self._with_moments(node.this, node.expression))
+        if None not in {left.type, right.type} and not comparable(left.type, right.type, "=="):
+            message = f"Cannot compare {left.type} with {right.type}"
+            raise SqlError(message, start_of(node))
+        negation = "not " if isinstance(node, exp.NullSafeEQ) else ""
+        return Code(f"({negation}{self.constant(operators.is_distinct)}({left.text}, {right.text}))", Primitive.BOOLEAN)
+
+    def _with_moments(self, left: exp.Expr, right: exp.Expr) -> tuple[Code, Code]:
+        """Return both sides of a comparison; a text beside a column of times in ms is one (ksqlDB's `StatementRewriter`)."""
+        return (
+            self._moment(left) if _is_moment(right) else self.code(left),
+            self._moment(right) if _is_moment(left) else self.code(right),
+        )
+
+    def _moment(self, node: exp.Expr) -> Code:
+        if not isinstance(node, exp.Literal) or not node.is_string:
+            return self.code(node)
+        try:
+            return Code(self.constant(operators.partial_timestamp(str(node.this))), Primitive.BIGINT)
+        except ValueError:
+            message = f"Failed to parse timestamp '{node.this}'"
+            hint = "A timestamp is written 2020-05-26T23:59:58.000+0200, or as far as it is known: 2020-05-26."
+            raise SqlError(message, start_of(node), hint=hint) from None
 
     def _compared(self, left: Code, right: Code, sign: str, node: exp.Expr) -> Code:
         left, right = self._alike(left, right)
-        if not _comparable(left.type, right.type, sign):
+        if not comparable(left.type, right.type, sign):
             message = f"Cannot compare {left.type or 'NULL'} with {right.type or 'NULL'} with {sign.replace('==', '=')}"
             raise SqlError(message, start_of(node))
         one, two = f"l{len(self.names)}", f"r{len(self.names)}"
@@ -264,12 +313,19 @@ class Compiler:
         )
 
     def _alike(self, left: Code, right: Code) -> tuple[Code, Code]:
-        """Convert texts that are compared with times."""
-        if left.type in _TIMES and right.type is Primitive.STRING:
+        """Convert texts that are compared with times, and DOUBLEs with DECIMALs: 1.1 is 1.1, whichever way it is held."""
+        if left.type in TIMES and right.type is Primitive.STRING:
             return left, self._converted(right, left.type)
-        if right.type in _TIMES and left.type is Primitive.STRING:
+        if right.type in TIMES and left.type is Primitive.STRING:
             return self._converted(left, right.type), right
+        if isinstance(left.type, Decimal) and right.type is Primitive.DOUBLE:
+            return left, self._exact(right)
+        if isinstance(right.type, Decimal) and left.type is Primitive.DOUBLE:
+            return self._exact(left), right
         return left, right
+
+    def _exact(self, code: Code) -> Code:
+        return Code(f"{self.constant(operators.exact)}({code.text})", code.type)
 
     def _converted(self, code: Code, to: SqlType | None) -> Code:
         if to is None or code.type in {None, to}:
@@ -300,31 +356,21 @@ class Compiler:
 
     def between(self, node: exp.Between) -> Code:
         """Write BETWEEN."""
-        value, low, high = (self.code(node.args[name]) for name in ("this", "low", "high"))
+        value, low = self._with_moments(node.this, node.args["low"])
+        _, high = self._with_moments(node.this, node.args["high"])
         first = self._compared(value, low, ">=", node)
         second = self._compared(value, high, "<=", node)
         return Code(f"({first.text} and {second.text})", Primitive.BOOLEAN)
 
     def member(self, node: exp.In) -> Code:
-        """Write IN."""
-        value = self.code(node.this)
-        tests = [self._compared(value, self._fitting(each, value.type), "==", node).text for each in node.expressions]
+        """Write IN: all items get one type, and NULL is none of them."""
+        value, *items = self._unified([node.this, *node.expressions], "IN", node)
+        tests = [
+            self._compared(value, item, "==", each).text
+            for item, each in zip(items, node.expressions, strict=True)
+            if not isinstance(each, exp.Null)
+        ]
         return Code(f"({' or '.join(tests) or 'False'})", Primitive.BOOLEAN)
-
-    def _fitting(self, node: exp.Expr, wanted: SqlType | None) -> Code:
-        """Return an item of IN; a constant text stands for the number that it holds."""
-        code = self.code(node)
-        if code.type is not Primitive.STRING or wanted is None or _rank(wanted) is None:
-            return code
-        convert = operators.cast(Primitive.STRING, wanted)
-        try:
-            value = convert(str(node.this)) if isinstance(node, exp.Literal) and convert else None
-        except (ValueError, ArithmeticError):
-            value = None
-        if value is None:
-            message = f"Invalid predicate: {node.this if isinstance(node, exp.Literal) else 'a STRING'} is no {wanted}"
-            raise SqlError(message, start_of(node))
-        return Code(self.constant(value), wanted)
 
     def like(self, node: exp.Like) -> Code:
         """Write LIKE."""
@@ -347,28 +393,36 @@ class Compiler:
     def case(self, node: exp.Case) -> Code:
         """Write CASE."""
         subject = node.this
-        branches = []
+        tests = []
         for each in node.args["ifs"]:
             if subject is None:
-                test = self.typed(each.this, Primitive.BOOLEAN, "What stands behind WHEN")
+                tests.append(self.typed(each.this, Primitive.BOOLEAN, "What stands behind WHEN"))
             else:
-                test = self._compared(self.code(subject), self.code(each.this), "==", each.this).text
-            branches.append((test, self.code(each.args["true"])))
-        default = self.code(node.args["default"]) if node.args.get("default") is not None else Code("None", None)
-        found = self._unified([*(value for _, value in branches), default], "CASE", node)
+                tests.append(self._compared(self.code(subject), self.code(each.this), "==", each.this).text)
+        values = [each.args["true"] for each in node.args["ifs"]]
+        found = self._unified([*values, node.args.get("default") or exp.Null()], "CASE", node)
         text = found[-1].text
-        for (test, _), value in reversed(list(zip(branches, found[:-1], strict=True))):
+        for test, value in reversed(list(zip(tests, found[:-1], strict=True))):
             text = f"({value.text} if {test} else {text})"
         return Code(text, found[0].type)
 
-    def _unified(self, codes: Sequence[Code], what: str, node: exp.Expr) -> list[Code]:
-        """Return values of one type: that of the widest number, or of all others."""
-        types = [code.type for code in codes if code.type is not None]
-        target = _widest(types)
-        if types and target is None:
-            message = f"{what} has values of different types: " + ", ".join(dict.fromkeys(map(str, types)))
-            raise SqlError(message, start_of(node))
-        return [Code(self._converted(code, target).text, target) for code in codes]
+    def _unified(self, nodes: Sequence[exp.Expr], what: str, parent: exp.Expr) -> list[Code]:
+        """Return values of one type; the first that is not NULL leads (ksqlDB's `CoercionUtil`)."""
+        codes = [self.code(each) for each in nodes]
+        operands = [Operand(code.type, _constant(node)) for code, node in zip(codes, nodes, strict=True)]
+        try:
+            target = common_type(operands)
+        except IncompatibleTypes as error:
+            message = f"{what} has values that do not fit together: {error}"
+            raise SqlError(message, start_of(parent), hint="CAST(... AS ...) makes them of one type.") from None
+        return [self._fitted(code, each, target) for code, each in zip(codes, operands, strict=True)]
+
+    def _fitted(self, code: Code, operand: Operand, target: SqlType | None) -> Code:
+        if target is None or code.type == target:
+            return code
+        if operand.constant is not None:
+            return Code(self.constant(constant_of(operand, target)), target)
+        return Code(self._converted(code, target).text, target)
 
     def cast(self, node: exp.Cast) -> Code:
         """Write CAST."""
@@ -381,34 +435,44 @@ class Compiler:
 
     # Constructors and calls
 
+    def _part(self, code: Code) -> str:
+        """Return the code of a part of a value, which is NULL if it cannot be computed: the other parts stay."""
+        if _SIMPLE.fullmatch(code.text):
+            return code.text
+        return f"{self.constant(operators.value_or_null)}(lambda: {code.text})"
+
     def array(self, node: exp.Array) -> Code:
         """Write ARRAY[...]."""
-        items = self._unified([self.code(each) for each in node.expressions], "ARRAY", node)
+        items = self._unified(node.expressions, "ARRAY", node)
         if not items or items[0].type is None:
             message = (
                 "Array constructor cannot be empty, or of NULL alone. Please supply at least one value with a type"
             )
             raise SqlError(message, start_of(node))
-        return Code(f"[{', '.join(each.text for each in items)}]", Array(items[0].type))
+        return Code(f"[{', '.join(self._part(each) for each in items)}]", Array(items[0].type))
 
     def map(self, node: exp.Map) -> Code:
         """Write MAP(...)."""
         pairs = node.args["keys"]
-        keys = self._unified([self.code(each.this) for each in pairs], "MAP", node)
-        values = self._unified([self.code(each.expression) for each in pairs], "MAP", node)
+        keys = self._unified([each.this for each in pairs], "MAP", node)
+        values = self._unified([each.expression for each in pairs], "MAP", node)
         if not pairs or keys[0].type is None or values[0].type is None:
             message = "Map constructor cannot be empty, or of NULL alone. Please supply at least one entry with types"
             raise SqlError(message, start_of(node))
-        entries = ", ".join(f"{key.text}: {value.text}" for key, value in zip(keys, values, strict=True))
+        entries = ", ".join(f"{key.text}: {self._part(value)}" for key, value in zip(keys, values, strict=True))
         return Code(f"{{{entries}}}", Map(keys[0].type, values[0].type))
 
     def struct(self, node: exp.Struct) -> Code:
         """Write STRUCT(...)."""
-        fields, parts = [], []
+        fields: list[tuple[str, SqlType]] = []
+        parts = []
         for each in node.expressions:
             code = self.code(each.expression)
+            if each.this.name in dict(fields):
+                message = f"Duplicate field names found in STRUCT: {each.this.name}"
+                raise SqlError(message, start_of(node))
             fields.append((each.this.name, code.type or Primitive.STRING))
-            parts.append(f"{self.constant(each.this.name)}: {code.text}")
+            parts.append(f"{self.constant(each.this.name)}: {self._part(code)}")
         return Code(f"{{{', '.join(parts)}}}", Struct(tuple(fields)))
 
     def call(self, node: exp.Anonymous) -> Code:
@@ -428,8 +492,11 @@ class Compiler:
             function = find_scalar(name, [each.type for each in codes if each is not None])
         except (UnknownFunction, WrongArguments) as error:
             raise SqlError(error.message, start_of(node), hint=error.hint) from None
-        texts = ", ".join(each.text for each in codes if each is not None)
+        texts = ", ".join(self._argument(each) for each in codes if each is not None)
         return Code(f"{self.constant(function.apply)}({texts})", function.returns)
+
+    def _argument(self, code: Code) -> str:
+        return code.text if isinstance(code.type, LambdaType) else self._part(code)
 
     def _with_lambdas(self, name: str, given: Sequence[exp.Expr], others: Mapping[int, Code]) -> list[Code | None]:
         parameters = iter(lambda_parameters(name, [each.type for each in others.values()]))
@@ -462,6 +529,8 @@ _WRITERS: Mapping[type[exp.Expr], Callable[[Compiler, Any], Code]] = {
     **dict.fromkeys(_COMPARISONS, Compiler.comparison),
     exp.And: Compiler.logic,
     exp.Or: Compiler.logic,
+    exp.NullSafeEQ: Compiler.distinction,
+    exp.NullSafeNEQ: Compiler.distinction,
     exp.Not: Compiler.negated,
     exp.Is: Compiler.is_null,
     exp.Between: Compiler.between,
@@ -475,63 +544,6 @@ _WRITERS: Mapping[type[exp.Expr], Callable[[Compiler, Any], Code]] = {
     exp.Struct: Compiler.struct,
     exp.Anonymous: Compiler.call,
 }
-
-
-def _rank(of: SqlType | None) -> int | None:
-    """Return the place of a type among the numbers; None for others."""
-    if isinstance(of, Decimal):
-        return _DECIMAL_RANK
-    return None if of is None or of not in _ORDER else _ORDER.index(of)
-
-
-def _widest(types: Sequence[SqlType]) -> SqlType | None:
-    if len(set(types)) == 1:
-        return types[0]
-    ranks = [_rank(each) for each in types]
-    if not types or None in ranks:
-        return None
-    decimals = [each if isinstance(each, Decimal) else _DIGITS.get(each) for each in types]
-    if max(rank for rank in ranks if rank is not None) != _DECIMAL_RANK:
-        return max(types, key=lambda each: _rank(each) or 0)
-    whole = max(each.precision - each.scale for each in decimals if each is not None)
-    scale = max(each.scale for each in decimals if each is not None)
-    return Decimal(min(whole + scale, _MOST_DIGITS), scale)
-
-
-def _arithmetic_type(sign: str, left: SqlType | None, right: SqlType | None) -> SqlType | None:
-    one, two = _rank(left), _rank(right)
-    if one is None or two is None or left is None or right is None:
-        return None
-    if _DECIMAL_RANK not in {one, two} or _DOUBLE_RANK in {one, two}:
-        return left if one >= two else right
-    first = left if isinstance(left, Decimal) else _DIGITS[left]
-    second = right if isinstance(right, Decimal) else _DIGITS[right]
-    return _decimal_type(sign, first, second)
-
-
-def _decimal_type(sign: str, left: Decimal, right: Decimal) -> Decimal:
-    scale = max(left.scale, right.scale)
-    if sign == "*":
-        precision, scale = left.precision + right.precision + 1, left.scale + right.scale
-    elif sign == "/":
-        scale = max(6, left.scale + right.precision + 1)
-        precision = left.precision - left.scale + right.scale + scale
-    elif sign == "%":
-        precision = min(left.precision - left.scale, right.precision - right.scale) + scale
-    else:
-        precision = max(left.precision - left.scale, right.precision - right.scale) + scale + 1
-    return Decimal(min(precision, _MOST_DIGITS), min(scale, _MOST_DIGITS))
-
-
-def _comparable(left: SqlType | None, right: SqlType | None, sign: str) -> bool:
-    if left is None or right is None:
-        return False
-    if _rank(left) is not None and _rank(right) is not None:
-        return True
-    if {left, right} == {Primitive.DATE, Primitive.TIMESTAMP}:
-        return False
-    ordered = isinstance(left, Primitive) and left is not Primitive.BOOLEAN
-    return left == right and (ordered or sign in {"==", "!="})
 
 
 def check_known(node: exp.Anonymous) -> None:

@@ -121,7 +121,7 @@ def _inner_reader(type_: SqlType) -> Callable[[Any], Any]:  # noqa: PLR0911 - on
         return lambda value: float(_refuse(value, dict, list, bool))
     if type_ is Primitive.BYTES:
         return lambda value: base64.b64decode(_require(value, str))
-    return lambda value: int(_refuse(value, dict, list, bool, float, decimal.Decimal))
+    return lambda value: int(_refuse(value, dict, list, bool))
 
 
 def _json_text(value: Any) -> str:
@@ -162,7 +162,11 @@ def _writer(type_: SqlType) -> Callable[[Any], Any] | None:
         return item and (lambda value: None if value is None else [item(each) for each in value])
     if isinstance(type_, Map):
         part, name_of = _writer(type_.value) or _itself, cast(type_.key, Primitive.STRING) or str
-        return lambda value: None if value is None else {name_of(name): part(each) for name, each in value.items()}
+        return lambda value: (
+            None
+            if value is None
+            else {"null" if name is None else name_of(name): part(each) for name, each in value.items()}
+        )
     if isinstance(type_, Struct):
         parts = {name: _writer(each) or _itself for name, each in type_.fields}
         return lambda value: None if value is None else {name: part(value.get(name)) for name, part in parts.items()}
@@ -273,6 +277,11 @@ def _nothing() -> Serde[Any]:
     return Serde("sql-none", lambda _row: b"", lambda _data: (), remake=(_nothing, ()))
 
 
+def _no_key() -> Serde[Any]:
+    """Return the serde of a source without a key: whatever its records have is NULL, and stays so."""
+    return Serde("sql-no-key", lambda _row: b"", lambda _data: None, remake=(_no_key, ()))
+
+
 def _kafka(columns: Columns) -> Serde[Any]:
     if len(columns) != 1:
         message = "The 'KAFKA' format only supports a single field. Got: " + ", ".join(name for name, _ in columns)
@@ -308,11 +317,10 @@ def key_serde(columns: Columns, format_: str) -> Serde[Any]:
     Raises:
         SqlError: If there is no such format, or it cannot hold the columns.
     """
-    if format_ == "NONE":
-        if columns:
-            message = "The 'NONE' format can only be used when no columns are defined. Got: " + ", ".join(
-                name for name, _ in columns
-            )
-            raise SqlError(message)
-        return _nothing()
+    if format_ == "NONE" and columns:
+        named = ", ".join(name for name, _ in columns)
+        message = f"The 'NONE' format can only be used when no columns are defined. Got: {named}"
+        raise SqlError(message)
+    if not columns:
+        return _no_key()
     return value_serde(columns, format_, wrapped=False)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.sql.types import Array, Decimal, Map, Primitive, SqlType, Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 CONTEXT = decimal.Context(prec=80, rounding=decimal.ROUND_HALF_UP)
 _DAY_MS = 86_400_000
@@ -84,10 +84,55 @@ def like(text: str | None, pattern: str | None, escape: str = "") -> bool:
 
 def subscript(value: Any, index: Any) -> Any:
     """Return an item of an array, counted from 1, or from the end if negative; or of a map. None if it has none."""
+    if value is None or index is None:
+        return None
     if isinstance(value, dict):
         return value.get(index)
     place = index - 1 if index > 0 else len(value) + index
     return value[place] if index and 0 <= place < len(value) else None
+
+
+def is_distinct(one: Any, other: Any) -> bool:
+    """Tell whether two values differ, NULL being a value like others."""
+    return (one is None) != (other is None) or bool(one != other)
+
+
+def exact(value: float | None) -> decimal.Decimal | None:
+    """Return the decimal number that a DOUBLE is written as, for comparisons (Java's `BigDecimal.valueOf`)."""
+    return None if value is None else decimal.Decimal(repr(value))
+
+
+def value_or_null(compute: Callable[[], Any]) -> Any:
+    """Return a value; NULL if it cannot be computed."""
+    try:
+        return compute()
+    except Exception:  # noqa: BLE001 - whatever it is
+        return None
+
+
+_PARTIAL = re.compile(
+    r"(?P<date>\d{4}(-\d{2}(-\d{2})?)?)(T(?P<time>\d{2}(:\d{2}(:\d{2}(\.\d{1,3})?)?)?)?)?(?P<zone>Z|[+-]\d{2}:?\d{2})?"
+)
+
+
+def partial_timestamp(text: str) -> int:
+    """Return ms since 1970 of a timestamp that may end early, in UTC unless it says otherwise.
+
+    >>> partial_timestamp("2018") == partial_timestamp("2018-01-01T01:00+0100")
+    True
+
+    Raises:
+        ValueError: If it is none.
+    """
+    match = _PARTIAL.fullmatch(text)
+    if match is None:
+        message = f"{text} is no timestamp"
+        raise ValueError(message)
+    date, time, zone = (match[name] or "" for name in ("date", "time", "zone"))
+    whole = (
+        f"{date}{'-01-01'[len(date) - 10 :] if len(date) < len('2018-01-01') else ''}T{time}{'00:00:00'[len(time) :]}"
+    )
+    return parsed_timestamp(f"{whole}{zone}")
 
 
 def cast(source: SqlType | None, target: SqlType) -> Callable[[Any], Any] | None:
@@ -195,7 +240,26 @@ _TEXTS: dict[SqlType, Callable[[Any], Any]] = {
 
 
 def _to_text(source: SqlType) -> Callable[[Any], Any] | None:
+    """Return what makes a text of a value; of arrays, maps and structs the one that Java makes."""
+    if isinstance(source, Array):
+        item = _shown(source.item)
+        return item and (lambda value: f"[{', '.join(map(item, value))}]")
+    if isinstance(source, Map):
+        key, value_of = _shown(source.key), _shown(source.value)
+        return key and value_of and (lambda value: _in_braces(((key(n), value_of(v)) for n, v in value.items()), ", "))
+    if isinstance(source, Struct):
+        parts = {name: _shown(type_) or str for name, type_ in source.fields}
+        return lambda value: f"Struct{_in_braces(((n, part(value.get(n))) for n, part in parts.items()), ',')}"
     return (lambda value: f"{value:f}") if isinstance(source, Decimal) else _TEXTS.get(source)
+
+
+def _shown(type_: SqlType) -> Callable[[Any], str] | None:
+    text = cast(type_, Primitive.STRING)
+    return text and (lambda value: "null" if value is None else text(value))
+
+
+def _in_braces(pairs: Iterable[tuple[str, str]], separator: str) -> str:
+    return f"{{{separator.join(f'{name}={value}' for name, value in pairs)}}}"
 
 
 def _within(bits: int) -> Callable[[Any], int]:
@@ -213,8 +277,27 @@ def _within(bits: int) -> Callable[[Any], int]:
     return convert
 
 
+def _begins(text: str, *words: str) -> bool:
+    return bool(text) and any(word.startswith(text.lower()) for word in words)
+
+
+def parsed_boolean(text: str) -> bool:
+    """Return what a text says: it begins `true` or `yes`, or `false` or `no` (ksqlDB's `SqlBooleans`).
+
+    >>> parsed_boolean("Y"), parsed_boolean("fal")
+    (True, False)
+
+    Raises:
+        ValueError: If it says neither.
+    """
+    if not _begins(text, "true", "yes", "false", "no"):
+        message = f"{text!r} is no BOOLEAN"
+        raise ValueError(message)
+    return _begins(text, "true", "yes")
+
+
 def _truth(text: str) -> bool:
-    return text.strip().lower() in {"true", "yes", "t", "y"} or "true".startswith(text.strip().lower() or "-")
+    return _begins(text.strip(), "true", "yes")
 
 
 _WIDTHS = {Primitive.INTEGER: 32, Primitive.BIGINT: 64}

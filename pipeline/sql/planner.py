@@ -118,6 +118,9 @@ class Plan:
         key_format = given.get("KEY_FORMAT", first.key_format)
         if key_format == "NONE" and result.key and "KEY_FORMAT" not in given:
             key_format = "KAFKA"
+        if not result.key and given.get("KEY_FORMAT", "NONE") != "NONE":
+            message = "Key format specified for stream without key columns."
+            raise SqlError(message, statement.start)
         if not result.value:
             message = "The projection contains no value columns."
             raise SqlError(message, statement.start)

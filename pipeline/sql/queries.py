@@ -11,10 +11,11 @@ from pipeline.sql.aggregations import aggregated
 from pipeline.sql.errors import SqlError
 from pipeline.sql.expressions import Code, Compiler, Field, find_field, function_of, predicate_of, start_of
 from pipeline.sql.joins import joined_all
+from pipeline.sql.table_functions import exploded, table_calls
 from pipeline.sql.types import Map, Primitive
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pipeline.dsl.kstream import KStream
     from pipeline.sql.formats import Columns
@@ -52,16 +53,31 @@ def planned(query: Query, relations: Sequence[Relation]) -> Result:
     Raises:
         SqlError: If it has a mistake.
     """
-    if query.is_final:
-        message = "EMIT FINAL is not supported"
-        raise SqlError(message, query.source.start)
+    _check_clauses(query)
+    _check_table_functions(query)
     relation = _filtered(query, joined_all(relations, query.joins))
     if query.group_by:
         return _aggregate_result(query, relation)
-    if query.having is not None or query.window is not None:
-        message = "HAVING and WINDOW stand with GROUP BY"
-        raise SqlError(message, query.source.start)
     return _plain(query, relation)
+
+
+def _check_clauses(query: Query) -> None:
+    problem = None
+    if not query.group_by and (query.having is not None or query.window is not None):
+        problem = "HAVING and WINDOW stand with GROUP BY"
+    elif query.is_final and query.window is None:
+        problem = "EMIT FINAL is only supported for windowed aggregations."
+    if problem:
+        raise SqlError(problem, query.source.start)
+
+
+def _check_table_functions(query: Query) -> None:
+    for call in table_calls([query.where, query.having, *query.group_by, *query.partition_by]):
+        message = f"Table function {call.this} stands in the projection alone"
+        raise SqlError(message, start_of(call))
+    for call in table_calls([item.expression for item in query.items] if query.group_by else ()):
+        message = "Table functions cannot be used with aggregations."
+        raise SqlError(message, start_of(call))
 
 
 def qualified(node: exp.Expr, relation: Relation) -> exp.Expr:
@@ -95,7 +111,7 @@ def _outputs(query: Query, relation: Relation) -> list[Output]:
     found: list[Output] = []
     for item in query.items:
         if item.expression is None:
-            found += _star(item, relation)
+            found += _star(item, relation, is_keyed_anew=bool(query.partition_by))
         elif isinstance(item.expression, exp.Dot) and item.expression.expression.name == "*":
             found += _fields_of(item.expression, relation)
         else:
@@ -113,13 +129,14 @@ def _outputs(query: Query, relation: Relation) -> list[Output]:
     return found
 
 
-def _star(item: Item, relation: Relation) -> list[Output]:
+def _star(item: Item, relation: Relation, *, is_keyed_anew: bool) -> list[Output]:
     if item.source not in {None, *(each.source for each in relation.fields)}:
         message = f"'{item.source}' is not a valid stream/table name or alias."
         raise SqlError(message, item.start)
     if relation.is_joined:
         return _joined_star(item, relation)
-    ordered = sorted((each for each in relation.fields if not each.is_pseudo), key=lambda each: not each.is_key)
+    shown = (each for each in relation.fields if not each.is_pseudo)  # keys are the last, and lead while they are keys
+    ordered = sorted(shown, key=lambda each: not each.is_key or is_keyed_anew)
     return [Output(each.name, _column(each.source, each.name)) for each in ordered]
 
 
@@ -174,6 +191,8 @@ def _plain(query: Query, relation: Relation) -> Result:
         for number, node in enumerate(keys):
             if not any(qualified(each.node, relation) == node for each in outputs):
                 outputs.append(Output(_own_name(node) or f"KSQL_COL_{number}", node))
+    nodes, relation = exploded([each.node for each in outputs], relation)
+    outputs = [replace(each, node=node) for each, node in zip(outputs, nodes, strict=True)]
     compiler = Compiler(relation.fields)
     key_columns, values = split(outputs, [qualified(each.node, relation) for each in outputs], keys)
     codes = [checked(compiler, each) for each in values]
@@ -190,15 +209,42 @@ def _plain(query: Query, relation: Relation) -> Result:
     assert stream is not None  # noqa: S101 - a relation has one of both
     window, window_ms = relation.window, relation.window_ms
     if query.partition_by:
-        key_compiler = Compiler(relation.fields)
-        key_of = function_of(key_compiler, [key_compiler.code(each) for each in keys])
-        stream = stream.select_key(lambda _key, row: _key_or_none(key_of(row)))
+        stream = stream.select_key(_key_of(keys, relation))
         window = window_ms = None
     return Result(stream.map_values(make), is_table=False, key=key, value=value, window=window, window_ms=window_ms)
 
 
+def _key_of(keys: Sequence[exp.Expr], relation: Relation) -> Callable[[Any, Any], Any]:
+    """Return a function of key and row that makes a new key.
+
+    Of a record without a value only columns of its key are known: what refers to others is NULL.
+    """
+    compiler, key_compiler = Compiler(relation.fields), Compiler(relation.fields)
+    key_of = function_of(compiler, [compiler.code(each) for each in keys])
+    known = [key_compiler.code(each if _is_of_key(each, relation) else exp.Null()) for each in keys]
+    key_of_key, whole = function_of(key_compiler, known), _row_of_key(relation)
+    return lambda key, row: _key_or_none(key_of_key(whole(key)) if row is None else key_of(row))
+
+
+def _is_of_key(node: exp.Expr, relation: Relation) -> bool:
+    return all(find_field(relation.fields, column) in relation.key for column in node.find_all(exp.Column))
+
+
+def _row_of_key(relation: Relation) -> Callable[[Any], Any]:
+    """Return a function that makes a row of the key of a record without a value: all but its columns is NULL."""
+    places, width = relation.key, len(relation.fields)
+
+    def row_of(key: Any) -> Any:
+        row = [None] * width
+        for place, value in zip(places, getattr(key, "key", key) or (), strict=False):
+            row[place] = value
+        return tuple(row)
+
+    return row_of
+
+
 def _key_or_none(key: Any) -> Any:
-    return None if key is None or key == (None,) else key  # a key of several columns is one of NULLs
+    return key if key != (None,) and key else None  # a key of several columns is one of NULLs
 
 
 def _key_type(type_: SqlType | None) -> SqlType:
@@ -215,7 +261,10 @@ def _keys(query: Query, relation: Relation) -> list[exp.Expr]:
         return [_viable(query, relation)]
     if not query.partition_by:
         return [_column(relation.fields[place].source, relation.fields[place].name) for place in relation.key]
-    if len(query.partition_by) == 1 and isinstance(query.partition_by[0], exp.Null):
+    if any(isinstance(each, exp.Null) for each in query.partition_by):
+        if len(query.partition_by) > 1:
+            message = "Cannot PARTITION BY multiple columns including NULL"
+            raise SqlError(message, start_of(query.partition_by[0]))
         return []
     return [qualified(each, relation) for each in query.partition_by]
 
@@ -276,7 +325,7 @@ def _aggregate_result(query: Query, relation: Relation) -> Result:
     groups = [qualified(each, relation) for each in query.group_by]
     nodes = [qualified(each.node, _with_windows(query, relation)) for each in outputs]
     having = None if query.having is None else qualified(query.having, relation)
-    done = aggregated(query.window, relation, groups, nodes, having)
+    done = aggregated(query.window, relation, groups, nodes, having, is_final=query.is_final)
     key_names, values = split(outputs, nodes, groups)
     rewritten = dict(zip((each.name for each in outputs), done.nodes, strict=True))
     compiler = Compiler(done.fields)

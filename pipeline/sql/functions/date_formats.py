@@ -60,13 +60,17 @@ class DateFormat:
         """Return a moment as text."""
         return "".join(piece.text if isinstance(piece, Literal) else piece.write(moment) for piece in self.pieces)
 
-    def read(self, text: str) -> dict[str, Any]:
+    def read(self, text: str, *, is_whole: bool = True) -> dict[str, Any]:
         """Return the fields in a text.
+
+        Args:
+            text: What is read.
+            is_whole: Whether the pattern says all of it; otherwise something may follow.
 
         Raises:
             ValueError: The text is written otherwise.
         """
-        found = self.reader.fullmatch(text)
+        found = self.reader.fullmatch(text) if is_whole else self.reader.match(text)
         if found is None:
             message = f"{text!r} is not written as the pattern says"
             raise ValueError(message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 from pipeline.sql.functions.date_formats import date_format, moment_of, zone
 from pipeline.sql.functions.iso import DAY, EPOCH
@@ -98,13 +99,21 @@ def format_timestamp(timestamp: int, pattern: str, in_zone: str = "UTC") -> str:
 
 
 @scalar("PARSE_DATE(text STRING, pattern STRING) -> DATE", theme=THEME)
+def parse_date(text: str, pattern: str) -> int:
+    """The date that a text begins with, by a pattern of Java's DateTimeFormatter."""
+    return _date(date_format(pattern).read(text, is_whole=False))
+
+
 @scalar(
     "STRINGTODATE(text STRING, pattern STRING) -> INTEGER", theme=THEME, description="An older name: use PARSE_DATE."
 )
-def parse_date(text: str, pattern: str) -> int:
+def string_to_date(text: str, pattern: str) -> int:
     """The date in a text, by a pattern of Java's DateTimeFormatter."""
-    moment = moment_of(date_format(pattern).read(text), dt.UTC)
-    return (moment.date() - EPOCH.date()).days
+    return _date(date_format(pattern).read(text))
+
+
+def _date(fields: dict[str, Any]) -> int:
+    return (moment_of(fields, dt.UTC).date() - EPOCH.date()).days
 
 
 @scalar("PARSE_TIME(text STRING, pattern STRING) -> TIME", theme=THEME)

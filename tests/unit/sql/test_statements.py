@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from pipeline import BYTES, StreamsBuilder
 from pipeline.cli.main import app
-from pipeline.sql import udaf, udf
+from pipeline.sql import udaf, udf, udtf
 from pipeline.sql.errors import SqlError
 from pipeline.sql.planner import build_sql
 from pipeline.sql.run_case import run
@@ -116,6 +116,68 @@ CASES = {
         [(None, {"A": 2}), (None, {}), (None, {"A": 1, "T": "one"})],
         [(None, {"C": "many", "D": True}), (None, {"C": "none", "D": False}), (None, {"C": "one", "D": True})],
     ),
+    "makes a row of each item, and fills up shorter lists": Case(
+        f"{NUMBERS} CREATE STREAM o AS SELECT t, EXPLODE(l) + 1 AS i, EXPLODE(ARRAY[a, a, a]) AS n FROM sales WHERE a > 0;",
+        [(None, {"A": 7, "T": "x", "L": [1, 2]}), (None, {"A": 0, "L": [9]}), (None, {"A": 5, "L": None})],
+        [
+            (None, {"T": "x", "I": 2, "N": 7}),
+            (None, {"T": "x", "I": 3, "N": 7}),
+            (None, {"T": "x", "I": None, "N": 7}),
+            *[(None, {"T": None, "I": None, "N": 5})] * 3,
+        ],
+    ),
+    "compares DOUBLEs with decimal constants as they are written": Case(
+        f"{NUMBERS} CREATE STREAM o AS SELECT b = 1.1 AS e, b > 1.1 AS g, b IN (1.1, 2) AS i FROM sales;",
+        [(None, {"B": 1.1}), (None, {"B": 1.2})],
+        [(None, {"E": True, "G": False, "I": True}), (None, {"E": False, "G": True, "I": False})],
+    ),
+    "takes NULL for a value where it is asked whether two are distinct": Case(
+        f"{NUMBERS} CREATE STREAM o AS SELECT a IS DISTINCT FROM 1 AS d, t IS NOT DISTINCT FROM NULL AS n FROM sales;",
+        [(None, {"A": 1, "T": "x"}), (None, {})],
+        [(None, {"D": False, "N": False}), (None, {"D": True, "N": True})],
+    ),
+    "keeps the other parts of a value of which one cannot be computed": Case(
+        f"{NUMBERS} CREATE STREAM o AS SELECT ARRAY[1, a / 0] AS l, STRUCT(x := a / 0, y := 2) AS s,"
+        " IFNULL(l[1], -1) AS i, COALESCE(a / 0, 3) AS c FROM sales;",
+        [(None, {"A": 1})],
+        [(None, {"L": [1, None], "S": {"X": None, "Y": 2}, "I": -1, "C": 3})],
+    ),
+    "gives items one type": Case(
+        f"{NUMBERS} CREATE STREAM o AS SELECT ARRAY[a, '2e1', NULL] AS l, MAP('k' := true, t := 'no') AS m,"
+        " ARRAY[STRUCT(x := 1), STRUCT(y := 2)] AS s FROM sales;",
+        [(None, {"A": 1, "T": "t"})],
+        [
+            (
+                None,
+                {
+                    "L": [1, 20, None],
+                    "M": {"k": True, "t": False},
+                    "S": [{"X": 1, "Y": None}, {"X": None, "Y": 2}],
+                },
+            )
+        ],
+    ),
+    "makes texts of arrays, maps and structs as Java does": Case(
+        f"{NUMBERS} CREATE STREAM o AS SELECT CAST(l AS STRING) AS l, CAST(m AS STRING) AS m, CAST(p AS STRING) AS p"
+        " FROM sales;",
+        [(None, {"L": [1, None], "M": {"k": 1}, "P": {"X": 4}})],
+        [(None, {"L": "[1, null]", "M": "{k=1}", "P": "Struct{X=4}"})],
+    ),
+    "keys records without values by columns of their key": Case(
+        f"{SALES} CREATE STREAM o WITH (KEY_FORMAT='JSON') AS SELECT shop, item, n FROM sales PARTITION BY shop, item;",
+        [("a", None), ("b", {"ITEM": "x", "N": 1})],
+        [(b'{"SHOP":"a","ITEM":null}', None), (b'{"SHOP":"b","ITEM":"x"}', {"N": 1})],
+    ),
+    "takes keys away": Case(
+        f"{SALES} CREATE STREAM o AS SELECT shop, n FROM sales PARTITION BY NULL;",
+        [("a", {"N": 1})],
+        [(None, {"SHOP": "a", "N": 1})],
+    ),
+    "does not hand on keys that no column holds": Case(
+        f"{NUMBERS} CREATE STREAM o AS SELECT a FROM sales;",
+        [("unread", {"A": 1})],
+        [(None, {"A": 1})],
+    ),
 }
 
 MISTAKES = {
@@ -128,7 +190,19 @@ MISTAKES = {
         "Cannot compare STRING with INTEGER",
         "",
     ),
-    "a text in IN that is no number": ("SELECT * FROM sales WHERE n IN ('two')", "two is no INTEGER", ""),
+    "a text in IN that is no number": ("SELECT * FROM sales WHERE n IN ('two')", 'type INTEGER: "two"', ""),
+    "items without a common type": ("SELECT shop, ARRAY[n, true] AS l FROM sales", "INTEGER and BOOLEAN", "CAST"),
+    "a time that is none": ("SELECT * FROM sales WHERE ROWTIME > 'noon'", "Failed to parse timestamp 'noon'", "2020-"),
+    "EMIT FINAL without windows": ("SELECT shop, n FROM sales EMIT FINAL", "windowed aggregations", ""),
+    "PARTITION BY of nothing": ("SELECT shop FROM sales PARTITION BY ()", "at least one expression", ""),
+    "a key format without a key": ("SELECT shop, n FROM sales PARTITION BY NULL, n", "including NULL", ""),
+    "a table function in WHERE": ("SELECT * FROM sales WHERE EXPLODE(ARRAY[n]) = 1", "in the projection alone", ""),
+    "a table function of a number": ("SELECT shop, EXPLODE(n) FROM sales", "does not accept parameters (INTEGER)", ""),
+    "a table function in an aggregation": (
+        "SELECT shop, EXPLODE(ARRAY[1]), COUNT(*) FROM sales GROUP BY shop",
+        "cannot be used with aggregations",
+        "",
+    ),
     "a condition that is none": ("SELECT * FROM sales WHERE n", "Should evaluate to boolean", ""),
     "a missing key": ("SELECT item FROM sales", "Key missing from projection", ""),
     "a table from a stream": ("SELECT shop, COUNT(*) FROM sales GROUP BY shop", "CREATE TABLE AS SELECT", ""),
@@ -182,6 +256,42 @@ def test_windows_keep_counts_apart() -> None:
         (bytes(8), b'{"C":2}'),
         ((10_000).to_bytes(8), b'{"C":1}'),
     ]
+
+
+@pytest.mark.parametrize(("grace", "sent"), [("", [0, 10_000]), (", GRACE PERIOD 5 SECONDS", [0])])
+def test_final_results_are_sent_once_when_their_window_has_closed(grace: str, sent: list[int]) -> None:
+    windows = f"WINDOW TUMBLING (SIZE 10 SECONDS{grace})"
+    query = f"CREATE TABLE o AS SELECT shop, COUNT(*) AS c FROM sales {windows} GROUP BY shop EMIT FINAL;"
+    with TopologyTestDriver(build_sql(SALES + query, StreamsBuilder())) as driver:
+        for time_ms in (0, 9_999, 15_000, 20_000):
+            driver.input_topic("s", BYTES, BYTES).pipe_input(b"a", b"{}", timestamp=time_ms)
+        found = driver.output_topic("O", BYTES, BYTES).read_key_values_to_list()
+    assert [int.from_bytes(key[-8:]) for key, _ in found if key] == sent
+    assert found[0][1] == b'{"C":2}'
+
+
+def test_times_may_be_written_as_texts_and_end_early() -> None:
+    query = (
+        "CREATE STREAM o AS SELECT shop, n FROM sales WHERE ROWTIME BETWEEN '1970-01-02' AND '1970-01-02T01:00+0000';"
+    )
+    with TopologyTestDriver(build_sql(SALES + query, StreamsBuilder())) as driver:
+        for hours in (23, 24, 25, 26):
+            driver.input_topic("s", BYTES, BYTES).pipe_input(b"a", b'{"N": %d}' % hours, timestamp=hours * 3_600_000)
+        found = driver.output_topic("O", BYTES, BYTES).read_values_to_list()
+    assert found == [b'{"N":24}', b'{"N":25}']
+
+
+def test_a_table_function_of_users_makes_rows() -> None:
+    @udtf
+    def words_of(text: str) -> list[str]:
+        return text.split()
+
+    query = "CREATE STREAM o AS SELECT shop, WORDS_OF(item) AS word FROM sales;"
+    with TopologyTestDriver(build_sql(SALES + query, StreamsBuilder())) as driver:
+        for item in ('"a b"', "null", '"c"'):
+            driver.input_topic("s", BYTES, BYTES).pipe_input(b"a", b'{"ITEM": %s}' % item.encode())
+        found = driver.output_topic("O", BYTES, BYTES).read_values_to_list()
+    assert found == [b'{"WORD":"a"}', b'{"WORD":"b"}', b'{"WORD":"c"}']
 
 
 @pytest.mark.parametrize("text", ["'); raise SystemExit #", 'x" + __import__("os").name + "', "\\'''\n{row}", "it''s"])

@@ -334,7 +334,9 @@ def test_an_export_does_not_overwrite_what_it_has_not_written(
     for _ in range(2):  # nothing has been begun by the first attempt
         with pytest.raises(ConfigError, match="there are files"):
             run_export(ExportSpec(f"{unique}-other", str(target), "json"), broker.kafka, spark)
-    assert [json.loads(line)["value"] for path in target.glob("*/*.json") for line in path.open()] == [unique]
+    assert [
+        json.loads(line)["value"] for path in target.glob("*/*.json") for line in path.read_text().splitlines()
+    ] == [unique]
     assert (target / "notes.txt").exists()
 
 

@@ -20,6 +20,7 @@ _KNOWN = (
     "REPLICAS",
     "RETENTION_MS",
     "TIMESTAMP",
+    "TIMESTAMP_FORMAT",
     "WRAP_SINGLE_VALUE",
     "VALUE_DELIMITER",
     "KEY_DELIMITER",
@@ -30,7 +31,10 @@ _KNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How records of a topic are written: columns, formats, windows."""
+    """How records of a topic are written: columns, formats, windows.
+
+    `headers` are names of columns, and of the headers that they hold; an empty text stands for all of them.
+    """
 
     key: Columns
     value: Columns
@@ -42,6 +46,8 @@ class Layout:
     window: str | None = None
     window_ms: int | None = None
     timestamp: str | None = None
+    timestamp_format: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

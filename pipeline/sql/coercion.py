@@ -179,7 +179,5 @@ def comparable(left: SqlType | None, right: SqlType | None, sign: str) -> bool:
         return False
     if rank(left) is not None and rank(right) is not None:
         return True
-    if {left, right} == {Primitive.DATE, Primitive.TIMESTAMP}:
-        return False
     ordered = isinstance(left, Primitive) and left is not Primitive.BOOLEAN
     return left == right and (ordered or sign in {"==", "!="})

@@ -142,6 +142,9 @@ class KsqlParser(Parser):
         if token.token_type == TokenType.IDENTIFIER:
             self._advance()
             return token.text, token.start
+        if token.token_type == TokenType.NUMBER and self._is_joined_to_next(token):
+            self._advance(2)
+            return f"{token.text}{self._prev.text}".upper(), token.start
         upper = token.text.upper()
         if not (token.text[:1].isalpha() or token.text[:1] == "_") or token.token_type == TokenType.STRING:
             message = f"Expected a name, found {token.text!r}"
@@ -151,6 +154,10 @@ class KsqlParser(Parser):
             raise self.fail(message, hint=f"As a name it stands in backquotes: `{token.text}`")
         self._advance()
         return upper, token.start
+
+    def _is_joined_to_next(self, token: Token) -> bool:
+        """Tell whether a name goes on behind the digits that it begins with: `1R`."""
+        return bool(self._next) and self._next.token_type == TokenType.VAR and self._next.start == token.end + 1
 
     def listed(self, parse: Callable[[], Any], end: str = ")") -> tuple[Any, ...]:
         """Take items between commas, up to and with a closing sign."""
@@ -190,7 +197,8 @@ class KsqlParser(Parser):
             message = f"Cannot resolve unknown type: {token.text}"
             raise SqlError(message, start, hint=nearest(name, [*_TYPES, "DECIMAL", "ARRAY", "MAP", "STRUCT"]))
         if name == "VARCHAR" and self.word("("):
-            self.listed(self._number)
+            self._advance()
+            self.expect(")")
         return _TYPES[name]
 
     def _struct_type(self) -> SqlType:

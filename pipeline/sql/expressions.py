@@ -80,6 +80,11 @@ class Code:
     type: Any
 
 
+def _negated_if(node: exp.Expr, code: Code) -> Code:
+    """Return the code of a test that may say NOT within itself."""
+    return Code(f"(not {code.text})", code.type) if node.args.get("negate") else code
+
+
 def _is_moment(node: exp.Expr) -> bool:
     return isinstance(node, exp.Column) and node.name in _MOMENTS
 
@@ -184,6 +189,9 @@ class Compiler:
             message = f"Number {text} is too large"
             raise SqlError(message)
         if "e" in text.lower():
+            if math.isinf(float(text)):
+                message = f"Number overflows DOUBLE: {text}"
+                raise SqlError(message)
             return Code(self.constant(float(text)), Primitive.DOUBLE)
         value = decimal.Decimal(text)
         digits, scale = len(value.as_tuple().digits), -int(value.as_tuple().exponent)
@@ -313,7 +321,9 @@ class Compiler:
         )
 
     def _alike(self, left: Code, right: Code) -> tuple[Code, Code]:
-        """Convert texts that are compared with times, and DOUBLEs with DECIMALs: 1.1 is 1.1, whichever way it is held."""
+        """Convert texts and dates that are compared with times, and DOUBLEs with DECIMALs: 1.1 is 1.1, whichever it is."""
+        if {left.type, right.type} == {Primitive.DATE, Primitive.TIMESTAMP}:
+            return self._converted(left, Primitive.TIMESTAMP), self._converted(right, Primitive.TIMESTAMP)
         if left.type in TIMES and right.type is Primitive.STRING:
             return left, self._converted(right, left.type)
         if right.type in TIMES and left.type is Primitive.STRING:
@@ -352,7 +362,7 @@ class Compiler:
         if not isinstance(node.expression, exp.Null):
             message = "IS takes NULL or NOT NULL"
             raise SqlError(message, start_of(node))
-        return Code(f"({self.code(node.this).text} is None)", Primitive.BOOLEAN)
+        return _negated_if(node, Code(f"({self.code(node.this).text} is None)", Primitive.BOOLEAN))
 
     def between(self, node: exp.Between) -> Code:
         """Write BETWEEN."""
@@ -388,7 +398,7 @@ class Compiler:
         text = self.typed(node.this, Primitive.STRING, "What LIKE looks at")
         pattern = self.typed(node.expression, Primitive.STRING, "The pattern of LIKE")
         sign = self.constant(escape)
-        return Code(f"{self.constant(operators.like)}({text}, {pattern}, {sign})", Primitive.BOOLEAN)
+        return _negated_if(node, Code(f"{self.constant(operators.like)}({text}, {pattern}, {sign})", Primitive.BOOLEAN))
 
     def case(self, node: exp.Case) -> Code:
         """Write CASE."""

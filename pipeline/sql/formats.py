@@ -228,9 +228,10 @@ def _delimited_text(type_: SqlType) -> Callable[[Any], str]:
     return cast(type_, Primitive.STRING) or str
 
 
-def _needs_quotes(text: str, delimiter: str) -> bool:
+def _needs_quotes(text: str, delimiter: str, *, is_first: bool) -> bool:
     """Tell whether Apache Commons CSV, which ksqlDB writes with, puts a text into quotes."""
-    return text[0] <= "#" or text[-1] <= " " or any(sign in text for sign in (delimiter, '"', "\n", "\r"))
+    begins_oddly = not (text[0].isascii() and text[0].isalnum()) if is_first else text[0] <= "#"
+    return begins_oddly or text[-1] <= " " or any(sign in text for sign in (delimiter, '"', "\n", "\r"))
 
 
 def _delimited(columns: Columns, delimiter: str) -> Serde[Any]:
@@ -243,7 +244,6 @@ def _delimited(columns: Columns, delimiter: str) -> Serde[Any]:
         for _, type_ in columns
     ]
     writers = [_delimited_text(type_) for _, type_ in columns]
-    is_text = [type_ is Primitive.STRING for _, type_ in columns]
 
     def read(data: bytes) -> Any:
         found = next(csv.reader(io.StringIO(data.decode(), newline=""), delimiter=delimiter), [])
@@ -253,10 +253,10 @@ def _delimited(columns: Columns, delimiter: str) -> Serde[Any]:
         return tuple(read(text) if text else None for read, text in zip(readers, found, strict=True))
 
     def write(row: Any) -> bytes:
-        parts = []
-        for value, to_text, quotable in zip(row, writers, is_text, strict=True):
+        parts: list[str] = []
+        for value, to_text in zip(row, writers, strict=True):
             text = "" if value is None else to_text(value)
-            if quotable and text and _needs_quotes(text, delimiter):
+            if text and _needs_quotes(text, delimiter, is_first=not parts):
                 text = '"' + text.replace('"', '""') + '"'
             parts.append(text)
         return delimiter.join(parts).encode()

@@ -75,10 +75,8 @@ def _joined(left: Relation, right: Relation, join: Join) -> Relation:
     if any(each.source == right.name for each in left.fields):
         message = f"Each source of a join needs a name of its own: there are two {right.name}"
         raise SqlError(message, start, hint="Give one of them an alias: JOIN ... AS other.")
-    if left.window or right.window:
-        message = "Joins of windowed sources are not supported"
-        raise SqlError(message, start)
     mine, theirs = _sides(left, right, join)
+    _check_windowed(mine, theirs, start)
     if mine.code.type != theirs.code.type:
         message = (
             f"Invalid join condition: types don't match. Got {mine.node.sql()}{{{mine.code.type}}}"
@@ -92,6 +90,24 @@ def _joined(left: Relation, right: Relation, join: Join) -> Relation:
     if left.stream is not None:
         return _with_table(mine, theirs, join, key_type)
     return _of_tables(mine, theirs, join, key_type)
+
+
+def _check_windowed(mine: _Side, theirs: _Side, start: int) -> None:
+    """Refuse sources of unlike windows: their keys would never match (ksqlDB's `JoinNode`)."""
+    left, right = mine.relation, theirs.relation
+    problem = None
+    if (left.window is None) != (right.window is None):
+        problem = "Can not join windowed source to non-windowed source."
+    elif left.window is not None and "SESSION" in {left.window, right.window} and left.window != right.window:
+        problem = (
+            f"Incompatible windowed sources: {left.name} has {left.window}, and {right.name} {right.window} windows."
+        )
+    elif left.window_ms != right.window_ms:
+        problem = f"Incompatible windowed sources: windows of {left.window_ms} ms and of {right.window_ms} ms."
+    elif left.window is not None and not (mine.is_key and theirs.is_key):
+        problem = "Implicit repartitioning of windowed sources is not supported: join them by their keys."
+    if problem:
+        raise SqlError(problem, start)
 
 
 def _check_windows(left: Relation, right: Relation, join: Join) -> None:
@@ -285,4 +301,4 @@ def _same_keys(side: _Side) -> list[int]:
 
 
 def _with_key(key: Any, row: Any) -> Any:
-    return None if row is None else (*row, None if key is None else key[0])
+    return None if row is None else (*row, None if key is None else getattr(key, "key", key)[0])

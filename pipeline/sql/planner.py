@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from pipeline.dsl.options import Consumed, Produced
 from pipeline.serde.windowed import session_windowed, windowed
 from pipeline.sql.catalog import Catalog, Layout, Source, checked_properties
+from pipeline.sql.coercion import widest
 from pipeline.sql.dialect import UNITS, parse
-from pipeline.sql.errors import SqlError
+from pipeline.sql.errors import SqlError, nearest
 from pipeline.sql.formats import key_serde, value_serde
+from pipeline.sql.operators import cast
 from pipeline.sql.queries import Result, planned
-from pipeline.sql.relations import Relation, timed_stream
+from pipeline.sql.relations import HEADERS, PLACES, Relation, time_by, timed_stream
 from pipeline.sql.statements import CreateSource, DropSource, InsertInto, NoTopology
 from pipeline.sql.types import Primitive
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pipeline.dsl.builder import StreamsBuilder
     from pipeline.dsl.ktable import KTable
     from pipeline.serde.api import Serde
-    from pipeline.sql.statements import Query, Statement
+    from pipeline.sql.statements import Column, Query, Statement
     from pipeline.topology.topology import Topology
 
 _PSEUDO = {"ROWTIME", "ROWPARTITION", "ROWOFFSET", "WINDOWSTART", "WINDOWEND"}
@@ -46,8 +48,7 @@ def build_sql(
     """
     plan = Plan(builder, formats or {})
     try:
-        for statement in parse(text):
-            plan.add(statement)
+        plan.add_all(parse(text))
         plan.check_writes()
         return builder.build()
     except SqlError as error:
@@ -63,6 +64,7 @@ class Plan:
     formats: Mapping[str, str]
     catalog: Catalog = field(default_factory=Catalog)
     tables: dict[str, KTable[Any, Any]] = field(default_factory=dict)
+    placed: set[str] = field(default_factory=set)
     writes: bool = False
 
     def check_writes(self) -> None:
@@ -74,6 +76,19 @@ class Plan:
         if not self.writes:
             message = "The statements write no topic: none is CREATE ... AS SELECT or INSERT INTO"
             raise SqlError(message, 0)
+
+    def add_all(self, statements: Sequence[Statement]) -> None:
+        """Take in statements, one after the other.
+
+        Raises:
+            SqlError: If one has a mistake.
+        """
+        for statement in statements:
+            query = None if isinstance(statement, DropSource | NoTopology) else statement.query
+            if query is not None and _names(query) & set(PLACES):
+                self.placed |= {query.source.name, *(join.source.name for join in query.joins)}
+        for statement in statements:
+            self.add(statement)
 
     def add(self, statement: Statement) -> None:
         """Take in one more statement.
@@ -135,6 +150,7 @@ class Plan:
             result.window,
             result.window_ms,
             _timestamp(given, (*result.key, *result.value), statement.start),
+            given.get("TIMESTAMP_FORMAT"),
         )
         source = Source(statement.name, statement.is_table, given.get("KAFKA_TOPIC", statement.name), layout)
         self._write(result, source)
@@ -147,15 +163,19 @@ class Plan:
                 f"INSERT INTO takes a stream, and {target.name} is {'a table' if target.is_table else 'read only'}"
             )
             raise SqlError(message, statement.start)
+        if target.layout.headers:
+            message = f"Cannot insert into {target.name} because it has header columns"
+            raise SqlError(message, statement.start)
         result = planned(statement.query, self._relations(statement.query))
-        if (result.key, result.value) != (target.layout.key, target.layout.value) or result.is_table:
+        widened = None if result.is_table else _widened(result, target.layout)
+        if widened is None:
             made, wanted = (
                 _columns_text(result.key, result.value),
                 _columns_text(target.layout.key, target.layout.value),
             )
             message = f"Incompatible schema between results and sink: the result has {made}, the sink {wanted}"
             raise SqlError(message, statement.start)
-        self._write(result, target)
+        self._write(widened, target)
 
     def _write(self, result: Result, sink: Source) -> None:
         keys, values = self._serdes(sink)
@@ -163,7 +183,8 @@ class Plan:
         stream = result.stream
         if sink.layout.timestamp is not None:
             names = [name for name, _ in (*result.value, *result.key)]
-            stream = timed_stream(stream, names.index(sink.layout.timestamp), len(result.value))
+            time_of = time_by(sink.layout.timestamp_format)
+            stream = timed_stream(stream, names.index(sink.layout.timestamp), len(result.value), time_of)
         stream.to(sink.topic, Produced(keys, values))
 
     def _serdes(self, source: Source) -> tuple[Serde[Any], Serde[Any]]:
@@ -191,12 +212,11 @@ class Plan:
         extractor = _extractor(source.layout)
         consumed: Consumed[Any, Any] = Consumed(keys, values, timestamp_extractor=extractor)
         relation = Relation.of(source, alias, keys)
+        if source.is_table and (source.name in self.placed or source.layout.headers):
+            return relation.with_placed_table(self.builder.stream(source.topic, consumed))
         if source.is_table:
             if source.name not in self.tables:
                 self.tables[source.name] = self.builder.table(source.topic, consumed)
-            if used & {"ROWTIME", "ROWPARTITION", "ROWOFFSET"}:
-                message = "ROWTIME, ROWPARTITION and ROWOFFSET of tables are not supported"
-                raise SqlError(message)
             return relation.with_table(self.tables[source.name])
         return relation.with_stream(self.builder.stream(source.topic, consumed), used & _PSEUDO)
 
@@ -207,6 +227,26 @@ def _names(query: Query) -> set[str]:
     roots = [item.expression for item in query.items]
     roots += [query.where, query.having, *query.partition_by, *query.group_by, *(join.on for join in query.joins)]
     return {column.name for root in roots if root is not None for column in root.find_all(exp.Column)}
+
+
+def _widened(result: Result, layout: Layout) -> Result | None:
+    """Return the rows of a result with the types of a sink's columns; None if they do not fit."""
+    names = [[name for name, _ in columns] for columns in (result.value, layout.value)]
+    if result.key != layout.key or names[0] != names[1]:
+        return None
+    if result.value == layout.value:
+        return result
+    casts = []
+    for (_, given), (_, wanted) in zip(result.value, layout.value, strict=True):
+        convert = cast(given, wanted)
+        if convert is None or widest([given, wanted]) != wanted:
+            return None
+        casts.append(convert)
+    made = tuple(casts)
+    stream = result.stream.map_values(
+        lambda row: None if row is None else tuple(c(v) for c, v in zip(made, row, strict=True))
+    )
+    return replace(result, stream=stream, value=layout.value)
 
 
 def _columns_text(*columns: Any) -> str:
@@ -224,7 +264,7 @@ def declared(statement: CreateSource, given: Mapping[str, Any]) -> Source:
             message = f'Missing required property "{name}" which has no default value.'
             raise SqlError(message, statement.start)
     keys = tuple((each.name, each.type) for each in statement.columns if each.is_key)
-    values = tuple((each.name, each.type) for each in statement.columns if not each.is_key)
+    values = tuple((each.name, each.type) for each in statement.columns if not each.is_key and each.header is None)
     _check_columns(statement, bool(keys))
     window, size = given.get("WINDOW_TYPE"), given.get("WINDOW_SIZE")
     if window not in {None, "SESSION", "TUMBLING", "HOPPING"}:
@@ -241,6 +281,8 @@ def declared(statement: CreateSource, given: Mapping[str, Any]) -> Source:
         window,
         None if size is None else _millis(str(size), statement.start),
         _timestamp(given, (*keys, *values), statement.start),
+        given.get("TIMESTAMP_FORMAT"),
+        tuple((each.name, each.header) for each in statement.columns if each.header is not None),
     )
     topic = str(given["KAFKA_TOPIC"])
     return Source(statement.name, statement.is_table, topic, layout, statement.is_read_only)
@@ -255,8 +297,8 @@ def _check_columns(statement: CreateSource, has_key: bool) -> None:  # noqa: FBT
         problem = f"Duplicate column names: {next(name for name in names if names.count(name) > 1)}"
     elif _PSEUDO & set(names):
         problem = f"'{next(iter(_PSEUDO & set(names)))}' is a reserved column name."
-    elif any(each.header is not None for each in statement.columns):
-        problem = "Columns of headers are not supported"
+    elif wrong_header := next(filter(None, map(_header_problem, statement.columns)), None):
+        problem = wrong_header
     elif statement.is_table and not has_key:
         problem = "Tables require a PRIMARY KEY. Please define the PRIMARY KEY."
     elif any(each.is_primary != statement.is_table for each in statement.columns if each.is_key):
@@ -264,6 +306,14 @@ def _check_columns(statement: CreateSource, has_key: bool) -> None:  # noqa: FBT
         problem = f"Column is a {wrong} column: a {'table' if statement.is_table else 'stream'} has {right} columns."
     if problem:
         raise SqlError(problem, statement.start)
+
+
+def _header_problem(column: Column) -> str | None:
+    if column.header == "" and column.type != HEADERS:
+        return f"Invalid type for HEADERS column: expected {HEADERS}, got {column.type}"
+    if column.header and column.type is not Primitive.BYTES:
+        return f"Invalid type for HEADER('{column.header}') column: expected BYTES, got {column.type}"
+    return None
 
 
 def _wrapping(given: Mapping[str, Any], values: Any, start: int) -> bool:
@@ -280,8 +330,14 @@ def _timestamp(given: Mapping[str, Any], columns: Any, start: int) -> str | None
         return None
     types, name = dict(columns), str(given["TIMESTAMP"])
     name = name[1:-1] if name.startswith("`") else name.upper()
-    if types.get(name) not in {Primitive.BIGINT, Primitive.TIMESTAMP}:
-        message = f"The TIMESTAMP column {name} must be a BIGINT or a TIMESTAMP of the source"
+    if name not in types:
+        message = f"The TIMESTAMP column set in the WITH clause does not exist in the schema: '{name}'"
+        raise SqlError(message, start, hint=nearest(name, types))
+    fitting = {Primitive.STRING} if "TIMESTAMP_FORMAT" in given else {Primitive.BIGINT, Primitive.TIMESTAMP}
+    if types[name] not in fitting:
+        message = (
+            f"Timestamp column, `{name}`, should be BIGINT, TIMESTAMP, or a STRING with a timestamp_format specified"
+        )
         raise SqlError(message, start)
     return name
 
@@ -298,15 +354,11 @@ def _millis(text: str, start: int) -> int:
 def _extractor(layout: Layout) -> Any:
     if layout.timestamp is None:
         return None
-    names = [name for name, _ in layout.value]
+    names, time_of = [name for name, _ in layout.value], time_by(layout.timestamp_format)
     if layout.timestamp in names:
         place = names.index(layout.timestamp)
-        return lambda record, _partition_time: -1 if record.value is None else _time_of(record.value[place])
+        return lambda record, _partition_time: -1 if record.value is None else time_of(record.value[place])
     place = [name for name, _ in layout.key].index(layout.timestamp)
     return lambda record, _partition_time: (
-        -1 if record.key is None else _time_of(getattr(record.key, "key", record.key)[place])
+        -1 if record.key is None else time_of(getattr(record.key, "key", record.key)[place])
     )
-
-
-def _time_of(value: int | None) -> int:
-    return -1 if value is None else value

@@ -10,6 +10,7 @@ from sqlglot import exp
 from pipeline.sql.aggregations import aggregated
 from pipeline.sql.errors import SqlError
 from pipeline.sql.expressions import Code, Compiler, Field, find_field, function_of, predicate_of, start_of
+from pipeline.sql.functions import is_aggregate
 from pipeline.sql.joins import joined_all
 from pipeline.sql.table_functions import exploded, table_calls
 from pipeline.sql.types import Map, Primitive
@@ -44,7 +45,8 @@ class Output:
     node: exp.Expr
 
 
-_RESERVED = {"ROWTIME", "ROWPARTITION", "ROWOFFSET", "WINDOWSTART", "WINDOWEND"}
+_BOUNDS = {"WINDOWSTART", "WINDOWEND"}
+_RESERVED = {"ROWTIME", "ROWPARTITION", "ROWOFFSET", *_BOUNDS}
 
 
 def planned(query: Query, relations: Sequence[Relation]) -> Result:
@@ -54,7 +56,7 @@ def planned(query: Query, relations: Sequence[Relation]) -> Result:
         SqlError: If it has a mistake.
     """
     _check_clauses(query)
-    _check_table_functions(query)
+    _check_functions(query)
     relation = _filtered(query, joined_all(relations, query.joins))
     if query.group_by:
         return _aggregate_result(query, relation)
@@ -71,10 +73,15 @@ def _check_clauses(query: Query) -> None:
         raise SqlError(problem, query.source.start)
 
 
-def _check_table_functions(query: Query) -> None:
+def _check_functions(query: Query) -> None:
     for call in table_calls([query.where, query.having, *query.group_by, *query.partition_by]):
         message = f"Table function {call.this} stands in the projection alone"
         raise SqlError(message, start_of(call))
+    for group in query.group_by:
+        for inner in group.find_all(exp.Anonymous):
+            if is_aggregate(str(inner.this)):
+                message = f"GROUP BY does not support aggregate functions: {inner.this} is an aggregate function."
+                raise SqlError(message, start_of(inner))
     for call in table_calls([item.expression for item in query.items] if query.group_by else ()):
         message = "Table functions cannot be used with aggregations."
         raise SqlError(message, start_of(call))
@@ -109,24 +116,42 @@ def _filtered(query: Query, relation: Relation) -> Relation:
 def _outputs(query: Query, relation: Relation) -> list[Output]:
     """Return the columns of the projection, stars written out."""
     found: list[Output] = []
+    names = _NewNames({each.name for each in relation.fields})
     for item in query.items:
         if item.expression is None:
             found += _star(item, relation, is_keyed_anew=bool(query.partition_by))
         elif isinstance(item.expression, exp.Dot) and item.expression.expression.name == "*":
             found += _fields_of(item.expression, relation)
         else:
-            name = item.alias or _shared_name(item.expression, relation) or _own_name(item.expression)
-            if item.alias in _RESERVED:
-                message = f"`{item.alias}` is a reserved column name. You cannot use it as an alias for a column."
-                raise SqlError(message, item.start)
-            unnamed = sum(each.name.startswith("KSQL_COL_") for each in found)
-            found.append(Output(name or f"KSQL_COL_{unnamed}", item.expression))
-    names = [each.name for each in found]
+            name = item.alias or _shared_name(item.expression, relation) or names.of(item.expression)
+            found.append(Output(name, item.expression))
+    shown = [each.name for each in found]
     for each in found:
-        if names.count(each.name) > 1:
+        if shown.count(each.name) > 1:
             message = f"The projection contains a duplicate column name: `{each.name}`"
             raise SqlError(message, start_of(each.node) or query.items[0].start)
     return found
+
+
+class _NewNames:
+    """Names of columns that have none of their own, unlike those of the sources (ksqlDB's `ColumnNames`)."""
+
+    def __init__(self, taken: set[str]) -> None:
+        self._taken = taken
+
+    def of(self, node: exp.Expr) -> str:
+        """Return the name of a column, of a field of a struct, or a generated one."""
+        if isinstance(node, exp.Column):
+            return str(node.name)
+        if isinstance(node, exp.Dot):
+            own = str(node.expression.name)
+            return self._take(own, *(f"{own}_{number}" for number in range(1, len(self._taken) + 2)))
+        return self._take(*(f"KSQL_COL_{number}" for number in range(len(self._taken) + 1)))
+
+    def _take(self, *names: str) -> str:
+        found = next(each for each in names if each not in self._taken)
+        self._taken.add(found)
+        return found
 
 
 def _star(item: Item, relation: Relation, *, is_keyed_anew: bool) -> list[Output]:
@@ -142,10 +167,14 @@ def _star(item: Item, relation: Relation, *, is_keyed_anew: bool) -> list[Output
 
 def _joined_star(item: Item, relation: Relation) -> list[Output]:
     """Return the columns of joined sources: a star alone puts the source's name before each, that of a source does as well."""
-    shown = [each for each in relation.fields if not each.is_pseudo and item.source in {None, each.source}]
+    shown = [each for each in relation.fields if item.source in {None, each.source} and _is_shown(each)]
     sources = list(dict.fromkeys(each.source for each in shown))
     shown.sort(key=lambda each: (sources.index(each.source), not each.is_source_key))
     return [Output(_joined_name(each), _column(each.source, each.name)) for each in shown]
+
+
+def _is_shown(field: Field) -> bool:
+    return not field.is_pseudo or field.name in _BOUNDS
 
 
 def _joined_name(field: Field) -> str:
@@ -314,13 +343,15 @@ def split(
             raise SqlError(message, start_of(key), hint="AS_VALUE(...) copies a key into the value.")
         taken.add(places[0])
         names.append(outputs[places[0]].name)
-    return names, [each for number, each in enumerate(outputs) if number not in taken]
+    values = [each for number, each in enumerate(outputs) if number not in taken]
+    for each in values:
+        if each.name in _RESERVED:
+            message = f"Reserved column name in select: `{each.name}`. Please remove or alias the column."
+            raise SqlError(message, start_of(each.node))
+    return names, values
 
 
 def _aggregate_result(query: Query, relation: Relation) -> Result:
-    if any(item.expression is None for item in query.items):
-        message = "GROUP BY does not support SELECT *. List the columns."
-        raise SqlError(message, query.items[0].start)
     outputs = _outputs(query, relation)
     groups = [qualified(each, relation) for each in query.group_by]
     nodes = [qualified(each.node, _with_windows(query, relation)) for each in outputs]

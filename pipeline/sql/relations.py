@@ -5,16 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pipeline.dsl.options import Materialized
 from pipeline.sql.expressions import Field
-from pipeline.sql.types import Primitive
+from pipeline.sql.formats import row_serde
+from pipeline.sql.functions.times import parse_timestamp
+from pipeline.sql.types import Array, Primitive, Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from pipeline.dsl.kstream import KStream
     from pipeline.dsl.ktable import KTable
     from pipeline.serde.api import Serde
     from pipeline.sql.catalog import Source
+    from pipeline.sql.types import SqlType
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,7 @@ class Relation:
     window_ms: int | None = None
     stream: KStream[Any, Any] | None = None
     table: KTable[Any, Any] | None = None
+    headers: tuple[tuple[str, str], ...] = ()
     is_joined: bool = False
     viable: tuple[int, ...] = ()
 
@@ -40,7 +45,7 @@ class Relation:
         layout = source.layout
         values = [Field(name, type_, alias) for name, type_ in layout.value]
         fields = (*values, *(Field(name, type_, alias, is_key=True, is_source_key=True) for name, type_ in layout.key))
-        return cls(alias, fields, keys, layout.window, layout.window_ms)
+        return cls(alias, fields, keys, layout.window, layout.window_ms, headers=layout.headers)
 
     @property
     def key(self) -> tuple[int, ...]:
@@ -48,27 +53,67 @@ class Relation:
         return tuple(number for number, each in enumerate(self.fields) if each.is_key)
 
     def with_stream(self, stream: KStream[Any, Any], used: Collection[str]) -> Relation:
-        """Return the relation with the rows of a stream, and the pseudo columns that are used."""
-        width = len(self.key)
-        pseudo = ["WINDOWSTART", "WINDOWEND"] if self.window else []
-        fields = (*self.fields, *(self._pseudo(name) for name in pseudo))
-        rows = stream.map_values(_row_of(width, is_windowed=self.window is not None))
-        places = [name for name in ("ROWTIME", "ROWPARTITION", "ROWOFFSET") if name in used]
-        if places:
-            fields = (*fields, *(self._pseudo(name) for name in places))
-            rows = rows.process_values(_supplier(places))
-        return replace(self, fields=fields, stream=rows)
+        """Return the relation with the rows of a stream, its headers, and the pseudo columns that are used."""
+        columns = [*self._headers, *(_Place(name) for name in PLACES if name in used)]
+        rows = stream.map_values(self._row_of())
+        if columns:
+            rows = rows.process_values(_supplier(columns))
+        return replace(self, fields=(*self._with_bounds(), *map(self._placed, columns)), stream=rows)
 
     def with_table(self, table: KTable[Any, Any]) -> Relation:
         """Return the relation with the rows of a table."""
-        pseudo = ["WINDOWSTART", "WINDOWEND"] if self.window else []
-        fields = (*self.fields, *(self._pseudo(name) for name in pseudo))
-        rows = table.map_values(_row_of(len(self.key), is_windowed=self.window is not None))
-        return replace(self, fields=fields, table=rows)
+        return replace(self, fields=self._with_bounds(), table=table.map_values(self._row_of()))
 
-    def _pseudo(self, name: str) -> Field:
-        type_ = Primitive.INTEGER if name == "ROWPARTITION" else Primitive.BIGINT
-        return Field(name, type_, self.name, is_pseudo=True)
+    def with_placed_table(self, stream: KStream[Any, Any]) -> Relation:
+        """Return the relation with the rows of a table, each with its headers and pseudo columns, from its updates."""
+        relation = self.with_stream(stream, PLACES)
+        assert relation.stream is not None  # noqa: S101 - it has just been set
+        rows = row_serde([each.type for each in relation.fields])
+        table = relation.stream.to_table(Materialized(key_serde=self.key_serde, value_serde=rows))
+        return replace(relation, stream=None, table=table)
+
+    @property
+    def _headers(self) -> list[_Place]:
+        return [_Place(name, header) for name, header in self.headers]
+
+    def _with_bounds(self) -> tuple[Field, ...]:
+        bounds = ["WINDOWSTART", "WINDOWEND"] if self.window else []
+        return (*self.fields, *(self._placed(_Place(name)) for name in bounds))
+
+    def _row_of(self) -> Callable[[Any, Any], Any]:
+        return _row_of(len(self.key), is_windowed=self.window is not None)
+
+    def _placed(self, place: _Place) -> Field:
+        return Field(place.name, place.type, self.name, is_pseudo=place.header is None)
+
+
+PLACES = ("ROWTIME", "ROWPARTITION", "ROWOFFSET")
+HEADERS = Array(Struct((("KEY", Primitive.STRING), ("VALUE", Primitive.BYTES))))
+"""Type of a column of all headers."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A column that is neither in key nor in value: a pseudo column, or one of headers."""
+
+    name: str
+    header: str | None = None
+
+    @property
+    def type(self) -> SqlType:
+        if self.header is not None:
+            return Primitive.BYTES if self.header else HEADERS
+        return Primitive.INTEGER if self.name == "ROWPARTITION" else Primitive.BIGINT
+
+    def value_of(self, record: Any, metadata: Any) -> Any:
+        """Return the value for a record."""
+        if self.header:
+            return next((value for name, value in reversed(record.headers) if name == self.header), None)
+        if self.header is not None:
+            return [{"KEY": name, "VALUE": value} for name, value in record.headers]
+        if self.name == "ROWTIME":
+            return record.timestamp
+        return metadata and (metadata.partition if self.name == "ROWPARTITION" else metadata.offset)
 
 
 def _row_of(width: int, *, is_windowed: bool) -> Callable[[Any, Any], Any]:
@@ -84,10 +129,10 @@ def _row_of(width: int, *, is_windowed: bool) -> Callable[[Any, Any], Any]:
 
 
 class _Places:
-    """Adds the time and the place of records to their rows."""
+    """Adds to the rows of records what their values do not have."""
 
-    def __init__(self, names: list[str]) -> None:
-        self._names = names
+    def __init__(self, columns: Sequence[_Place]) -> None:
+        self._columns = columns
         self._context: Any = None
 
     def init(self, context: Any) -> None:
@@ -98,28 +143,26 @@ class _Places:
         """Send the row on with what it lacks."""
         if record.value is not None:
             metadata = self._context.record_metadata
-            values = {
-                "ROWTIME": record.timestamp,
-                "ROWPARTITION": metadata and metadata.partition,
-                "ROWOFFSET": metadata and metadata.offset,
-            }
-            record = record.with_value((*record.value, *(values[name] for name in self._names)))
+            made = (each.value_of(record, metadata) for each in self._columns)
+            record = record.with_value((*record.value, *made))
         self._context.forward(record)
 
     def close(self) -> None:
         """Nothing is held."""
 
 
-def _supplier(names: list[str]) -> Callable[[], _Places]:
-    return lambda: _Places(names)
+def _supplier(columns: Sequence[_Place]) -> Callable[[], _Places]:
+    note = [(each.name, each.header) for each in columns]
+    return lambda: _Places([_Place(name, header) for name, header in note])
 
 
 class _Timed:
     """Sets the event time of records to that of a column."""
 
-    def __init__(self, place: int, values: int) -> None:
+    def __init__(self, place: int, values: int, time_of: Callable[[Any], int]) -> None:
         self._place = place
         self._values = values
+        self._time_of = time_of
         self._context: Any = None
 
     def init(self, context: Any) -> None:
@@ -132,20 +175,41 @@ class _Timed:
             self._context.forward(record)
             return
         row = record.value
-        time_ms = row[self._place] if self._place < self._values else record.key[self._place - self._values]
-        if time_ms is not None and time_ms >= 0:
+        time_ms = self._time_of(
+            row[self._place] if self._place < self._values else record.key[self._place - self._values]
+        )
+        if time_ms >= 0:
             self._context.forward(record.with_timestamp(time_ms))
 
     def close(self) -> None:
         """Nothing is held."""
 
 
-def timed_stream(stream: KStream[Any, Any], place: int, values: int) -> KStream[Any, Any]:
+def time_by(pattern: str | None) -> Callable[[Any], int]:
+    """Return a function that makes ms since 1970 of a column's value; -1 if it has none.
+
+    Args:
+        pattern: How texts are written, as Java's DateTimeFormatter has it; None for numbers and timestamps.
+    """
+
+    def time_of(value: Any) -> int:
+        try:
+            return -1 if value is None else (value if pattern is None else parse_timestamp(value, pattern))
+        except ValueError:
+            return -1
+
+    return time_of
+
+
+def timed_stream(
+    stream: KStream[Any, Any], place: int, values: int, time_of: Callable[[Any], int]
+) -> KStream[Any, Any]:
     """Return a stream whose records have the time of a column.
 
     Args:
         stream: Rows of values.
         place: Of the column, in values and then keys.
         values: Number of columns of values.
+        time_of: Makes ms of its value; below 0 for none.
     """
-    return stream.process_values(lambda: _Timed(place, values))
+    return stream.process_values(lambda: _Timed(place, values, time_of))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import re
 import sys
@@ -19,6 +20,7 @@ from pipeline.sql.dialect import parse
 from pipeline.sql.errors import SqlError
 from pipeline.sql.formats import key_serde
 from pipeline.sql.planner import Plan
+from pipeline.sql.types import Primitive
 from pipeline.testing import TopologyTestDriver
 from pipeline.windows import Window, Windowed
 
@@ -80,8 +82,7 @@ def _verdict(message: str) -> str:
 def _difference(case: dict[str, Any]) -> str | None:
     builder = StreamsBuilder()
     plan = Plan(builder, _STANDING_IN)
-    for statement in parse("\n".join(case["statements"])):
-        plan.add(statement)
+    plan.add_all(parse("\n".join(case["statements"])))
     topology = builder.build()
     layouts = {source.topic: source.layout for source in plan.catalog.sources.values()}
     for layout in layouts.values():
@@ -106,7 +107,12 @@ def _pipe(driver: TopologyTestDriver, layouts: dict[str, Layout], record: dict[s
         inputs = driver.input_topic(topic, BYTES, BYTES)
     except StreamsError:  # a source that no query reads
         return
-    inputs.pipe_input(key, value, timestamp=record.get("timestamp", 0))
+    headers = tuple((each["KEY"], _header(each["VALUE"])) for each in record.get("headers") or ())
+    inputs.pipe_input(key, value, timestamp=record.get("timestamp", 0), headers=headers)
+
+
+def _header(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
 
 
 def _value_bytes(layout: Layout, value: Any) -> bytes:
@@ -115,7 +121,8 @@ def _value_bytes(layout: Layout, value: Any) -> bytes:
 
 def _encoded(format_: str, columns: Any, value: Any) -> bytes:
     if format_ == "KAFKA" and columns:
-        return key_serde(columns, "KAFKA").serialize((value,))
+        is_bytes = columns[0][1] is Primitive.BYTES
+        return key_serde(columns, "KAFKA").serialize((base64.b64decode(value) if is_bytes else value,))
     if format_ in {"DELIMITED", "KAFKA", "NONE"}:
         return str(value).encode()
     return json.dumps(value).encode()
@@ -183,7 +190,8 @@ def _shown(layout: Layout, record: Any) -> dict[str, Any]:
 
 def _decoded(format_: str, columns: Any, data: bytes) -> Any:
     if format_ == "KAFKA" and columns:
-        return key_serde(columns, "KAFKA").deserialize(data)[0]
+        value = key_serde(columns, "KAFKA").deserialize(data)[0]
+        return base64.b64encode(value).decode() if isinstance(value, bytes) else value
     return data.decode() if format_ in {"DELIMITED", "KAFKA", "NONE"} else json.loads(data)
 
 

@@ -103,7 +103,7 @@ def split(text: Any, delimiter: Any) -> list[Any]:
     """The parts between delimiters; single characters or bytes if the delimiter is empty."""
     if delimiter:
         return text.split(delimiter)  # type: ignore[no-any-return]
-    return [text[at : at + 1] for at in range(len(text))]
+    return [text] if not text else [text[at : at + 1] for at in range(len(text))]
 
 
 @scalar(

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from typer.testing import CliRunner
 
-from pipeline import BYTES, StreamsBuilder
+from pipeline import BYTES, STRING, StreamsBuilder
 from pipeline.cli.main import app
+from pipeline.serde.windowed import session_windowed
 from pipeline.sql import udaf, udf, udtf
 from pipeline.sql.errors import SqlError
 from pipeline.sql.planner import build_sql
 from pipeline.sql.run_case import run
 from pipeline.testing import TopologyTestDriver
+from pipeline.windows import Window, Windowed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -173,6 +175,30 @@ CASES = {
         [("a", {"N": 1})],
         [(None, {"SHOP": "a", "N": 1})],
     ),
+    "negates LIKE": Case(
+        f"{NUMBERS} CREATE STREAM o AS SELECT t NOT LIKE 'a%' AS n, t NOT LIKE 'a!%' ESCAPE '!' AS e FROM sales"
+        " WHERE t NOT LIKE '%z';",
+        [(None, {"T": "ab"}), (None, {"T": "xz"}), (None, {"T": "a%"})],
+        [(None, {"N": False, "E": True}), (None, {"N": False, "E": False})],
+    ),
+    "names columns that have no name unlike those of their sources": Case(
+        f"{NUMBERS.replace('a INT', 'a INT, KSQL_COL_1 INT')}"
+        " CREATE STREAM o AS SELECT a + 1, a + 2, KSQL_COL_1, p->x, p->x FROM sales;",
+        [(None, {"A": 1, "KSQL_COL_1": 9, "P": {"X": 4}})],
+        [(None, {"KSQL_COL_0": 2, "KSQL_COL_2": 3, "KSQL_COL_1": 9, "X": 4, "X_1": 4})],
+    ),
+    "widens what is inserted": Case(
+        f"{SALES} CREATE STREAM o (shop STRING KEY, n DECIMAL(12, 1)) WITH (kafka_topic='O', value_format='JSON');"
+        " INSERT INTO o SELECT shop, n FROM sales;",
+        [("a", {"N": 1})],
+        [(b"a", {"N": 1.0})],
+    ),
+    "compares dates with timestamps, and reads those that end early": Case(
+        f"{NUMBERS} CREATE STREAM o AS SELECT CAST(t AS DATE) = CAST('1970-02' AS TIMESTAMP) AS e,"
+        " CAST(CAST(t AS DATE) AS STRING) AS d FROM sales;",
+        [(None, {"T": "1970-02"}), (None, {"T": "1970-02-02"})],
+        [(None, {"E": True, "D": "1970-02-01"}), (None, {"E": False, "D": "1970-02-02"})],
+    ),
     "does not hand on keys that no column holds": Case(
         f"{NUMBERS} CREATE STREAM o AS SELECT a FROM sales;",
         [("unread", {"A": 1})],
@@ -198,6 +224,12 @@ MISTAKES = {
     "a key format without a key": ("SELECT shop, n FROM sales PARTITION BY NULL, n", "including NULL", ""),
     "a table function in WHERE": ("SELECT * FROM sales WHERE EXPLODE(ARRAY[n]) = 1", "in the projection alone", ""),
     "a table function of a number": ("SELECT shop, EXPLODE(n) FROM sales", "does not accept parameters (INTEGER)", ""),
+    "a pseudo column without a name of its own": ("SELECT shop, ROWTIME FROM sales", "Reserved column name", ""),
+    "an aggregate in GROUP BY": (
+        "SELECT shop, COUNT(*) FROM sales GROUP BY shop, SUM(n)",
+        "GROUP BY does not support aggregate functions: SUM",
+        "",
+    ),
     "a table function in an aggregation": (
         "SELECT shop, EXPLODE(ARRAY[1]), COUNT(*) FROM sales GROUP BY shop",
         "cannot be used with aggregations",
@@ -279,6 +311,78 @@ def test_times_may_be_written_as_texts_and_end_early() -> None:
             driver.input_topic("s", BYTES, BYTES).pipe_input(b"a", b'{"N": %d}' % hours, timestamp=hours * 3_600_000)
         found = driver.output_topic("O", BYTES, BYTES).read_values_to_list()
     assert found == [b'{"N":24}', b'{"N":25}']
+
+
+def test_headers_are_columns() -> None:
+    columns = "(k STRING KEY, h ARRAY<STRUCT<key STRING, value BYTES>> HEADERS, trace BYTES HEADER('trace'), v INT)"
+    statements = f"CREATE STREAM sales {columns} WITH (kafka_topic='s', value_format='JSON');"
+    statements += "CREATE STREAM o AS SELECT k, v, h[1]->key AS first, FROM_BYTES(trace, 'utf8') AS trace FROM sales;"
+    with TopologyTestDriver(build_sql(statements, StreamsBuilder())) as driver:
+        topic = driver.input_topic("s", BYTES, BYTES)
+        topic.pipe_input(b"a", b'{"V": 1}', headers=(("trace", b"old"), ("x", None), ("trace", b"new")))
+        topic.pipe_input(b"a", b'{"V": 2}')
+        found = driver.output_topic("O", BYTES, BYTES).read_values_to_list()
+    assert found == [b'{"V":1,"FIRST":"trace","TRACE":"new"}', b'{"V":2,"FIRST":null,"TRACE":null}']
+
+
+def test_rows_of_a_table_keep_the_time_and_place_of_their_record() -> None:
+    statements = (
+        f"{SALES} CREATE TABLE stock (item STRING PRIMARY KEY, n INT) WITH (kafka_topic='t', value_format='JSON');"
+    )
+    query = "SELECT s.item, t.ROWTIME AS at, t.ROWOFFSET AS place FROM sales s JOIN stock t ON s.item = t.item"
+    with TopologyTestDriver(build_sql(f"{statements} CREATE STREAM o AS {query};", StreamsBuilder())) as driver:
+        for time_ms in (5, 7):
+            driver.input_topic("t", BYTES, BYTES).pipe_input(b"x", b'{"N": 1}', timestamp=time_ms)
+        driver.input_topic("s", BYTES, BYTES).pipe_input(b"a", b'{"ITEM": "x"}', timestamp=100)
+        found = driver.output_topic("O", BYTES, BYTES).read_values_to_list()
+    assert found == [b'{"AT":7,"PLACE":1}']
+
+
+def test_times_of_records_may_be_texts_in_a_column() -> None:
+    source = SALES.replace("value_format", "timestamp='item', timestamp_format='dd.MM.yyyy', value_format")
+    with TopologyTestDriver(
+        build_sql(f"{source} CREATE STREAM o AS SELECT shop, n FROM sales;", StreamsBuilder())
+    ) as driver:
+        for item in ("02.01.1970", "some day"):
+            driver.input_topic("s", BYTES, BYTES).pipe_input(
+                b"a", b'{"ITEM": "%s", "N": 1}' % item.encode(), timestamp=9
+            )
+        found = driver.output_topic("O", BYTES, BYTES).read_records_to_list()
+    assert [record.timestamp for record in found] == [24 * 3_600_000]
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "on", "problem"),
+    [
+        ("SESSION", None, "l.k = r.k", "windowed source to non-windowed"),
+        ("SESSION", "TUMBLING", "l.k = r.k", "Incompatible windowed sources"),
+        ("SESSION", "SESSION", "l.v = r.v", "Implicit repartitioning"),
+    ],
+)
+def test_sources_of_unlike_windows_cannot_be_joined(left: str, right: str | None, on: str, problem: str) -> None:
+    with pytest.raises(SqlError, match=problem):
+        build_sql(_windowed_join(left, right, on), StreamsBuilder())
+
+
+def test_sources_of_equal_windows_are_joined_within_them() -> None:
+    keys = session_windowed(STRING)
+    with TopologyTestDriver(build_sql(_windowed_join("SESSION", "SESSION", "l.k = r.k"), StreamsBuilder())) as driver:
+        for topic, window in (("l", Window(0, 5)), ("r", Window(0, 4)), ("r", Window(0, 5))):
+            driver.input_topic(topic, keys, BYTES).pipe_input(
+                Windowed("a", window), b'{"V": %d}' % window.end, timestamp=9
+            )
+        found = driver.output_topic("O", keys, BYTES).read_key_values_to_list()
+    assert found == [(Windowed("a", Window(0, 5)), b'{"E":5,"L_V":5,"R_V":5}')]
+
+
+def _windowed_join(left: str, right: str | None, on: str) -> str:
+    def source(name: str, window: str | None) -> str:
+        size = ", window_size='1 SECOND'" if window not in {None, "SESSION"} else ""
+        windows = f", window_type='{window}'{size}" if window else ""
+        return f"CREATE STREAM {name} (k STRING KEY, v INT) WITH (kafka_topic='{name}', value_format='JSON'{windows});"
+
+    query = f"SELECT l.k, l.WINDOWEND AS e, l.v, r.v FROM l JOIN r WITHIN 1 HOUR ON {on}"
+    return f"{source('l', left)} {source('r', right)} CREATE STREAM o AS {query};"
 
 
 def test_a_table_function_of_users_makes_rows() -> None:

@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pipeline.sql.errors import SqlError, nearest
+from pipeline.sql.formats import key_serde, value_serde
 
 if TYPE_CHECKING:
-    from pipeline.sql.formats import Columns
+    from pipeline.serde.api import Serde
     from pipeline.sql.statements import CreateSource
+    from pipeline.sql.types import Columns
 
 _KNOWN = (
     "KAFKA_TOPIC",
@@ -24,6 +26,9 @@ _KNOWN = (
     "WRAP_SINGLE_VALUE",
     "VALUE_DELIMITER",
     "KEY_DELIMITER",
+    "VALUE_SCHEMA_FULL_NAME",
+    "VALUE_AVRO_SCHEMA_FULL_NAME",
+    "KEY_SCHEMA_FULL_NAME",
     "WINDOW_TYPE",
     "WINDOW_SIZE",
 )
@@ -48,6 +53,24 @@ class Layout:
     timestamp: str | None = None
     timestamp_format: str | None = None
     headers: tuple[tuple[str, str], ...] = ()
+    schema_name: str | None = None
+    key_schema_name: str | None = None
+
+    def serdes(self) -> tuple[Serde[Any], Serde[Any]]:
+        """Return the serdes of keys, windows left aside, and of values.
+
+        Raises:
+            SqlError: If a format does not hold the columns.
+        """
+        keys = key_serde(self.key, self.key_format, delimiter=self.key_delimiter, schema_name=self.key_schema_name)
+        values = value_serde(
+            self.value,
+            self.value_format,
+            wrapped=self.wrapped,
+            delimiter=self.delimiter,
+            schema_name=self.schema_name,
+        )
+        return keys, values
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,4 +135,6 @@ def checked_properties(statement: CreateSource) -> dict[str, Any]:
     for name in ("KEY_FORMAT", "VALUE_FORMAT", "WINDOW_TYPE"):
         if name in given:
             given[name] = str(given[name]).upper()
+    if "VALUE_AVRO_SCHEMA_FULL_NAME" in given:
+        given.setdefault("VALUE_SCHEMA_FULL_NAME", given.pop("VALUE_AVRO_SCHEMA_FULL_NAME"))
     return given

@@ -13,7 +13,6 @@ from pipeline.sql.catalog import Catalog, Layout, Source, checked_properties
 from pipeline.sql.coercion import widest
 from pipeline.sql.dialect import UNITS, parse
 from pipeline.sql.errors import SqlError, nearest
-from pipeline.sql.formats import key_serde, value_serde
 from pipeline.sql.operators import cast
 from pipeline.sql.queries import Result, planned
 from pipeline.sql.relations import HEADERS, PLACES, Relation, time_by, timed_stream
@@ -32,21 +31,18 @@ if TYPE_CHECKING:
 _PSEUDO = {"ROWTIME", "ROWPARTITION", "ROWOFFSET", "WINDOWSTART", "WINDOWEND"}
 
 
-def build_sql(
-    text: str, builder: StreamsBuilder, *, file: str = "<sql>", formats: Mapping[str, str] | None = None
-) -> Topology:
+def build_sql(text: str, builder: StreamsBuilder, *, file: str = "<sql>") -> Topology:
     """Return the topology of statements.
 
     Args:
         text: Statements, each with a semicolon at its end.
         builder: Empty; the application's settings are in it.
         file: Shown in errors.
-        formats: What stands for a format, by its name.
 
     Raises:
         SqlError: If a statement has a mistake: with file, line and column.
     """
-    plan = Plan(builder, formats or {})
+    plan = Plan(builder)
     try:
         plan.add_all(parse(text))
         plan.check_writes()
@@ -61,7 +57,6 @@ class Plan:
     """Statements taken in so far."""
 
     builder: StreamsBuilder
-    formats: Mapping[str, str]
     catalog: Catalog = field(default_factory=Catalog)
     tables: dict[str, KTable[Any, Any]] = field(default_factory=dict)
     placed: set[str] = field(default_factory=set)
@@ -151,6 +146,8 @@ class Plan:
             result.window_ms,
             _timestamp(given, (*result.key, *result.value), statement.start),
             given.get("TIMESTAMP_FORMAT"),
+            schema_name=given.get("VALUE_SCHEMA_FULL_NAME"),
+            key_schema_name=given.get("KEY_SCHEMA_FULL_NAME"),
         )
         source = Source(statement.name, statement.is_table, given.get("KAFKA_TOPIC", statement.name), layout)
         self._write(result, source)
@@ -185,14 +182,13 @@ class Plan:
             names = [name for name, _ in (*result.value, *result.key)]
             time_of = time_by(sink.layout.timestamp_format)
             stream = timed_stream(stream, names.index(sink.layout.timestamp), len(result.value), time_of)
+        if not sink.layout.wrapped:
+            stream = stream.map_values(_null_alone)
         stream.to(sink.topic, Produced(keys, values))
 
     def _serdes(self, source: Source) -> tuple[Serde[Any], Serde[Any]]:
         layout = source.layout
-        key_format = self.formats.get(layout.key_format, layout.key_format)
-        value_format = self.formats.get(layout.value_format, layout.value_format)
-        keys = key_serde(layout.key, key_format)
-        values = value_serde(layout.value, value_format, wrapped=layout.wrapped, delimiter=layout.delimiter)
+        keys, values = layout.serdes()
         if layout.window == "SESSION":
             return session_windowed(keys), values
         if layout.window is not None:
@@ -227,6 +223,11 @@ def _names(query: Query) -> set[str]:
     roots = [item.expression for item in query.items]
     roots += [query.where, query.having, *query.partition_by, *query.group_by, *(join.on for join in query.joins)]
     return {column.name for root in roots if root is not None for column in root.find_all(exp.Column)}
+
+
+def _null_alone(row: Any) -> Any:
+    """Return no value instead of a NULL that no record stands around."""
+    return None if row == (None,) else row
 
 
 def _widened(result: Result, layout: Layout) -> Result | None:
@@ -283,6 +284,8 @@ def declared(statement: CreateSource, given: Mapping[str, Any]) -> Source:
         _timestamp(given, (*keys, *values), statement.start),
         given.get("TIMESTAMP_FORMAT"),
         tuple((each.name, each.header) for each in statement.columns if each.header is not None),
+        given.get("VALUE_SCHEMA_FULL_NAME"),
+        given.get("KEY_SCHEMA_FULL_NAME"),
     )
     topic = str(given["KAFKA_TOPIC"])
     return Source(statement.name, statement.is_table, topic, layout, statement.is_read_only)

@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pipeline.dsl.kstream import KStream
-    from pipeline.sql.formats import Columns
     from pipeline.sql.relations import Relation
     from pipeline.sql.statements import Item, Query
-    from pipeline.sql.types import SqlType
+    from pipeline.sql.types import Columns, SqlType
 
 
 @dataclass(frozen=True, slots=True)

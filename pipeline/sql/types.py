@@ -101,3 +101,15 @@ class Struct:
 
 
 SqlType = Primitive | Decimal | Array | Map | Struct
+
+Columns = tuple[tuple[str, SqlType], ...]
+"""Names and types, in order."""
+
+
+def columns_text(columns: Columns) -> str:
+    """Return names and types as statements have them.
+
+    >>> columns_text((("ID", Primitive.BIGINT), ("TAGS", Array(Primitive.STRING))))
+    'ID BIGINT, TAGS ARRAY<STRING>'
+    """
+    return ", ".join(f"{name} {type_}" for name, type_ in columns)

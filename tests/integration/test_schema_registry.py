@@ -18,6 +18,7 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, Proto
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from pipeline import (
+    BYTES,
     STRING,
     Avro,
     ConfigError,
@@ -34,6 +35,7 @@ from pipeline.errors import RegistryError, SchemaError
 from pipeline.schemas.avro_types import schema_of
 from pipeline.schemas.registry import Registry, registry_of
 from pipeline.serde.api import SerdePlace, placed
+from pipeline.sql.planner import build_sql
 from pipeline.testing import TopologyTestDriver
 from tests.registries import running_registry
 from tests.unit.schemas import flights as protobuf
@@ -151,6 +153,24 @@ def copied() -> Topology:
     builder = StreamsBuilder()
     builder.stream("in", Consumed(STRING, Avro(Flight))).to("out", Produced(STRING, Avro(Flight)))
     return builder.build()
+
+
+@pytest.mark.parametrize("format_", ["AVRO", "JSON_SR"])
+def test_statements_read_and_write_formats_of_the_registry(format_: str, registry: str, topic: str) -> None:
+    statements = f"""
+        CREATE STREAM flights (carrier STRING KEY, delay INT, seen TIMESTAMP, tags MAP<STRING, DECIMAL(4, 1)>)
+            WITH (KAFKA_TOPIC = '{topic}', VALUE_FORMAT = 'JSON');
+        CREATE STREAM late WITH (KAFKA_TOPIC = '{topic}-late', FORMAT = '{format_}') AS
+            SELECT * FROM flights WHERE delay > 1;
+        CREATE STREAM shown WITH (KAFKA_TOPIC = '{topic}-shown', FORMAT = 'JSON') AS SELECT * FROM late;
+    """  # noqa: S608 - statements of a topology
+    value = b'{"DELAY":3,"SEEN":1,"TAGS":{"a":0.5}}'
+    topology = build_sql(statements, StreamsBuilder())
+    with TopologyTestDriver(topology, schema_registry={"url": registry}) as driver:
+        driver.input_topic(topic, STRING, BYTES).pipe_input("UA", value)
+        assert driver.output_topic(f"{topic}-shown", BYTES, BYTES).read_key_value() == (b'"UA"', value)
+    subjects = SchemaRegistryClient({"url": registry}).get_subjects()
+    assert {f"{topic}-late-key", f"{topic}-late-value"} <= set(subjects)
 
 
 def test_an_id_that_the_registry_does_not_know_is_the_handlers(registry: str) -> None:

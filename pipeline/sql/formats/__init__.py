@@ -1,0 +1,8 @@
+"""Formats of topics and of state: bytes to rows of SQL, and back."""
+
+from __future__ import annotations
+
+from pipeline.sql.formats.rows import row_serde
+from pipeline.sql.formats.serdes import key_serde, value_serde
+
+__all__ = ["key_serde", "row_serde", "value_serde"]

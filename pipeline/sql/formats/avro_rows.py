@@ -1,0 +1,298 @@
+"""Rows as Avro with a schema in a registry, as ksqlDB writes them through Connect's data types (`AvroDataTranslator`)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import SchemaError
+from pipeline.extras import require_extra
+from pipeline.schemas.framed import HEAD_BYTES, framed
+from pipeline.sql.errors import SqlError
+from pipeline.sql.operators import cast, scaled
+from pipeline.sql.types import Array, Columns, Decimal, Map, Primitive, SqlType, Struct, columns_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.schemas.framed import Read, Write
+    from pipeline.schemas.registry import Registry
+    from pipeline.schemas.subjects import Registration
+    from pipeline.serde.api import Serde, SerdePlace
+
+_FULL_NAME = "io.confluent.ksql.avro_schemas.KsqlDataSourceSchema"
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+_PLAIN = frozenset({"date", "time-millis", "timestamp-millis"})
+_CONNECT = "org.apache.kafka.connect.data"
+_SIMPLE: dict[SqlType, Any] = {
+    Primitive.BOOLEAN: "boolean",
+    Primitive.INTEGER: "int",
+    Primitive.BIGINT: "long",
+    Primitive.DOUBLE: "double",
+    Primitive.STRING: "string",
+    Primitive.BYTES: "bytes",
+    **{
+        type_: {"type": kind, "connect.version": 1, "connect.name": f"{_CONNECT}.{name}", "logicalType": logical}
+        for type_, kind, name, logical in (
+            (Primitive.DATE, "int", "Date", "date"),
+            (Primitive.TIME, "int", "Time", "time-millis"),
+            (Primitive.TIMESTAMP, "long", "Timestamp", "timestamp-millis"),
+        )
+    },
+}
+
+
+def avro_serde(columns: Columns, full_name: str | None, *, wrapped: bool) -> Serde[Any]:
+    """Return the serde of rows as Avro: a record of all columns, or the value of the only one where it is not wrapped.
+
+    Records are read by the schema that they were written with; columns are found by their names in any case.
+
+    Args:
+        columns: Names and types.
+        full_name: Of the record; ksqlDB's if left out.
+        wrapped: Whether a single value stands in a record.
+
+    Raises:
+        MissingExtraError: If the extra `schemas` is not installed.
+        SqlError: If Avro does not have a column's name or type.
+    """
+    require_extra("schemas")
+    if wrapped:
+        _check(columns)
+    made_of = AvroRows(columns, full_name or _FULL_NAME, wrapped)
+    name = f"sql-avro[{columns_text(columns)}]"
+    return framed(name, made_of, {}, (_again, (columns, full_name, wrapped)), None)
+
+
+def _again(columns: Columns, full_name: str | None, wrapped: bool) -> Serde[Any]:  # noqa: FBT001 - pickled
+    return avro_serde(columns, full_name, wrapped=wrapped)
+
+
+@dataclass(frozen=True, slots=True)
+class AvroRows:
+    """The format of such a serde (`SchemaFormat`)."""
+
+    columns: Columns
+    full_name: str
+    wrapped: bool
+
+    @property
+    def form(self) -> str | None:
+        """Schemas are asked for as they were registered."""
+        return None
+
+    def schema(self) -> Any:
+        """The schema of what is written, as JSON is read to."""
+        if self.wrapped:
+            return _record(self.full_name, self.columns)
+        return _schema(self.columns[0][1], self.full_name)
+
+    def prepared(self, registry: Registry, place: SerdePlace, registration: Registration) -> Any:  # noqa: ARG002
+        """The schema, which refers to no other."""
+        from confluent_kafka.schema_registry import Schema  # noqa: PLC0415 - of an extra
+
+        return Schema(json.dumps(self.schema()), "AVRO")
+
+    def record_name(self, schema: Any) -> str | None:
+        """The full name of its record; None for single values."""
+        found = json.loads(schema.schema_str)
+        if not isinstance(found, dict) or "name" not in found:
+            return None
+        return f"{found['namespace']}.{found['name']}" if "namespace" in found else str(found["name"])
+
+    def writer(self, schema: Any, head: bytes, registry: Registry) -> Write:  # noqa: ARG002 - refers to no other
+        """Return the function that writes rows."""
+        from fastavro import schemaless_writer  # noqa: PLC0415 - of an extra
+
+        parsed, buffer = _parsed(schema), io.BytesIO
+        parts = [(name, _to_avro(type_) or _same) for name, type_ in self.columns]
+        only = parts[0][1]
+
+        def plain(row: Any) -> Any:
+            if not self.wrapped:
+                return only(row[0])
+            return {name: part(value) for (name, part), value in zip(parts, row, strict=True)}
+
+        def write(row: Any) -> bytes:
+            out = buffer()
+            out.write(head)
+            schemaless_writer(out, parsed, plain(row))
+            return out.getvalue()
+
+        return write
+
+    def reader(self, schema: Any, registry: Registry) -> Read:  # noqa: ARG002 - refers to no other
+        """Return the function that reads rows written with a schema."""
+        from fastavro import schemaless_reader  # noqa: PLC0415 - of an extra
+
+        parsed, buffer = _parsed(schema), io.BytesIO
+        if not self.wrapped:
+            single = _of_avro(self.columns[0][1])
+            return lambda data: (single(schemaless_reader(buffer(data[HEAD_BYTES:]), parsed, None)),)
+        fields = _fields_of_avro(self.columns)
+        return lambda data: tuple(fields(schemaless_reader(buffer(data[HEAD_BYTES:]), parsed, None)).values())
+
+
+def _check(columns: Columns) -> None:
+    for name, type_ in columns:
+        if not _NAME.fullmatch(name):
+            message = f"Schema is not compatible with Avro: column `{name}` has a name that Avro does not allow"
+            raise SqlError(message, hint="Names have letters, digits and _, and begin with no digit.")
+        if isinstance(type_, Map) and type_.key is not Primitive.STRING:
+            message = f"Avro only supports MAPs with STRING keys: column `{name}` is a {type_}"
+            raise SqlError(message)
+        if isinstance(type_, Struct):
+            _check(type_.fields)
+
+
+def _plain_times(schema: Any) -> Any:
+    """Return a schema whose dates and times are read as the numbers that they are: SQL's own, and of any size."""
+    if isinstance(schema, list):
+        return [_plain_times(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    left_out = {"logicalType"} if schema.get("logicalType") in _PLAIN else frozenset[str]()
+    return {name: _plain_times(each) for name, each in schema.items() if name not in left_out}
+
+
+def _parsed(schema: Any) -> Any:
+    from fastavro import parse_schema  # noqa: PLC0415 - of an extra
+    from fastavro.schema import SchemaParseException, UnknownType  # noqa: PLC0415
+
+    if schema.schema_type not in {None, "AVRO"}:
+        message = f"A record has a schema of {schema.schema_type}, and the format of the source is AVRO"
+        raise SchemaError(message)
+    try:
+        return parse_schema(_plain_times(json.loads(schema.schema_str)))
+    except (SchemaParseException, UnknownType, ValueError) as error:
+        message = f"The schema of a record cannot be read: {type(error).__name__}: {error}"
+        raise SchemaError(message, hint="Schemas that refer to others are not supported here.") from error
+
+
+def _record(full_name: str, columns: Columns) -> Any:
+    namespace, _, name = full_name.rpartition(".")
+    fields = [
+        {"name": column, "type": ["null", _schema(type_, f"{full_name}_{column}")], "default": None}
+        for column, type_ in columns
+    ]
+    return {"type": "record", "name": name, **({"namespace": namespace} if namespace else {}), "fields": fields}
+
+
+def _schema(type_: SqlType, full_name: str) -> Any:
+    if isinstance(type_, Decimal):
+        return {
+            "type": "bytes",
+            "scale": type_.scale,
+            "precision": type_.precision,
+            "connect.version": 1,
+            "connect.parameters": {"scale": str(type_.scale), "connect.decimal.precision": str(type_.precision)},
+            "connect.name": f"{_CONNECT}.Decimal",
+            "logicalType": "decimal",
+        }
+    if isinstance(type_, Array):
+        return {"type": "array", "items": ["null", _schema(type_.item, full_name)]}
+    if isinstance(type_, Map):
+        entry = _record(full_name, (("key", type_.key), ("value", type_.value)))
+        entry["fields"][1]["type"][1] = _schema(type_.value, f"{full_name}_MapValue")
+        return {"type": "array", "items": {**entry, "connect.internal.type": "MapEntry"}, "connect.name": full_name}
+    if isinstance(type_, Struct):
+        return {**_record(full_name, type_.fields), "connect.name": full_name}
+    return _SIMPLE[type_]
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _to_avro(type_: SqlType) -> Callable[[Any], Any] | None:
+    """Return what makes a value of Avro; None if it is one already."""
+    if isinstance(type_, Array):
+        item = _to_avro(type_.item)
+        return item and (lambda value: None if value is None else [item(each) for each in value])
+    if isinstance(type_, Map):
+        part = _to_avro(type_.value) or _same
+        return lambda value: (
+            None if value is None else [{"key": name, "value": part(each)} for name, each in value.items()]
+        )
+    if isinstance(type_, Struct):
+        parts = {name: _to_avro(each) or _same for name, each in type_.fields}
+        return lambda value: None if value is None else {name: part(value.get(name)) for name, part in parts.items()}
+    return None
+
+
+def _of_avro(type_: SqlType) -> Callable[[Any], Any]:
+    """Return what makes a value of SQL of one of Avro."""
+    inner = _inner_of_avro(type_)
+    return lambda value: None if value is None else inner(value)
+
+
+def _inner_of_avro(type_: SqlType) -> Callable[[Any], Any]:
+    if isinstance(type_, Decimal):
+        to_scale = scaled(type_.scale)
+        return lambda value: to_scale(repr(value) if isinstance(value, float) else value)
+    if isinstance(type_, Array):
+        item = _of_avro(type_.item)
+        return lambda value: [item(each) for each in value]
+    if isinstance(type_, Map):
+        to_key, part = cast(Primitive.STRING, type_.key) or str, _of_avro(type_.value)
+        return lambda value: {
+            to_key(name) if isinstance(name, str) else name: part(each) for name, each in _entries(value)
+        }
+    if isinstance(type_, Struct):
+        return _fields_of_avro(type_.fields)
+    return _SIMPLE_READERS.get(type_, int)
+
+
+def _fields_of_avro(columns: Columns) -> Callable[[Any], dict[str, Any]]:
+    readers = [(name, name.upper(), _of_avro(type_)) for name, type_ in columns]
+
+    def read(value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            message = f"{value!r} is no record"
+            raise TypeError(message)
+        upper = {name.upper(): each for name, each in value.items()}
+        return {name: read(value.get(name, upper.get(alike))) for name, alike, read in readers}
+
+    return read
+
+
+def _entries(value: Any) -> Any:
+    """Return the entries of a map, or of the array of records that stands for one."""
+    return value.items() if isinstance(value, dict) else ((each["key"], each["value"]) for each in value)
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        message = f"{value!r} is no BOOLEAN"
+        raise TypeError(message)
+    return value
+
+
+def _days(value: Any) -> int:
+    return (value - _EPOCH.date()).days if isinstance(value, dt.date) else int(value)
+
+
+def _time_ms(value: Any) -> int:
+    if not isinstance(value, dt.time):
+        return int(value)
+    return ((value.hour * 60 + value.minute) * 60 + value.second) * 1000 + value.microsecond // 1000
+
+
+def _timestamp_ms(value: Any) -> int:
+    return (value - _EPOCH) // dt.timedelta(milliseconds=1) if isinstance(value, dt.datetime) else int(value)
+
+
+_SIMPLE_READERS: dict[SqlType, Callable[[Any], Any]] = {
+    Primitive.BOOLEAN: _boolean,
+    Primitive.DOUBLE: float,
+    Primitive.STRING: str,
+    Primitive.BYTES: bytes,
+    Primitive.DATE: _days,
+    Primitive.TIME: _time_ms,
+    Primitive.TIMESTAMP: _timestamp_ms,
+}

@@ -1,0 +1,143 @@
+"""Rows as JSON."""
+
+from __future__ import annotations
+
+import base64
+import decimal
+import math
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pipeline.serde.api import Serde
+from pipeline.sql.operators import cast, scaled
+from pipeline.sql.types import Array, Columns, Decimal, Map, Primitive, SqlType, Struct, columns_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+
+
+def reader_of(type_: SqlType) -> Callable[[Any], Any]:
+    """Return what makes a value of SQL of one of JSON."""
+    inner = _inner_reader(type_)
+    return lambda value: None if value is None else inner(value)
+
+
+def _inner_reader(type_: SqlType) -> Callable[[Any], Any]:  # noqa: PLR0911 - one case for each type
+    if isinstance(type_, Decimal):
+        to_scale = scaled(type_.scale)
+        return lambda value: to_scale(_refuse(value, dict, list, bool))
+    if isinstance(type_, Array):
+        item = reader_of(type_.item)
+        return lambda value: [item(each) for each in _require(value, list)]
+    if isinstance(type_, Map):
+        to_key, to_value = cast(Primitive.STRING, type_.key) or str, reader_of(type_.value)
+        return lambda value: {to_key(name): to_value(each) for name, each in _require(value, dict).items()}
+    if isinstance(type_, Struct):
+        return _struct_reader(type_.fields)
+    if type_ is Primitive.STRING:
+        return lambda value: value if isinstance(value, str) else _json_text(value)
+    if type_ is Primitive.BOOLEAN:
+        return lambda value: _require(value, bool)
+    if type_ is Primitive.DOUBLE:
+        return lambda value: float(_refuse(value, dict, list, bool))
+    if type_ is Primitive.BYTES:
+        return lambda value: base64.b64decode(_require(value, str))
+    return lambda value: int(_refuse(value, dict, list, bool))
+
+
+def _json_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return _encode(value).decode()
+
+
+def _require(value: Any, kind: type) -> Any:
+    if not isinstance(value, kind):
+        message = f"{value!r} is no {kind.__name__}"
+        raise TypeError(message)
+    return value
+
+
+def _refuse(value: Any, *kinds: type) -> Any:
+    if isinstance(value, kinds):
+        message = f"{value!r} does not fit"
+        raise TypeError(message)
+    return value
+
+
+def _struct_reader(columns: Columns) -> Callable[[Any], Any]:
+    readers = [(name, name.upper(), reader_of(type_)) for name, type_ in columns]
+
+    def read(value: Any) -> dict[str, Any]:
+        found = _require(value, dict)
+        upper = {name.upper(): each for name, each in found.items()}
+        return {name: read(found.get(name, upper.get(alike))) for name, alike, read in readers}
+
+    return read
+
+
+def writer_of(type_: SqlType) -> Callable[[Any], Any] | None:
+    """Return what makes a value of JSON; None if it is one already."""
+    if isinstance(type_, Array):
+        item = writer_of(type_.item)
+        return item and (lambda value: None if value is None else [item(each) for each in value])
+    if isinstance(type_, Map):
+        part, name_of = writer_of(type_.value) or _itself, cast(type_.key, Primitive.STRING) or str
+        return lambda value: (
+            None
+            if value is None
+            else {"null" if name is None else name_of(name): part(each) for name, each in value.items()}
+        )
+    if isinstance(type_, Struct):
+        parts = {name: writer_of(each) or _itself for name, each in type_.fields}
+        return lambda value: None if value is None else {name: part(value.get(name)) for name, part in parts.items()}
+    if type_ is Primitive.BYTES:
+        return lambda value: None if value is None else base64.b64encode(value).decode()
+    return _double_json if type_ is Primitive.DOUBLE else None
+
+
+def _double_json(value: float | None) -> float | str | None:
+    """Return a number, or the text that stands for one that JSON does not have."""
+    if value is None or math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def json_serde(columns: Columns, *, wrapped: bool) -> Serde[Any]:
+    """Return the serde of rows as JSON: an object of all columns, or the value of the only one where it is not wrapped."""
+    write, read = json_functions(columns, wrapped=wrapped)
+    return Serde(f"sql-json[{columns_text(columns)}]", write, read, remake=(_again, (columns, wrapped)))
+
+
+def _again(columns: Columns, wrapped: bool) -> Serde[Any]:  # noqa: FBT001 - pickled
+    return json_serde(columns, wrapped=wrapped)
+
+
+def json_functions(columns: Columns, *, wrapped: bool) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+    """Return the functions that write rows as JSON, and read them."""
+    writers = [(name, writer_of(type_) or _itself) for name, type_ in columns]
+    decode: Any = (
+        msgspec.json.Decoder(float_hook=decimal.Decimal).decode
+        if "DECIMAL" in str(columns) or any("DECIMAL" in str(type_) for _, type_ in columns)
+        else msgspec.json.decode
+    )
+    if not wrapped:
+        read_one, (_, write_one) = reader_of(columns[0][1]), writers[0]
+        return (lambda row: _encode(write_one(row[0]))), (lambda data: (read_one(decode(data)),))
+    read_all = _struct_reader(columns)
+
+    def read(data: bytes) -> Any:
+        found = decode(data)
+        return None if found is None else tuple(read_all(found).values())
+
+    def write(row: Any) -> bytes:
+        return _encode({name: part(value) for (name, part), value in zip(writers, row, strict=True)})
+
+    return write, read

@@ -1,0 +1,125 @@
+"""Rows as JSON with a JSON Schema in a registry, as ksqlDB writes them through Connect's data types."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import SchemaError
+from pipeline.extras import require_extra
+from pipeline.schemas.framed import HEAD_BYTES, framed
+from pipeline.sql.formats.json_rows import json_functions
+from pipeline.sql.types import Array, Columns, Decimal, Map, Primitive, SqlType, Struct, columns_text
+
+if TYPE_CHECKING:
+    from pipeline.schemas.framed import Read, Write
+    from pipeline.schemas.registry import Registry
+    from pipeline.schemas.subjects import Registration
+    from pipeline.serde.api import Serde, SerdePlace
+
+_DRAFT = "http://json-schema.org/draft-07/schema#"
+_CONNECT = "org.apache.kafka.connect.data"
+_SIMPLE: dict[SqlType, dict[str, Any]] = {
+    Primitive.BOOLEAN: {"type": "boolean"},
+    Primitive.INTEGER: {"type": "integer", "connect.type": "int32"},
+    Primitive.BIGINT: {"type": "integer", "connect.type": "int64"},
+    Primitive.DOUBLE: {"type": "number", "connect.type": "float64"},
+    Primitive.STRING: {"type": "string"},
+    Primitive.BYTES: {"type": "string", "connect.type": "bytes"},
+    **{
+        type_: {"type": "integer", "title": f"{_CONNECT}.{name}", "connect.version": 1, "connect.type": kind}
+        for type_, name, kind in (
+            (Primitive.DATE, "Date", "int32"),
+            (Primitive.TIME, "Time", "int32"),
+            (Primitive.TIMESTAMP, "Timestamp", "int64"),
+        )
+    },
+}
+
+
+def json_schema_serde(columns: Columns, *, wrapped: bool) -> Serde[Any]:
+    """Return the serde of rows as JSON with a schema: an object of all columns, or the only value where it is not wrapped.
+
+    Raises:
+        MissingExtraError: If the extra `schemas` is not installed.
+    """
+    require_extra("schemas")
+    name = f"sql-json-sr[{columns_text(columns)}]"
+    return framed(name, JsonSchemaRows(columns, wrapped), {}, (_again, (columns, wrapped)), None)
+
+
+def _again(columns: Columns, wrapped: bool) -> Serde[Any]:  # noqa: FBT001 - pickled
+    return json_schema_serde(columns, wrapped=wrapped)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonSchemaRows:
+    """The format of such a serde (`SchemaFormat`)."""
+
+    columns: Columns
+    wrapped: bool
+
+    @property
+    def form(self) -> str | None:
+        """Schemas are asked for as they were registered."""
+        return None
+
+    def schema(self) -> dict[str, Any]:
+        """The schema of what is written. That of a single value names its draft: registries tell it from other formats so."""
+        return _object(self.columns) if self.wrapped else {"$schema": _DRAFT, **_schema(self.columns[0][1])}
+
+    def prepared(self, registry: Registry, place: SerdePlace, registration: Registration) -> Any:  # noqa: ARG002
+        """The schema, which refers to no other."""
+        from confluent_kafka.schema_registry import Schema  # noqa: PLC0415 - of an extra
+
+        return Schema(json.dumps(self.schema()), "JSON")
+
+    def record_name(self, schema: Any) -> str | None:
+        """The title of its schema."""
+        title = json.loads(schema.schema_str).get("title")
+        return None if title is None else str(title)
+
+    def writer(self, schema: Any, head: bytes, registry: Registry) -> Write:  # noqa: ARG002 - columns have the types
+        """Return the function that writes rows."""
+        write, _ = json_functions(self.columns, wrapped=self.wrapped)
+        return lambda row: head + write(row)
+
+    def reader(self, schema: Any, registry: Registry) -> Read:  # noqa: ARG002 - JSON tells itself apart
+        """Return the function that reads rows, whatever schema they were written with.
+
+        Raises:
+            SchemaError: If it is none of JSON.
+        """
+        if schema.schema_type != "JSON":
+            message = (
+                f"A record has a schema of {schema.schema_type or 'AVRO'}, and the format of the source is JSON_SR"
+            )
+            raise SchemaError(message)
+        _, read = json_functions(self.columns, wrapped=self.wrapped)
+        return lambda data: read(data[HEAD_BYTES:])
+
+
+def _object(columns: Columns) -> dict[str, Any]:
+    properties = {
+        name: {"connect.index": number, "oneOf": [{"type": "null"}, _schema(type_)]}
+        for number, (name, type_) in enumerate(columns)
+    }
+    return {"type": "object", "properties": properties}
+
+
+def _schema(type_: SqlType) -> dict[str, Any]:
+    if isinstance(type_, Decimal):
+        return {
+            "type": "number",
+            "title": f"{_CONNECT}.Decimal",
+            "connect.version": 1,
+            "connect.type": "bytes",
+            "connect.parameters": {"scale": str(type_.scale), "connect.decimal.precision": str(type_.precision)},
+        }
+    if isinstance(type_, Array):
+        return {"type": "array", "items": {"oneOf": [{"type": "null"}, _schema(type_.item)]}}
+    if isinstance(type_, Map):
+        values = {"oneOf": [{"type": "null"}, _schema(type_.value)]}
+        return {"type": "object", "connect.type": "map", "additionalProperties": values}
+    return _object(type_.fields) if isinstance(type_, Struct) else _SIMPLE[type_]

@@ -1,0 +1,74 @@
+"""Rows within a topology: state, and topics of its own."""
+
+from __future__ import annotations
+
+import decimal
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pipeline.serde.api import Serde
+from pipeline.sql.types import Array, Decimal, Map, Primitive, SqlType, Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+def _python_type(type_: SqlType) -> Any:
+    if isinstance(type_, Decimal):
+        return decimal.Decimal | None
+    if isinstance(type_, Array):
+        return list[_python_type(type_.item)] | None  # type: ignore[misc]
+    if isinstance(type_, Map):
+        return dict[_python_type(type_.key), _python_type(type_.value)] | None  # type: ignore[misc]
+    if isinstance(type_, Struct):
+        return dict[str, Any] | None
+    return {
+        Primitive.BOOLEAN: bool | None,
+        Primitive.DOUBLE: float | None,
+        Primitive.STRING: str | None,
+        Primitive.BYTES: bytes | None,
+    }.get(type_, int | None)
+
+
+def _restored(type_: SqlType) -> Callable[[Any], Any] | None:
+    """Return what completes a value of a struct read from state: decimals come as text."""
+    if isinstance(type_, Array):
+        item = _restored(type_.item)
+        return item and (lambda value: None if value is None else [item(each) for each in value])
+    if isinstance(type_, Map):
+        held = _restored(type_.value)
+        return held and (lambda value: None if value is None else {name: held(each) for name, each in value.items()})
+    if isinstance(type_, Struct):
+        parts = {name: part for name, each in type_.fields if (part := _inner_restored(each))}
+        if not parts:
+            return None
+        return lambda value: (
+            None
+            if value is None
+            else {name: parts[name](each) if name in parts else each for name, each in value.items()}
+        )
+    return None
+
+
+def _inner_restored(type_: SqlType) -> Callable[[Any], Any] | None:
+    if isinstance(type_, Decimal):
+        return lambda value: None if value is None else decimal.Decimal(value)
+    if isinstance(type_, Array) and isinstance(type_.item, Decimal):
+        return lambda value: None if value is None else [each and decimal.Decimal(each) for each in value]
+    return _restored(type_)
+
+
+def row_serde(types: Sequence[SqlType]) -> Serde[Any]:
+    """Return the serde of rows within a topology: state, and topics of its own."""
+    kinds = tuple(types)
+    decoder: Any = msgspec.msgpack.Decoder(tuple[tuple(_python_type(each) for each in kinds)] if kinds else tuple[()])  # type: ignore[misc]
+    finish = {number: made for number, each in enumerate(kinds) if (made := _restored(each))}
+    encode = msgspec.msgpack.Encoder().encode
+
+    def read(data: bytes) -> Any:
+        row = decoder.decode(data)
+        return row if not finish else tuple(finish[n](v) if n in finish else v for n, v in enumerate(row))
+
+    name = f"sql[{', '.join(map(str, kinds))}]"
+    return Serde(name, encode, read, remake=(row_serde, (kinds,)))

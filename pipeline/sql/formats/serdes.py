@@ -1,0 +1,100 @@
+"""Serdes of topics by the names of their formats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeline.serde.api import Serde
+from pipeline.serde.primitives import BYTES, DOUBLE, INTEGER, LONG, STRING
+from pipeline.sql.errors import SqlError, nearest
+from pipeline.sql.formats.avro_rows import avro_serde
+from pipeline.sql.formats.delimited_rows import delimited_serde
+from pipeline.sql.formats.json_rows import json_serde
+from pipeline.sql.formats.json_schema_rows import json_schema_serde
+from pipeline.sql.types import Columns, Primitive, SqlType
+
+FORMATS = ("AVRO", "DELIMITED", "JSON", "JSON_SR", "KAFKA", "NONE")
+_KAFKA: dict[SqlType, Serde[Any]] = {
+    Primitive.INTEGER: INTEGER,
+    Primitive.BIGINT: LONG,
+    Primitive.DOUBLE: DOUBLE,
+    Primitive.STRING: STRING,
+    Primitive.BYTES: BYTES,
+}
+
+
+def _single(inner: Serde[Any]) -> Serde[Any]:
+    return Serde(
+        inner.name,
+        lambda row: inner.serialize(row[0]),
+        lambda data: (inner.deserialize(data),),
+        remake=(_single, (inner,)),
+    )
+
+
+def _nothing() -> Serde[Any]:
+    return Serde("sql-none", lambda _row: b"", lambda _data: (), remake=(_nothing, ()))
+
+
+def _no_key() -> Serde[Any]:
+    """Return the serde of a source without a key: whatever its records have is NULL, and stays so."""
+    return Serde("sql-no-key", lambda _row: b"", lambda _data: None, remake=(_no_key, ()))
+
+
+def _kafka(columns: Columns) -> Serde[Any]:
+    if len(columns) != 1:
+        message = "The 'KAFKA' format only supports a single field. Got: " + ", ".join(name for name, _ in columns)
+        raise SqlError(message)
+    name, type_ = columns[0]
+    if type_ not in _KAFKA:
+        message = f"The 'KAFKA' format does not support type '{type_}', column: `{name}`"
+        raise SqlError(message)
+    return _single(_KAFKA[type_])
+
+
+def value_serde(
+    columns: Columns, format_: str, *, wrapped: bool = True, delimiter: str = ",", schema_name: str | None = None
+) -> Serde[Any]:
+    """Return the serde of rows in a topic: tuples of values.
+
+    Args:
+        columns: Names and types of the values.
+        format_: Name of the format.
+        wrapped: Whether a single value stands within a record or an object.
+        delimiter: Between values of DELIMITED; the sign, `SPACE` or `TAB`.
+        schema_name: Full name of the schema's record, for formats of a registry; ksqlDB's if left out.
+
+    Raises:
+        SqlError: If there is no such format, or it cannot hold the columns.
+    """
+    if not columns:
+        return _nothing()
+    is_whole = wrapped or len(columns) > 1
+    match format_:
+        case "JSON":
+            return json_serde(columns, wrapped=is_whole)
+        case "AVRO":
+            return avro_serde(columns, schema_name, wrapped=is_whole)
+        case "JSON_SR":
+            return json_schema_serde(columns, wrapped=is_whole)
+        case "KAFKA":
+            return _kafka(columns)
+        case "DELIMITED":
+            return delimited_serde(columns, delimiter)
+    message = f"Format {format_} is not supported"
+    raise SqlError(message, hint=nearest(format_, FORMATS) or f"There are {', '.join(FORMATS)}.")
+
+
+def key_serde(columns: Columns, format_: str, *, delimiter: str = ",", schema_name: str | None = None) -> Serde[Any]:
+    """Return the serde of keys: tuples of the values of the key's columns. Arguments are those of `value_serde`.
+
+    Raises:
+        SqlError: If there is no such format, or it cannot hold the columns.
+    """
+    if format_ == "NONE" and columns:
+        named = ", ".join(name for name, _ in columns)
+        message = f"The 'NONE' format can only be used when no columns are defined. Got: {named}"
+        raise SqlError(message)
+    if not columns:
+        return _no_key()
+    return value_serde(columns, format_, wrapped=False, delimiter=delimiter, schema_name=schema_name)

@@ -269,8 +269,10 @@ def _add(pool: Any, name: str, schema: Any, registry: Registry) -> Any:
         wrappers_pb2,
     )
     from google.protobuf.message import DecodeError  # noqa: PLC0415
+    from google.type import date_pb2, timeofday_pb2  # noqa: PLC0415
 
-    for known in (any_pb2, descriptor_pb2, duration_pb2, empty_pb2, struct_pb2, timestamp_pb2, wrappers_pb2):
+    built_in = (any_pb2, descriptor_pb2, duration_pb2, empty_pb2, struct_pb2, timestamp_pb2, wrappers_pb2)
+    for known in (*built_in, date_pb2, timeofday_pb2):
         pool.AddSerializedFile(known.DESCRIPTOR.serialized_pb)  # again, if it is there
     for reference in schema.references or ():
         _add(pool, reference.name, registry.version(reference.subject, reference.version, _SERIALIZED).schema, registry)
@@ -281,4 +283,17 @@ def _add(pool: Any, name: str, schema: Any, registry: Registry) -> Any:
         message = "The schema registry hands out a Protobuf schema as text"
         raise SchemaError(message, hint="Give the generated class: Protobuf(flights_pb2.Flight).") from error
     file.name = name
+    for other in file.dependency:
+        if other.startswith("confluent/") and other.endswith("/decimal.proto"):
+            pool.AddSerializedFile(_decimal_file(other))
     return pool.AddSerializedFile(file.SerializeToString())
+
+
+def _decimal_file(name: str) -> bytes:
+    """The file of Confluent's decimals, under the name that another imports it by: there are two."""
+    from confluent_kafka.schema_registry.confluent.types import decimal_pb2  # noqa: PLC0415 - of an extra
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto  # noqa: PLC0415
+
+    file = FileDescriptorProto.FromString(decimal_pb2.DESCRIPTOR.serialized_pb)
+    file.name = name
+    return bytes(file.SerializeToString())

@@ -29,6 +29,8 @@ _KNOWN = (
     "VALUE_SCHEMA_FULL_NAME",
     "VALUE_AVRO_SCHEMA_FULL_NAME",
     "KEY_SCHEMA_FULL_NAME",
+    "VALUE_PROTOBUF_NULLABLE_REPRESENTATION",
+    "KEY_PROTOBUF_NULLABLE_REPRESENTATION",
     "WINDOW_TYPE",
     "WINDOW_SIZE",
 )
@@ -55,6 +57,8 @@ class Layout:
     headers: tuple[tuple[str, str], ...] = ()
     schema_name: str | None = None
     key_schema_name: str | None = None
+    nullable: str | None = None
+    key_nullable: str | None = None
 
     def serdes(self) -> tuple[Serde[Any], Serde[Any]]:
         """Return the serdes of keys, windows left aside, and of values.
@@ -62,13 +66,20 @@ class Layout:
         Raises:
             SqlError: If a format does not hold the columns.
         """
-        keys = key_serde(self.key, self.key_format, delimiter=self.key_delimiter, schema_name=self.key_schema_name)
+        keys = key_serde(
+            self.key,
+            self.key_format,
+            delimiter=self.key_delimiter,
+            schema_name=self.key_schema_name,
+            nullable=self.key_nullable,
+        )
         values = value_serde(
             self.value,
             self.value_format,
             wrapped=self.wrapped,
             delimiter=self.delimiter,
             schema_name=self.schema_name,
+            nullable=self.nullable,
         )
         return keys, values
 

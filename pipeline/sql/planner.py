@@ -148,6 +148,8 @@ class Plan:
             given.get("TIMESTAMP_FORMAT"),
             schema_name=given.get("VALUE_SCHEMA_FULL_NAME"),
             key_schema_name=given.get("KEY_SCHEMA_FULL_NAME"),
+            nullable=given.get("VALUE_PROTOBUF_NULLABLE_REPRESENTATION"),
+            key_nullable=given.get("KEY_PROTOBUF_NULLABLE_REPRESENTATION"),
         )
         source = Source(statement.name, statement.is_table, given.get("KAFKA_TOPIC", statement.name), layout)
         self._write(result, source)
@@ -286,6 +288,8 @@ def declared(statement: CreateSource, given: Mapping[str, Any]) -> Source:
         tuple((each.name, each.header) for each in statement.columns if each.header is not None),
         given.get("VALUE_SCHEMA_FULL_NAME"),
         given.get("KEY_SCHEMA_FULL_NAME"),
+        given.get("VALUE_PROTOBUF_NULLABLE_REPRESENTATION"),
+        given.get("KEY_PROTOBUF_NULLABLE_REPRESENTATION"),
     )
     topic = str(given["KAFKA_TOPIC"])
     return Source(statement.name, statement.is_table, topic, layout, statement.is_read_only)
@@ -325,7 +329,11 @@ def _wrapping(given: Mapping[str, Any], values: Any, start: int) -> bool:
     if len(values) != 1:
         message = "'WRAP_SINGLE_VALUE' is only valid for single-field value schemas"
         raise SqlError(message, start)
-    return bool(given["WRAP_SINGLE_VALUE"])
+    wraps, format_ = bool(given["WRAP_SINGLE_VALUE"]), str(given.get("VALUE_FORMAT", ""))
+    if not wraps and format_.startswith("PROTOBUF"):
+        message = f"Format '{format_}' does not support 'WRAP_SINGLE_VALUE' set to 'false'."
+        raise SqlError(message, start)
+    return wraps
 
 
 def _timestamp(given: Mapping[str, Any], columns: Any, start: int) -> str | None:

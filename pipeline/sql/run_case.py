@@ -147,7 +147,9 @@ class _Form:
 
     def _json(self, *, is_key: bool) -> Serde[Any]:
         layout = self.layout
-        return key_serde(layout.key, "JSON") if is_key else value_serde(layout.value, "JSON", wrapped=layout.wrapped)
+        if is_key:
+            return value_serde(layout.key, "JSON", wrapped=layout.key_format.startswith("PROTOBUF"))
+        return value_serde(layout.value, "JSON", wrapped=layout.wrapped)
 
     def _serde(self, *, is_key: bool) -> Serde[Any]:
         keys, values = self.layout.serdes()

@@ -155,7 +155,7 @@ def copied() -> Topology:
     return builder.build()
 
 
-@pytest.mark.parametrize("format_", ["AVRO", "JSON_SR"])
+@pytest.mark.parametrize("format_", ["AVRO", "JSON_SR", "PROTOBUF"])
 def test_statements_read_and_write_formats_of_the_registry(format_: str, registry: str, topic: str) -> None:
     statements = f"""
         CREATE STREAM flights (carrier STRING KEY, delay INT, seen TIMESTAMP, tags MAP<STRING, DECIMAL(4, 1)>)

@@ -11,9 +11,10 @@ from pipeline.sql.formats.avro_rows import avro_serde
 from pipeline.sql.formats.delimited_rows import delimited_serde
 from pipeline.sql.formats.json_rows import json_serde
 from pipeline.sql.formats.json_schema_rows import json_schema_serde
+from pipeline.sql.formats.protobuf_rows import protobuf_serde
 from pipeline.sql.types import Columns, Primitive, SqlType
 
-FORMATS = ("AVRO", "DELIMITED", "JSON", "JSON_SR", "KAFKA", "NONE")
+FORMATS = ("AVRO", "DELIMITED", "JSON", "JSON_SR", "KAFKA", "NONE", "PROTOBUF", "PROTOBUF_NOSR")
 _KAFKA: dict[SqlType, Serde[Any]] = {
     Primitive.INTEGER: INTEGER,
     Primitive.BIGINT: LONG,
@@ -53,7 +54,13 @@ def _kafka(columns: Columns) -> Serde[Any]:
 
 
 def value_serde(
-    columns: Columns, format_: str, *, wrapped: bool = True, delimiter: str = ",", schema_name: str | None = None
+    columns: Columns,
+    format_: str,
+    *,
+    wrapped: bool = True,
+    delimiter: str = ",",
+    schema_name: str | None = None,
+    nullable: str | None = None,
 ) -> Serde[Any]:
     """Return the serde of rows in a topic: tuples of values.
 
@@ -63,6 +70,7 @@ def value_serde(
         wrapped: Whether a single value stands within a record or an object.
         delimiter: Between values of DELIMITED; the sign, `SPACE` or `TAB`.
         schema_name: Full name of the schema's record, for formats of a registry; ksqlDB's if left out.
+        nullable: How Protobuf tells NULLs of single values from 0: `OPTIONAL` or `WRAPPER`; it does not if left out.
 
     Raises:
         SqlError: If there is no such format, or it cannot hold the columns.
@@ -77,6 +85,8 @@ def value_serde(
             return avro_serde(columns, schema_name, wrapped=is_whole)
         case "JSON_SR":
             return json_schema_serde(columns, wrapped=is_whole)
+        case "PROTOBUF" | "PROTOBUF_NOSR":
+            return protobuf_serde(columns, schema_name, nullable, has_registry=format_ == "PROTOBUF")
         case "KAFKA":
             return _kafka(columns)
         case "DELIMITED":
@@ -85,7 +95,14 @@ def value_serde(
     raise SqlError(message, hint=nearest(format_, FORMATS) or f"There are {', '.join(FORMATS)}.")
 
 
-def key_serde(columns: Columns, format_: str, *, delimiter: str = ",", schema_name: str | None = None) -> Serde[Any]:
+def key_serde(
+    columns: Columns,
+    format_: str,
+    *,
+    delimiter: str = ",",
+    schema_name: str | None = None,
+    nullable: str | None = None,
+) -> Serde[Any]:
     """Return the serde of keys: tuples of the values of the key's columns. Arguments are those of `value_serde`.
 
     Raises:
@@ -97,4 +114,4 @@ def key_serde(columns: Columns, format_: str, *, delimiter: str = ",", schema_na
         raise SqlError(message)
     if not columns:
         return _no_key()
-    return value_serde(columns, format_, wrapped=False, delimiter=delimiter, schema_name=schema_name)
+    return value_serde(columns, format_, wrapped=False, delimiter=delimiter, schema_name=schema_name, nullable=nullable)

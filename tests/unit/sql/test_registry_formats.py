@@ -15,7 +15,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from pipeline import BYTES, STRING, StreamsBuilder
+from pipeline import BYTES, STRING, Protobuf, StreamsBuilder
 from pipeline.schemas.registry import registry_of
 from pipeline.serde.api import SerdePlace, placed
 from pipeline.sql.errors import SqlError
@@ -23,6 +23,7 @@ from pipeline.sql.formats import value_serde
 from pipeline.sql.planner import build_sql
 from pipeline.sql.types import Array, Columns, Decimal, Map, Primitive, Struct
 from pipeline.testing import TopologyTestDriver
+from tests.unit.schemas import flights
 
 ALL_TYPES: Columns = (
     ("B", Primitive.BOOLEAN),
@@ -54,6 +55,7 @@ ROW = (
 )
 NULLS = (None,) * len(ALL_TYPES)
 REGISTRY_FORMATS = ("AVRO", "JSON_SR")
+ALL_FORMATS = (*REGISTRY_FORMATS, "PROTOBUF")
 
 
 @pytest.fixture
@@ -85,6 +87,70 @@ def test_single_values_come_back_without_a_record_around_them(
         value_serde((ALL_TYPES[number],), format_, wrapped=False), SerdePlace("t", is_key=True, registry=registry)
     )
     assert serde.deserialize(serde.serialize((ROW[number],))) == (ROW[number],)
+
+
+FULL = (*ROW[:10], [7, 8], {"a": 1, "b": 2}, {"X": 7, "Y": [{"Z": "deep"}, {"Z": "er"}]})
+"""What Protobuf can hold: no arrays in arrays, and no NULL within them."""
+FULL_TYPES: Columns = (
+    *ALL_TYPES[:10],
+    ("A", Array(Primitive.INTEGER)),
+    ("M", Map(Primitive.STRING, Primitive.BIGINT)),
+    ALL_TYPES[-1],
+)
+
+
+@pytest.mark.parametrize("format_", ["PROTOBUF", "PROTOBUF_NOSR"])
+@pytest.mark.parametrize("nullable", [None, "OPTIONAL", "WRAPPER"])
+def test_rows_come_back_from_protobuf(format_: str, nullable: str | None, registry: dict[str, str]) -> None:
+    place = SerdePlace("t", is_key=False, registry=registry)
+    serde = placed(value_serde(FULL_TYPES, format_, nullable=nullable), place)
+    other = pickle.loads(pickle.dumps(serde))  # noqa: S301 - our own
+    assert serde.deserialize(serde.serialize(FULL)) == FULL
+    assert other.deserialize(serde.serialize(FULL)) == FULL
+    empty = (False, 0, 0, 0.0, "", b"") if nullable is None else (None,) * 6
+    nulls = (None,) * len(FULL_TYPES)
+    assert serde.deserialize(serde.serialize(nulls)) == (*empty, None, None, None, None, [], {}, None)
+
+
+@pytest.mark.parametrize("number", ["0", "-0.01", "-128.00", "9999.99"])
+def test_decimals_are_those_of_connect(number: str, registry: dict[str, str]) -> None:
+    columns: Columns = (("N", Decimal(6, 2)),)
+    place = SerdePlace("t", is_key=False, registry=registry)
+    value = (decimal.Decimal(number).quantize(decimal.Decimal("0.01")),)
+    for format_ in ("AVRO", "PROTOBUF", "JSON_SR"):
+        serde = placed(value_serde(columns, format_), SerdePlace(f"{format_}-t", is_key=False, registry=place.registry))
+        assert serde.deserialize(serde.serialize(value)) == value
+
+
+def test_messages_that_others_have_written_are_read_by_the_names_of_columns(registry: dict[str, str]) -> None:
+    theirs = placed(Protobuf(flights.Flight), SerdePlace("flights", is_key=False, registry=registry))
+    message = flights.Flight(carrier=flights.Carrier(name="UA"), delay=3, status=1, delays={"a": 2})
+    message.departed.FromMilliseconds(5)
+    data = theirs.serialize(message)
+    columns: Columns = (
+        ("STATUS", Primitive.STRING),
+        ("DELAY", Primitive.BIGINT),
+        ("CARRIER", Struct((("NAME", Primitive.STRING),))),
+        ("DEPARTED", Primitive.TIMESTAMP),
+        ("DELAYS", Map(Primitive.STRING, Primitive.INTEGER)),
+        ("MISSING", Primitive.STRING),
+    )
+    ours = placed(value_serde(columns, "PROTOBUF"), SerdePlace("flights", is_key=False, registry=registry))
+    assert ours.deserialize(data) == ("LATE", 3, {"NAME": "UA"}, 5, {"a": 2}, None)
+
+
+@pytest.mark.parametrize(
+    ("column", "problem"),
+    [
+        ("l ARRAY<ARRAY<INT>>", "arrays and maps directly within"),
+        ("m MAP<DOUBLE, INT>", "maps with keys of DOUBLE"),
+        ("`1st` INT", "name that Protobuf does not allow"),
+    ],
+)
+def test_what_protobuf_does_not_have_is_refused_when_the_topology_is_built(column: str, problem: str) -> None:
+    statement = f"CREATE STREAM s (k STRING KEY, {column}) WITH (KAFKA_TOPIC = 's', VALUE_FORMAT = 'PROTOBUF');"
+    with pytest.raises(SqlError, match=problem):
+        build_sql(statement, StreamsBuilder(), file="a.sql")
 
 
 def test_avro_is_what_others_read_with_types_of_their_own(registry: dict[str, str]) -> None:
@@ -170,7 +236,7 @@ def test_records_of_others_are_read_by_the_names_of_columns(registry: dict[str, 
     assert json.loads(found) == {"KIND": "NEW", "AT": 86_400_000, "TAGS": {"a": 1}, "AMOUNT": 1.5, "MISSING": None}
 
 
-@pytest.mark.parametrize("format_", REGISTRY_FORMATS)
+@pytest.mark.parametrize("format_", ALL_FORMATS)
 def test_keys_values_joins_and_windows_have_schemas(format_: str, registry: dict[str, str]) -> None:
     statements = f"""
         CREATE STREAM orders (id BIGINT KEY, item STRING) WITH (KAFKA_TOPIC = 'orders', FORMAT = '{format_}');

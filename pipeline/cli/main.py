@@ -26,6 +26,7 @@ from pipeline.cli import (
     runs,
     skip,
     snapshot,
+    sql,
     topic,
     transfer,
     worker,
@@ -57,6 +58,7 @@ app.command("reset")(operations.reset)
 app.command("skip")(skip.skip)
 app.command("clean-up")(operations.clean_up)
 app.command("runs")(runs.runs)
+app.command("sql")(sql.sql)
 app.command("check")(check.check)
 app.command("snapshot")(snapshot.snapshot)
 app.command("prepare-spark")(prepare_spark.prepare_spark)

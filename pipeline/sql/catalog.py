@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from pipeline.serde.windowed import session_windowed, windowed
 from pipeline.sql.errors import SqlError, nearest
 from pipeline.sql.formats import key_serde, value_serde
 
@@ -93,6 +95,16 @@ class Source:
     topic: str
     layout: Layout
     is_read_only: bool = False
+
+    def serdes(self) -> tuple[Serde[Any], Serde[Any]]:
+        """Return the serdes of its keys, windowed or not, and of its values. Errors are those of the layout's."""
+        (keys, values), window = self.layout.serdes(), self.layout.window
+        if window == "SESSION":
+            return session_windowed(keys), values
+        if window is not None:
+            size = None if self.layout.window_ms is None else timedelta(milliseconds=self.layout.window_ms)
+            return windowed(keys, size), values
+        return keys, values
 
 
 @dataclass(slots=True)

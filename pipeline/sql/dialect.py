@@ -93,10 +93,7 @@ class KsqlParser(Parser):
         Raises:
             SqlError: If it has a mistake.
         """
-        self.reset()
-        self.sql, self._tokens, self._tokens_size = text, tokens, len(tokens)
-        self._advance(0)
-        self.custom_types = {}
+        self.begin(text, tokens)
         found = []
         try:
             while self._curr:
@@ -104,6 +101,13 @@ class KsqlParser(Parser):
         except ParseError as error:
             raise self.fail(str(error), self._prev) from None
         return found
+
+    def begin(self, text: str, tokens: list[Token]) -> None:
+        """Take up a text."""
+        self.reset()
+        self.sql, self._tokens, self._tokens_size = text, tokens, len(tokens)
+        self._advance(0)
+        self.custom_types = {}
 
     # Tokens
 
@@ -214,7 +218,7 @@ class KsqlParser(Parser):
 
     def _decimal_type(self) -> SqlType:
         self.expect("(")
-        digits = self.listed(self._number)
+        digits = self.listed(self.number)
         precision, scale = (*digits, 0)[:2]
         if not 1 <= precision <= _MOST_DIGITS or scale > precision:
             message = f"DECIMAL({precision}, {scale}) is impossible: precision is 1 to 64, and scale at most as much"
@@ -224,7 +228,8 @@ class KsqlParser(Parser):
     def _close_angle(self) -> None:
         self.expect(">")
 
-    def _number(self) -> int:
+    def number(self) -> int:
+        """Take a whole number."""
         token = self._curr
         if not token or not token.text.isdigit():
             message = "Expected a whole number"
@@ -363,7 +368,7 @@ class KsqlParser(Parser):
             if properties:
                 message = "INSERT INTO ... WITH is not supported"
                 raise SqlError(message, start)
-            found = InsertInto(name, self._query(), start)
+            found = InsertInto(name, self.query(), start)
         elif self.word("DROP"):
             found = self._drop()
         elif self.word("SET"):
@@ -425,7 +430,7 @@ class KsqlParser(Parser):
         name, start = self.name()
         columns = self.listed(self._column) if self.word("(") else ()
         properties = self._properties()
-        query = self._query() if self.word("AS") else None
+        query = self.query() if self.word("AS") else None
         if query is not None and columns:
             message = "CREATE ... AS SELECT takes no columns: they are those of the query"
             raise self.fail(message, token)
@@ -469,7 +474,8 @@ class KsqlParser(Parser):
 
     # Queries
 
-    def _query(self) -> Query:
+    def query(self) -> Query:
+        """Take a SELECT."""
         self.expect("SELECT")
         items = [self._item()]
         while self.word(","):
@@ -563,7 +569,7 @@ class KsqlParser(Parser):
         return self._duration()
 
     def _duration(self) -> int:
-        number = self._number()
+        number = self.number()
         token = self._curr
         name, _ = self.name()
         unit = name.removesuffix("S")
@@ -614,10 +620,17 @@ def parse(text: str) -> list[Statement]:
     Raises:
         SqlError: If it has a mistake, or cannot be parted into words, such as one with a quote that is never closed.
     """
-    dialect = Ksql()
+    return KsqlParser(dialect=Ksql()).statements(text, words(text))
+
+
+def words(text: str) -> list[Token]:
+    """Return the words and signs of a text.
+
+    Raises:
+        SqlError: If it cannot be parted into them.
+    """
     try:
-        tokens = dialect.tokenize(text)
+        return Ksql().tokenize(text)
     except TokenError as error:
         message = f"The text cannot be read: {error}"
         raise SqlError(message, 0) from None
-    return KsqlParser(dialect=dialect).statements(text, tokens)

@@ -13,6 +13,7 @@ from pipeline.sql.catalog import Catalog, Layout, Source, checked_properties
 from pipeline.sql.coercion import widest
 from pipeline.sql.dialect import UNITS, parse
 from pipeline.sql.errors import SqlError, nearest
+from pipeline.sql.formats import row_serde
 from pipeline.sql.operators import cast
 from pipeline.sql.queries import Result, planned
 from pipeline.sql.relations import HEADERS, PLACES, Relation, time_by, timed_stream
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pipeline.dsl.ktable import KTable
     from pipeline.serde.api import Serde
     from pipeline.sql.statements import Column, Query, Statement
+    from pipeline.sql.types import Columns
     from pipeline.topology.topology import Topology
 
 _PSEUDO = {"ROWTIME", "ROWPARTITION", "ROWOFFSET", "WINDOWSTART", "WINDOWEND"}
@@ -80,10 +82,15 @@ class Plan:
         """
         for statement in statements:
             query = None if isinstance(statement, DropSource | NoTopology) else statement.query
-            if query is not None and _names(query) & set(PLACES):
-                self.placed |= {query.source.name, *(join.source.name for join in query.joins)}
+            if query is not None:
+                self._note_places(query)
         for statement in statements:
             self.add(statement)
+
+    def _note_places(self, query: Query) -> None:
+        """Note the sources of a query that uses the times or places of records: their tables are read for that."""
+        if _names(query) & set(PLACES):
+            self.placed |= {query.source.name, *(join.source.name for join in query.joins)}
 
     def add(self, statement: Statement) -> None:
         """Take in one more statement.
@@ -115,7 +122,7 @@ class Plan:
         given = checked_properties(statement)
         query = statement.query
         source = declared(statement, given) if query is None else self._derived(statement, query, given)
-        self._serdes(source)
+        source.serdes()
         self.catalog.sources[statement.name] = source
 
     def _derived(self, statement: CreateSource, query: Query, given: Mapping[str, Any]) -> Source:
@@ -176,8 +183,25 @@ class Plan:
             raise SqlError(message, statement.start)
         self._write(widened, target)
 
+    def select(self, query: Query, topic: str) -> Selection:
+        """Take in a query whose rows go to a topic to be shown, in a form of Millrace's own.
+
+        Raises:
+            SqlError: If it has a mistake.
+        """
+        self._note_places(query)
+        result = planned(query, self._relations(query))
+        keys, values = (row_serde([type_ for _, type_ in columns]) for columns in (result.key, result.value))
+        if result.window == "SESSION":
+            keys = session_windowed(keys)
+        elif result.window is not None:
+            keys = windowed(keys, timedelta(milliseconds=result.window_ms or 1))
+        stream = result.stream if result.key else result.stream.select_key(_without_key)
+        stream.to(topic, Produced(keys, values))
+        return Selection(topic, result, keys, values)
+
     def _write(self, result: Result, sink: Source) -> None:
-        keys, values = self._serdes(sink)
+        keys, values = sink.serdes()
         self.writes = True
         stream = result.stream
         if sink.layout.timestamp is not None:
@@ -188,16 +212,6 @@ class Plan:
             stream = stream.map_values(_null_alone)
         stream.to(sink.topic, Produced(keys, values))
 
-    def _serdes(self, source: Source) -> tuple[Serde[Any], Serde[Any]]:
-        layout = source.layout
-        keys, values = layout.serdes()
-        if layout.window == "SESSION":
-            return session_windowed(keys), values
-        if layout.window is not None:
-            size = None if layout.window_ms is None else timedelta(milliseconds=layout.window_ms)
-            return windowed(keys, size), values
-        return keys, values
-
     # Reading
 
     def _relations(self, query: Query) -> list[Relation]:
@@ -206,7 +220,7 @@ class Plan:
         return [self._read(self.catalog.find(each.name, each.start), each.alias, used) for each in sources]
 
     def _read(self, source: Source, alias: str, used: set[str]) -> Relation:
-        keys, values = self._serdes(source)
+        keys, values = source.serdes()
         extractor = _extractor(source.layout)
         consumed: Consumed[Any, Any] = Consumed(keys, values, timestamp_extractor=extractor)
         relation = Relation.of(source, alias, keys)
@@ -225,6 +239,34 @@ def _names(query: Query) -> set[str]:
     roots = [item.expression for item in query.items]
     roots += [query.where, query.having, *query.partition_by, *query.group_by, *(join.on for join in query.joins)]
     return {column.name for root in roots if root is not None for column in root.find_all(exp.Column)}
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Rows of a query in a topic, and how they are read."""
+
+    topic: str
+    result: Result
+    keys: Serde[Any]
+    values: Serde[Any]
+
+    def row(self, key: bytes | None, value: bytes | None) -> tuple[Any, ...]:
+        """Return the columns in the order of the projection; a deleted row has those of its key alone."""
+        read = None if key is None else self.keys.deserialize(key)
+        found: dict[str, Any] = dict(
+            zip(_column_names(self.result.key), getattr(read, "key", read) or (), strict=False)
+        )
+        if value is not None:
+            found |= zip(_column_names(self.result.value), self.values.deserialize(value), strict=True)
+        return tuple(found.get(name) for name in self.result.shown)
+
+
+def _column_names(columns: Columns) -> list[str]:
+    return [name for name, _ in columns]
+
+
+def _without_key(_key: Any, _row: Any) -> None:
+    return None
 
 
 def _null_alone(row: Any) -> Any:

@@ -26,12 +26,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Rows that a query makes: values under keys of tuples, as a stream of records or of updates."""
+    """Rows that a query makes: values under keys of tuples, as a stream of records or of updates.
+
+    `shown` are the names of all columns in the order of the projection.
+    """
 
     stream: KStream[Any, Any]
     is_table: bool
     key: Columns
     value: Columns
+    shown: tuple[str, ...]
     window: str | None = None
     window_ms: int | None = None
 
@@ -222,16 +226,24 @@ def _plain(query: Query, relation: Relation) -> Result:
     nodes, relation = exploded([each.node for each in outputs], relation)
     outputs = [replace(each, node=node) for each, node in zip(outputs, nodes, strict=True)]
     compiler = Compiler(relation.fields)
-    key_columns, values = split(outputs, [qualified(each.node, relation) for each in outputs], keys)
+    nodes = [qualified(each.node, relation) for each in outputs]
+    key_columns, values = split(outputs, nodes, keys, is_needed=query.needs_key)
+    shown = tuple(each.name for each in outputs)
     codes = [checked(compiler, each) for each in values]
     make = function_of(compiler, codes)
     value = tuple((each.name, code.type or Primitive.STRING) for each, code in zip(values, codes, strict=True))
-    key_types = [compiler.code(each).type for each in keys]
+    key_types = [compiler.code(each).type for each in keys[: len(key_columns)]]
     key = tuple((name, _key_type(type_)) for name, type_ in zip(key_columns, key_types, strict=True))
     if relation.table is not None:
         table = relation.table.map_values(make)
         return Result(
-            table.to_stream(), is_table=True, key=key, value=value, window=relation.window, window_ms=relation.window_ms
+            table.to_stream(),
+            is_table=True,
+            key=key,
+            value=value,
+            shown=shown,
+            window=relation.window,
+            window_ms=relation.window_ms,
         )
     stream = relation.stream
     assert stream is not None  # noqa: S101 - a relation has one of both
@@ -239,7 +251,9 @@ def _plain(query: Query, relation: Relation) -> Result:
     if query.partition_by:
         stream = stream.select_key(_key_of(keys, relation))
         window = window_ms = None
-    return Result(stream.map_values(make), is_table=False, key=key, value=value, window=window, window_ms=window_ms)
+    return Result(
+        stream.map_values(make), is_table=False, key=key, value=value, shown=shown, window=window, window_ms=window_ms
+    )
 
 
 def _key_of(keys: Sequence[exp.Expr], relation: Relation) -> Callable[[Any, Any], Any]:
@@ -322,14 +336,16 @@ def checked(compiler: Compiler, output: Output) -> Code:
 
 
 def split(
-    outputs: Sequence[Output], nodes: Sequence[exp.Expr], keys: Sequence[exp.Expr]
+    outputs: Sequence[Output], nodes: Sequence[exp.Expr], keys: Sequence[exp.Expr], *, is_needed: bool = True
 ) -> tuple[list[str], list[Output]]:
-    """Part the projection into names of the key's columns and the columns of the value.
+    """Part the projection into names of the key's columns, none if it is not needed, and the columns of the value.
 
     Raises:
         SqlError: If a column of the key is missing, or there more than once.
     """
     names, taken = [], set()
+    if not is_needed and not all(key in nodes for key in keys):
+        return [], list(outputs)
     for key in keys:
         places = [number for number, node in enumerate(nodes) if node == key]
         shown = _own_name(key) or "its key"
@@ -356,7 +372,7 @@ def _aggregate_result(query: Query, relation: Relation) -> Result:
     nodes = [qualified(each.node, _with_windows(query, relation)) for each in outputs]
     having = None if query.having is None else qualified(query.having, relation)
     done = aggregated(query.window, relation, groups, nodes, having, is_final=query.is_final)
-    key_names, values = split(outputs, nodes, groups)
+    key_names, values = split(outputs, nodes, groups, is_needed=query.needs_key)
     rewritten = dict(zip((each.name for each in outputs), done.nodes, strict=True))
     compiler = Compiler(done.fields)
     codes = [checked(compiler, Output(each.name, rewritten[each.name])) for each in values]
@@ -368,6 +384,7 @@ def _aggregate_result(query: Query, relation: Relation) -> Result:
         is_table=True,
         key=key,
         value=value,
+        shown=tuple(each.name for each in outputs),
         window=done.window,
         window_ms=done.window_ms,
     )

@@ -76,7 +76,10 @@ class WindowClause:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A SELECT."""
+    """A SELECT.
+
+    `needs_key` is whether its projection has to hold the key of its rows: it does where they are written.
+    """
 
     items: tuple[Item, ...]
     source: From
@@ -87,6 +90,7 @@ class Query:
     group_by: tuple[exp.Expr, ...] = ()
     having: exp.Expr | None = None
     is_final: bool = False
+    needs_key: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,166 @@
+"""`millrace sql`: a look at an application's statements, and at the rows of its streams and tables."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipeline.cli.project import App, Version, settings_of
+from pipeline.errors import ConfigError, StreamsError
+from pipeline.extras import require_extra
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pipeline.sql.commands import Command
+    from pipeline.sql.inspection import Statements
+    from pipeline.transfers.selecting import Selecting
+
+_WORDS = (
+    *("SHOW", "STREAMS", "TABLES", "TOPICS", "QUERIES", "FUNCTIONS", "DESCRIBE", "FUNCTION", "EXPLAIN", "PRINT"),
+    *("FROM", "BEGINNING", "INTERVAL", "LIMIT", "SELECT", "WHERE", "GROUP", "BY", "HAVING", "WINDOW", "TUMBLING"),
+    *("HOPPING", "SESSION", "SIZE", "JOIN", "LEFT", "WITHIN", "GRACE", "PERIOD", "ON", "EMIT", "CHANGES", "FINAL"),
+)
+
+
+def sql(
+    context: typer.Context,
+    app: App,
+    execute: Annotated[
+        list[str] | None, typer.Option("--execute", "-e", help="Command to run, instead of a prompt; may be repeated.")
+    ] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="File with commands to run.")] = None,
+    version: Version = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON, one row per line.")] = False,
+) -> None:
+    """Ask an application of SQL: SHOW, DESCRIBE, EXPLAIN, PRINT, SELECT. Without -e and -f it prompts.
+
+    A SELECT is computed here, in memory, from the records of topics as they are now; with EMIT CHANGES it goes on as they come.
+    """
+    require_extra("sql")
+    shell = _Shell.of(context, app, version, as_json=as_json)
+    texts = [*(execute or []), *([] if file is None else [_text(file)])]
+    if not texts and not sys.stdin.isatty():
+        texts = [sys.stdin.read()]
+    for text in texts:
+        shell.run(text)
+    if not texts:
+        _prompt(shell, settings_of(context).home / "sql_history")
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"{file} cannot be read: {error}"
+        raise ConfigError(message) from error
+
+
+class _Shell:
+    """Runs commands and prints what they answer."""
+
+    def __init__(self, statements: Statements, selecting: Selecting, *, as_json: bool) -> None:
+        self.statements = statements
+        self._selecting = selecting
+        self._as_json = as_json
+
+    @classmethod
+    def of(cls, context: typer.Context, app: str, version: str | None, *, as_json: bool) -> _Shell:
+        from pipeline.sql.inspection import Statements
+        from pipeline.transfers.selecting import Selecting
+
+        found = settings_of(context).project().app(app, version)
+        path = found.config.topology_of(found.version)
+        if not isinstance(path, str) or not path.endswith(".sql"):
+            message = f"The topology of {app} is no file of statements"
+            raise ConfigError(message, hint=f"millrace describe {app} shows it.")
+        statements = Statements.of(_text(Path(path)), path)
+        selecting = Selecting(found.project.kafka, found.config.schema_registry, statements.catalog)
+        return cls(statements, selecting, as_json=as_json)
+
+    def run(self, text: str) -> None:
+        """Run the commands of a text.
+
+        Raises:
+            SqlError: If one has a mistake.
+        """
+        from pipeline.sql.commands import parse_commands
+        from pipeline.sql.errors import SqlError
+
+        try:
+            for command in parse_commands(text):
+                self._answer(command)
+        except SqlError as error:
+            error.place(text, "command")
+            raise
+
+    def _answer(self, command: Command) -> None:
+        from pipeline.sql.commands import Print, Select
+
+        if isinstance(command, Print | Select):
+            found = (
+                self._selecting.printed(command) if isinstance(command, Print) else self._selecting.selected(command)
+            )
+            self._print(found.columns, found.rows)
+            return
+        answer = self.statements.answer(command)
+        if self._as_json:
+            self._print(answer.columns, answer.rows)
+        else:
+            typer.echo("\n".join(_table(answer.columns, answer.rows)))
+
+    def _print(self, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> None:
+        import msgspec
+
+        encode = msgspec.json.Encoder(decimal_format="number").encode
+        if not self._as_json:
+            typer.echo(" | ".join(columns))
+        for row in rows:
+            if self._as_json:
+                typer.echo(encode(dict(zip(columns, row, strict=True))).decode())
+            else:
+                typer.echo(" | ".join(value if isinstance(value, str) else encode(value).decode() for value in row))
+
+
+def _table(columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> Iterator[str]:
+    """Return lines of columns, each as wide as its longest value."""
+    texts = [columns, *(tuple(map(str, row)) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    return ("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in texts)
+
+
+def _prompt(shell: _Shell, history: Path) -> None:
+    """Take commands, each up to its semicolon, until the input ends."""
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import WordCompleter
+    from prompt_toolkit.history import FileHistory
+    from prompt_toolkit.lexers import PygmentsLexer
+    from pygments.lexers.sql import SqlLexer
+
+    catalog = shell.statements.catalog.sources
+    columns = {name for source in catalog.values() for name, _ in (*source.layout.key, *source.layout.value)}
+    history.parent.mkdir(parents=True, exist_ok=True)
+    session: PromptSession[str] = PromptSession(
+        history=FileHistory(str(history)),
+        completer=WordCompleter([*_WORDS, *catalog, *sorted(columns)], ignore_case=True),
+        lexer=PygmentsLexer(SqlLexer),
+    )
+    text = ""
+    while True:
+        try:
+            line = session.prompt("      > " if text else "millrace> ")
+            text = f"{text}\n{line}".strip()
+            if not text.endswith(";"):
+                continue
+            shell.run(text)
+        except KeyboardInterrupt:
+            pass
+        except EOFError:
+            return
+        except StreamsError as error:
+            typer.echo(f"Error: {error}", err=True)
+        text = ""

@@ -1,0 +1,148 @@
+"""Commands that look at an application's statements and topics, as ksqlDB's shell has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from sqlglot.errors import ParseError
+
+from pipeline.sql.dialect import Ksql, KsqlParser, words
+from pipeline.sql.errors import SqlError, nearest
+
+if TYPE_CHECKING:
+    from pipeline.sql.statements import Query
+
+KINDS = ("STREAMS", "TABLES", "TOPICS", "QUERIES", "FUNCTIONS")
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """SHOW of all there is of a kind."""
+
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """DESCRIBE of a stream or a table."""
+
+    name: str
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeFunction:
+    """DESCRIBE FUNCTION."""
+
+    name: str
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Explain:
+    """EXPLAIN of a query, or of the stream or table that a statement makes."""
+
+    query: Query | None
+    name: str | None
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Print:
+    """PRINT of a topic: from the beginning or what comes, each `interval`th record, up to a `limit`."""
+
+    topic: str
+    from_beginning: bool
+    interval: int
+    limit: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """SELECT: rows as they are, or with EMIT CHANGES as they come, up to a `limit`."""
+
+    query: Query
+    follows: bool
+    limit: int | None
+
+
+Command = Show | Describe | DescribeFunction | Explain | Print | Select
+
+
+def parse_commands(text: str) -> list[Command]:
+    """Return the commands of a text, each with a semicolon at its end; that of the last may be missing.
+
+    Raises:
+        SqlError: If it has a mistake.
+    """
+    return _CommandParser(dialect=Ksql()).commands(text)
+
+
+class _CommandParser(KsqlParser):
+    def commands(self, text: str) -> list[Command]:
+        self.begin(text, words(text))
+        found: list[Command] = []
+        try:
+            while self._curr:
+                found.append(self._command())
+                if self._curr and not self.word(";"):
+                    message = f"Unexpected {self._curr.text!r}"
+                    raise self.fail(message)
+        except ParseError as error:
+            raise self.fail(str(error), self._prev) from None
+        return found
+
+    def _command(self) -> Command:
+        if self.word("SHOW") or self.word("LIST"):
+            return self._show()
+        if self.word("DESCRIBE"):
+            is_function = self.word("FUNCTION")
+            name, start = self.name()
+            self.word("EXTENDED")
+            return DescribeFunction(name, start) if is_function else Describe(name, start)
+        if self.word("EXPLAIN"):
+            return self._explain()
+        if self.word("PRINT"):
+            return self._print()
+        if self.is_next("SELECT"):
+            return self._select()
+        message = f"A command begins with {self._curr.text!r}, which is not supported"
+        raise self.fail(
+            message, hint="There are SHOW, DESCRIBE, EXPLAIN, PRINT and SELECT; statements stand in the file."
+        )
+
+    def _show(self) -> Show:
+        self.word("ALL")
+        kind, start = self.name()
+        if kind not in KINDS:
+            message = f"There is no SHOW {kind}"
+            raise SqlError(message, start, hint=nearest(kind, KINDS) or f"There are {', '.join(KINDS)}.")
+        self.word("EXTENDED")
+        return Show(kind)
+
+    def _explain(self) -> Explain:
+        start = self._curr.start if self._curr else len(self.sql)
+        if self.is_next("SELECT"):
+            return Explain(replace(self.query(), needs_key=False), None, start)
+        return Explain(None, self.name()[0], start)
+
+    def _print(self) -> Print:
+        token = self._curr
+        if token and token.token_type.name == "STRING":
+            topic = str(token.text)
+            self._advance()
+        else:
+            self.name()
+            topic = str(token.text)
+        from_beginning = self.word("FROM", "BEGINNING")
+        interval = self.number() if self.word("INTERVAL") or self.word("SAMPLE") else 1
+        limit = self.number() if self.word("LIMIT") else None
+        return Print(topic, from_beginning, max(interval, 1), limit)
+
+    def _select(self) -> Select:
+        begin = self._index
+        query = self.query()
+        follows = not query.is_final and any(each.text.upper() == "EMIT" for each in self._tokens[begin : self._index])
+        limit = self.number() if self.word("LIMIT") else None
+        return Select(query, follows or query.is_final, limit)

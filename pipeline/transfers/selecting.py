@@ -1,0 +1,148 @@
+"""Rows of a SELECT over topics, computed in this process and in memory: nothing is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from pipeline.dsl.builder import StreamsBuilder
+from pipeline.errors import ConfigError
+from pipeline.serde.api import SerdePlace, placed
+from pipeline.serde.primitives import BYTES
+from pipeline.sql.planner import Plan
+from pipeline.testing import TopologyTestDriver
+from pipeline.transfers.topic_reading import TopicReader
+from pipeline.transfers.topic_serdes import jsonable, time_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pipeline.sql.catalog import Catalog, Source
+    from pipeline.sql.commands import Print, Select
+    from pipeline.sql.planner import Selection
+    from pipeline.sql.statements import Query
+    from pipeline.transfers.topic_reading import ReadRecord
+
+_SHOWN = "millrace-sql-shown"
+_PRINTED = ("ROWTIME", "KEY", "VALUE", "PARTITION", "OFFSET")
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows as they come, under names of columns."""
+
+    columns: tuple[str, ...]
+    rows: Iterator[tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Selecting:
+    """Reads the topics of sources.
+
+    Args:
+        kafka: Client properties.
+        schema_registry: Settings of the schema registry; empty if there is none.
+        catalog: The sources.
+    """
+
+    kafka: Mapping[str, str]
+    schema_registry: Mapping[str, Any]
+    catalog: Catalog
+
+    def selected(self, select: Select) -> Rows:
+        """Return the rows of a query: as topics are now, or with EMIT CHANGES each update, without end.
+
+        Of a table without EMIT CHANGES the rows are those that it has now.
+
+        Raises:
+            SqlError: If the query has a mistake.
+            ConfigError: If it follows several topics.
+            TopicError: If a topic does not exist.
+        """
+        plan = Plan(StreamsBuilder(), self.catalog)
+        needs_key = not select.follows and self._makes_table(select.query)
+        selection = plan.select(replace(select.query, needs_key=needs_key), _SHOWN)
+        topics = sorted({self.catalog.sources[name].topic for name in _names(select)})
+        if select.follows and len(topics) > 1:
+            message = f"EMIT CHANGES follows one topic, and this query reads {', '.join(topics)}"
+            raise ConfigError(message, hint="Leave EMIT CHANGES out: the topics are read as they are now.")
+        updates = self._updates(plan, selection, topics, follows=select.follows)
+        is_whole = selection.result.is_table and not select.follows
+        rows = _last(selection, updates) if is_whole else (selection.row(key, value) for key, value in updates)
+        return Rows(selection.result.shown, islice(rows, select.limit))
+
+    def printed(self, command: Print) -> Rows:
+        """Return the records of a topic, decoded as the source that has it says; as bytes if none has.
+
+        Raises:
+            TopicError: If the topic does not exist.
+        """
+        source = next((each for each in self.catalog.sources.values() if each.topic == command.topic), None)
+        reader = TopicReader(self.kafka, command.topic, BYTES, BYTES)
+        records = reader.follow("earliest" if command.from_beginning else "latest")
+        rows = (self._line(source, record) for record in records)
+        return Rows(_PRINTED, islice(rows, 0, _end(command), command.interval))
+
+    def _makes_table(self, query: Query) -> bool:
+        return bool(query.group_by) or self.catalog.find(query.source.name, query.source.start).is_table
+
+    def _line(self, source: Source | None, record: ReadRecord) -> tuple[Any, ...]:
+        key, value = jsonable(record.key), jsonable(record.value)
+        if source is not None:
+            key, value = self._decoded(source, record)
+        return time_text(record.timestamp), key, value, record.tp.partition, record.offset
+
+    def _decoded(self, source: Source, record: ReadRecord) -> tuple[Any, Any]:
+        serdes, columns = source.serdes(), (source.layout.key, source.layout.value)
+        found: list[Any] = []
+        for serde, named, data, is_key in zip(serdes, columns, (record.key, record.value), (True, False), strict=True):
+            place = SerdePlace(source.topic, is_key, self.schema_registry)
+            row = None if data is None or not named else placed(serde, place).deserialize(data)
+            values = getattr(row, "key", row)
+            found.append(None if values is None else dict(zip((name for name, _ in named), values, strict=True)))
+        return found[0], found[1]
+
+    def _updates(
+        self, plan: Plan, selection: Selection, topics: list[str], *, follows: bool
+    ) -> Iterator[tuple[bytes | None, bytes | None]]:
+        """Run the topology over the records of topics, by their times; at equal times rows of tables come first."""
+        settings = {"deserialization.exception.handler": "continue"}
+        registry = dict(self.schema_registry) or None
+        with TopologyTestDriver(plan.builder.build(), settings, schema_registry=registry) as driver:
+            inputs = {topic: driver.input_topic(topic, BYTES, BYTES) for topic in topics}
+            for record in self._records(topics, follows=follows):
+                inputs[record.tp.topic].pipe_input(
+                    record.key, record.value, timestamp=record.timestamp, headers=record.headers
+                )
+                for made in driver.read_raw(selection.topic):
+                    yield made.key, made.value
+
+    def _records(self, topics: list[str], *, follows: bool) -> Iterator[ReadRecord]:
+        readers = [TopicReader(self.kafka, topic, BYTES, BYTES) for topic in topics]
+        if follows:
+            return readers[0].follow("earliest")
+        if len(readers) == 1:
+            return readers[0].read("earliest", "latest")
+        tables = {each.topic for each in self.catalog.sources.values() if each.is_table}
+        records = [record for reader in readers for record in reader.read("earliest", "latest")]
+        return iter(sorted(records, key=lambda record: (record.timestamp, record.tp.topic not in tables)))
+
+
+def _names(select: Select) -> list[str]:
+    return [select.query.source.name, *(join.source.name for join in select.query.joins)]
+
+
+def _last(selection: Selection, updates: Iterator[tuple[bytes | None, bytes | None]]) -> Iterator[tuple[Any, ...]]:
+    """Return the last row of each key that was not deleted."""
+    last: dict[bytes | None, bytes | None] = {}
+    for key, value in updates:
+        last.pop(key, None)
+        if value is not None:
+            last[key] = value
+    return (selection.row(key, value) for key, value in last.items())
+
+
+def _end(command: Print) -> int | None:
+    """Return the number of records to read: none behind the last that is shown, which may be long in coming."""
+    return None if command.limit is None else (command.limit - 1) * command.interval + 1

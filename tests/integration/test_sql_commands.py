@@ -1,0 +1,87 @@
+"""`millrace sql` over topics of a broker: SELECT and PRINT, as a shell would ask them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from pipeline.cli.main import app
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = pytest.mark.broker
+
+STATEMENTS = """
+CREATE STREAM orders (customer STRING KEY, item STRING, amount DECIMAL(8, 2))
+    WITH (KAFKA_TOPIC = 'NAME-orders', VALUE_FORMAT = 'JSON');
+CREATE TABLE prices (item STRING PRIMARY KEY, price INT) WITH (KAFKA_TOPIC = 'NAME-prices', VALUE_FORMAT = 'JSON');
+CREATE STREAM large WITH (KAFKA_TOPIC = 'NAME-large') AS SELECT * FROM orders WHERE amount > 100;
+"""
+
+
+@pytest.fixture
+def ask(broker: Any, unique: str, tmp_path: Path) -> Callable[[str], list[dict[str, Any]]]:
+    """Runs a command over two orders of ann, one of bob, and a price that was deleted beside one that was not."""
+    (tmp_path / "orders.sql").write_text(STATEMENTS.replace("NAME", unique))
+    config = tmp_path / "streams.toml"
+    config.write_text(
+        f'[kafka]\n"bootstrap.servers" = "{broker.bootstrap_servers}"\n[apps.{unique}]\ntopology = "orders.sql"\n'
+    )
+    broker.create(1, f"{unique}-orders", f"{unique}-prices", f"{unique}-large")
+    orders = [("ann", "lamp", 20.5, 5), ("bob", "sofa", 800, 6), ("ann", "lamp", 5, 7)]
+    broker.write(
+        f"{unique}-orders",
+        [(who.encode(), json.dumps({"ITEM": item, "AMOUNT": amount}).encode(), at) for who, item, amount, at in orders],
+    )
+    broker.write(f"{unique}-prices", [(b"lamp", b'{"PRICE":7}', 1), (b"sofa", b'{"PRICE":9}', 2), (b"sofa", None, 3)])
+
+    def answer(command: str) -> list[dict[str, Any]]:
+        command = command.replace("NAME", unique)
+        arguments = ["--config", str(config), "sql", unique, "--json", "-e", command]
+        done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return [json.loads(line) for line in done.output.splitlines()]
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("command", "rows"),
+    [
+        (
+            "SELECT amount * 2 AS twice, customer FROM orders WHERE item = 'lamp';",
+            [{"TWICE": 41.0, "CUSTOMER": "ann"}, {"TWICE": 10.0, "CUSTOMER": "ann"}],
+        ),
+        ("SELECT item FROM orders LIMIT 2;", [{"ITEM": "lamp"}, {"ITEM": "sofa"}]),
+        ("SELECT item, price FROM prices;", [{"ITEM": "lamp", "PRICE": 7}]),
+        (
+            "SELECT customer, COUNT(*) AS n FROM orders GROUP BY customer;",
+            [{"CUSTOMER": "bob", "N": 1}, {"CUSTOMER": "ann", "N": 2}],
+        ),
+        (
+            "SELECT COUNT(*) AS n FROM orders GROUP BY customer EMIT CHANGES LIMIT 3;",
+            [{"N": 1}, {"N": 1}, {"N": 2}],
+        ),
+        (
+            "SELECT customer, price FROM orders o JOIN prices p ON o.item = p.item;",
+            [{"CUSTOMER": "ann", "PRICE": 7}, {"CUSTOMER": "ann", "PRICE": 7}],
+        ),
+    ],
+)
+def test_rows_of_a_query_are_those_of_the_topics_as_they_are(
+    ask: Callable[[str], list[dict[str, Any]]], command: str, rows: list[dict[str, Any]]
+) -> None:
+    assert [{k: v for k, v in row.items() if k in rows[0]} for row in ask(command)] == rows
+
+
+def test_print_shows_records_as_their_source_reads_them(ask: Callable[[str], list[dict[str, Any]]]) -> None:
+    rows = ask("PRINT 'NAME-orders' FROM BEGINNING INTERVAL 2 LIMIT 2;")
+    assert [(row["KEY"], row["VALUE"], row["OFFSET"]) for row in rows] == [
+        ({"CUSTOMER": "ann"}, {"ITEM": "lamp", "AMOUNT": 20.5}, 0),
+        ({"CUSTOMER": "ann"}, {"ITEM": "lamp", "AMOUNT": 5.0}, 2),
+    ]

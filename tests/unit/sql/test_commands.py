@@ -1,0 +1,111 @@
+"""Commands about statements: what they answer without a broker, and what they say about mistakes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from pipeline.cli.main import app
+from pipeline.sql.errors import SqlError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from click.testing import Result
+
+STATEMENTS = """
+CREATE STREAM orders (customer STRING KEY, item STRING, trace BYTES HEADER('trace'))
+    WITH (KAFKA_TOPIC = 'orders', VALUE_FORMAT = 'JSON');
+CREATE STREAM lamps AS SELECT customer, item FROM orders WHERE item = 'lamp';
+CREATE TABLE totals WITH (KEY_FORMAT = 'JSON') AS SELECT customer, COUNT(*) AS n FROM orders
+    WINDOW TUMBLING (SIZE 1 HOUR) GROUP BY customer;
+INSERT INTO lamps SELECT customer, item FROM orders WHERE item = 'big lamp';
+"""
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Path:
+    (tmp_path / "orders.sql").write_text(STATEMENTS)
+    config = tmp_path / "streams.toml"
+    config.write_text('[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n[apps.orders]\ntopology = "orders.sql"\n')
+    return config
+
+
+def ask(config: Path, command: str, *options: str) -> Result:
+    return CliRunner().invoke(
+        app, ["--config", str(config), "sql", "orders", "--version", "v1", *options, "-e", command]
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "rows"),
+    [
+        ("SHOW STREAMS;", [["ORDERS", "orders", "KAFKA", "JSON", False], ["LAMPS", "LAMPS", "KAFKA", "JSON", False]]),
+        ("list tables", [["TOTALS", "TOTALS", "JSON", "JSON", True]]),
+        ("SHOW TOPICS", [["LAMPS", "LAMPS"], ["TOTALS", "TOTALS"], ["orders", "ORDERS"]]),
+        (
+            "SHOW QUERIES",
+            [
+                ["CREATE AS SELECT", "LAMPS", "LAMPS"],
+                ["CREATE AS SELECT", "TOTALS", "TOTALS"],
+                ["INSERT INTO", "LAMPS", "LAMPS"],
+            ],
+        ),
+        (
+            "DESCRIBE orders EXTENDED",
+            [["CUSTOMER", "STRING", "key"], ["ITEM", "STRING", ""], ["TRACE", "", "header trace"]],
+        ),
+        ("DESCRIBE totals", [["CUSTOMER", "STRING", "primary key"], ["N", "BIGINT", ""]]),
+        ("DESCRIBE FUNCTION ucase", [["UCASE(text STRING) -> STRING", "The text in upper case."]]),
+    ],
+)
+def test_commands_answer_in_rows(asked: Path, command: str, rows: list[list[object]]) -> None:
+    done = ask(asked, command, "--json")
+    assert done.exit_code == 0, done.output
+    assert [list(json.loads(line).values()) for line in done.stdout.splitlines()] == rows
+
+
+@pytest.mark.parametrize("command", ["EXPLAIN lamps", "EXPLAIN SELECT item FROM orders WHERE item = 'lamp'"])
+def test_explain_shows_the_topology_of_a_query_alone(asked: Path, command: str) -> None:
+    shown = ask(asked, command).stdout
+    assert "(topics: [orders])" in shown
+    assert "KSTREAM-FILTER" in shown
+    assert "AGGREGATE" not in shown
+
+
+def test_a_table_of_text_is_as_wide_as_its_values(asked: Path) -> None:
+    assert ask(asked, "SHOW TABLES").stdout.splitlines() == [
+        "Table Name  Kafka Topic  Key Format  Value Format  Windowed",
+        "TOTALS      TOTALS       JSON        JSON          True",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "message", "hint"),
+    [
+        ("SHOW TABLS", "There is no SHOW TABLS (command:1:6)", "TABLES"),
+        ("DESCRIBE totls", "TOTLS does not exist. (command:1:10)", "TOTALS"),
+        ("DESCRIBE FUNCTION ucas", "any functions with the name 'UCAS'", "UCASE"),
+        ("EXPLAIN orders", "No statement makes ORDERS of a query", "LAMPS"),
+        ("CREATE STREAM x AS SELECT * FROM orders", "begins with 'CREATE'", "stand in the file"),
+        ("SELECT itme FROM orders", "Column 'ITME' cannot be resolved. (command:1:8)", "ITEM"),
+        ("SELECT n FROM totals", "Key missing from projection", ""),
+        ("SHOW STREAMS DESCRIBE orders", "Unexpected 'DESCRIBE'", ""),
+        ("SELECT 'x", "cannot be read", ""),
+    ],
+)
+def test_a_mistake_is_named_with_its_place(asked: Path, command: str, message: str, hint: str) -> None:
+    done = ask(asked, command)
+    assert isinstance(done.exception, SqlError)
+    assert message in str(done.exception)
+    assert hint in str(done.exception)
+
+
+def test_an_application_in_python_has_no_statements(asked: Path) -> None:
+    with asked.open("a") as config:
+        config.write('[apps.words]\ntopology = "pipeline.apps.word_count:build"\n')
+    done = CliRunner().invoke(app, ["--config", str(asked), "sql", "words", "--version", "v1", "-e", "SHOW STREAMS"])
+    assert "no file of statements" in str(done.exception)

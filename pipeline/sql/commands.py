@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from sqlglot.errors import ParseError
 
-from pipeline.sql.dialect import Ksql, KsqlParser, words
 from pipeline.sql.errors import SqlError, nearest
+from pipeline.sql.statement_parser import KsqlParser
+from pipeline.sql.tokens import Ksql, words
 
 if TYPE_CHECKING:
     from pipeline.sql.statements import Query

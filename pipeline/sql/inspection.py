@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.dsl.builder import StreamsBuilder
 from pipeline.sql.commands import Describe, DescribeFunction, Explain, Show
-from pipeline.sql.dialect import parse
 from pipeline.sql.errors import SqlError, nearest
 from pipeline.sql.functions.registry import REGISTRY
 from pipeline.sql.planner import Plan
+from pipeline.sql.statement_parser import parse
 from pipeline.sql.statements import CreateSource, InsertInto
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from pipeline.dsl.options import Consumed, Produced
 from pipeline.serde.windowed import session_windowed, windowed
 from pipeline.sql.catalog import Catalog, Layout, Source, checked_properties
 from pipeline.sql.coercion import widest
-from pipeline.sql.dialect import UNITS, parse
 from pipeline.sql.errors import SqlError, nearest
 from pipeline.sql.formats import row_serde
 from pipeline.sql.operators import cast
 from pipeline.sql.queries import Result, planned
 from pipeline.sql.relations import HEADERS, PLACES, Relation, time_by, timed_stream
+from pipeline.sql.statement_parser import UNITS, parse
 from pipeline.sql.statements import CreateSource, DropSource, InsertInto, NoTopology
 from pipeline.sql.types import Primitive
 

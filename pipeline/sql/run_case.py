@@ -18,10 +18,10 @@ from pipeline.errors import StreamsError
 from pipeline.serde.api import SerdePlace, placed
 from pipeline.serde.primitives import BYTES
 from pipeline.serde.windowed import session_windowed, windowed
-from pipeline.sql.dialect import parse
 from pipeline.sql.errors import SqlError
 from pipeline.sql.formats import key_serde, value_serde
 from pipeline.sql.planner import Plan
+from pipeline.sql.statement_parser import parse
 from pipeline.sql.types import Primitive
 from pipeline.testing import TopologyTestDriver
 from pipeline.windows import Window, Windowed

@@ -81,6 +81,12 @@ def united(one: SqlType, other: SqlType) -> SqlType:
     raise IncompatibleTypes(message)
 
 
+def is_widening(given: SqlType, wanted: SqlType) -> bool:
+    """Tell whether values become another type without being asked to: numbers that of wider numbers, whatever its digits."""
+    one, other = rank(given), rank(wanted)
+    return given == wanted or (one is not None and other is not None and one <= other)
+
+
 def constant_of(operand: Operand, target: SqlType) -> Any:
     """Return the value of a constant as another type.
 

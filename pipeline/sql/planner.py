@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pipeline.dsl.options import Consumed, Produced
 from pipeline.serde.windowed import session_windowed, windowed
 from pipeline.sql.catalog import Catalog, Layout, Source, checked_properties
-from pipeline.sql.coercion import widest
+from pipeline.sql.coercion import is_widening
 from pipeline.sql.errors import SqlError, nearest
 from pipeline.sql.formats import row_serde
-from pipeline.sql.operators import cast
+from pipeline.sql.operators import cast, value_or_null
 from pipeline.sql.queries import Result, planned
 from pipeline.sql.relations import HEADERS, PLACES, Relation, time_by, timed_stream
 from pipeline.sql.statement_parser import UNITS, parse
@@ -21,7 +22,7 @@ from pipeline.sql.statements import CreateSource, DropSource, InsertInto, NoTopo
 from pipeline.sql.types import Primitive
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pipeline.dsl.builder import StreamsBuilder
     from pipeline.dsl.ktable import KTable
@@ -284,14 +285,21 @@ def _widened(result: Result, layout: Layout) -> Result | None:
     casts = []
     for (_, given), (_, wanted) in zip(result.value, layout.value, strict=True):
         convert = cast(given, wanted)
-        if convert is None or widest([given, wanted]) != wanted:
+        if convert is None or not is_widening(given, wanted):
             return None
         casts.append(convert)
-    made = tuple(casts)
-    stream = result.stream.map_values(
-        lambda row: None if row is None else tuple(c(v) for c, v in zip(made, row, strict=True))
-    )
-    return replace(result, stream=stream, value=layout.value)
+    return replace(result, stream=result.stream.map_values(_casting(tuple(casts))), value=layout.value)
+
+
+def _casting(casts: tuple[Callable[[Any], Any], ...]) -> Callable[[Any], Any]:
+    """Return a function that casts the values of a row; one that its type cannot hold is NULL."""
+
+    def cast_row(row: Any) -> Any:
+        if row is None:
+            return None
+        return tuple(value_or_null(partial(convert, value)) for convert, value in zip(casts, row, strict=True))
+
+    return cast_row
 
 
 def _columns_text(*columns: Any) -> str:

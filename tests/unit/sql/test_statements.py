@@ -187,11 +187,11 @@ CASES = {
         [(None, {"A": 1, "KSQL_COL_1": 9, "P": {"X": 4}})],
         [(None, {"KSQL_COL_0": 2, "KSQL_COL_2": 3, "KSQL_COL_1": 9, "X": 4, "X_1": 4})],
     ),
-    "widens what is inserted": Case(
-        f"{SALES} CREATE STREAM o (shop STRING KEY, n DECIMAL(12, 1)) WITH (kafka_topic='O', value_format='JSON');"
+    "widens what is inserted, and leaves out what does not fit": Case(
+        f"{SALES} CREATE STREAM o (shop STRING KEY, n DECIMAL(2, 1)) WITH (kafka_topic='O', value_format='JSON');"
         " INSERT INTO o SELECT shop, n FROM sales;",
-        [("a", {"N": 1})],
-        [(b"a", {"N": 1.0})],
+        [("a", {"N": 1}), ("a", {"N": 10})],
+        [(b"a", {"N": 1.0}), (b"a", {"N": None})],
     ),
     "compares dates with timestamps, and reads those that end early": Case(
         f"{NUMBERS} CREATE STREAM o AS SELECT CAST(t AS DATE) = CAST('1970-02' AS TIMESTAMP) AS e,"

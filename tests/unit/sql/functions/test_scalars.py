@@ -271,6 +271,7 @@ def test_values_that_allow_no_result_are_an_error(
 def test_distances_are_along_great_circles() -> None:
     places = (37.4439, -122.1663, 51.5257, -0.1122)
     assert call("GEO_DISTANCE", "DOUBLE DOUBLE DOUBLE DOUBLE", *places) == pytest.approx(8634.6, abs=0.1)
+    assert call("GEO_DISTANCE", "DOUBLE DOUBLE DOUBLE DOUBLE STRING", *places, None) == pytest.approx(8634.6, abs=0.1)
     assert call("GEO_DISTANCE", "DOUBLE DOUBLE DOUBLE DOUBLE STRING", *places, "MILES") == pytest.approx(
         5365.6, abs=0.2
     )

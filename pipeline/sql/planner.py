@@ -209,7 +209,7 @@ class Plan:
             names = [name for name, _ in (*result.value, *result.key)]
             time_of = time_by(sink.layout.timestamp_format)
             stream = timed_stream(stream, names.index(sink.layout.timestamp), len(result.value), time_of)
-        if not sink.layout.wrapped:
+        if not sink.layout.wrapped or sink.layout.value_format == "KAFKA":
             stream = stream.map_values(_null_alone)
         stream.to(sink.topic, Produced(keys, values))
 
@@ -226,7 +226,9 @@ class Plan:
         consumed: Consumed[Any, Any] = Consumed(keys, values, timestamp_extractor=extractor)
         relation = Relation.of(source, alias, keys)
         if source.is_table and (source.name in self.placed or source.layout.headers):
-            return relation.with_placed_table(self.builder.stream(source.topic, consumed))
+            if source.name not in self.tables:
+                self.tables[source.name] = relation.placed_table(self.builder.stream(source.topic, consumed))
+            return relation.with_placed_table(self.tables[source.name])
         if source.is_table:
             if source.name not in self.tables:
                 self.tables[source.name] = self.builder.table(source.topic, consumed)

@@ -58,23 +58,29 @@ class Relation:
         rows = stream.map_values(self._row_of())
         if columns:
             rows = rows.process_values(_supplier(columns))
-        return replace(self, fields=(*self._with_bounds(), *map(self._placed, columns)), stream=rows)
+        return replace(self, fields=self._with_columns(columns), stream=rows)
 
     def with_table(self, table: KTable[Any, Any]) -> Relation:
         """Return the relation with the rows of a table."""
         return replace(self, fields=self._with_bounds(), table=table.map_values(self._row_of()))
 
-    def with_placed_table(self, stream: KStream[Any, Any]) -> Relation:
-        """Return the relation with the rows of a table, each with its headers and pseudo columns, from its updates."""
+    def placed_table(self, stream: KStream[Any, Any]) -> KTable[Any, Any]:
+        """Return the rows of a table, each with its headers and all pseudo columns, from the stream of its updates."""
         relation = self.with_stream(stream, PLACES)
         assert relation.stream is not None  # noqa: S101 - it has just been set
         rows = row_serde([each.type for each in relation.fields])
-        table = relation.stream.to_table(Materialized(key_serde=self.key_serde, value_serde=rows))
-        return replace(relation, stream=None, table=table)
+        return relation.stream.to_table(Materialized(key_serde=self.key_serde, value_serde=rows))
+
+    def with_placed_table(self, table: KTable[Any, Any]) -> Relation:
+        """Return the relation with the rows of such a table."""
+        return replace(self, fields=self._with_columns([*self._headers, *map(_Place, PLACES)]), table=table)
 
     @property
     def _headers(self) -> list[_Place]:
         return [_Place(name, header) for name, header in self.headers]
+
+    def _with_columns(self, columns: Sequence[_Place]) -> tuple[Field, ...]:
+        return (*self._with_bounds(), *map(self._placed, columns))
 
     def _with_bounds(self) -> tuple[Field, ...]:
         bounds = ["WINDOWSTART", "WINDOWEND"] if self.window else []
@@ -175,9 +181,8 @@ class _Timed:
             self._context.forward(record)
             return
         row = record.value
-        time_ms = self._time_of(
-            row[self._place] if self._place < self._values else record.key[self._place - self._values]
-        )
+        values = row if self._place < self._values else (*row, *getattr(record.key, "key", record.key))
+        time_ms = self._time_of(values[self._place])
         if time_ms >= 0:
             self._context.forward(record.with_timestamp(time_ms))
 

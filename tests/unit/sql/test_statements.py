@@ -170,6 +170,11 @@ CASES = {
         [("a", None), ("b", {"ITEM": "x", "N": 1})],
         [(b'{"SHOP":"a","ITEM":null}', None), (b'{"SHOP":"b","ITEM":"x"}', {"N": 1})],
     ),
+    "writes NULL alone as no value": Case(
+        f"{SALES} CREATE STREAM o WITH (VALUE_FORMAT='KAFKA') AS SELECT shop, item FROM sales;",
+        [("a", {"N": 1})],
+        [(b"a", None)],
+    ),
     "takes keys away": Case(
         f"{SALES} CREATE STREAM o AS SELECT shop, n FROM sales PARTITION BY NULL;",
         [("a", {"N": 1})],
@@ -336,6 +341,24 @@ def test_rows_of_a_table_keep_the_time_and_place_of_their_record() -> None:
         driver.input_topic("s", BYTES, BYTES).pipe_input(b"a", b'{"ITEM": "x"}', timestamp=100)
         found = driver.output_topic("O", BYTES, BYTES).read_values_to_list()
     assert found == [b'{"AT":7,"PLACE":1}']
+
+
+def test_a_table_that_two_queries_read_for_its_times_is_made_once() -> None:
+    queries = "CREATE TABLE o AS SELECT item, ROWTIME AS at FROM stock; CREATE TABLE p AS SELECT item, n FROM stock;"
+    described = build_sql(STOCK + queries, StreamsBuilder()).describe()
+    assert described.count("Processor: KSTREAM-TOTABLE") == 1
+
+
+@pytest.mark.parametrize(("column", "time_ms"), [("at", 7), ("shop", None)])
+def test_the_time_of_what_is_written_may_be_that_of_a_windows_key(column: str, time_ms: int | None) -> None:
+    source = SALES.replace("shop STRING", "at BIGINT")
+    query = "SELECT at, COUNT(*) AS shop FROM sales WINDOW TUMBLING (SIZE 1 DAY) GROUP BY at"
+    with TopologyTestDriver(
+        build_sql(f"{source} CREATE TABLE o WITH (timestamp='{column}') AS {query};", StreamsBuilder())
+    ) as driver:
+        driver.input_topic("s", BYTES, BYTES).pipe_input((7).to_bytes(8), b"{}", timestamp=99)
+        found = driver.output_topic("O", BYTES, BYTES).read_records_to_list()
+    assert [record.timestamp for record in found] == [time_ms or 1]
 
 
 def test_times_of_records_may_be_texts_in_a_column() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline.cli.project import App, Version, settings_of
+from pipeline.project.description import described
 from pipeline.records import TaskId
 
 if TYPE_CHECKING:
@@ -52,19 +53,12 @@ def describe(
         raise typer.BadParameter(message, param_hint="--code")
     application = settings_of(context).project().app(app, version).loaded()
     if form is not Format.TEXT:
-        typer.echo(_drawn(application, form), nl=False)
+        typer.echo(described(application, form.value), nl=False)
         return
     typer.echo(application.topology.describe().rstrip())
     typer.echo(f"Fingerprint: {application.topology.fingerprint()}")
     if code:
         _show_code(application)
-
-
-def _drawn(application: Application, form: Format) -> str:
-    topology = application.topology
-    if form is Format.HTML:
-        return topology.html(f"{application.config.name} {application.version}")
-    return topology.svg() if form is Format.SVG else topology.mermaid()
 
 
 def _show_code(application: Application) -> None:

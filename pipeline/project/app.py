@@ -10,6 +10,7 @@ from pipeline.errors import ConfigError
 from pipeline.hosting.application import load_application, prepare, with_topics
 from pipeline.hosting.clock import SystemClock
 from pipeline.project.bounded import MAX_RECORDS_PER_SLICE, BoundedRun
+from pipeline.project.description import described
 from pipeline.project.instances import asked
 from pipeline.project.status import AppStatus
 from pipeline.releases.build import build_topology
@@ -90,9 +91,16 @@ class App:
         """
         return self.loaded().topology
 
-    def describe(self) -> str:
-        """Return its topology as Kafka Streams describes it (`Topology.describe`)."""
-        return self.topology().describe()
+    def describe(self, format: str = "text") -> str:  # noqa: A002 - the command's word
+        """Return its topology as text or drawn, as `millrace describe --format` does.
+
+        Args:
+            format: `text`, as Kafka Streams describes it; `mermaid`, `svg`, or `html`, a page with all of it.
+
+        Raises:
+            ConfigError: If there is no such format.
+        """
+        return described(self.loaded(), format)
 
     def loaded(self) -> Application:
         """Return the application with its topology, to look at."""

@@ -1,0 +1,36 @@
+"""An application's topology as text, picture or page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pipeline.hosting.application import Application
+
+FORMATS = ("text", "mermaid", "svg", "html")
+
+
+def described(application: Application, form: str) -> str:
+    """Return the topology in a format.
+
+    Args:
+        application: The application with its topology.
+        form: One of `FORMATS`.
+
+    Raises:
+        ConfigError: If there is no such format.
+    """
+    topology = application.topology
+    match form:
+        case "text":
+            return topology.describe()
+        case "mermaid":
+            return topology.mermaid()
+        case "svg":
+            return topology.svg()
+        case "html":
+            return topology.html(f"{application.config.name} {application.version}")
+    message = f"a topology is not described as {form!r}"
+    raise ConfigError(message, hint=f"Formats are {', '.join(FORMATS)}.")

@@ -1,0 +1,40 @@
+"""`App.describe`: the topology from Python, in each format."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipeline import STRING, ConfigError, Consumed, Millrace, Produced, StreamsBuilder, Topology
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pipeline.project.app import App
+
+
+def build(builder: StreamsBuilder) -> Topology:
+    builder.stream("words", Consumed(STRING, STRING)).to("copies", Produced(STRING, STRING))
+    return builder.build()
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> App:
+    project = Millrace(kafka={"bootstrap.servers": "127.0.0.1:1"}, directory=tmp_path)
+    project.application("words", build)
+    return project.app("words", "v1")
+
+
+def test_an_application_is_described_in_each_format_without_a_broker(app: App) -> None:
+    topology = app.topology()
+    assert app.describe() == app.describe("text") == topology.describe()
+    assert app.describe("mermaid") == topology.mermaid()
+    assert app.describe("svg") == topology.svg()
+    assert app.describe(format="html") == topology.html("words v1")
+
+
+def test_an_unknown_format_is_refused_with_those_there_are(app: App) -> None:
+    with pytest.raises(ConfigError, match="not described as 'png'") as refused:
+        app.describe("png")
+    assert "text, mermaid, svg, html" in str(refused.value.hint)

@@ -11,7 +11,16 @@ from sqlglot import exp
 from pipeline.dsl.emit_strategy import EmitStrategy
 from pipeline.dsl.options import Grouped, Materialized
 from pipeline.sql.errors import SqlError
-from pipeline.sql.expressions import Compiler, Field, check_known, digest_of, function_of, predicate_of, start_of
+from pipeline.sql.expressions import (
+    Compiler,
+    Field,
+    check_known,
+    digest_of,
+    find_field,
+    function_of,
+    predicate_of,
+    start_of,
+)
 from pipeline.sql.formats import row_serde
 from pipeline.sql.functions import Aggregate, UnknownFunction, WrongArguments, find_aggregate, is_aggregate
 from pipeline.sql.types import Primitive
@@ -176,7 +185,9 @@ def aggregated(
             raise SqlError(message, start_of(groups[0]))
         table = _of_table(relation, row_of, fold, (keys, rows, states), groups)
     else:
-        table = _of_stream(relation, row_of, fold, (keys, rows, states), window, is_final=is_final)
+        is_keyed = _is_key(groups, relation)
+        serdes = (relation.key_serde if is_keyed else keys, rows, states)
+        table = _of_stream(relation, row_of, fold, serdes, window, is_final=is_final, is_keyed=is_keyed)
     fields = _fields(types[: len(groups)], calls.calls, is_windowed=window is not None)
     results = table.map_values(fold.windowed_row if window is not None else fold.row)
     if test is not None:
@@ -248,6 +259,14 @@ def _kept(state: Any, *_values: Any) -> Any:
 _Serdes = tuple["Serde[Any]", "Serde[Any]", "Serde[Any]"]
 
 
+def _is_key(groups: Sequence[exp.Expr], relation: Relation) -> bool:
+    """Tell whether rows are grouped by just their key: they need not be repartitioned (ksqlDB's `StreamGroupByKey`)."""
+    if relation.window is not None or not all(isinstance(each, exp.Column) for each in groups):
+        return False
+    places = tuple(find_field(relation.fields, each) for each in groups if isinstance(each, exp.Column))
+    return places == relation.key
+
+
 def _of_stream(
     relation: Relation,
     row_of: Callable[[Any], Any],
@@ -256,11 +275,12 @@ def _of_stream(
     window: WindowClause | None,
     *,
     is_final: bool,
+    is_keyed: bool,
 ) -> KTable[Any, Any]:
     keys, rows, states = serdes
     assert relation.stream is not None  # noqa: S101 - the caller has looked
-    stream = relation.stream.map_values(row_of).filter(fold.is_grouped)
-    grouped = stream.group_by(fold.group, Grouped(keys, rows))
+    stream, options = relation.stream.map_values(row_of).filter(fold.is_grouped), Grouped(keys, rows)
+    grouped = stream.group_by_key(options) if is_keyed else stream.group_by(fold.group, options)
     kept = None if window is None or window.retention is None else timedelta(milliseconds=window.retention)
     stored: Materialized[Any, Any] = Materialized(value_serde=states, retention=kept)
     if window is None:

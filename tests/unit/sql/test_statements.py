@@ -343,6 +343,25 @@ def test_rows_of_a_table_keep_the_time_and_place_of_their_record() -> None:
     assert found == [b'{"AT":7,"PLACE":1}']
 
 
+@pytest.mark.parametrize(
+    ("query", "is_repartitioned"),
+    [
+        ("SELECT shop, COUNT(*) AS c FROM sales GROUP BY shop", False),
+        ("SELECT shop, COUNT(*) AS c FROM sales WINDOW TUMBLING (SIZE 1 DAY) WHERE n > 1 GROUP BY shop", False),
+        ("SELECT item, COUNT(*) AS c FROM sales GROUP BY item", True),
+        ("SELECT shop, item, COUNT(*) AS c FROM sales GROUP BY shop, item", True),
+        ("SELECT UCASE(shop) AS shop, COUNT(*) AS c FROM sales GROUP BY UCASE(shop)", True),
+        ("SELECT s.item, COUNT(*) AS c FROM sales s JOIN stock t ON s.item = t.item GROUP BY s.item", True),
+    ],
+)
+def test_rows_that_are_grouped_by_their_key_stay_where_they_are(query: str, is_repartitioned: bool) -> None:
+    stock = STOCK.replace("kafka_topic='s'", "kafka_topic='t'")
+    options = "WITH (KEY_FORMAT='JSON')" if "shop, item" in query else ""
+    described = build_sql(f"{SALES} {stock} CREATE TABLE o {options} AS {query};", StreamsBuilder()).describe()
+    assert ("repartition" in described) is is_repartitioned
+    assert described.count("Sub-topology") == 1 + is_repartitioned
+
+
 def test_a_table_that_two_queries_read_for_its_times_is_made_once() -> None:
     queries = "CREATE TABLE o AS SELECT item, ROWTIME AS at FROM stock; CREATE TABLE p AS SELECT item, n FROM stock;"
     described = build_sql(STOCK + queries, StreamsBuilder()).describe()

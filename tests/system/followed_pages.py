@@ -16,12 +16,12 @@ import pytest
 
 KAFKA = "kafka-4.3.1"
 _BLOCK = re.compile(
-    r"(?:^(?P<lead>[^\n]*`(?P<file>[\w.]+)`[^\n]*):\n\n)?^```(?P<kind>console|python|toml|json)\n(?P<text>.*?)^```$",
+    r"(?:^(?P<lead>[^\n]*`(?P<file>[\w.]+)`[^\n]*):\n\n)?^```(?P<kind>console|python|toml|json|sql)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 _COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 _OFFSET = re.compile(r"^([\w.-]+-\d+)@\d+ ", re.MULTILINE)
-_LOOKS = ("millrace topic read", "millrace lag", "curl")
+_LOOKS = ("millrace topic read", "millrace lag", "millrace sql", "curl")
 """Commands that only look: what they show may take a moment to come."""
 _NOISE = ("incubator", "NativeCodeLoader", "log4j", "Traceback")
 _SECONDS = 120

@@ -24,6 +24,6 @@ def shell(tmp_path: Path, new_port: Callable[[], int]) -> Iterator[Shell]:
     shell.run("millrace broker stop")
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/tutorials/first-hour.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorials/first-hour.md", "docs/tutorials/sql.md"])
 def test_the_commands_of_a_page_show_what_it_says(page: str, shell: Shell) -> None:
     follow((ROOT / page).read_text(), shell)

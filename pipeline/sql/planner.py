@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from pipeline.dsl.options import Consumed, Produced
 from pipeline.serde.windowed import session_windowed, windowed
 from pipeline.sql.catalog import Catalog, Layout, Source, checked_properties
-from pipeline.sql.coercion import is_widening
+from pipeline.sql.coercion import TIMES, is_widening
 from pipeline.sql.errors import SqlError, nearest
 from pipeline.sql.formats import row_serde
-from pipeline.sql.operators import cast, value_or_null
+from pipeline.sql.operators import cast, date_text, time_text, timestamp_text, value_or_null
 from pipeline.sql.queries import Result, planned
 from pipeline.sql.relations import HEADERS, PLACES, Relation, time_by, timed_stream
 from pipeline.sql.statement_parser import UNITS, parse
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pipeline.dsl.ktable import KTable
     from pipeline.serde.api import Serde
     from pipeline.sql.statements import Column, Query, Statement
-    from pipeline.sql.types import Columns
+    from pipeline.sql.types import Columns, SqlType
     from pipeline.topology.topology import Topology
 
 _PSEUDO = {"ROWTIME", "ROWPARTITION", "ROWOFFSET", "WINDOWSTART", "WINDOWEND"}
@@ -254,14 +254,23 @@ class Selection:
     values: Serde[Any]
 
     def row(self, key: bytes | None, value: bytes | None) -> tuple[Any, ...]:
-        """Return the columns in the order of the projection; a deleted row has those of its key alone."""
+        """Return the columns in the order of the projection, times as texts; a deleted row has those of its key alone."""
         read = None if key is None else self.keys.deserialize(key)
         found: dict[str, Any] = dict(
             zip(_column_names(self.result.key), getattr(read, "key", read) or (), strict=False)
         )
         if value is not None:
             found |= zip(_column_names(self.result.value), self.values.deserialize(value), strict=True)
-        return tuple(found.get(name) for name in self.result.shown)
+        texts = {name: _TIME_TEXTS[type_] for name, type_ in (*self.result.key, *self.result.value) if type_ in TIMES}
+        shown = ((texts.get(name), found.get(name)) for name in self.result.shown)
+        return tuple(value if value is None or text is None else text(value) for text, value in shown)
+
+
+_TIME_TEXTS: Mapping[SqlType, Callable[[int], str]] = {
+    Primitive.DATE: date_text,
+    Primitive.TIME: time_text,
+    Primitive.TIMESTAMP: timestamp_text,
+}
 
 
 def _column_names(columns: Columns) -> list[str]:

@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
+from pipeline import BYTES, StreamsBuilder
 from pipeline.cli.main import app
+from pipeline.sql.commands import Select, parse_commands
 from pipeline.sql.errors import SqlError
+from pipeline.sql.inspection import Statements
+from pipeline.sql.planner import Plan
+from pipeline.testing import TopologyTestDriver
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,6 +107,19 @@ def test_a_mistake_is_named_with_its_place(asked: Path, command: str, message: s
     assert isinstance(done.exception, SqlError)
     assert message in str(done.exception)
     assert hint in str(done.exception)
+
+
+def test_times_are_shown_as_texts() -> None:
+    statement = "CREATE STREAM s (at TIMESTAMP KEY, day DATE, t TIME) WITH (KAFKA_TOPIC = 's', FORMAT = 'JSON');"
+    plan = Plan(StreamsBuilder(), Statements.of(f"{statement} CREATE STREAM o AS SELECT * FROM s;", "a.sql").catalog)
+    (command,) = parse_commands("SELECT t, day, at FROM s")
+    assert isinstance(command, Select)
+    selection = plan.select(command.query, "shown")
+    with TopologyTestDriver(plan.builder.build()) as driver:
+        driver.input_topic("s", BYTES, BYTES).pipe_input(b"1500", b'{"DAY": 1, "T": 60000}')
+        driver.input_topic("s", BYTES, BYTES).pipe_input(b"0", b'{"DAY": null}')
+        found = [selection.row(record.key, record.value) for record in driver.read_raw("shown")]
+    assert found == [("00:01", "1970-01-02", "1970-01-01T00:00:01.500"), (None, None, "1970-01-01T00:00:00.000")]
 
 
 def test_an_application_in_python_has_no_statements(asked: Path) -> None:

@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     from pipeline.releases.releaser import ReleasePlan, Releaser
 
 app = typer.Typer(
-    help="Release a new version of an application: proven, switched over, taken back.", no_args_is_help=True
+    help="Release a new version of an application: check it, switch over to it, switch back.", no_args_is_help=True
 )
 
-AsJson = Annotated[bool, typer.Option("--json", metavar="", help="One JSON document on the standard output.")]
-Dry = Annotated[bool, typer.Option("--dry-run", metavar="", help="Say what it would do, and do nothing.")]
-To = Annotated[str, typer.Option(help="The version that is to go live.")]
+AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON document.")]
+Dry = Annotated[bool, typer.Option("--dry-run", metavar="", help="Show what the command would do, without doing it.")]
+To = Annotated[str, typer.Option(help="Version to release.")]
 
 
 @app.command()
 def status(context: typer.Context, app: App, *, as_json: AsJson = False) -> None:
-    """Say where a release stands, and what comes next."""
+    """Show the step that a release has reached, and the command that comes next."""
     report(lambda: told(_releaser(context, app).status()), as_json=as_json)
 
 
 @app.command()
 def log(context: typer.Context, app: App, *, as_json: AsJson = False) -> None:
-    """List what was done to an application's releases, by whom and when, first to last."""
+    """List the actions on an application's releases, with their time and user, oldest first."""
 
     def listed() -> Outcome:
         changes = _releaser(context, app).log()
@@ -45,7 +45,7 @@ def log(context: typer.Context, app: App, *, as_json: AsJson = False) -> None:
 
 @app.command()
 def plan(context: typer.Context, app: App, to: To, *, as_json: AsJson = False) -> None:
-    """Say what a release would do: what changed, and how much there is to process. Changes nothing."""
+    """Show what a release would change and how much it would process. Nothing is changed."""
     report(lambda: _planned(_releaser(context, app).plan(to)), as_json=as_json)
 
 
@@ -57,14 +57,14 @@ def start(
     through: Annotated[
         str,
         typer.Option(
-            help="The last step to take: start, reprocess, await, gate or cut. Each begins when the last is done."
+            help="Last step to take: start, reprocess, await, gate or cut. Each step begins when the one before it is done."
         ),
     ] = "start",
     *,
     dry_run: Dry = False,
     as_json: AsJson = False,
 ) -> None:
-    """Begin a release; there is no way back from the last one any more."""
+    """Start a release. From then on, the release before it cannot be rolled back."""
     from pipeline.releases.chain import Through, take_through
 
     if through not in {each.value for each in Through}:
@@ -89,12 +89,12 @@ def start(
 def restore(
     context: typer.Context,
     app: App,
-    live: Annotated[str, typer.Option(help="The version that is live.")],
+    live: Annotated[str, typer.Option(help="Version that is live.")],
     *,
     dry_run: Dry = False,
     as_json: AsJson = False,
 ) -> None:
-    """Note again which version is live, after the control topic was lost."""
+    """Record which version is live, after the control topic was lost."""
     _step(context, app, "restore", lambda releaser: releaser.restore(live), live, dry_run=dry_run, as_json=as_json)
 
 
@@ -118,7 +118,7 @@ def reprocess(context: typer.Context, app: App, *, dry_run: Dry = False, as_json
 
 @app.command()
 def gate(context: typer.Context, app: App, *, dry_run: Dry = False, as_json: AsJson = False) -> None:
-    """Judge the candidate's data."""
+    """Run the data-quality checks on the candidate's results, and record the verdict."""
     _step(context, app, "gate", lambda releaser: releaser.gate(), dry_run=dry_run, as_json=as_json)
 
 
@@ -126,11 +126,11 @@ def gate(context: typer.Context, app: App, *, dry_run: Dry = False, as_json: AsJ
 def diff(
     context: typer.Context,
     app: App,
-    limit: Annotated[int, typer.Option(min=1, help="How many rows at most.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of rows.")] = 20,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Show the rows of tables that differ between the live version and the candidate, with old and new values."""
+    """Show rows of tables in which the candidate differs from the live version, with old and new values."""
 
     def differing() -> Outcome:
         rows = list(_releaser(context, app).diff(limit + 1))
@@ -146,12 +146,12 @@ def diff(
 def approve(
     context: typer.Context,
     app: App,
-    verdict: Annotated[str, typer.Option(help="The id of the verdict, as `gate` and `status` show it.")],
+    verdict: Annotated[str, typer.Option(help="Id of the verdict, as shown by `gate` and `status`.")],
     *,
     dry_run: Dry = False,
     as_json: AsJson = False,
 ) -> None:
-    """Approve the warnings of a gate."""
+    """Approve the warnings of a verdict, so that the release can go on."""
     _step(
         context, app, "approve", lambda releaser: releaser.approve(verdict), verdict, dry_run=dry_run, as_json=as_json
     )
@@ -159,13 +159,13 @@ def approve(
 
 @app.command()
 def cut(context: typer.Context, app: App, *, dry_run: Dry = False, as_json: AsJson = False) -> None:
-    """Put the candidate in the place of the live version."""
+    """Switch over to the candidate. The version that was live is kept for a rollback."""
     _step(context, app, "cut", lambda releaser: releaser.cut(), dry_run=dry_run, as_json=as_json)
 
 
 @app.command()
 def rollback(context: typer.Context, app: App, *, dry_run: Dry = False, as_json: AsJson = False) -> None:
-    """Put the previous version back."""
+    """Switch back to the previous version."""
     _step(context, app, "rollback", lambda releaser: releaser.rollback(), dry_run=dry_run, as_json=as_json)
 
 
@@ -173,14 +173,14 @@ def rollback(context: typer.Context, app: App, *, dry_run: Dry = False, as_json:
 def wait(
     context: typer.Context,
     app: App,
-    max_lag: Annotated[int, typer.Option(min=0, help="How many offsets an input may be behind.")] = 1000,
+    max_lag: Annotated[int, typer.Option(min=0, help="Maximum lag of an input, in offsets.")] = 1000,
     timeout: Annotated[
-        float | None, typer.Option(min=0, help="Seconds after which to give up; never if left out.")
+        float | None, typer.Option(min=0, help="Give up after this many seconds; never if left out.")
     ] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Wait until workers of the candidate have caught up, and say how far they are meanwhile."""
+    """Wait until the candidate's workers have caught up, and show their progress."""
 
     def wait_until_ready() -> Outcome:
         ready = None
@@ -196,16 +196,16 @@ def wait(
 def repair(
     context: typer.Context,
     app: App,
-    start: Annotated[str, typer.Option("--from", help="Event time at which the rows begin.")],
-    end: Annotated[str, typer.Option("--to", help="Event time before which they end.")],
-    key: Annotated[list[str] | None, typer.Option(help="A key, as `diff` shows it; may be repeated.")] = None,
-    topic: Annotated[list[str] | None, typer.Option(help="A public topic; may be repeated.")] = None,
-    approve: Annotated[str, typer.Option(help="The id of a verdict whose warnings you approve.")] = "",
+    start: Annotated[str, typer.Option("--from", help="Event time of the first rows.")],
+    end: Annotated[str, typer.Option("--to", help="Event time at which the rows end; not included.")],
+    key: Annotated[list[str] | None, typer.Option(help="Repair only this key, as `diff` shows it.")] = None,
+    topic: Annotated[list[str] | None, typer.Option(help="Repair only this public topic.")] = None,
+    approve: Annotated[str, typer.Option(help="Id of a verdict whose warnings to approve.")] = "",
     *,
     dry_run: Dry = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compute a stretch of the live version's tables anew, judge it, and publish what differs. Nothing is switched."""
+    """Recompute a time range of the live tables, check it, and publish the rows that differ. No version is switched."""
 
     def mend() -> Outcome:
         from pipeline.releases.scope import scope_of
@@ -225,18 +225,18 @@ def repair(
 def retire(
     context: typer.Context,
     app: App,
-    version: Annotated[str, typer.Option(help="Which; the one that lost its place last if left out.")] = "",
+    version: Annotated[str, typer.Option(help="Version to delete; the one that was replaced last if left out.")] = "",
     *,
     dry_run: Dry = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete what a version has computed that is not live any more."""
+    """Delete the state and topics of a version that is no longer live."""
     _step(context, app, "retire", lambda releaser: releaser.retire(version), version, dry_run=dry_run, as_json=as_json)
 
 
 @app.command()
 def abort(context: typer.Context, app: App, *, dry_run: Dry = False, as_json: AsJson = False) -> None:
-    """Give a release up before its cut."""
+    """Abandon a release before its cut."""
     _step(context, app, "abort", lambda releaser: releaser.abort(), dry_run=dry_run, as_json=as_json)
 
 

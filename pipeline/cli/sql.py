@@ -30,16 +30,17 @@ def sql(
     context: typer.Context,
     app: App,
     execute: Annotated[
-        list[str] | None, typer.Option("--execute", "-e", help="Command to run, instead of a prompt; may be repeated.")
+        list[str] | None, typer.Option("--execute", "-e", help="Command to run, instead of a prompt.")
     ] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="File with commands to run.")] = None,
     version: Version = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON, one row per line.")] = False,
 ) -> None:
-    """Ask an application of SQL: SHOW, DESCRIBE, EXPLAIN, PRINT, SELECT. Without -e and -f it prompts.
+    """Look at the statements of an application and at its rows. Without -e and -f it prompts for commands.
 
-    A SELECT is computed here, in memory, from the records of topics as they are now; with EMIT CHANGES it goes on as they come.
+    Commands are SHOW, DESCRIBE, EXPLAIN, PRINT and SELECT. A SELECT is computed here, in memory, from the records that topics
+    have now; with EMIT CHANGES it goes on with new ones.
     """
     require_extra("sql")
     shell = _Shell.of(context, app, version, as_json=as_json)

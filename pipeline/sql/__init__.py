@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from pipeline.sql.functions import udaf, udf, udtf
+from pipeline.sql.planner import build_sql
 
-__all__ = ["udaf", "udf", "udtf"]
+__all__ = ["build_sql", "udaf", "udf", "udtf"]

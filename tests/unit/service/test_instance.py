@@ -1,0 +1,38 @@
+"""An instance that answers, from its first connection to its last."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pipeline import BYTES, Consumed, Millrace, Produced, StreamsBuilder, Topology
+from pipeline.hosting.application import load_application
+from pipeline.releases.build import build_topology
+from pipeline.service import peers
+from pipeline.service.instance import new_instance
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+
+def copying(builder: StreamsBuilder) -> Topology:
+    builder.stream("here", Consumed(BYTES, BYTES)).to("there", Produced(BYTES, BYTES))
+    return builder.build()
+
+
+def test_connections_to_other_instances_end_with_the_instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Any] = []
+
+    class Noted(peers.Peers):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            opened.append(self)
+
+    monkeypatch.setattr(peers, "Peers", Noted)
+    project = Millrace(kafka={"bootstrap.servers": "127.0.0.1:1"}, directory=tmp_path)
+    app = project.application("copies", copying, config={"application.server": "127.0.0.1:0"}, version="v1")
+    application = load_application(app.project, "copies", StreamsBuilder, version="v1")
+    with new_instance(application, build_topology):
+        assert [each._client.is_closed for each in opened] == [False]
+    assert [each._client.is_closed for each in opened] == [True]

@@ -218,10 +218,12 @@ class _Fold:
         return tuple(each.function.initial() for each in self.calls)
 
     def add(self, _key: Any, row: Any, states: Any) -> Any:
-        """Return the states with one more row."""
+        """Return the states with one more row. Lists, not generators: it runs for every record."""
         return tuple(
-            each.function.add(state, *(row[place] for place in each.places))
-            for each, state in zip(self.calls, states, strict=True)
+            [
+                each.function.add(state, *[row[place] for place in each.places])
+                for each, state in zip(self.calls, states, strict=True)
+            ]
         )
 
     def undo(self, _key: Any, row: Any, states: Any) -> Any:
@@ -237,7 +239,7 @@ class _Fold:
 
     def row(self, key: Any, states: Any) -> Any:
         """Return the row of a group."""
-        return (*key, *(each.function.result(state) for each, state in zip(self.calls, states, strict=True)))
+        return (*key, *[each.function.result(state) for each, state in zip(self.calls, states, strict=True)])
 
     def windowed_row(self, key: Any, states: Any) -> Any:
         """Return the row of a group in a window."""
@@ -245,7 +247,7 @@ class _Fold:
 
     def is_grouped(self, _key: Any, row: Any) -> bool:
         """Tell whether all values that a row is grouped by are there."""
-        return row is not None and all(value is not None for value in row[: self.width])
+        return row is not None and None not in row[: self.width]
 
     def group(self, _key: Any, row: Any) -> Any:
         """Return the key of a row's group."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once_v2", "at_least_once"
 JAVA, MILLRACE, SPARK, BARE, QUIX = "Java", "Millrace", "Millrace on Spark", "bare loop", "quixstreams"
+SQL = "Millrace in SQL"
 FEW, MANY = 1_000, 1_000_000
 FEW_GATED, GATED_PER_RECORD = 50_000, 5
 """Rows that a gate judges: so many, and so many per record of the other rows' inputs."""
@@ -78,6 +79,10 @@ GROUPS: dict[str, tuple[Row, ...]] = {
     "windows": (
         Row("windowed-count", "stream", "windowed-count", f"{_COUNT}.", (JAVA, MILLRACE, BARE)),
         Row("windowed-count, no cache", "stream", "windowed-count", f"The same {_UNCACHED}.", cache=False),
+    ),
+    "sql": (
+        Row("stateless in SQL", "stream", "stateless", f"{_STATELESS}.", (MILLRACE, SQL)),
+        Row("windowed-count in SQL", "stream", "windowed-count", f"{_COUNT}.", (MILLRACE, SQL)),
     ),
     "tables": (
         Row("table-sum", "stream", "table-sum", f"{_SUM}."),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from events import told
-from rows import BARE, EXACTLY_ONCE, JAVA, MILLRACE, QUIX, SPARK
+from rows import BARE, EXACTLY_ONCE, JAVA, MILLRACE, QUIX, SPARK, SQL
 
 from pipeline.kafka.embedded.artifacts import Artifact, find_java, resolve
 from pipeline.kafka.embedded.broker import KAFKA_VERSION
@@ -117,7 +117,7 @@ def millrace(run: Run) -> list[str]:
 [kafka]
 "bootstrap.servers" = "{run.servers}"
 [apps.{run.name}]
-topology = "topologies:{row.topology.replace("-", "_")}"
+topology = "topologies:{row.topology.replace("-", "_")}{"_sql" if run.side == SQL else ""}"
 {_versions(row)}
 [apps.{run.name}.config]
 """
@@ -178,6 +178,7 @@ SIDES: Mapping[str, Callable[[Run], list[str]]] = {
     JAVA: java,
     MILLRACE: millrace,
     SPARK: millrace,
+    SQL: millrace,
     BARE: bare_loop,
     QUIX: quixstreams,
 }

@@ -26,6 +26,7 @@ from pipeline import (
     session_windowed,
     windowed,
 )
+from pipeline.sql import build_sql
 
 if TYPE_CHECKING:
     from pipeline import KStream, StreamsBuilder, Topology
@@ -75,6 +76,38 @@ def stateless(builder: StreamsBuilder) -> Topology:
         .to(os.environ["BENCH_OUTPUT"], Produced(STRING, JSON(Slow)))
     )
     return builder.build()
+
+
+_VIEWS = """
+    CREATE STREAM views (user STRING KEY, id BIGINT, page STRING, millis BIGINT, ok BOOLEAN)
+        WITH (KAFKA_TOPIC = '{source}', VALUE_FORMAT = 'JSON');
+"""
+
+
+def stateless_sql(builder: StreamsBuilder) -> Topology:
+    return _of_sql(
+        builder,
+        """
+        CREATE STREAM slow WITH (KAFKA_TOPIC = '{target}') AS
+            SELECT user, page AS `page`, millis / 1000 AS `seconds`, AS_VALUE(user) AS `user` FROM views WHERE ok;
+        """,
+    )
+
+
+def windowed_count_sql(builder: StreamsBuilder) -> Topology:
+    return _of_sql(
+        builder,
+        """
+        CREATE TABLE counts WITH (KAFKA_TOPIC = '{target}', VALUE_FORMAT = 'KAFKA') AS
+            SELECT user, COUNT(*) AS n FROM views
+            WINDOW TUMBLING (SIZE 1 MINUTE, GRACE PERIOD 0 MINUTES) GROUP BY user;
+        """,
+    )
+
+
+def _of_sql(builder: StreamsBuilder, query: str) -> Topology:
+    statements = (_VIEWS + query).format(source=os.environ["BENCH_INPUT"], target=os.environ["BENCH_OUTPUT"])
+    return build_sql(statements, builder)
 
 
 def windowed_count(builder: StreamsBuilder) -> Topology:

@@ -68,15 +68,50 @@ def _refuse(value: Any, *kinds: type) -> Any:
     return value
 
 
-def _struct_reader(columns: Columns) -> Callable[[Any], Any]:
-    readers = [(name, name.upper(), reader_of(type_)) for name, type_ in columns]
+_SHAPES = 1000
+"""So many sets of names are remembered, with the columns that they stand for."""
 
-    def read(value: Any) -> dict[str, Any]:
+
+_PLAIN: dict[SqlType, type] = {
+    Primitive.BOOLEAN: bool,
+    Primitive.INTEGER: int,
+    Primitive.BIGINT: int,
+    Primitive.DOUBLE: float,
+    Primitive.STRING: str,
+    Primitive.DATE: int,
+    Primitive.TIME: int,
+    Primitive.TIMESTAMP: int,
+}
+"""Classes of values of JSON that are values of SQL as they are."""
+
+
+def _fields_reader(columns: Columns) -> Callable[[Any], list[Any]]:
+    """Return a function that makes the values of columns of an object, whatever the case of its names."""
+    readers = [(name, _PLAIN.get(type_), reader_of(type_)) for name, type_ in columns]
+    known: dict[tuple[str, ...], list[tuple[str | None, type | None, Callable[[Any], Any]]]] = {}
+
+    def placed(names: tuple[str, ...]) -> list[tuple[str | None, type | None, Callable[[Any], Any]]]:
+        upper = {name.upper(): name for name in names}
+        found = [(name if name in names else upper.get(name.upper()), kind, part) for name, kind, part in readers]
+        if len(known) < _SHAPES:
+            known[names] = found
+        return found
+
+    def read(value: Any) -> list[Any]:
         found = _require(value, dict)
-        upper = {name.upper(): each for name, each in found.items()}
-        return {name: read(found.get(name, upper.get(alike))) for name, alike, read in readers}
+        names = tuple(found)
+        get = found.get
+        return [
+            each if (each := get(at)) is None or each.__class__ is kind else part(each)
+            for at, kind, part in known.get(names) or placed(names)
+        ]
 
     return read
+
+
+def _struct_reader(columns: Columns) -> Callable[[Any], dict[str, Any]]:
+    names, read = [name for name, _ in columns], _fields_reader(columns)
+    return lambda value: dict(zip(names, read(value), strict=True))
 
 
 def writer_of(type_: SqlType) -> Callable[[Any], Any] | None:
@@ -131,11 +166,11 @@ def json_functions(columns: Columns, *, wrapped: bool) -> tuple[Callable[[Any], 
     if not wrapped:
         read_one, (_, write_one) = reader_of(columns[0][1]), writers[0]
         return (lambda row: _encode(write_one(row[0]))), (lambda data: (read_one(decode(data)),))
-    read_all = _struct_reader(columns)
+    read_all = _fields_reader(columns)
 
     def read(data: bytes) -> Any:
         found = decode(data)
-        return None if found is None else tuple(read_all(found).values())
+        return None if found is None else tuple(read_all(found))
 
     def write(row: Any) -> bytes:
         return _encode({name: part(value) for (name, part), value in zip(writers, row, strict=True)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import subprocess
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _ENDING_SECONDS = 60
+_HANGING_SECONDS = 240
+"""A command that takes longer prints where each of its threads is, and ends."""
 
 
 @dataclass(frozen=True)
@@ -97,19 +100,29 @@ def running_command_line(environ: Mapping[str, str], log: Path) -> Iterator[Comm
 
 
 class _Person(threading.Thread):
-    """Answers questions of tasks in turn, as Airflow's interface does."""
+    """Answers questions of tasks in turn, as Airflow's interface does.
+
+    `airflow dags test` writes a task's state once more after its process has ended. An answer between both writes is lost, so
+    a task that waits although it was answered is given its answer again.
+    """
 
     def __init__(self, options: Sequence[str]) -> None:
         super().__init__(daemon=True)
         self.asked: list[str] = []
-        self._options = options
+        self._left = list(options)
+        self._given: dict[Any, str] = {}
+        self._ended = threading.Event()
 
     def run(self) -> None:
-        for option in self._options:
-            while not self._is_answered(option):
-                time.sleep(0.2)
+        while not self._ended.wait(0.2):
+            self._answer()
 
-    def _is_answered(self, option: str) -> bool:
+    def end(self) -> None:
+        """Answer nothing any more."""
+        self._ended.set()
+        self.join()
+
+    def _answer(self) -> None:
         from airflow import settings  # noqa: PLC0415 - of the other process
         from airflow.models import TaskInstance  # noqa: PLC0415
         from airflow.models.hitl import HITLDetail  # noqa: PLC0415
@@ -120,16 +133,17 @@ class _Person(threading.Thread):
 
         with settings.NonScopedSession() as session:
             waiting = session.scalar(select(TaskInstance).where(TaskInstance.state == "awaiting_input"))
-            if waiting is None:
-                return False
+            if waiting is None or not (waiting.id in self._given or self._left):
+                return
             detail = session.get(HITLDetail, waiting.id)
-            self.asked.append(f"{detail.subject}\n{detail.body}")
+            if waiting.id not in self._given:
+                self._given[waiting.id] = self._left.pop(0)
+                self.asked.append(f"{detail.subject}\n{detail.body}")
             detail.responded_by, detail.responded_at = {"id": "1", "name": "ann"}, timezone.utcnow()
-            detail.chosen_options, detail.params_input = [option], {}
+            detail.chosen_options, detail.params_input = [self._given[waiting.id]], {}
             event = TriggerEvent(detail.as_resume_event_payload())
             handle_event_submit(event, task_instance=waiting, session=session)
             session.commit()
-        return True
 
 
 def _states(dag_id: str) -> list[tuple[str, str, int]]:
@@ -155,11 +169,16 @@ def _serve(answers: int) -> None:
             arguments, answering = json.loads(line)
             sys.argv[:] = ["airflow", *arguments]
             person, code = _Person(answering), 0
-            person.start()
+            if answering:
+                person.start()
+            faulthandler.dump_traceback_later(_HANGING_SECONDS, exit=True)
             try:
                 main()
             except SystemExit as end:
                 code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+            faulthandler.cancel_dump_traceback_later()
+            if answering:
+                person.end()
             sys.stdout.flush()
             sys.stderr.flush()
             states = _states(arguments[2]) if arguments[:2] == ["dags", "test"] else []

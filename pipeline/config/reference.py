@@ -29,7 +29,8 @@ Names with dots are quoted, as TOML takes them apart otherwise.
 _KAFKA = """
 ## `[kafka]`
 
-librdkafka's properties, for every client, by librdkafka's names. `${NAME}` is replaced by an environment variable.
+librdkafka's properties, for every client, by librdkafka's names.
+`${NAME}` is replaced by an environment variable, `${file:/PATH}` by what that file says.
 
 | Key | Type | Default | Meaning |
 |---|---|---|---|
@@ -44,7 +45,8 @@ Correctness rests on some properties, which cannot be set, with or without a pre
 _SPARK = """
 ## `[spark]`
 
-Settings of Spark sessions, by Spark's names. `${NAME}` is replaced by an environment variable.
+Settings of Spark sessions, by Spark's names.
+`${NAME}` is replaced by an environment variable, `${file:/PATH}` by what that file says.
 
 | Key | Type | Default | Meaning |
 |---|---|---|---|
@@ -53,7 +55,8 @@ Settings of Spark sessions, by Spark's names. `${NAME}` is replaced by an enviro
 _REGISTRY = """
 ## `[schema_registry]`
 
-Settings of the schema registry, by the names of Confluent's client. `${NAME}` is replaced by an environment variable.
+Settings of the schema registry, by the names of Confluent's client.
+`${NAME}` is replaced by an environment variable, `${file:/PATH}` by what that file says.
 
 | Key | Type | Default | Meaning |
 |---|---|---|---|

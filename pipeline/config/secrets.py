@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.errors import ConfigError
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
 TOKEN = "MILLRACE_TOKEN"  # noqa: S105 - the name of a variable
 """The environment variable with what callers of the HTTP interface show."""
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_VARIABLE = re.compile(r"\$\{(?:file:(?P<file>/[^${}]+)|(?P<name>[A-Za-z_][A-Za-z0-9_]*))\}")
 _BARE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 _TOKEN = re.compile(r"[ -~]*")
 _USER_INFO = re.compile(r"(?<=[/:@])[^/:@?;&\s]+:[^/@?;&\s]*(?:@[^/@?;&\s]*)*(?=@)")
@@ -32,7 +33,7 @@ def is_secret(name: str) -> bool:
 
 
 def expanded(where: str, value: str, environ: Mapping[str, str]) -> str:
-    """A value with `${NAME}` replaced by the environment's.
+    """A value with `${NAME}` replaced by the environment's, and `${file:PATH}` by what a file says.
 
     Args:
         where: What it is the value of, for messages.
@@ -40,14 +41,16 @@ def expanded(where: str, value: str, environ: Mapping[str, str]) -> str:
         environ: The environment.
 
     Raises:
-        ConfigError: If a variable is not set, or `${` begins none.
+        ConfigError: If a variable is not set, a file cannot be read, or `${` begins neither.
     """
 
     def look_up(match: re.Match[str]) -> str:
-        if match[1] not in environ:
-            message = f"{where} needs the environment variable {match[1]}, which is not set"
+        if match["file"] is not None:
+            return _content(where, Path(match["file"]))
+        if match["name"] not in environ:
+            message = f"{where} needs the environment variable {match['name']}, which is not set"
             raise ConfigError(message)
-        return environ[match[1]]
+        return environ[match["name"]]
 
     bare = _BARE.search(value)
     if bare is not None and bare[1] in environ:
@@ -56,9 +59,24 @@ def expanded(where: str, value: str, environ: Mapping[str, str]) -> str:
     found = _VARIABLE.sub(look_up, value)
     if "${" in _VARIABLE.sub("", value):
         message = f"{where} has a ${{ that begins no ${{NAME}}"
-        hint = "NAME has letters, digits and _ only, and there are no defaults. A value with ${ in it can be in a variable."
+        hint = (
+            "NAME has letters, digits and _ only, and there are no defaults. ${file:PATH} takes an absolute path."
+            " A value with ${ in it can be in a variable."
+        )
         raise ConfigError(message, hint=hint)
     return found
+
+
+def _content(where: str, path: Path) -> str:
+    """Return what a file says, without the end of its last line, which editors add."""
+    try:
+        return path.read_text("utf-8").rstrip("\r\n")
+    except OSError as error:
+        message = f"{where} needs the file {path}, which cannot be read: {error.strerror}"
+        raise ConfigError(message) from error
+    except UnicodeDecodeError as error:
+        message = f"{where} needs the file {path}, which is no text"
+        raise ConfigError(message) from error
 
 
 def checked_token(where: str, text: str) -> str:

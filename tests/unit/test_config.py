@@ -284,6 +284,27 @@ def test_the_http_token_comes_from_the_environment_and_is_never_shown(tmp_path: 
     assert "hidden" not in repr(project)
 
 
+def test_a_secret_comes_from_a_file_without_the_end_of_its_last_line(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("pass $word\n")
+    read = load(tmp_path, GOOD.replace("${SECRET}", f"<${{file:{tmp_path}/password}}>"))
+    assert read.kafka["sasl.password"] == "<pass $word>"
+    assert "word" not in repr(read)
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"), [("missing", "No such file"), (".", "Is a directory"), ("binary", "is no text")]
+)
+def test_a_secret_whose_file_cannot_be_read_names_the_file(tmp_path: Path, name: str, complaint: str) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match=rf"sasl.password needs the file {tmp_path}.*{complaint}"):
+        load(tmp_path, GOOD.replace("${SECRET}", f"${{file:{tmp_path}/{name}}}"))
+
+
+def test_a_secret_from_a_file_needs_an_absolute_path(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="takes an absolute path"):
+        load(tmp_path, GOOD.replace("${SECRET}", "${file:password}"))
+
+
 @pytest.mark.parametrize("key", ["server.token", "server.read.token"])
 def test_a_token_with_a_line_end_is_used_and_an_impossible_one_is_not_shown(tmp_path: Path, key: str) -> None:
     streams = load(tmp_path, f'{GOOD}"{key}" = "s3cret\\n"\n').app("delays").streams

@@ -21,7 +21,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 """Record headers in order; a name may occur more than once. Immutable, so forwarding shares them safely."""
 
 Send: TypeAlias = "Callable[[str, bytes | None, bytes | None, int, Headers, int | None], None]"
-"""Sends a record: topic, key, value, timestamp (ms), headers, and the partition or None. `Collector.send` as a value."""
+"""Sends a record: topic, key, value, timestamp (ms), headers, and the partition or None. `RecordCollector.send` as a value."""
 
 
 def check_headers(headers: object) -> None:

@@ -17,7 +17,7 @@ from pipeline.hosting.publication import require_right
 from pipeline.hosting.restoring import Missing, find_missing, restore, silently
 from pipeline.hosting.snapshots import TaskCheckpoint, open_state, publish_checkpoint, take_checkpoint
 from pipeline.hosting.task_right import right_at_start, take_right
-from pipeline.kafka.producer import IdempotentProducer, KafkaCollector, TransactionalProducer
+from pipeline.kafka.producer import IdempotentProducer, KafkaRecordCollector, TransactionalProducer
 from pipeline.kafka.record_times import time_limits
 from pipeline.runtime.layout import full_name
 from pipeline.runtime.ports import Ports
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pipeline.processor.metrics import Measurement
     from pipeline.records import TaskId, TopicPartition
     from pipeline.runtime.layout import Layout
-    from pipeline.runtime.ports import Clock, Collector
+    from pipeline.runtime.ports import Clock, RecordCollector
     from pipeline.state.api import StateBackend
     from pipeline.state.snapshots import Manifest
 
@@ -70,7 +70,7 @@ class OwnedTask:
         global_stores: Mapping[str, Any],
         *,
         transaction_timeout_ms: int = 60_000,
-        decorate: Callable[[Collector], Collector] = lambda collector: collector,
+        decorate: Callable[[RecordCollector], RecordCollector] = lambda collector: collector,
         pause: Callable[[], None] = idle,
         follows_releases: bool = False,
     ) -> None:
@@ -404,7 +404,7 @@ class OwnedTask:
         assert self._records is not None, f"task {self.id} is not taken over"  # noqa: S101 - a host's own mistake
         spec = self._application.task_spec(self.id, self.inputs)
         spec = replace(spec, dead_letters=self.right.dead_letters)
-        collector = self._decorate(KafkaCollector(self._records, self._admin))
+        collector = self._decorate(KafkaRecordCollector(self._records, self._admin))
         return Task(spec, Ports(collector, self._opened, self._clock, self._global_stores, self._pause))
 
 

@@ -243,7 +243,7 @@ class TransactionalProducer:
         self._began = 0.0
         self._client = _Client(kafka, {**(overrides or {}), **forced}, self._begin, self._refusal)
         self.send = self._client.sending()
-        """Sends a record within the current transaction, which begins with its first record. Arguments as of `Collector.send`.
+        """Sends a record within the current transaction, which begins with its first record: see `RecordCollector.send`.
 
         Raises:
             TaskMigratedError: If another owner has taken over.
@@ -423,7 +423,7 @@ class IdempotentProducer:
         begin, explain = lambda: None, lambda error, topic: streams_error(error, f"write to {topic}")
         self._client = _Client(kafka, {**(overrides or {}), **own}, begin, explain)
         self.send = self._client.sending()
-        """Sends a record; `flush` tells whether it arrived. Arguments as of `Collector.send`."""
+        """Sends a record; `flush` tells whether it arrived. Arguments as of `RecordCollector.send`."""
 
     def sent(self) -> dict[str, int]:
         """How many records were sent by topic."""
@@ -466,8 +466,8 @@ class IdempotentProducer:
         self._client.close()
 
 
-class KafkaCollector:
-    """The `Collector` of a live host: records go to a producer, partition counts come from the brokers, once each.
+class KafkaRecordCollector:
+    """The `RecordCollector` of a live host: records go to a producer, partition counts come from the brokers, once each.
 
     Args:
         producer: Where records go.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pipeline.records import Headers, TaskId
     from pipeline.runtime.context import TaskContext
     from pipeline.runtime.failures import Failures
-    from pipeline.runtime.ports import Collector, Watch
+    from pipeline.runtime.ports import RecordCollector, Watch
     from pipeline.topology.nodes import SubTopology
 
     Forward = Callable[[Any, Any, int, Headers], None]
@@ -89,7 +89,7 @@ def compile_nodes(
     application_id: str,
     task_id: TaskId,
     context: TaskContext,
-    collector: Collector,
+    collector: RecordCollector,
     stores: Mapping[str, Any],
     global_stores: Mapping[str, Any],
     failures: Failures,
@@ -244,7 +244,7 @@ def full_name_of(sub: SubTopology, application_id: str, node: SinkNode) -> str |
 
 
 def sink(
-    node: SinkNode, topic: str | Callable[[Any, Any, int], str], collector: Collector, failures: Failures
+    node: SinkNode, topic: str | Callable[[Any, Any, int], str], collector: RecordCollector, failures: Failures
 ) -> Forward:
     """The function that finds a partition for what reaches a sink, serialises and sends it (`RecordCollectorImpl.send`)."""
     write, count = writer(node, collector, failures), collector.partitions
@@ -279,7 +279,7 @@ def sink(
 
 
 def writer(
-    node: SinkNode, collector: Collector, failures: Failures
+    node: SinkNode, collector: RecordCollector, failures: Failures
 ) -> Callable[[str, int | None, Any, Any, int, Headers], None]:
     """The function that serialises a record and sends it to a partition of a topic; None is Kafka's default."""
     key_bytes, value_bytes, send = node.key_serde.serialize, node.value_serde.serialize, collector.send

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pipeline.processor.operator import Operator
     from pipeline.records import Headers
     from pipeline.runtime.context import TaskContext
-    from pipeline.runtime.ports import Collector, Watch
+    from pipeline.runtime.ports import RecordCollector, Watch
     from pipeline.state.api import CachedUpdate
     from pipeline.state.cache import CachedFold
     from pipeline.topology.nodes import Node, SourceNode, SubTopology
@@ -229,7 +229,7 @@ class Fusion:
     sink_topics: Mapping[str, str]
     stores: Mapping[str, Any]
     context: TaskContext
-    collector: Collector
+    collector: RecordCollector
     reads_all: bool = False
     watch: Watch | None = None
     functions: dict[str, Callable[..., Any]] = field(default_factory=dict)

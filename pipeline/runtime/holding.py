@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pipeline.records import TopicPartition
-    from pipeline.runtime.queue import RecordQueue, RecordQueues
+    from pipeline.runtime.partition_group import PartitionGroup
+    from pipeline.runtime.queue import RecordQueue
 
 HERE = 0
 """As a limit: an input goes no further than it has come."""
@@ -56,7 +57,7 @@ class Holding:
         is_internal: Whether an input is a repartition topic of the application.
     """
 
-    def __init__(self, queues: RecordQueues, is_internal: Callable[[TopicPartition], bool]) -> None:
+    def __init__(self, queues: PartitionGroup, is_internal: Callable[[TopicPartition], bool]) -> None:
         self._queues = queues
         self._is_internal = is_internal
         self._said = _NOTHING

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pipeline.state.api import StateBackend, StateStore, StoreBuilder
 
 
-class Collector(Protocol):
+class RecordCollector(Protocol):
     """Takes a task's records to their topics."""
 
     def send(
@@ -84,7 +84,7 @@ class Ports:
         watch: Looks on at what nodes do with values, if anybody does.
     """
 
-    collector: Collector
+    collector: RecordCollector
     backend: StateBackend
     clock: Clock
     global_stores: Mapping[str, Any] = field(default_factory=dict)

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from pipeline.records import TopicPartition
     from pipeline.runtime.context import TaskContext
     from pipeline.runtime.fusion import Loop
-    from pipeline.runtime.queue import RecordQueue, RecordQueues
+    from pipeline.runtime.partition_group import PartitionGroup
+    from pipeline.runtime.queue import RecordQueue
     from pipeline.runtime.task_spec import TaskSpec
 
 
@@ -27,7 +28,7 @@ class Processing:
         queues: Its inputs; more may be added.
     """
 
-    def __init__(self, spec: TaskSpec, context: TaskContext, queues: RecordQueues) -> None:
+    def __init__(self, spec: TaskSpec, context: TaskContext, queues: PartitionGroup) -> None:
         self._spec = spec
         self._context = context
         self._queues = queues

@@ -1,10 +1,9 @@
-"""The records a task still has to process, and which of them comes next (`RecordQueue`, `PartitionGroup`)."""
+"""The records of one input that a task still has to process."""
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field, replace
-from heapq import heapify, heappop, heappush, heapreplace
 from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -13,10 +12,9 @@ from pipeline.processor.drops import DropReason
 from pipeline.processor.timestamps import NEGATIVE, USE_ANOTHER, WallclockTimestampExtractor
 from pipeline.records import RAW_OFFSET, ConsumerRecord, RawRecord
 from pipeline.runtime.choices import is_time
-from pipeline.windows import MAX_TIME_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
     from pipeline.processor.timestamps import TimestampExtractor
     from pipeline.records import Headers, RawFields, TopicPartition
@@ -268,122 +266,3 @@ class RecordQueue:
             message = f"Timestamp extractor of {self.node.name} gave {found!r}: event times are whole numbers of ms"
             raise DeserializationError(message)
         return found
-
-
-@dataclass(slots=True)
-class RecordQueues:
-    """All inputs of a task. The record with the lowest event time among the heads comes next; equal times go by input.
-
-    Within one input the order of the log is kept, whatever the times.
-    """
-
-    _queues: dict[TopicPartition, RecordQueue] = field(default_factory=dict)
-    _heap: list[tuple[int, TopicPartition]] = field(default_factory=list)
-    _in_heap: set[TopicPartition] = field(default_factory=set)
-    _idle_since: dict[TopicPartition, int] = field(default_factory=dict)
-    waiting: tuple[int, tuple[TopicPartition, ...]] | None = None
-    """Since when (ms, the clock's) records wait for empty inputs, and for which; None if they do not. `is_ready` finds that."""
-
-    def register(self, queue: RecordQueue) -> None:
-        """Add an input."""
-        self._queues[queue.tp] = queue
-
-    def of(self, tp: TopicPartition) -> RecordQueue | None:
-        """The input, if there is one."""
-        return self._queues.get(tp)
-
-    def all(self) -> list[RecordQueue]:
-        """All inputs."""
-        return list(self._queues.values())
-
-    def limit(self, limits: Mapping[TopicPartition, int]) -> None:
-        """Limit inputs to what is before these offsets, and lift the limits of all others."""
-        for tp, queue in self._queues.items():
-            queue.limit(limits.get(tp))
-        self._heap.clear()
-        self._in_heap.clear()
-
-    def only(self) -> RecordQueue | None:
-        """The input, if there is just one: then there is nothing to choose."""
-        return next(iter(self._queues.values())) if len(self._queues) == 1 else None
-
-    def is_ready(self, max_idle_ms: int, now_ms: Callable[[], int]) -> bool:
-        """Whether the next record may be chosen now (`PartitionGroup.readyToProcess`).
-
-        An input without records holds the others back while the broker may still have records for it, and then for
-        `max.task.idle.ms`: otherwise their order would depend on which fetch comes first.
-
-        Args:
-            max_idle_ms: How long; with less than 0 nothing is waited for.
-            now_ms: The clock.
-        """
-        heads = [queue.head() for queue in self._queues.values()]  # what cannot be decoded is no record
-        has_records = any(head is not None for head in heads)
-        if max_idle_ms < 0:
-            return has_records
-        now = now_ms()
-        empty = self._waited_for(max_idle_ms, now)
-        if not (empty and has_records):
-            self.waiting = None
-        else:
-            self.waiting = (now if self.waiting is None else self.waiting[0], tuple(empty))
-        return has_records and not empty
-
-    def _waited_for(self, max_idle_ms: int, now_ms: int) -> list[TopicPartition]:
-        """Inputs without records that may still get some in time.
-
-        Their time runs from when their ends were seen, whether or not others had records then.
-        """
-        empty = []
-        for queue in self._queues.values():
-            if queue.is_at_limit():  # as if it had ended there
-                self._idle_since.pop(queue.tp, None)
-            elif len(queue) or not queue.is_caught_up:
-                self._idle_since.pop(queue.tp, None)
-                if not len(queue):
-                    empty.append(queue.tp)
-            elif now_ms - self._idle_since.setdefault(queue.tp, now_ms) < max_idle_ms:
-                empty.append(queue.tp)
-        return empty
-
-    def next_queue(self, latest_ms: int = MAX_TIME_MS) -> tuple[RecordQueue, int] | None:
-        """The input whose head comes next, and the highest time (ms) up to which its records are before those of the others.
-
-        None if nothing waits, or only what is later than `latest_ms`.
-        """
-        for tp, queue in self._queues.items():
-            if tp not in self._in_heap and (head := queue.head()) is not None:
-                heappush(self._heap, (head[_TIMESTAMP], tp))
-                self._in_heap.add(tp)
-        if not self._heap or self._heap[0][0] > latest_ms:
-            return None
-        _, tp = heappop(self._heap)
-        self._in_heap.discard(tp)
-        if not self._heap:
-            return self._queues[tp], latest_ms
-        return self._queues[tp], min(latest_ms, _before(tp, self._heap[0]))
-
-    def in_order(self) -> Iterator[tuple[RecordQueue, int]]:
-        """Again and again what `next_queue` gives, until nothing waits; at least one record is taken before the next step.
-
-        For those who have all inputs at hand: these may be many, and are not looked through for each record.
-        """
-        self._heap.clear()
-        self._in_heap.clear()
-        heap = [(head[_TIMESTAMP], tp) for tp, queue in self._queues.items() if (head := queue.head()) is not None]
-        heapify(heap)
-        while heap:
-            tp = heap[0][1]
-            queue, others = self._queues[tp], heap[1:3]
-            yield queue, _before(tp, min(others)) if others else MAX_TIME_MS
-            head = queue.head()
-            if head is None:
-                heappop(heap)
-            else:
-                heapreplace(heap, (head[_TIMESTAMP], tp))
-
-
-def _before(tp: TopicPartition, other: tuple[int, TopicPartition]) -> int:
-    """The highest time (ms) up to which records of one input come before the head of the other."""
-    time, other_tp = other
-    return time if tp < other_tp else time - 1

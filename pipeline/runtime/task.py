@@ -29,8 +29,9 @@ from pipeline.runtime.layout import full_name
 from pipeline.runtime.observed_times import ObservedTimes
 from pipeline.runtime.offset_metadata import OffsetMetadata
 from pipeline.runtime.packs import PackedInput
+from pipeline.runtime.partition_group import PartitionGroup
 from pipeline.runtime.processing import Processing
-from pipeline.runtime.queue import RecordQueue, RecordQueues
+from pipeline.runtime.queue import RecordQueue
 from pipeline.state.api import PAUSED_AFTER, KeepsReads, KeepsTimes, StoreKind
 from pipeline.state.changelog import is_trimmed
 from pipeline.state.stores import open_store
@@ -117,7 +118,7 @@ class Task:
             for source in spec.sub_topology.sources
             for topic in source.topics
         }
-        self._queues = RecordQueues()
+        self._queues = PartitionGroup()
         self._packs: dict[TopicPartition, PackedInput] = {}
         self._processing = Processing(spec, self._context, self._queues)
         self._holding = Holding(self._queues, self._packs.__contains__)

@@ -1,4 +1,4 @@
-"""Updates that a store holds back until it is flushed, and decoded values kept for the next read (`NamedCache`)."""
+"""Updates that a store holds back until it is flushed, and decoded values kept for the next read."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class CacheEntry:
     """A value, and the last update of it that was not flushed yet.
 
     A value that nobody can change is there as it is. Of any other there are the bytes, and perhaps a copy that nobody has yet:
-    `UpdateCache.value_of` and `UpdateCache.hold` tell them apart (`pipeline.state.values`).
+    `NamedCache.value_of` and `NamedCache.hold` tell them apart (`pipeline.state.values`).
 
     Args:
         store_key: The key as it lies in the store.
@@ -75,8 +75,8 @@ def stored_time(entry: CacheEntry) -> int:
 
 
 @dataclass(slots=True)
-class UpdateCache:
-    """Values by store key; those that were updated are flushed in the order of their last updates (`NamedCache`).
+class NamedCache:
+    """Values by store key; those that were updated are flushed in the order of their last updates.
 
     Values that are only read may have no entry, but lie in a dict of whoever reads them (`new_reads`).
 
@@ -343,6 +343,6 @@ class CachedFold:
     keys: StoredKeys
     index: dict[Any, Any]
     find: Callable[..., CacheEntry]
-    cache: UpdateCache
+    cache: NamedCache
     mark: Callable[[CacheEntry], None]
     kept: KeptTimes | None = None

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pipeline.state.api import idle
-from pipeline.state.cache import CachedFold, CachedLookup, UpdateCache
+from pipeline.state.cache import CachedFold, CachedLookup, NamedCache
 from pipeline.state.codec import TimestampedCodec, codec_of
 from pipeline.state.keys import stored_keys
+from pipeline.state.memory_lru_cache import MemoryLRUCache
 from pipeline.state.pending import merged_scan, prefix_end, written_bytes
-from pipeline.state.recency import Recency
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -51,11 +51,11 @@ class KeyValueStateStore:
         self._pending: dict[bytes, bytes | None] = {}
         self._times: dict[bytes, int] = {}
         self._cache = (
-            UpdateCache(self._codec, self._stored, self._write, pause=pause, writes_at_once=context.keeps_sources)
+            NamedCache(self._codec, self._stored, self._write, pause=pause, writes_at_once=context.keeps_sources)
             if builder.caching
             else None
         )
-        self._recency = None if builder.max_entries is None else Recency(builder.name, builder.max_entries, backend)
+        self._lru = None if builder.max_entries is None else MemoryLRUCache(builder.name, builder.max_entries, backend)
 
     def get(self, key: Any) -> Any:
         """The value, or None."""
@@ -135,7 +135,7 @@ class KeyValueStateStore:
     def cached_fold(self, fold: Fold) -> CachedFold | None:
         """An aggregation into this store in parts; None without a cache, or where input records or so many keys are kept."""
         cache, keys = self._cache, self._keys
-        if cache is None or self._recency is not None or self._context.keeps_sources:
+        if cache is None or self._lru is not None or self._context.keeps_sources:
             return None
         index, committed = cache.new_index(), self._table.get
 
@@ -154,7 +154,7 @@ class KeyValueStateStore:
     def cached_lookup(self) -> CachedLookup | None:
         """Look-ups of values in parts; None without a cache, or where values have no time or so many keys are kept."""
         cache, codec, key_bytes = self._cache, self._codec, self._keys.written
-        if cache is None or self._recency is not None or not isinstance(codec, TimestampedCodec):
+        if cache is None or self._lru is not None or not isinstance(codec, TimestampedCodec):
             return None
         values, changeable, stored = cache.new_reads(), cache.new_reads(), self._stored
         values_of, fixed = codec.values, codec.values.serde.immutable_types
@@ -191,7 +191,7 @@ class KeyValueStateStore:
         codec, context = self._codec, self._context
         if (
             self._cache is not None
-            or self._recency is not None
+            or self._lru is not None
             or context.keeps_sources
             or not isinstance(codec, TimestampedCodec)
         ):
@@ -230,13 +230,13 @@ class KeyValueStateStore:
     def pending(self) -> Puts:
         """Return the pending writes as the backend wants them."""
         puts: Puts = {self.name: self._pending} if self._pending else {}
-        return puts if self._recency is None else {**puts, **self._recency.puts()}
+        return puts if self._lru is None else {**puts, **self._lru.puts()}
 
     def committed(self) -> None:
         """The pending writes are in the backend."""
         self._pending, self._times = {}, {}
-        if self._recency is not None:
-            self._recency.committed()
+        if self._lru is not None:
+            self._lru.committed()
         self.forget_reads()
 
     def forget_reads(self, limit_bytes: int | None = None) -> None:
@@ -246,20 +246,20 @@ class KeyValueStateStore:
 
     def restore(self, batch: ChangelogBatch) -> Puts:
         """Changelog records as the backend wants them."""
-        entries, recency = zip(batch.keys(), self._codec.from_changelog(batch), strict=True), self._recency
-        if recency is None:
+        entries, lru = zip(batch.keys(), self._codec.from_changelog(batch), strict=True), self._lru
+        if lru is None:
             return {self.name: dict(entries)}
         restored: dict[bytes, bytes | None] = {}
         for key, data in entries:
             restored[key] = data
-            restored.update(dict.fromkeys(recency.written(key, data)))
-        puts = {self.name: restored, **recency.puts()}
-        recency.committed()
+            restored.update(dict.fromkeys(lru.written(key, data)))
+        puts = {self.name: restored, **lru.puts()}
+        lru.committed()
         return puts
 
     def _stored(self, store_key: bytes) -> bytes | None:
-        if self._recency is not None:
-            self._recency.used(store_key)
+        if self._lru is not None:
+            self._lru.used(store_key)
         if store_key in self._pending:
             return self._pending[store_key]
         return self._table.get(store_key)
@@ -267,8 +267,8 @@ class KeyValueStateStore:
     def _write(self, store_key: bytes, data: bytes | None, timestamp: int) -> None:
         self._pending[store_key] = data
         self._times[store_key] = timestamp
-        if self._recency is not None:
-            for eldest in self._recency.written(store_key, data):
+        if self._lru is not None:
+            for eldest in self._lru.written(store_key, data):
                 self._evict(eldest, timestamp)
 
     def _evict(self, store_key: bytes, timestamp: int) -> None:

@@ -6,7 +6,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from pipeline.state.api import idle
-from pipeline.state.cache import UpdateCache
+from pipeline.state.cache import NamedCache
 from pipeline.state.codec import codec_of
 from pipeline.state.kept_times import KeptTimes
 from pipeline.state.keys import stored_keys
@@ -67,7 +67,7 @@ class SessionStateStore:
         self._changed = ChangedKeys()
         self._recent = RecentEntries()
         self._cache = (
-            UpdateCache(self._codec, self._stored, self._write, _session_end, pause, context.keeps_sources)
+            NamedCache(self._codec, self._stored, self._write, _session_end, pause, context.keeps_sources)
             if builder.caching
             else None
         )

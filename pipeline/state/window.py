@@ -6,7 +6,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from pipeline.state.api import idle
-from pipeline.state.cache import CachedFold, UpdateCache
+from pipeline.state.cache import CachedFold, NamedCache
 from pipeline.state.codec import TimestampedCodec, codec_of
 from pipeline.state.kept_times import KeptTimes
 from pipeline.state.keys import stored_keys
@@ -62,7 +62,7 @@ class WindowStateStore:
         self._times: dict[bytes, int] = {}
         self._changed = ChangedKeys(is_kept=False)
         self._cache = (
-            UpdateCache(self._codec, self._stored, self._write, pause=pause, writes_at_once=context.keeps_sources)
+            NamedCache(self._codec, self._stored, self._write, pause=pause, writes_at_once=context.keeps_sources)
             if builder.caching
             else None
         )

@@ -61,7 +61,7 @@ class MockClock:
 
 @dataclass(slots=True)
 class MemoryTopics:
-    """Every topic of the driver: one partition each, all records kept. A `Collector`."""
+    """Every topic of the driver: one partition each, all records kept. A `RecordCollector`."""
 
     logs: dict[str, list[RawRecord]] = field(default_factory=dict)
     read: Counter[str] = field(default_factory=Counter)

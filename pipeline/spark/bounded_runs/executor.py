@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from pipeline.hosting.application import Application
     from pipeline.runtime.layout import Layout
-    from pipeline.runtime.ports import Collector
+    from pipeline.runtime.ports import RecordCollector
     from pipeline.spark.tasks.work import Job, TaskWork
     from pipeline.topology.topology import Topology
 
@@ -86,7 +86,7 @@ def _take_on(work: TaskWork, application: Application, admin: Admin, sent: list[
     global_state = open_global_state(application, admin, clock, work.job.global_ends)
     packing: list[Packing] = []
 
-    def decorate(collector: Collector) -> Collector:
+    def decorate(collector: RecordCollector) -> RecordCollector:
         if not written:
             return collector
         packing[:] = [Packing(collector, work.task_id, written, _pack_bytes(application))]

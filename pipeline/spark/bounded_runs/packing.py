@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pipeline.records import Headers, Send, TaskId
-    from pipeline.runtime.ports import Collector
+    from pipeline.runtime.ports import RecordCollector
 
     _Waiting = tuple[bytes | None, bytes | None, int, Headers, int | None]
 
@@ -45,7 +45,11 @@ class Packing:
     """
 
     def __init__(
-        self, inner: Collector, task_id: TaskId, repartition_topics: Mapping[str, int], pack_bytes: int = PACK_BYTES
+        self,
+        inner: RecordCollector,
+        task_id: TaskId,
+        repartition_topics: Mapping[str, int],
+        pack_bytes: int = PACK_BYTES,
     ) -> None:
         self.partitions = inner.partitions
         self.sent = dict.fromkeys(repartition_topics, 0)
@@ -56,7 +60,7 @@ class Packing:
         self._waiting: dict[str, list[_Waiting]] = {topic: [] for topic in repartition_topics}
         self._placed = dict.fromkeys(repartition_topics, 0)
         self.send = self._sending(pack_bytes // _LARGE)
-        """Sends, or keeps until there is enough for a pack. Arguments as of `Collector.send`."""
+        """Sends, or keeps until there is enough for a pack. Arguments as of `RecordCollector.send`."""
 
     def flush(self) -> None:
         """Send what waits; before a commit."""

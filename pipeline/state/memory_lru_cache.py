@@ -1,4 +1,4 @@
-"""Order of last use of a store's keys, for stores that keep only so many (`MemoryLRUCache`)."""
+"""Orders the keys of a store by their last use, for stores that keep only so many."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 _NUMBER = struct.Struct(">q")
 
 
-class Recency:
-    """The keys that a store holds, the one whose use lies farthest back first.
+class MemoryLRUCache:
+    """Keeps the keys that a store holds, the one whose use lies farthest back first.
 
     The order survives a restart: a table `<store>.order` has the number of each key's last use. A restore from the changelog
     knows of writes only.
@@ -35,7 +35,7 @@ class Recency:
             self._move_to_end(key)
 
     def written(self, key: bytes, data: bytes | None) -> Iterator[bytes]:
-        """A key was written, or deleted; gives the keys that have to go for it."""
+        """A key was written, or deleted; returns the keys that have to go for it."""
         if data is None:
             self._forget(key)
             return

@@ -27,6 +27,8 @@ _LONGEST_ID = 200
 _PROTOCOLS = frozenset({"", "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
 _HIGHEST_PORT = 65_535
 _BOUND = "max_inputs_since_gate"
+_OF_AN_INSTANCE = ("client.tag.", "consumer.", "producer.")
+"""Prefixes of what instances on one file may differ in, as in `consumer.group.instance.id`: `${NAME}` is expanded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +189,9 @@ def _app(path: Path, name: str, table: Any, environ: Mapping[str, str], registry
         raise ConfigError(message, hint='Minute, hour, day, month and weekday: "0 */6 * * *" is every six hours.')
     versions = _versions(path, where, table.get("version", "v1"), table.get("versions", {}))
     settings = dict(table.get("config", {}))
-    for key in SECRETS & settings.keys():
-        settings[key] = expanded(f"{path}: {where}.config.{key}", str(settings[key]), environ)
+    for key, value in settings.items():
+        if key in SECRETS or (key.startswith(_OF_AN_INSTANCE) and isinstance(value, str)):
+            settings[key] = expanded(f"{path}: {where}.config.{key}", str(value), environ)
     streams = streams_config(path, f"{where}.config", settings)
     _check_bound(path, where, table.get(_BOUND, 0))
     given = {key: table[key] for key in (*texts, _BOUND) if key in table}

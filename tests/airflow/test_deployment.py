@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +22,15 @@ import yaml
 from tests.postgresql import binary, running_postgres
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
 AIRFLOW = ("airflow-api-server", "airflow-scheduler", "airflow-dag-processor", "airflow-triggerer")
 SECONDS = 300.0
+DEFAULT = re.compile(r"\$\{\w+:-(.*)\}")
+"""A variable of compose, with the value that it has if nobody sets it."""
 PASSWORD = "pass@word:/%"  # noqa: S105 - of this test's own database
 SECRET = "openssl rand -base64 32 | tr +/ -_"  # noqa: S105 - how the compose file says to make one
 
@@ -51,23 +56,114 @@ def test_kafka_writes_to_its_volume() -> None:
     assert f"kafka:{kafka['environment']['KAFKA_LOG_DIRS']}" in kafka["volumes"]
 
 
-def test_topics_are_made_and_the_worker_runs_with_the_commands_of_its_services(broker: Any, tmp_path: Path) -> None:
-    text = (ROOT / "docker" / "streams.toml").read_text()
-    (tmp_path / "streams.toml").write_text(text.replace("kafka:9092", broker.bootstrap_servers))
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), "MILLRACE_CONFIG": str(tmp_path / "streams.toml")}
+def test_each_image_of_a_service_is_a_stage_that_runs_without_rights() -> None:
+    stages = dockerfile_stages()
+    targets = {service["build"]["target"] for service in SERVICES.values() if "build" in service}
+    assert targets <= stages.keys()
+    for target in targets:
+        users = [line.split()[1] for line in stages[target] if line.startswith("USER ")]
+        assert users == ["10001"], target
+        assert not [line for line in stages[target] if "uv pip" in line], f"{target} has tools that install"
 
-    def command(service: str) -> list[str]:
-        given = [part.replace("/var/lib/millrace", str(tmp_path / "state")) for part in SERVICES[service]["command"]]
-        return [sys.executable, "-m", "pipeline.cli", *given]
 
+def test_only_what_the_images_copy_is_sent_to_the_builder() -> None:
+    sent = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    lines = [line.split()[1:] for stage in dockerfile_stages().values() for line in stage if line.startswith("COPY")]
+    copied = {word for words in lines if not words[0].startswith("--from") for word in words[:-1] if word[0] != "-"}
+    assert copied == sent
+
+
+def dockerfile_stages() -> dict[str, list[str]]:
+    """The lines of each stage of the Dockerfile, by its name."""
+    text = (ROOT / "docker" / "Dockerfile").read_text()
+    parts = re.split(r"^FROM \S+ AS (\S+)$", text, flags=re.MULTILINE)[1:]
+    return {name: lines.splitlines() for name, lines in zip(parts[::2], parts[1::2], strict=True)}
+
+
+@pytest.mark.skipif(not shutil.which("docker-compose"), reason="docker-compose is not installed")
+def test_the_compose_file_is_valid() -> None:
+    checked = subprocess.run(
+        ["docker-compose", "--file", "docker/compose.yaml", "config", "--quiet"],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "COMPOSE_PROFILES": ",".join(sorted({each for s in SERVICES.values() for each in s["profiles"]})),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_workers_run_side_by_side_as_their_service_says(
+    broker: Any, new_port: Callable[[], int], tmp_path: Path
+) -> None:
+    containers = [container(tmp_path / str(number), broker, new_port()) for number in range(2)]
     for _ in range(2):  # made again, as after a restart, it changes nothing
-        subprocess.run(command("kafka-topics"), env=environ, cwd=tmp_path, check=True)
-    with subprocess.Popen(command("worker"), env=environ, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as worker:
-        assert worker.stdout is not None
-        said = iter(worker.stdout.readline, "")
-        assert any("Worker is running" in line for line in said)
-        worker.send_signal(signal.SIGTERM)
-        assert worker.wait(SECONDS) == 0
+        subprocess.run(containers[0].command("kafka-topics"), env=containers[0].environ, check=True)
+    running = []
+    try:
+        for each in containers:  # as with --scale worker=2
+            log = (each.directory / "worker.log").open("w")
+            command = each.command("worker")
+            running.append(subprocess.Popen(command, env=each.environ, cwd=each.directory, stdout=log, stderr=log))
+        for each in containers:
+            until(lambda each=each: each.is_healthy("worker"), lambda: logs(tmp_path))  # type: ignore[misc]
+        for each in containers:
+            anonymous = urllib.request.Request(f"http://127.0.0.1:{each.port}/status")
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                urllib.request.urlopen(anonymous)  # noqa: S310 - on this machine
+            assert list((each.directory / "var/lib/millrace").iterdir()), "keeps its state for itself"
+    finally:
+        for process in running:
+            process.send_signal(signal.SIGTERM)
+    assert [process.wait(SECONDS) for process in running] == [0, 0]
+
+
+@dataclass(frozen=True)
+class Container:
+    """The places of this machine that stand for those of a container."""
+
+    directory: Path
+    port: int
+    places: Mapping[str, str]
+
+    def placed(self, text: str) -> str:
+        """A text with the places of this machine."""
+        for there, here in self.places.items():
+            text = text.replace(there, here)
+        return text
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The environment of the service `worker`."""
+        own = {name: DEFAULT.sub(r"\1", self.placed(v)) for name, v in SERVICES["worker"]["environment"].items()}
+        return {**os.environ, "PYTHONPATH": str(ROOT), **own}
+
+    def command(self, service: str) -> list[str]:
+        """The command of a service, whose image's entry point is `millrace`."""
+        return [sys.executable, "-m", "pipeline.cli", *map(self.placed, SERVICES[service]["command"])]
+
+    def is_healthy(self, service: str) -> bool:
+        """Whether the check of a service's health says so."""
+        _, *command = SERVICES[service]["healthcheck"]["test"]
+        assert command[0] == "python"
+        asked = subprocess.run([sys.executable, *map(self.placed, command[1:])], capture_output=True, check=False)
+        return asked.returncode == 0
+
+
+def container(directory: Path, broker: Any, port: int) -> Container:
+    """A container's files below a directory: the project that compose mounts, and the secrets."""
+    for name in ("opt/millrace", "run/secrets", "var/lib/millrace"):
+        (directory / name).mkdir(parents=True)
+    for name in SERVICES["worker"]["secrets"]:
+        (directory / "run/secrets" / name).write_text(f"{name}-of-all\n")
+    paths = {f"/{name}": str(directory / name) for name in ("opt/millrace", "run/secrets", "var/lib/millrace")}
+    found = Container(directory, port, {**paths, "kafka:9092": broker.bootstrap_servers, ":8090": f":{port}"})
+    text = (ROOT / "docker" / "streams.toml").read_text()
+    (directory / "opt/millrace/streams.toml").write_text(found.placed(text))
+    return found
 
 
 def test_airflow_is_healthy_as_the_services_that_compose_starts(
@@ -167,7 +263,7 @@ def until(condition: Callable[[], bool], told: Callable[[], str]) -> None:
 
 
 def logs(directory: Path) -> str:
-    return "\n".join(f"--- {log.name}\n{log.read_text()[-3000:]}" for log in directory.glob("*.log"))
+    return "\n".join(f"--- {log}\n{log.read_text()[-3000:]}" for log in directory.rglob("*.log"))
 
 
 @pytest.fixture

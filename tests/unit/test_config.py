@@ -198,6 +198,7 @@ def test_snapshots_are_kept_at_a_url_or_beside_the_file(tmp_path: Path, url: str
         (("= -1", "= -2"), "at least -1"),
         (('"max.task.idle.ms" = -1', '"bounded.wall.clock.punctuation" = "often"'), "Allowed: refuse, once, never"),
         (("${SECRET}", "${MISSING}"), "environment variable MISSING"),
+        (('fetch.min.bytes" = 5', 'group.instance.id" = "${MISSING}"'), "config.consumer.group.* variable MISSING"),
         (("LogAndContinueExceptionHandler", "Ignore"), "Allowed: fail, continue"),
         (("my.handlers:Skip", "my.handlers.Skip"), "or module:attribute"),
         (("LogAndSkipOnInvalidTimestamp", "LogAndSkip"), "Allowed: FailOnInvalidTimestamp"),
@@ -289,6 +290,13 @@ def test_a_secret_comes_from_a_file_without_the_end_of_its_last_line(tmp_path: P
     read = load(tmp_path, GOOD.replace("${SECRET}", f"<${{file:{tmp_path}/password}}>"))
     assert read.kafka["sasl.password"] == "<pass $word>"
     assert "word" not in repr(read)
+
+
+def test_the_environment_tells_instances_on_one_file_apart(tmp_path: Path) -> None:
+    settings = '"consumer.group.instance.id" = "${SECRET}-0"\n"client.tag.zone" = "in-${SECRET}"\n'
+    streams = load(tmp_path, GOOD + settings).app("delays").streams
+    assert streams.consumer["group.instance.id"] == "hidden-0"
+    assert streams.client_tag == {"zone": "in-hidden"}
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from pipeline.cli.project import App, Version, settings_of
-from pipeline.project.description import described
-from pipeline.records import TaskId
-
-if TYPE_CHECKING:
-    from pipeline.hosting.application import Application
+from pipeline.project.description import described, generated_code
 
 Code = Annotated[
     bool,
@@ -58,12 +54,4 @@ def describe(
     typer.echo(application.topology.describe().rstrip())
     typer.echo(f"Fingerprint: {application.topology.fingerprint()}")
     if code:
-        _show_code(application)
-
-
-def _show_code(application: Application) -> None:
-    from pipeline.runtime.fused_code import sub_topology_code
-
-    for sub in application.topology.sub_topologies():
-        spec = application.task_spec(TaskId(sub.id, 0), ())
-        typer.echo(f"\n{sub_topology_code(spec.sub_topology, spec.handlers, spec.timestamp_extractor)}".rstrip())
+        typer.echo(f"\n{generated_code(application)}".rstrip())

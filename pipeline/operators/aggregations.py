@@ -5,25 +5,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pipeline.operators.fold_lines import bytes_lines, entry_lines, lines_by_key
 from pipeline.operators.forwarding import cache_forwards
-from pipeline.operators.table_store import TableStore, key_value_fold
+from pipeline.operators.table_store import TableStore
 from pipeline.processor.drops import DropReason
+from pipeline.processor.fused import NotFused, block
 from pipeline.records import Change, ValueAndTimestamp
-from pipeline.state.window import WindowStateStore
+from pipeline.state.folds import FoldCode, step
 from pipeline.windows import MAX_TIME_MS, OwnWindows, TimeWindows, UnlimitedWindows, Window, Windowed, end_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from pipeline.operators.emit import ClosingWindows
+    from pipeline.processor.fused import Site
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Headers
+    from pipeline.state.access import CachedFold
     from pipeline.state.api import WindowStore
-    from pipeline.state.cache import CachedFold
     from pipeline.state.codec import Folded
+    from pipeline.state.folds import Fold
 
 _made = tuple.__new__
 """Makes a named tuple in half the time of a call of its class."""
+_NOTHING = (None, -1)
+"""An aggregate and its time, of a key without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +39,12 @@ class Aggregator:
     Args:
         initializer: Gives the aggregate of nothing; None if the first value is the aggregate (`reduce`).
         add: `(key, value, aggregate) -> aggregate`; None deletes.
+        code: What both do, as expressions.
     """
 
     initializer: Callable[[], Any] | None
     add: Callable[[Any, Any, Any], Any]
+    code: FoldCode | None = None
 
     def initial(self) -> Any:
         """The aggregate of nothing; None for `reduce`."""
@@ -47,7 +55,9 @@ class Aggregator:
         return value if self.initializer is None else self.add(key, value, self.initializer())
 
 
-COUNT = Aggregator(lambda: 0, lambda _key, _value, count: count + 1)
+COUNT = Aggregator(
+    lambda: 0, lambda _key, _value, count: count + 1, FoldCode("1", "aggregate + 1", int, reads_records=False)
+)
 """Counts, whatever the values."""
 
 
@@ -92,13 +102,7 @@ class StreamAggregate:
             self._forward(key, _made(Change, (new, old, True)), timestamp, headers)
             return
         stored = self._get(key)
-        if stored is None:
-            new, new_timestamp = self._aggregator.first(key, value), timestamp
-        else:
-            aggregate, new_timestamp = stored
-            if timestamp > new_timestamp:
-                new_timestamp = timestamp
-            new = self._aggregator.add(key, value, aggregate)
+        new, new_timestamp = step(self._aggregator, key, value, timestamp, *(stored or _NOTHING))
         old = self._replaced(key) if self._tells_old_values else None
         if self._is_versioned:
             self._table.update(key, new, old, new_timestamp, headers)
@@ -112,9 +116,13 @@ class StreamAggregate:
         stored = self._get(key)
         return None if stored is None else stored.value
 
-    def cached_fold(self, stores: Mapping[str, Any]) -> CachedFold | None:
-        """Describe in parts what it does to the cache of its store; None if it has to be called."""
-        return key_value_fold(stores[self._store_name], self._aggregator)
+    def lines(self, at: Site) -> str:
+        """Return the lines of `process`."""
+        return lines_by_key(at, at.folding(self._store_name, self._aggregator))
+
+    def reads_records(self, folding: Callable[[str, Fold], CachedFold]) -> bool:
+        """Tell whether keys and values matter."""
+        return folding(self._store_name, self._aggregator).reads_records
 
     def close(self) -> None:
         """The task closes the store."""
@@ -231,15 +239,9 @@ class StreamWindowAggregate:
             self._context.drop(DropReason.LATE)
             return
         stored = self._store.fetch(key, start)
-        if stored is None:
-            new, new_timestamp = self._aggregator.first(key, value), timestamp
-            if self._closing is not None:
-                self._closing.opened(closes_ms, start, key)
-        else:
-            aggregate, new_timestamp = stored
-            if timestamp > new_timestamp:
-                new_timestamp = timestamp
-            new = self._aggregator.add(key, value, aggregate)
+        new, new_timestamp = step(self._aggregator, key, value, timestamp, *(stored or _NOTHING))
+        if stored is None and self._closing is not None:
+            self._closing.opened(closes_ms, start, key)
         old = self._replaced(key, start) if self._tells_old_values else None
         self._store.put(key, None if new is None else _made(ValueAndTimestamp, (new, new_timestamp)), start)
         if self._forwards_updates:
@@ -261,18 +263,44 @@ class StreamWindowAggregate:
                 change = Change(stored.value, None)
                 self._context.forward(self._windowed((key, start)), change, stored.timestamp, headers)
 
-    def cached_fold(self, stores: Mapping[str, Any]) -> CachedFold | None:
-        """Describe in parts what it does to the cache of its store; None if it has to be called."""
-        store = stores[self._store_name]
-        if self._closing is not None or self._own_end_of is not None or not isinstance(store, WindowStateStore):
-            return None
-        return store.cached_fold(self._aggregator)
-
     def _windowed(self, key: tuple[Any, int]) -> Windowed[Any]:
         start = key[1]
         if start != self._last_window[0]:  # updates of a window come together
             self._last_window = Window(start, min(self._closes(start), MAX_TIME_MS))
         return _made(Windowed, (key[0], self._last_window))
+
+    def lines(self, at: Site) -> str:
+        """Return the lines of `process`."""
+        fold = self._folding(at.folding)
+        operator = at.named("operator", self)
+        window = self._window_lines(at, fold, operator)
+        if self.tumbling_ms is None:
+            windows = block(f"for start in {at.named('starts', self.starts_for)}(timestamp):", window)
+        else:
+            windows = f"start = timestamp - timestamp % {self.tumbling_ms}\n{window}"
+        observed = block("if timestamp > observed:", f"{operator}.observed_ms = observed = timestamp")
+        aggregated = block("else:", f"observed = {operator}.observed_ms", observed, bytes_lines(at, fold), windows)
+        return f"{block(f'if {at.key} is None:', at.process)}\n{aggregated}"
+
+    def _window_lines(self, at: Site, fold: CachedFold, operator: str) -> str:
+        """Return the lines for the window that begins at `start`; the operator decides about those that are late."""
+        kept = at.named("kept", fold.kept)
+        is_late = f"start <= observed - {self.kept_ms} or not {kept}.first <= start < {kept}.end"
+        late = f"{operator}.update({at.key_as_read}, {at.value}, timestamp, headers, start)"
+        return f"{block(f'if {is_late}:', late)}\n{block('else:', entry_lines(at, fold, 'start'))}"
+
+    def _folding(self, folding: Callable[[str, Fold], CachedFold]) -> CachedFold:
+        if self._closing is not None:
+            message = "it forwards windows when they close"
+            raise NotFused(message)
+        if self._own_end_of is not None:
+            message = "its windows say themselves where they end"
+            raise NotFused(message)
+        return folding(self._store_name, self._aggregator)
+
+    def reads_records(self, folding: Callable[[str, Fold], CachedFold]) -> bool:
+        """Tell whether keys and values matter."""
+        return self._folding(folding).reads_records
 
     def close(self) -> None:
         """The task closes the store."""

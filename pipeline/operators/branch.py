@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pipeline.operators.stateless import call_of
+from pipeline.processor.fused import block
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from pipeline.processor.fused import Site
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Headers
 
@@ -39,6 +43,17 @@ class Branch:
                 return
         if self._default is not None:
             self._default(key, value, timestamp, headers)
+
+    def lines(self, at: Site) -> str:
+        """Return the lines of `process`."""
+        ways, word = [], "if"
+        for number, (predicate, child) in enumerate(zip(self.predicates, self.children, strict=False)):
+            ways.append(block(f"{word} {call_of(at, f'predicate_{number}', predicate)}:", at.to(child)))
+            word = "elif"
+        if len(self.children) > len(self.predicates):
+            default = at.to(self.children[-1])
+            ways.append(block("else:", default) if ways else default)
+        return "\n".join(ways)
 
     def close(self) -> None:
         """Nothing to release."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pipeline.operators.user_context import UserContext
 from pipeline.processor.fixed_key import FixedKeyRecord
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 class UserProcessor:
     """Adapts a `Processor` to the way operators are called."""
+
+    may_schedule: ClassVar[bool] = True
 
     def __init__(self, processor: Processor[Any, Any]) -> None:
         """The processor is this task's own."""
@@ -40,6 +42,8 @@ class UserProcessor:
 
 class UserFixedKeyProcessor:
     """Adapts a `FixedKeyProcessor` to the way operators are called."""
+
+    may_schedule: ClassVar[bool] = True
 
     def __init__(self, processor: FixedKeyProcessor[Any, Any]) -> None:
         """The processor is this task's own."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pipeline.processor.fused import block
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from pipeline.processor.fused import Site
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Headers
 
@@ -46,6 +49,19 @@ def pair_of(given: Any) -> tuple[Any, Any]:
     raise TypeError(message)
 
 
+def call_of(at: Site, name: str, function: Callable[[Any, Any], Any]) -> str:
+    """Return the call of a user's function of key and value, without the detour of one that does not look at the key."""
+    if isinstance(function, OfValue):
+        return f"{at.named(name, function.mapper)}({at.value})"
+    return f"{at.named(name, function)}({at.key}, {at.value})"
+
+
+def pair_lines(at: Site, given: str, name: str) -> str:
+    """Return the lines that take a mapper's pair apart; a look at its class costs less than a call."""
+    whole = f"{name} if {given}.__class__ is tuple else {at.named('pair_of', pair_of)}({name})"
+    return f"{at.own('key')}, {at.own('value')} = {whole}"
+
+
 def has_key(key: object, _value: object) -> bool:
     """A predicate: what the filter before a repartition topic lets through, mostly."""
     return key is not None
@@ -67,6 +83,12 @@ class Filter:
         if self.predicate(key, value):
             self._forward(key, value, timestamp, headers)
 
+    def lines(self, at: Site) -> str:
+        """Return the lines of `process`."""
+        if self.predicate is has_key:
+            return block(f"if {at.key} is not None:", at.below())
+        return block(f"if {call_of(at, 'predicate', self.predicate)}:", at.below())
+
     def close(self) -> None:
         """Nothing to release."""
 
@@ -87,6 +109,11 @@ class Map:
         new_key, new_value = pair_of(self.mapper(key, value))
         self._forward(new_key, new_value, timestamp, headers)
 
+    def lines(self, at: Site) -> str:
+        """Return the lines of `process`."""
+        pair = pair_lines(at, f"(pair := {call_of(at, 'mapper', self.mapper)})", "pair")
+        return f"{pair}\n{at.below(at.own('key'), at.own('value'))}"
+
     def close(self) -> None:
         """Nothing to release."""
 
@@ -106,6 +133,10 @@ class MapKey:
         """Map the key and forward."""
         self._forward(self.mapper(key, value), value, timestamp, headers)
 
+    def lines(self, at: Site) -> str:
+        """Return the lines of `process`."""
+        return f"{at.own('key')} = {call_of(at, 'mapper', self.mapper)}\n{at.below(key=at.own('key'))}"
+
     def close(self) -> None:
         """Nothing to release."""
 
@@ -124,6 +155,10 @@ class MapValues:
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Map the value and forward."""
         self._forward(key, self.mapper(key, value), timestamp, headers)
+
+    def lines(self, at: Site) -> str:
+        """Return the lines of `process`."""
+        return f"{at.own('value')} = {call_of(at, 'mapper', self.mapper)}\n{at.below(value=at.own('value'))}"
 
     def close(self) -> None:
         """Nothing to release."""
@@ -146,6 +181,11 @@ class FlatMap:
             new_key, new_value = pair_of(pair)
             self._forward(new_key, new_value, timestamp, headers)
 
+    def lines(self, at: Site) -> str:
+        """Return the lines of `process`."""
+        each = at.below(at.own("key"), at.own("value"))
+        return block(f"for pair in {call_of(at, 'mapper', self.mapper)}:", pair_lines(at, "pair", "pair"), each)
+
     def close(self) -> None:
         """Nothing to release."""
 
@@ -165,6 +205,11 @@ class FlatMapValues:
         """Map and forward each value."""
         for new_value in self.mapper(key, value):
             self._forward(key, new_value, timestamp, headers)
+
+    def lines(self, at: Site) -> str:
+        """Return the lines of `process`."""
+        values = call_of(at, "mapper", self.mapper)
+        return block(f"for {at.own('value')} in {values}:", at.below(value=at.own("value")))
 
     def close(self) -> None:
         """Nothing to release."""
@@ -186,6 +231,10 @@ class Peek:
         self.action(key, value)
         self._forward(key, value, timestamp, headers)
 
+    def lines(self, at: Site) -> str:
+        """Return the lines of `process`."""
+        return f"{call_of(at, 'action', self.action)}\n{at.below()}"
+
     def close(self) -> None:
         """Nothing to release."""
 
@@ -203,6 +252,10 @@ class PassThrough:
     def process(self, key: Any, value: Any, timestamp: int, headers: Headers) -> None:
         """Forward."""
         self._forward(key, value, timestamp, headers)
+
+    def lines(self, at: Site) -> str:
+        """Return the lines of `process`."""
+        return at.below()
 
     def close(self) -> None:
         """Nothing to release."""

@@ -6,16 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import ProcessingError
+from pipeline.operators.fold_lines import lines_by_key
 from pipeline.operators.stateless import pair_of
-from pipeline.operators.table_store import TableStore, key_value_fold
+from pipeline.operators.table_store import TableStore
 from pipeline.records import Change
+from pipeline.state.folds import step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
+    from pipeline.processor.fused import Site
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Headers
-    from pipeline.state.cache import CachedFold
     from pipeline.state.codec import Folded
 
 _made = tuple.__new__
@@ -103,6 +105,7 @@ class UpdateFold:
     """
 
     aggregator: TableAggregator
+    code: None = None
 
     def first(self, key: Any, update: Change[Any]) -> Any:
         """The aggregate of a group's first update; there is nothing to subtract from."""
@@ -150,15 +153,12 @@ class TableAggregate:
             self._forward(key, _made(Change, (new, old, True)), timestamp, headers)
             return
         stored = self._store.get(key)
-        if stored is None:
-            new, touched_at = self._update.first(key, value), timestamp
-        else:
-            new, touched_at = self._update.add(key, value, stored.value), max(timestamp, stored.timestamp)
+        new, touched_at = step(self._update, key, value, timestamp, *(stored or (None, -1)))
         self._store.update(key, new, self._store.replaced(key), touched_at, headers)
 
-    def cached_fold(self, stores: Mapping[str, Any]) -> CachedFold | None:
-        """Describe in parts what it does to the cache of its store; None if it has to be called."""
-        return key_value_fold(stores[self._store_name], self._update)
+    def lines(self, at: Site) -> str:
+        """Return the lines of `process`."""
+        return lines_by_key(at, at.folding(self._store_name, self._update))
 
     def close(self) -> None:
         """The task closes the store."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from pipeline.operators.forwarding import cache_forwards
 from pipeline.records import Change, ValueAndTimestamp
 from pipeline.state.api import PUT_RETURN_CODE_NOT_PUT, PUT_RETURN_CODE_VALID_TO_UNDEFINED
-from pipeline.state.key_value import KeyValueStateStore
 from pipeline.state.versioned import VersionedStateStore
 
 if TYPE_CHECKING:
@@ -15,22 +14,12 @@ if TYPE_CHECKING:
 
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Headers, VersionedRecord
-    from pipeline.state.cache import CachedFold, CachedLookup
-    from pipeline.state.codec import Fold, Folded
+    from pipeline.state.codec import Folded
+    from pipeline.state.folds import Fold
 
 
 _made = tuple.__new__
 """Makes a named tuple in half the time of a call of its class."""
-
-
-def key_value_fold(store: Any, fold: Fold) -> CachedFold | None:
-    """An aggregation into a store in parts; None if the store is another one, or has no cache."""
-    return store.cached_fold(fold) if isinstance(store, KeyValueStateStore) else None
-
-
-def key_value_lookup(store: Any) -> CachedLookup | None:
-    """Look-ups in a store in parts; None if the store is another one, or has no cache."""
-    return store.cached_lookup() if isinstance(store, KeyValueStateStore) else None
 
 
 class TableStore:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pipeline.errors import ProcessingError
 from pipeline.operators.table_store import TableStore
@@ -47,6 +47,8 @@ class TableTransformValues:
         store: Name of the store, or None if values are computed from the parent's.
         send_old_values: Whether updates tell what they replaced; without a store the old value is transformed as well.
     """
+
+    may_schedule: ClassVar[bool] = True
 
     def __init__(
         self, transformer: ValueTransformerWithKey[Any, Any, Any], store: str | None, *, send_old_values: bool

@@ -12,6 +12,7 @@ from pipeline.records import Change, ValueAndTimestamp
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pipeline.processor.fused import Site
     from pipeline.processor.operator import OperatorContext
     from pipeline.records import Headers
     from pipeline.state.api import KeyValueStore
@@ -125,6 +126,10 @@ class ToStream:
     def process(self, key: Any, value: Change[Any], timestamp: int, headers: Headers) -> None:
         """Forward the new value."""
         self._forward(key, value.new, timestamp, headers)
+
+    def lines(self, at: Site) -> str:
+        """Return the lines of `process`."""
+        return f"{at.own('value')} = {at.new}\n{at.below(value=at.own('value'))}"
 
     def close(self) -> None:
         """Nothing to release."""

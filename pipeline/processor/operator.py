@@ -6,7 +6,7 @@ task binds `forward` to the children once, so a chain of operators is a chain of
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from pipeline.processor.api import ProcessingContext
 
@@ -110,3 +110,10 @@ class FollowsStreamTime(Protocol):
     def advance_stream_time(self, time_ms: int) -> None:
         """Behave as if a record of this event time (ms) had been seen; earlier times change nothing."""
         ...
+
+
+@runtime_checkable
+class MaySchedule(Protocol):
+    """An operator that may ask for punctuations: behind each record its task looks whether one is due."""
+
+    may_schedule: ClassVar[bool]

@@ -10,7 +10,7 @@ from pipeline.errors import ConfigError
 from pipeline.hosting.application import load_application, prepare, with_topics
 from pipeline.hosting.clock import SystemClock
 from pipeline.project.bounded import MAX_RECORDS_PER_SLICE, BoundedRun
-from pipeline.project.description import described
+from pipeline.project.description import described, generated_code
 from pipeline.project.instances import asked
 from pipeline.project.status import AppStatus
 from pipeline.releases.build import build_topology
@@ -101,6 +101,10 @@ class App:
             ConfigError: If there is no such format.
         """
         return described(self.loaded(), format)
+
+    def code(self) -> str:
+        """Return the code that its tasks generate, and which nodes are called instead, and why (`millrace describe --code`)."""
+        return generated_code(self.loaded())
 
     def loaded(self) -> Application:
         """Return the application with its topology, to look at."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pipeline.errors import ConfigError
+from pipeline.records import TaskId
+from pipeline.runtime.fused_code import sub_topology_code
 
 if TYPE_CHECKING:
     from pipeline.hosting.application import Application
@@ -34,3 +36,12 @@ def described(application: Application, form: str) -> str:
             return topology.html(f"{application.config.name} {application.version}")
     message = f"a topology is not described as {form!r}"
     raise ConfigError(message, hint=f"Formats are {', '.join(FORMATS)}.")
+
+
+def generated_code(application: Application) -> str:
+    """Return the code that tasks generate for each sub-topology, and which nodes it calls, and why."""
+    parts = []
+    for sub in application.topology.sub_topologies():
+        spec = application.task_spec(TaskId(sub.id, 0), ())
+        parts.append(str(sub_topology_code(spec.sub_topology, spec.handlers, spec.timestamp_extractor)))
+    return "\n".join(parts)

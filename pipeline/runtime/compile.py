@@ -12,6 +12,7 @@ from pipeline.partitioning import partition_for
 from pipeline.processor.handlers import ProducerRecord, SerializationExceptionOrigin
 from pipeline.runtime.choices import ChosenPartitions, ChosenTopic
 from pipeline.runtime.failures import user_code
+from pipeline.runtime.function_writer import RunningNodes
 from pipeline.runtime.fusion import Fusion
 from pipeline.runtime.layout import full_name
 from pipeline.runtime.node_context import NodeContext
@@ -140,7 +141,7 @@ def compile_nodes(
                 process: Forward = failures.guarded(called, node.name)
                 inlets[node.name] = entering(process, context) if accessible and node.name in retimed else process
     entries = {source.name: inlets[source.name] for source in sub.sources}
-    fusion = Fusion(
+    running = RunningNodes(
         sub,
         operators,
         inlets,
@@ -151,6 +152,7 @@ def compile_nodes(
         reads_all=failures.asks_what_to_skip,
         watch=watch,
     )
+    fusion = Fusion(running)
     if not failures.needs_sources:
         cached = {store.name for store in sub.stores if store.caching}
         for name, own in contexts.items():

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
     from pipeline.records import Headers
     from pipeline.state.api import FlushListener, Place, UpdateContext
-    from pipeline.state.codec import Fold, ValueCodec
-    from pipeline.state.kept_times import KeptTimes
-    from pipeline.state.keys import StoredKeys
+    from pipeline.state.codec import ValueCodec
 
 ENTRY_OVERHEAD_BYTES = 550
 """What an entry costs beside its serialized key and value: the objects around them, those of key and value, and its places in
@@ -306,43 +304,3 @@ class NamedCache:
         if entry.whole is None and entry.value is not None:
             entry.whole = self.codec.whole(entry.value, entry.time)
         return entry.whole
-
-
-@dataclass(frozen=True, slots=True)
-class CachedLookup:
-    """Look-ups of values in a cached store of timestamped ones, in parts: without a call for each.
-
-    Args:
-        values: Values that were read and cannot be changed, or None where there is none, by the bytes that their keys came as.
-        find: `(bytes, key) -> value` for those that are not there.
-    """
-
-    values: dict[bytes, Any]
-    find: Callable[[bytes, Any], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class CachedFold:
-    """An aggregation into a cached store of timestamped values, in parts: get, add and put without a call for each.
-
-    Who has it looks up the entry by bytes that stand for the key - those it came as, or those of the store - in `index`, of a
-    window store in `index[start]`. It asks `find` for those that are not there, and tells `mark` about those it makes dirty.
-
-    Args:
-        fold: What is done with values.
-        keys: The keys of the store, as bytes.
-        index: Entries that were found.
-        find: `(bytes, key)`, of a window store `(bytes, key, start) -> entry`; puts it into the index.
-        cache: Whose entries these are.
-        mark: `(entry)`: it was clean, and is updated.
-        kept: Of a window store, the starts for which that may be done, from `first` up to `end`; for others the store must be
-            asked.
-    """
-
-    fold: Fold
-    keys: StoredKeys
-    index: dict[Any, Any]
-    find: Callable[..., CacheEntry]
-    cache: NamedCache
-    mark: Callable[[CacheEntry], None]
-    kept: KeptTimes | None = None

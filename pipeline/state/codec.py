@@ -9,30 +9,19 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from pipeline.errors import SerializationError
 from pipeline.records import ValueAndTimestamp
 from pipeline.state.api import ChangelogRecord, StoreBuilder, StoreKind
+from pipeline.state.folds import step
 from pipeline.state.values import shown, stored_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pipeline.state.api import ChangelogBatch
+    from pipeline.state.folds import Fold
     from pipeline.state.values import StoredValues
 
 _TIME = struct.Struct(">q")
 _made = tuple.__new__
 """Makes a named tuple in half the time of a call of its class."""
-
-
-class Fold(Protocol):
-    """The functions of an aggregation, for a store."""
-
-    @property
-    def add(self) -> Callable[[Any, Any, Any], Any]:
-        """`(key, value, aggregate) -> aggregate`; None deletes."""
-        ...
-
-    def first(self, key: Any, value: Any) -> Any:
-        """The aggregate of a key's first value."""
-        ...
 
 
 Writes: TypeAlias = "Mapping[bytes, bytes | None]"
@@ -181,25 +170,21 @@ class TimestampedCodec:
             fold: What the aggregation does.
             tells_old: Whether the old aggregate is told. It is decoded anew: `add` may change its argument.
         """
-        first, add, values = fold.first, fold.add, self.values
+        values = self.values
         encode, decode, shared = values.serialize, values.deserialize, values.shared
         time_of, time_bytes = _TIME.unpack_from, _TIME.pack
 
         def folded(data: bytes | None, key: Any, value: Any, timestamp: int) -> Folded:
-            old = None
-            if data is None:
-                new = first(key, value)
-            else:
+            known, time, old = None, timestamp, None
+            if data is not None:
                 (time,) = time_of(data)
-                if time > timestamp:
-                    timestamp = time
                 try:
                     known = decode(data[8:])
                 except Exception as error:
                     raise values.unreadable(key, data, error) from error
-                new = add(key, value, known)
-                if tells_old:
-                    old = decode(data[8:])
+            new, timestamp = step(fold, key, value, timestamp, known, time)
+            if tells_old and data is not None:
+                old = decode(data[8:])
             if new is None:
                 return data, None, None, old, timestamp
             try:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pipeline.state.access import CachedFold, CachedLookup
 from pipeline.state.api import idle
-from pipeline.state.cache import CachedFold, CachedLookup, NamedCache
+from pipeline.state.cache import NamedCache
 from pipeline.state.codec import TimestampedCodec, codec_of
 from pipeline.state.keys import stored_keys
 from pipeline.state.memory_lru_cache import MemoryLRUCache
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
         UpdateContext,
     )
     from pipeline.state.cache import CacheEntry
-    from pipeline.state.codec import Fold, Folded
+    from pipeline.state.codec import Folded
+    from pipeline.state.folds import Fold
 
 
 class KeyValueStateStore:

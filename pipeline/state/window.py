@@ -5,8 +5,9 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
+from pipeline.state.access import CachedFold
 from pipeline.state.api import idle
-from pipeline.state.cache import CachedFold, NamedCache
+from pipeline.state.cache import NamedCache
 from pipeline.state.codec import TimestampedCodec, codec_of
 from pipeline.state.kept_times import KeptTimes
 from pipeline.state.keys import stored_keys
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
         WindowStore,
     )
     from pipeline.state.cache import CacheEntry
-    from pipeline.state.codec import Fold, Folded
+    from pipeline.state.codec import Folded
+    from pipeline.state.folds import Fold
 
 WINDOW_SUFFIX = struct.Struct(">qi")
 """Window start and sequence number behind the key (`WindowKeySchema`); the number is 0 without duplicates."""

@@ -15,9 +15,9 @@ from pipeline.state.values import is_atom
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pipeline.state.access import CachedLookup
     from pipeline.state.api import StateStore, StoreBuilder
-    from pipeline.state.cache import CachedLookup
-    from pipeline.state.codec import Fold
+    from pipeline.state.folds import Fold
 
 _READING = (
     *("get", "delete", "range", "reverse_range", "all", "reverse_all", "backward_all", "prefix_scan"),
@@ -142,6 +142,7 @@ class _WatchedFold:
 
     inner: Fold
     store: WatchedStore
+    code: None = None
 
     def first(self, key: Any, value: Any) -> Any:
         """There is no aggregate yet."""

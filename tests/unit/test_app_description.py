@@ -38,3 +38,9 @@ def test_an_unknown_format_is_refused_with_those_there_are(app: App) -> None:
     with pytest.raises(ConfigError, match="not described as 'png'") as refused:
         app.describe("png")
     assert "text, mermaid, svg, html" in str(refused.value.hint)
+
+
+def test_an_application_shows_the_code_of_its_tasks_and_what_is_called(app: App) -> None:
+    code = app.code()
+    assert "# KSTREAM-SOURCE-0000000000\ndef run(queue, limit, last_time):" in code
+    assert code.endswith("# Not fused: none\n")

@@ -1,0 +1,41 @@
+"""Lines of aggregations: the bytes that stand for a key, and the entry of a store under them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.processor.fused import block
+
+if TYPE_CHECKING:
+    from pipeline.processor.fused import Site
+    from pipeline.state.access import CachedFold
+
+KEY_AS_BYTES = "key_as_bytes"
+"""Names them."""
+
+
+def bytes_lines(at: Site, fold: CachedFold) -> str:
+    """Return the lines for the bytes that stand for a key: those that it was read from, or those of the store."""
+    if at.raw_key is not None:
+        return f"{KEY_AS_BYTES} = {at.raw_key}"
+    written = f"{KEY_AS_BYTES} = {at.named('bytes', fold.keys.serialize)}({at.key})"
+    refused = f"raise {at.named('refused', fold.keys.refused)}({at.key}, error) from error"
+    return f"{block('try:', written)}\n{block('except Exception as error:', refused)}"
+
+
+def entry_lines(at: Site, fold: CachedFold, start: str | None = None) -> str:
+    """Return the lines that find the entry of a key and add the record to it.
+
+    Args:
+        at: Where they stand; `bytes_lines` stand before them.
+        fold: The aggregation.
+        start: Names the start of the window; None if there are no windows.
+    """
+    found = fold.finding(at.named, KEY_AS_BYTES, at.key_as_read, start)
+    return f"{found}\n{fold.updating(at.named, at.key, at.value, at.place)}"
+
+
+def lines_by_key(at: Site, fold: CachedFold) -> str:
+    """Return the lines of an aggregation without windows; the operator decides about records without key or value."""
+    refused = block(f"if {at.key} is None or {at.value} is None:", at.process)
+    return f"{refused}\n{block('else:', bytes_lines(at, fold), entry_lines(at, fold))}"

@@ -1,0 +1,276 @@
+"""Writes the body of one generated function: the lines of operators and sinks below a node, and calls of those without."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import USER_ERRORS
+from pipeline.partitioning import partition_for, partitions_for
+from pipeline.processor.fused import Fused, NotFused
+from pipeline.state.access import CachedFold, FoldsInParts
+from pipeline.topology.nodes import SinkNode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pipeline.processor.operator import Operator
+    from pipeline.records import Headers
+    from pipeline.runtime.context import TaskContext
+    from pipeline.runtime.ports import RecordCollector, Watch
+    from pipeline.state.folds import Fold
+    from pipeline.topology.nodes import Node, SubTopology
+
+    Forward = Callable[[Any, Any, int, Headers], None]
+
+_DEEPEST = 10
+"""How many operators may lie within each other; Python allows 20 blocks."""
+_TOO_DEEP = f"it lies below more than {_DEEPEST} others"
+_SINK = """\
+try:
+    sink_key = None if {key} is None else {name}_key({key})
+    sink_value = None if {value} is None else {name}_value({value}){chosen}
+except user_errors:  # the plain function tries again, and asks the handler
+    {name}({key}, {value}, timestamp, headers)
+else:
+    send({name}_topic, sink_key, sink_value, timestamp, headers, {where})"""
+_INNER = """
+    where = None if {key} is None else partition_for({name}_inner({key}), partitions({name}_topic))"""
+
+
+@dataclass(slots=True)
+class RunningNodes:
+    """The nodes that functions of a sub-topology are written about.
+
+    Args:
+        sub: The sub-topology.
+        operators: Its operators by node name.
+        inlets: By node name, the plain function that takes what reaches the node.
+        sink_topics: By sink, its topic as Kafka knows it; sinks that choose topics or partitions are not among them.
+        stores: The task's stores by name.
+        context: The task's current record.
+        collector: Where sinks send.
+        reads_all: Whether keys and values are decoded even if nobody looks at them.
+        watch: Looks on at each call of a node, if anybody does.
+    """
+
+    sub: SubTopology
+    operators: Mapping[str, Operator]
+    inlets: Mapping[str, Forward]
+    sink_topics: Mapping[str, str]
+    stores: Mapping[str, Any]
+    context: TaskContext
+    collector: RecordCollector
+    reads_all: bool = False
+    watch: Watch | None = None
+    by_name: Mapping[str, Node] = field(init=False)
+    children: Mapping[str, Sequence[Node]] = field(init=False)
+    called: dict[str, str] = field(default_factory=dict)
+    """Nodes that are called, and why, as far as functions were written."""
+    _folds: dict[str, CachedFold] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Find out which nodes are below which."""
+        self.by_name = {node.name: node for node in self.sub.nodes}
+        children: dict[str, list[Node]] = {node.name: [] for node in self.sub.nodes}
+        for node in self.sub.nodes:
+            for parent in node.parents:
+                children[parent].append(node)
+        self.children = children
+
+    def folding(self, store: str, fold: Fold) -> CachedFold:
+        """Return the aggregation into a store in parts: the same one for all functions.
+
+        Raises:
+            NotFused: If the store has to be called.
+        """
+        if store not in self._folds:
+            opened = self.stores[store]
+            found = opened.cached_fold(fold) if isinstance(opened, FoldsInParts) else None
+            if found is None:
+                message = "its store has no cache that it may change in place"
+                raise NotFused(message)
+            self._folds[store] = found
+        return self._folds[store]
+
+    def fused(self, node: Node, depth: int) -> Fused:
+        """Return the operator of a node, if it may have lines so deep within a function.
+
+        Raises:
+            NotFused: If it is called.
+        """
+        if depth > _DEEPEST:
+            raise NotFused(_TOO_DEEP)
+        operator = self.operators[node.name]
+        if len(node.parents) != 1:
+            message = "several nodes forward to it"
+            raise NotFused(message)
+        if not isinstance(operator, Fused):
+            message = f"{type(operator).__name__} says no lines of its own"
+            raise NotFused(message)
+        return operator
+
+
+@dataclass(slots=True)
+class FunctionWriter:
+    """Writes one function.
+
+    Args:
+        nodes: The nodes.
+        names: What the function names besides its variables; more is added.
+        place: An expression: the place of the current record.
+        raw_key: Names the bytes of the record's key; None where there are none.
+        reads_key: Names the function that reads the key; None if `key` is read already, rather than those bytes.
+        is_flush: Whether the first nodes get updates: `key`, `new` and `old`, and only on demand a `value` of both.
+    """
+
+    nodes: RunningNodes
+    names: dict[str, Any]
+    place: str = "(context.topic, context.partition, context.offset)"
+    raw_key: str | None = None
+    reads_key: str | None = None
+    is_flush: bool = False
+    has_lines: bool = False
+    """Whether anything is more than a call."""
+    needs_value: bool = False
+    """Whether updates need a `value`."""
+    placed: list[str] = field(default_factory=list)
+    """Sinks that find the partitions of all keys of a flush at once."""
+
+    def below(self, node: str, key: str, value: str, depth: int = 0) -> str:
+        """Return the lines for all children of a node, given the names of key and value."""
+        return "\n".join(self.node(child, key, value, depth) for child in self.nodes.children[node])
+
+    def node(self, node: Node, key: str, value: str, depth: int) -> str:
+        """Return the lines for a node and those below it; a call where it has none."""
+        name = self.named(f"n{len(self.names)}", self.nodes.inlets[node.name])
+        call = f"{name}({key}, {value}, timestamp, headers)"
+        is_update = self.is_flush and depth == 0
+        if isinstance(node, SinkNode):
+            self.needs_value |= is_update
+            return self._sink(node, name, key, value) or call
+        try:
+            site = _Site(self, node, name, key, value, depth)
+            lines = self.nodes.fused(node, depth).lines(site)
+        except NotFused as why:
+            self.nodes.called[node.name] = str(why)
+            self.needs_value |= is_update
+            return call
+        self.has_lines = True
+        watch = self.nodes.watch
+        if watch is None:
+            return lines
+        self.needs_value |= is_update
+        self.names |= {"enter": watch.enter, "leave": watch.leave}
+        entered = f"call_{name} = enter({node.name!r}, {key}, {value}, context.topic)"
+        return f"{entered}\n{lines}\nleave(call_{name})"
+
+    def _sink(self, node: SinkNode, name: str, key: str, value: str) -> str | None:
+        topic, inner = self.nodes.sink_topics.get(node.name), node.key_serde.partition_key
+        if topic is None:
+            self.nodes.called[node.name] = "it chooses topics or partitions by a function"
+            return None
+        self.has_lines = True
+        self.named(f"{name}_topic", topic)
+        self.named(f"{name}_key", node.key_serde.serialize)
+        self.named(f"{name}_value", node.value_serde.serialize)
+        chosen, where = "", "None"
+        if inner is not None:
+            self.named(f"{name}_inner", inner)
+            self.names |= {"partition_for": partition_for, "partitions": self.nodes.collector.partitions}
+            if self.is_flush and key == "key":
+                self.placed.append(name)
+                self.named("places", places)
+                where = f"{name}_where"
+            else:
+                chosen, where = _INNER.format(name=name, key=key), "where"
+        return _SINK.format(name=name, key=key, value=value, chosen=chosen, where=where)
+
+    def named(self, name: str, thing: Any) -> str:
+        """Give a thing a name in the function."""
+        self.names[name] = thing
+        return name
+
+
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """The place of one operator's lines (`pipeline.processor.fused.Site`)."""
+
+    writer: FunctionWriter
+    node: Node
+    name: str
+    key: str
+    _value: str
+    depth: int
+
+    @property
+    def value(self) -> str:
+        self.writer.needs_value |= self._is_update
+        return self._value
+
+    @property
+    def new(self) -> str:
+        return "new" if self._is_update else f"{self._value}.new"
+
+    @property
+    def process(self) -> str:
+        return f"{self.name}({self.key}, {self.value}, timestamp, headers)"
+
+    @property
+    def _is_update(self) -> bool:
+        return self.writer.is_flush and self.depth == 0
+
+    @property
+    def raw_key(self) -> str | None:
+        return self.writer.raw_key if self.key == "key" else None
+
+    @property
+    def key_as_read(self) -> str:
+        reads = self.writer.reads_key
+        return self.key if reads is None else f"{reads}({self.key})"
+
+    @property
+    def place(self) -> str:
+        return self.writer.place
+
+    @property
+    def stores(self) -> Mapping[str, Any]:
+        return self.writer.nodes.stores
+
+    def folding(self, store: str, fold: Fold) -> CachedFold:
+        return self.writer.nodes.folding(store, fold)
+
+    def named(self, name: str, thing: Any) -> str:
+        return self.writer.named(f"{self.name}_{name}", thing)
+
+    def own(self, name: str) -> str:
+        return f"{name}_{self.name}"
+
+    def below(self, key: str | None = None, value: str | None = None) -> str:
+        return self.writer.below(self.node.name, key or self.key, value or self.value, self.depth + 1)
+
+    def to(self, child: str) -> str:
+        return self.writer.node(self.writer.nodes.by_name[child], self.key, self.value, self.depth + 1)
+
+
+def places(inner: Callable[[Any], bytes], keys: Sequence[Any], partitions: int) -> list[int] | list[int | None]:
+    """Return the partitions of windowed keys, by the bytes of the inner ones.
+
+    None stands for that of a key that cannot be written: its sink says so.
+
+    Args:
+        inner: Makes these bytes.
+        keys: The keys.
+        partitions: Number of partitions of the topic.
+    """
+    try:
+        return partitions_for([inner(key) for key in keys], partitions)
+    except USER_ERRORS:  # serdes are the user's
+        return [_place(inner, key, partitions) for key in keys]
+
+
+def _place(inner: Callable[[Any], bytes], key: Any, partitions: int) -> int | None:
+    try:
+        return partition_for(inner(key), partitions)
+    except USER_ERRORS:  # serdes are the user's
+        return None

@@ -1,0 +1,163 @@
+"""Aggregations into a cached store, and look-ups there, in parts: generated functions have these as lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+
+from pipeline.state.cache import ENCODED
+from pipeline.state.folds import STEP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.state.cache import CacheEntry, NamedCache
+    from pipeline.state.folds import Fold
+    from pipeline.state.kept_times import KeptTimes
+    from pipeline.state.keys import StoredKeys
+
+Named: TypeAlias = "Callable[[str, Any], str]"
+"""Gives a thing a name in a generated function, which begins otherwise for each operator; returns that name."""
+
+_FIND = """\
+entry = {known}({key_as_bytes})
+if entry is None:
+    entry = {find}({key_as_bytes}, {key})"""
+_FIND_WINDOW = """\
+entry = {known}({start}, {none}).get({key_as_bytes})
+if entry is None:
+    entry = {find}({key_as_bytes}, {key}, {start})"""
+_DECODED = """\
+    if aggregate is {encoded}:
+        aggregate = {value_of}(entry)
+"""
+_SHARED = "entry.value, entry.time = aggregate, time"
+_HELD = """\
+if aggregate.__class__ in {shared}:
+    entry.value = aggregate
+else:
+    {hold}(entry, aggregate)
+entry.time = time"""
+_UPDATE = """\
+aggregate, time = entry.value, entry.time
+{step}
+{stored}
+entry.whole = None
+entry.timestamp, entry.headers, entry.place = timestamp, headers, {place}
+if not entry.order:
+    {mark}(entry)
+entry.order = next({updates})"""
+
+
+@dataclass(frozen=True, slots=True)
+class CachedLookup:
+    """Look-ups of values in a cached store of timestamped ones, in parts: without a call for each.
+
+    Args:
+        values: Values that were read and cannot be changed, or None where there is none, by the bytes that their keys came as.
+        find: `(bytes, key) -> value` for those that are not there.
+    """
+
+    values: dict[bytes, Any]
+    find: Callable[[bytes, Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CachedFold:
+    """An aggregation into a cached store of timestamped values, in parts: get, add and put without a call for each.
+
+    Its user looks up the entry by bytes that stand for the key - those it came as, or those of the store - in `index`, of a
+    window store in `index[start]`. It asks `find` for those that are not there, and tells `mark` about those it makes dirty.
+
+    Args:
+        fold: What is done with values.
+        keys: The keys of the store, as bytes.
+        index: Entries that were found.
+        find: `(bytes, key)`, of a window store `(bytes, key, start) -> entry`; puts it into the index.
+        cache: Whose entries these are.
+        mark: `(entry)`: it was clean, and is updated.
+        kept: Of a window store, the starts for which that may be done, from `first` up to `end`; for others the store must be
+            asked.
+    """
+
+    fold: Fold
+    keys: StoredKeys
+    index: dict[Any, Any]
+    find: Callable[..., CacheEntry]
+    cache: NamedCache
+    mark: Callable[[CacheEntry], None]
+    kept: KeptTimes | None = None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether aggregates are of a class that is kept as it is, whatever the record."""
+        code = self.fold.code
+        return code is not None and code.kind in self.cache.codec.values.serde.immutable_types
+
+    @property
+    def reads_records(self) -> bool:
+        """Whether keys and values matter to it; if not, each key once, as that of its entry."""
+        code = self.fold.code
+        return code is None or code.reads_records or not self.is_shared
+
+    def finding(self, named: Named, key_as_bytes: str, key: str, start: str | None = None) -> str:
+        """Return the lines that find an `entry`.
+
+        Args:
+            named: Names things in the function.
+            key_as_bytes: Names the bytes that stand for the key.
+            key: The key.
+            start: Names the start of the window; None if there are no windows.
+        """
+        found = {"known": named("known", self.index.get), "find": named("find", self.find)}
+        form = _FIND
+        if start is not None:
+            form, found["none"] = _FIND_WINDOW, named("none", {})
+        return form.format(**found, key_as_bytes=key_as_bytes, key=key, start=start)
+
+    def updating(self, named: Named, key: str, value: str, place: str) -> str:
+        """Return the lines that add a record to the `entry`; they also name `timestamp` and `headers`.
+
+        Args:
+            named: Names things in the function.
+            key: Names the key.
+            value: Names the value.
+            place: The topic, partition and offset of the record.
+        """
+        cache, code = self.cache, self.fold.code
+        if code is None:
+            first, add = named("first", self.fold.first), named("add", self.fold.add)
+            first, add = f"{first}({key}, {value})", f"{add}({key}, {value}, aggregate)"
+        else:
+            names = {name: named(name, thing) for name, thing in code.names.items()}
+            first, add = (text.format(key=key, value=value, **names) for text in (code.first, code.add))
+        decoded, stored = "", _SHARED
+        if not self.is_shared:
+            decoded = _DECODED.format(encoded=named("encoded", ENCODED), value_of=named("value_of", cache.value_of))
+            shared, hold = named("shared", cache.codec.values.shared), named("hold", cache.hold)
+            stored = _HELD.format(shared=shared, hold=hold)
+        return _UPDATE.format(
+            step=STEP.format(first=first, add=add, decoded=decoded),
+            stored=stored,
+            place=place,
+            mark=named("mark", self.mark),
+            updates=named("updates", cache.updates),
+        )
+
+
+@runtime_checkable
+class FoldsInParts(Protocol):
+    """A store that lets generated functions aggregate into its cache."""
+
+    def cached_fold(self, fold: Fold) -> CachedFold | None:
+        """An aggregation in parts; None if the store has to be called."""
+        ...
+
+
+@runtime_checkable
+class LooksUpInParts(Protocol):
+    """A store that lets generated functions look values up in its cache."""
+
+    def cached_lookup(self) -> CachedLookup | None:
+        """Look-ups in parts; None if the store has to be called."""
+        ...

@@ -1,0 +1,75 @@
+"""The step of an aggregation: as a function, and as the lines of a generated one that do it without a call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class FoldCode:
+    """The functions of an aggregation as expressions. They name `{key}` and `{value}`, and the aggregate so far `aggregate`.
+
+    Args:
+        first: The aggregate of a key's first value.
+        add: The aggregate with a value more.
+        kind: The class of all aggregates; none of them is None.
+        reads_records: Whether keys or values matter.
+        names: Whatever else the expressions name.
+    """
+
+    first: str
+    add: str
+    kind: type
+    reads_records: bool = True
+    names: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Fold(Protocol):
+    """The functions of an aggregation, for a store."""
+
+    @property
+    def add(self) -> Callable[[Any, Any, Any], Any]:
+        """`(key, value, aggregate) -> aggregate`; None deletes."""
+        ...
+
+    @property
+    def code(self) -> FoldCode | None:
+        """Both functions as expressions; None if they have to be called."""
+        ...
+
+    def first(self, key: Any, value: Any) -> Any:
+        """The aggregate of a key's first value."""
+        ...
+
+
+def step(fold: Fold, key: Any, value: Any, timestamp: int, aggregate: Any, time: int) -> tuple[Any, int]:
+    """Add a value to an aggregate.
+
+    Args:
+        fold: The aggregation.
+        key: The record's key.
+        value: Its value.
+        timestamp: Its time, ms.
+        aggregate: The aggregate so far; None if there is none.
+        time: The time of that, ms.
+
+    Returns:
+        The new aggregate, and the highest time so far, ms.
+    """
+    if aggregate is None:
+        return fold.first(key, value), timestamp
+    return fold.add(key, value, aggregate), max(timestamp, time)
+
+
+STEP = """\
+if aggregate is None:
+    aggregate, time = {first}, timestamp
+else:
+{decoded}    aggregate = {add}
+    if timestamp > time:
+        time = timestamp"""
+"""`step` as lines; `{decoded}` are lines for an aggregate that is there as bytes."""

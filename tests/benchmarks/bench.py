@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from laboratory import Laboratory
 from report import machine, report
 from results import Result, keep, kept
-from rows import AT_LEAST_ONCE, EXACTLY_ONCE, GROUPS
+from rows import AT_LEAST_ONCE, EXACTLY_ONCE, GROUPS, NO_BROKER
 from sides import HERE, compile_java
 
 from pipeline.kafka.admin import Admin
@@ -57,7 +57,7 @@ def main() -> None:
                 options.soak_minutes * 60,
             )
             for group, row in chosen:
-                for guarantee in [name for name in row.guarantees if name in options.guarantees]:
+                for guarantee in [name for name in row.guarantees if name in {*options.guarantees, NO_BROKER}]:
                     runs = rounds(laboratory, row, guarantee, options.rounds)
                     result = Result(row.name, guarantee, machine(), options.records, runs)
                     keep(options.output / "results", group, result)

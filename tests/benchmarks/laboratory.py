@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from events import told
 from feeding import RELEASED_PER_SECOND, feeding
-from inputs import PARTITIONS, generate, partitions
+from inputs import PARTITIONS, Input, generate, partitions
 from measuring import Progress, measure, wait
 from outputs import check
 from rows import FEW, FEW_GATED, GATED_PER_RECORD, JAVA, MANY, MILLRACE, SPARK
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from inputs import Input
     from measuring import Figures
     from rows import Row
 
@@ -90,7 +89,10 @@ class Laboratory:
             RuntimeError: If it dies, gets stuck, or writes something else than expected.
         """
         name = "-".join((row.name, side, guarantee, str(number))).replace(" ", "-").replace(",", "")
-        source = self._made(row.keys, name) if row.fault or row.released else self.input(row.keys)
+        if row.kind == "task":  # it makes its own
+            source = Input(row.keys, name, 0, self.records)
+        else:
+            source = self._made(row.keys, name) if row.fault or row.released else self.input(row.keys)
         run = Run(row, side, guarantee, self.servers, name, source, self.directory / name, self.libraries)
         return MEASURE[row.kind](self, run)
 
@@ -128,6 +130,14 @@ def stream(laboratory: Laboratory, run: Run) -> Figures:
     """How fast a side works through its input."""
     with laboratory.running(run) as (side, progress):
         return measure(side, progress)
+
+
+def task(_laboratory: Laboratory, run: Run) -> Figures:
+    """How fast a task without a broker works through its input."""
+    with Side(run) as side:
+        done = side.event("done")
+    shutil.rmtree(run.directory)
+    return {name: done[name] for name in ("speed", "cpu")}
 
 
 def restore(laboratory: Laboratory, run: Run) -> Figures:
@@ -366,6 +376,7 @@ def _watched(side: Side, event: str) -> float:
 
 MEASURE: Mapping[str, Callable[[Laboratory, Run], Figures]] = {
     "stream": stream,
+    "task": task,
     "restore": restore,
     "queries": queries,
     "recovery": recovery,

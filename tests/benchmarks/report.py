@@ -66,6 +66,16 @@ KINDS: Mapping[str, Kind] = {
             Column("MiB", "memory"),
         ),
     ),
+    "task": Kind(
+        "A task in memory: no broker, no client, stores in memory, records at hand, a commit after every 25,000 of them.\n"
+        "CPU seconds are per million records, that is also µs per record. Operators call each other, or are lines of\n"
+        "generated functions: rows that gain nothing by that are not worth generating.",
+        (
+            Column("records/s", "speed"),
+            Column("ratio", "speed", is_ratio=True),
+            Column("CPU", "cpu", 2),
+        ),
+    ),
     "restore": Kind(
         "From the first rebalance to all tasks running, with no local state. Java's time has the join of the\n"
         "group in it; Millrace takes the tasks over without a group. CPU seconds are per million records of the\n"

@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly_once_v2", "at_least_once"
+NO_BROKER = "in memory"
+"""No guarantee: rows of tasks that commit nowhere."""
 JAVA, MILLRACE, SPARK, BARE, QUIX = "Java", "Millrace", "Millrace on Spark", "bare loop", "quixstreams"
 SQL = "Millrace in SQL"
+CALLED, FUSED = "called", "fused"
+"""A task whose operators call each other, and one with generated functions."""
 FEW, MANY = 1_000, 1_000_000
 FEW_GATED, GATED_PER_RECORD = 50_000, 5
 """Rows that a gate judges: so many, and so many per record of the other rows' inputs."""
@@ -74,11 +78,31 @@ def _from_scratch(keys: int, suffix: str) -> tuple[Row, ...]:
     )
 
 
+def _step(name: str, topology: str, text: str, keys: int = FEW) -> Row:
+    return Row(name, "task", topology, f"{text}.", (CALLED, FUSED), keys=keys, guarantees=(NO_BROKER,))
+
+
 GROUPS: dict[str, tuple[Row, ...]] = {
     "stateless": (Row("stateless", "stream", "stateless", f"{_STATELESS}.", (JAVA, MILLRACE, BARE)),),
     "windows": (
         Row("windowed-count", "stream", "windowed-count", f"{_COUNT}.", (JAVA, MILLRACE, BARE)),
         Row("windowed-count, no cache", "stream", "windowed-count", f"The same {_UNCACHED}.", cache=False),
+    ),
+    "fusion": (
+        _step("nothing", "nothing", "A source alone: the rest has this in it"),
+        _step("filter", "filtered", "One filter"),
+        _step("map values", "mapped", "One mapper"),
+        _step("five steps", "five_steps", "Two filters, two mappers, one peek"),
+        _step("branches", "branched", "Three branches, of which the second one takes all"),
+        _step("sink", "sunk", "A sink, with serdes"),
+        _step("processor", "processed", "A user's processor, a filter and a sink"),
+        _step("table look-up", "joined", "An inner join with a table"),
+        _step("count", "counted", "A count per key"),
+        _step("sum", "reduced", "A sum per key, by the user's function"),
+        _step("list", "gathered", "A list per key, which can be changed"),
+        _step("windowed count", "counted_in_windows", "A count per key and minute"),
+        _step("session count", "counted_in_sessions", "A count per session of a key: nothing is generated for these"),
+        _step("session count, many keys", "counted_in_sessions", "Likewise; a million keys", MANY),
     ),
     "sql": (
         Row("stateless in SQL", "stream", "stateless", f"{_STATELESS}.", (MILLRACE, SQL)),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from events import told
-from rows import BARE, EXACTLY_ONCE, JAVA, MILLRACE, QUIX, SPARK, SQL
+from rows import BARE, CALLED, EXACTLY_ONCE, FUSED, JAVA, MILLRACE, QUIX, SPARK, SQL
 
 from pipeline.kafka.embedded.artifacts import Artifact, find_java, resolve
 from pipeline.kafka.embedded.broker import KAFKA_VERSION
@@ -161,6 +161,10 @@ def bare_loop(run: Run) -> list[str]:
     return _script("bare_loop", *map(str, arguments))
 
 
+def task(run: Run) -> list[str]:
+    return _script("task", run.row.topology, run.side, str(run.source.records), str(run.source.keys))
+
+
 def quixstreams(run: Run) -> list[str]:
     """In an environment of its own, made at its first use."""
     environment = run.libraries / f"quixstreams-{QUIX_VERSION}"
@@ -180,6 +184,8 @@ SIDES: Mapping[str, Callable[[Run], list[str]]] = {
     SPARK: millrace,
     SQL: millrace,
     BARE: bare_loop,
+    CALLED: task,
+    FUSED: task,
     QUIX: quixstreams,
 }
 

@@ -24,20 +24,21 @@ from pipeline import (
 )
 from pipeline.config import AppConfig
 from pipeline.hosting.application import Application
-from pipeline.records import TaskId
+from pipeline.hosting.clock import SystemClock
+from pipeline.records import TaskId, TopicPartition
 from pipeline.runtime.layout import Layout, plan_layout
 from pipeline.service.api import new_api
 from pipeline.service.server import bound, serving
 from pipeline.worker.states import WorkerSummary
-from pipeline.worker.stream_thread.protocol import Report, TaskFigures
+from pipeline.worker.stream_thread.protocol import InputProgress, LastCommit, Report, TaskFigures
+from tests.browsers import chromium
 from tests.unit.service.test_api import FakeInstance
-from tests.unit.service.test_console import chromium
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 POINTS = 40
-SIZE = (1100, 1150)
+SIZE = (1100, 1200)
 
 
 def clicks() -> Application:
@@ -66,11 +67,21 @@ class Clicks(FakeInstance):
         """A further second's work."""
         self.turn += 1
         done = sum(500 + (turn * 7919) % 300 for turn in range(self.turn))
-        tasks = {task: TaskFigures(done // 4, {}) for task in self.active}
+        tasks = {task: self._figures(task, done // 4) for task in self.active}
         took = sum((30 + (turn * 31) % 20) / 1000 for turn in range(self.turn))
         summary = WorkerSummary(done, 0, 10 * self.turn, {})
-        lags = {TaskId(1, 0): max(0, 400 - 12 * self.turn)}
-        return {1: Report(self.active, self.standby, {}, lags, summary, 1, {}, (took, 0.05), tasks)}
+        return {1: Report(self.active, self.standby, {}, {}, summary, 1, {}, (took, 0.05), tasks)}
+
+    def _figures(self, task: TaskId, done: int) -> TaskFigures:
+        own = f"{self.application.id}-by-page-repartition"
+        topic = own if task.sub_topology else "clicks"
+        sent = {f"{self.application.id}-per-page-changelog": done // 3, "page-counts": done // 3}
+        lag = 40 + (self.turn * 53) % 90
+        last = LastCommit(
+            SystemClock().now_ms(), 120 + (self.turn * 37) % 80, sent if task.sub_topology else {own: done}
+        )
+        inputs = {TopicPartition(topic, task.partition): InputProgress(done, done + lag)}
+        return TaskFigures(done, {}, inputs=inputs, last_commit=last)
 
 
 def main(path: Path) -> None:
@@ -90,7 +101,7 @@ def main(path: Path) -> None:
         page.set_window_size(*SIZE)
         page.get(f"http://127.0.0.1:{listener.getsockname()[1]}/")
         wait = WebDriverWait(page, 120)
-        drawn = "return document.querySelector('.chart polyline')?.getAttribute('points')?.split(' ').length ?? 0"
+        drawn = "return document.querySelector('.chart path')?.getAttribute('d')?.split(/[ML]/).length ?? 0"
         wait.until(lambda _: page.execute_script(drawn) >= POINTS)
         assert page.find_element(By.ID, "graph").text
         page.save_screenshot(str(path))

@@ -208,6 +208,19 @@ class RecordConsumer:
         reached |= {tp: max(end, reached.get(tp, 0)) for tp, end in ends.items()}
         return PolledBatches({tp: MessageBatch(_with_keys(messages)) for tp, messages in found.items()}, reached)
 
+    def known_ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the ends of logs as the answers to fetches have said last; no broker is asked.
+
+        Records of open transactions are before the end. Partitions that nothing was heard of yet are left out.
+        """
+        found = {}
+        for tp in tps:
+            with suppress(KafkaException):
+                _, end = self._consumer.get_watermark_offsets(ClientTopicPartition(*tp), cached=True)
+                if end >= 0:
+                    found[tp] = end
+        return found
+
     def has_lost_brokers(self) -> bool:
         """Whether the last connection to a broker was lost since this was asked last; they may be back already."""
         is_lost = bool(self._lost)

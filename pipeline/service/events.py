@@ -8,35 +8,23 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pipeline.hosting.clock import SystemClock
+from pipeline.service.measuring import Measuring
 from pipeline.worker.local_state import task_directories
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from pipeline.records import TaskId
     from pipeline.service.metrics import Measured
 
 MAX_STREAMS = 8
 """So many streams of events there may be at a time: open answers are never closed to make room."""
 _EVERY_SECONDS = 1.0
 _SIZES_EVERY_SECONDS = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Counted:
-    """The counts of an instance at a moment, by which rates are computed."""
-
-    at: float
-    processed: Mapping[TaskId, int]
-    commits: int
-    commit_s: float
 
 
 class Events:
@@ -54,11 +42,10 @@ class Events:
         self._instance = instance
         self._status = status
         self._every_s = every_s
-        self._clock = SystemClock()
         self._lock = threading.Lock()
         self._open: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
         self._has_ended = False
-        self._before: _Counted | None = None
+        self._measuring = Measuring(instance)
         self._last: tuple[float, bytes] = (float("-inf"), b"")
         self._sizes: tuple[float, dict[str, int]] = (float("-inf"), {})
 
@@ -104,57 +91,13 @@ class Events:
             self._sizes = now, await asyncio.to_thread(_sizes, self._instance.application.directory)
         now = time.monotonic()
         if now - self._last[0] >= self._every_s / 2:
-            self._last = now, b"event: state\ndata: " + msgspec.json.encode(self._state(now)) + b"\n\n"
+            self._last = now, self._last[1]  # likewise
+            self._last = now, await asyncio.to_thread(self._encoded, now)
         return self._last[1]
 
-    def _state(self, now: float) -> dict[str, Any]:
-        reports = self._instance.reports().values()
-        status = self._status()
-        counted = _Counted(
-            now,
-            {task: figures.processed for report in reports for task, figures in report.tasks.items()},
-            sum(report.summary.commits for report in reports),
-            sum(report.commit_seconds[0] for report in reports),
-        )
-        before, self._before = self._before or counted, counted
-        lags = {str(task): lag for report in reports for task, lag in report.lags.items()}
-        sizes = self._sizes[1]
-        rates = _rates(before, counted)
-        tasks = {task: {"rate": rate, "processed": counted.processed[task]} for task, rate in rates.items()}
-        commits = counted.commits - before.commits
-        return status | {
-            "at": self._clock.now_ms(),
-            "rate": round(sum(rates.values()), 1),
-            "commit_ms": round((counted.commit_s - before.commit_s) / commits * 1000, 2) if commits > 0 else None,
-            "lag": sum(lags.values()),
-            "lags": lags,
-            "tasks": {str(task): figures for task, figures in sorted(tasks.items())},
-            "sub_topologies": _sub_topologies(rates, lags, sizes),
-            "state_bytes": sizes,
-        }
-
-
-def _rates(before: _Counted, now: _Counted) -> dict[TaskId, float]:
-    """Return records per second of each task; what a task did before it came here is no work of this second."""
-    seconds = now.at - before.at
-    if seconds <= 0:
-        return dict.fromkeys(now.processed, 0.0)
-    return {
-        task: round(max(0, count - before.processed.get(task, count)) / seconds, 1)
-        for task, count in now.processed.items()
-    }
-
-
-def _sub_topologies(
-    rates: Mapping[TaskId, float], lags: Mapping[str, int], sizes: Mapping[str, int]
-) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = {}
-    figures = (("rate", {str(task): rate for task, rate in rates.items()}), ("lag", lags), ("state_bytes", sizes))
-    for name, values in figures:
-        for task, value in values.items():
-            each = found.setdefault(task.partition("_")[0], {"rate": 0.0, "lag": 0, "state_bytes": 0})
-            each[name] += value
-    return found
+    def _encoded(self, now: float) -> bytes:
+        state = self._status() | self._measuring.figures(now, self._sizes[1])
+        return b"event: state\ndata: " + msgspec.json.encode(state) + b"\n\n"
 
 
 def _sizes(directory: Path) -> dict[str, int]:

@@ -66,6 +66,7 @@ class _Figures(Collector):
         yield from self._of_client()
         yield from _of_threads(reports)
         yield from _of_tasks(reports)
+        yield from _of_progress(reports)
         yield from _of_copies(reports)
         yield from _of_sensors(reports)
 
@@ -124,6 +125,22 @@ def _of_tasks(reports: Mapping[str, Report]) -> Iterable[Metric]:
             for reason, count in figures.dropped.items():
                 dropped.add_metric([thread, str(task), reason], count)
     return processed, dropped, held_back, waiting
+
+
+def _of_progress(reports: Mapping[str, Report]) -> Iterable[Metric]:
+    labels = ["thread_id", "task_id", "topic", "partition"]
+    lag = GaugeMetricFamily(f"{_TASK}input_lag_records", "Offsets of an input still to be processed.", labels=labels)
+    text = "Time from the newest record's event time to its commit, at the last commit, s."
+    latency = GaugeMetricFamily(f"{_TASK}record_e2e_latency_seconds", text, labels=["thread_id", "task_id"])
+    for thread, report in reports.items():
+        for task, figures in report.tasks.items():
+            for tp, progress in figures.inputs.items():
+                if progress.lag is not None:
+                    lag.add_metric([thread, str(task), tp.topic, str(tp.partition)], progress.lag)
+            last = figures.last_commit
+            if last is not None and last.latency_ms is not None:
+                latency.add_metric([thread, str(task)], last.latency_ms / 1000)
+    return lag, latency
 
 
 def _of_copies(reports: Mapping[str, Report]) -> Iterable[Metric]:

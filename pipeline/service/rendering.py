@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +108,17 @@ def _plain(data: bytes, serde: Serde[Any]) -> Any:
     if isinstance(value, bytes):
         return encoded
     try:
-        return msgspec.to_builtins(value, str_keys=True)
+        return _without_odd_numbers(msgspec.to_builtins(value, str_keys=True))
     except TypeError:
         return encoded
+
+
+def _without_odd_numbers(value: Any) -> Any:
+    """Return a value with texts for the numbers that JSON does not have: `NaN`, `Infinity`, `-Infinity`."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
+    if isinstance(value, dict):
+        return {key: _without_odd_numbers(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_odd_numbers(each) for each in value]
+    return value

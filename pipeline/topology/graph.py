@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from pipeline.topology.nodes import GlobalStore, Node, SubTopology
 
-_CHOSEN = "a topic per record"
+CHOSEN = "a topic per record"
 """Stands for the topics of a sink that chooses."""
 
 
@@ -79,7 +79,7 @@ def _drawn(node: Node, sub: SubTopology) -> Drawn:
         case SourceNode():
             return Drawn(node.name, (), reads=_topics(node))
         case SinkNode():
-            return Drawn(node.name, node.parents, writes=(node.topic if isinstance(node.topic, str) else _CHOSEN,))
+            return Drawn(node.name, node.parents, writes=(node.topic if isinstance(node.topic, str) else CHOSEN,))
         case _:
             return Drawn(node.name, node.parents, stores=tuple(sorted(sub.store_access.get(node.name, ()))))
 

@@ -89,13 +89,14 @@ def _drawn(block: Block) -> Iterable[str]:
     )
     yield _text(block.group.title, block.left, block.title, 'class="title" text-anchor="start"')
     yield from (_edge([block.boxes[key] for key in edge]) for edge in block.edges)
-    yield from (_box(box) for box in block.boxes.values() if box.kind != "lane")
+    yield from (_box(key, box) for key, box in block.boxes.items() if box.kind != "lane")
 
 
-def _box(box: Box) -> str:
+def _box(key: str, box: Box) -> str:
+    """Draw a box; its key (`node NAME`, `in TOPIC`, `out TOPIC`) stands with it for pages that add figures."""
     radius = 4 if box.kind in {"node", "state"} else box.height / 2
     shape = (
-        f'<rect class="{box.kind}" x="{box.left:.0f}" y="{box.top:.0f}" width="{box.width:.0f}" '
+        f'<rect class="{box.kind}" data-key="{_escaped(key)}" x="{box.left:.0f}" y="{box.top:.0f}" width="{box.width:.0f}" '
         f'height="{box.height:.0f}" rx="{radius:.0f}"/>'
     )
     first = box.top + LINE + 1

@@ -16,6 +16,7 @@ from pipeline.records import RawRecord, TaskId, TopicPartition
 from pipeline.runtime.packs import pack_header, packed
 from pipeline.worker.stream_thread.fetching import ENOUGH, Fetching
 from pipeline.worker.stream_thread.interruptions import Undisturbed
+from pipeline.worker.stream_thread.protocol import InputProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -92,4 +93,6 @@ def test_a_worker_fetches_no_more_of_what_is_packed_than_of_what_is_not(
     while not owned.task.buffered(own):
         fetching.fetch(1.0)
     assert owned.task.buffered(own) <= 2 * ENOUGH
+    owned.task.process(1)
+    assert fetching.progress() == {owned.id: {own: InputProgress(0, 300)}}, "the first pack is not done yet"
     fetching.close()

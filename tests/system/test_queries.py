@@ -207,6 +207,9 @@ def test_metrics_are_what_prometheus_reads(group: Group) -> None:
     assert figures()["kafka_streams_stream_thread_metrics_commit_latency_max"] > 0
     assert figures()["kafka_streams_stream_words_metrics_seen_total"] == 2300, "a processor's own sensor"
     assert figures()["kafka_streams_stream_words_metrics_seen_rate"] > 0
+    lag = "kafka_streams_stream_task_metrics_input_lag_records"
+    group.until(lambda: figures()[lag] == 0, "reported the ends of its inputs")
+    assert figures()["kafka_streams_stream_task_metrics_record_e2e_latency_seconds"] > 0
 
 
 def test_others_need_a_token(group: Group) -> None:

@@ -12,6 +12,10 @@ FILES: Mapping[str, tuple[str, str]] = {
     "/": ("console.html", "text/html"),
     "/console.css": ("console.css", "text/css"),
     "/console.js": ("console.js", "text/javascript"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/charts.js": ("charts.js", "text/javascript"),
+    "/graph.js": ("graph.js", "text/javascript"),
+    "/stores.js": ("stores.js", "text/javascript"),
 }
 """The name and type of the file at each path."""
 PATHS = frozenset(FILES)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pipeline.errors import TaskMigratedError
+from pipeline.hosting.clock import SystemClock
 from pipeline.worker.stream_thread.arrivals import RECOVERABLE
 from pipeline.worker.stream_thread.open_commits import OpenCommits
+from pipeline.worker.stream_thread.protocol import LastCommit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -40,9 +42,12 @@ class Commits:
         self.under_way = OpenCommits()
         self.done = 0
         """How many have succeeded."""
+        self.last: dict[TaskId, LastCommit] = {}
+        """The last one of each task."""
         self._tasks = tasks
         self._interruptions = interruptions
         self._failed = failed
+        self._clock = SystemClock()
 
     def begin_due(self, now_ms: int) -> None:
         """Begin those for which it is time, a part of the tasks per turn: others process while these wait for brokers."""
@@ -56,6 +61,7 @@ class Commits:
         for owned, outcome in self.under_way.take_done():
             if self.succeeds(owned, outcome.result) and self.succeeds(owned, owned.finish_commit):
                 self.done += 1
+                self._note(owned)
 
     def commit(self, tasks: Iterable[OwnedTask]) -> None:
         """Commit tasks and wait for it; what is under way already has to come to its end before."""
@@ -89,6 +95,11 @@ class Commits:
             return False
         self._interruptions.attend()
         return True
+
+    def _note(self, owned: OwnedTask) -> None:
+        now_ms, newest_ms = self._clock.now_ms(), owned.task.stream_time
+        latency_ms = max(now_ms - newest_ms, 0) if newest_ms >= 0 else None
+        self.last[owned.id] = LastCommit(now_ms, latency_ms, owned.sent())
 
     def _begin(self, owned: OwnedTask) -> None:
         if owned.task.needs_commit and self.succeeds(owned, owned.prepare_commit):

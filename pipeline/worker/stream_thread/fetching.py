@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.kafka.consumer import RecordConsumer
 from pipeline.records import RAW_OFFSET
+from pipeline.worker.stream_thread.protocol import InputProgress
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from pipeline.config import StreamsConfig
     from pipeline.hosting.owned_task import OwnedTask
     from pipeline.kafka.consumer import Polled
-    from pipeline.records import TopicPartition
+    from pipeline.records import TaskId, TopicPartition
     from pipeline.runtime.global_state import GlobalState
     from pipeline.worker.stream_thread.interruptions import Interruptions
 
@@ -44,7 +45,7 @@ class Fetching:
         self._owner_of: dict[TopicPartition, OwnedTask] = {}
         self._global: GlobalState | None = None
         self._paused: set[TopicPartition] = set()
-        self._ends_seen: set[TopicPartition] = set()
+        self._ends_seen: dict[TopicPartition, int] = {}
 
     def follow(self, tables: GlobalState) -> None:
         """Fetch for the global tables, from where they stand."""
@@ -54,7 +55,8 @@ class Fetching:
     def begin(self, owned: OwnedTask) -> None:
         """Fetch for a task, from where it starts."""
         self._owner_of |= dict.fromkeys(owned.inputs, owned)
-        self._ends_seen -= set(owned.inputs)
+        for tp in owned.inputs:
+            self._ends_seen.pop(tp, None)
         self._paused -= set(owned.inputs)
         self._consumer.assign(owned.starts())
 
@@ -103,11 +105,19 @@ class Fetching:
     def has_run_dry(self) -> bool:
         """Whether tasks have nothing at hand, and the last that was heard of every input was its end."""
         is_idle = not any(owned.task.buffered(tp) for tp, owned in self._owner_of.items())
-        return is_idle and self._ends_seen.issuperset(self._owner_of)
+        return is_idle and self._ends_seen.keys() >= self._owner_of.keys()
 
     def positions(self) -> dict[TopicPartition, int]:
         """How far tasks have come in their inputs."""
         return {tp: owned.task.position(tp) for tp, owned in self._owner_of.items()}
+
+    def progress(self) -> dict[TaskId, dict[TopicPartition, InputProgress]]:
+        """Return how far each task has come in its inputs, and where these end as far as that is known; asks no broker."""
+        ends = self._consumer.known_ends(self._owner_of.keys() - self._ends_seen.keys()) | self._ends_seen
+        found: dict[TaskId, dict[TopicPartition, InputProgress]] = {}
+        for tp, owned in self._owner_of.items():
+            found.setdefault(owned.id, {})[tp] = InputProgress(owned.task.position(tp), ends.get(tp))
+        return found
 
     def has_lost_brokers(self) -> bool:
         """Whether no broker has been reached for a while; told once."""
@@ -121,14 +131,14 @@ class Fetching:
         """Give everybody what is theirs; gives how many records it is, those in packs included."""
         count = 0
         for tp, records in polled.records.items():
-            self._ends_seen.discard(tp)
+            self._ends_seen.pop(tp, None)
             if tp in self._owner_of:
                 count += self._owner_of[tp].task.add_records(tp, records)
             elif self._global is not None and tp.topic in self._global.topics:
                 self._global.apply(tp, records, records[-1][RAW_OFFSET] + 1)
                 count += len(records)
         for tp, end in polled.ends.items():
-            self._ends_seen.add(tp)
+            self._ends_seen[tp] = end
             if tp in self._owner_of:
                 self._owner_of[tp].task.reached_end(tp, end)
         return count

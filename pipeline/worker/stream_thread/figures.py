@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pipeline.hosting.clock import SystemClock
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pipeline.worker.stream_thread.alignment import Alignment
     from pipeline.worker.stream_thread.arrivals import Arrivals
     from pipeline.worker.stream_thread.commits import Commits
+    from pipeline.worker.stream_thread.fetching import Fetching
     from pipeline.worker.stream_thread.followed import Followed
     from pipeline.worker.stream_thread.open_stores import OpenStores
     from pipeline.worker.stream_thread.tally import Tally
@@ -33,6 +35,7 @@ class Figures:
         tally: Counts what they do.
         stores: Has the global tables.
         alignment: Knows how long tasks were held back, and for which others.
+        fetching: Knows how far they have come in their inputs.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class Figures:
         tally: Tally,
         stores: OpenStores,
         alignment: Alignment,
+        fetching: Fetching,
     ) -> None:
         """They are looked at anew each time."""
         self._tasks = tasks
@@ -53,6 +57,7 @@ class Figures:
         self._tally = tally
         self._stores = stores
         self._alignment = alignment
+        self._fetching = fetching
 
     @property
     def active(self) -> frozenset[TaskId]:
@@ -97,7 +102,12 @@ class Figures:
 
     def by_task(self) -> Mapping[TaskId, TaskFigures]:
         """Return what each running task has done since it was taken over, and the figures of global stores' processors."""
-        figures = self._tally.figures(self._tasks.values(), self._alignment.held_back_s, self._waiting())
+        counted = self._tally.figures(self._tasks.values(), self._alignment.held_back_s, self._waiting())
+        progress, last = self._fetching.progress(), self._commits.last
+        figures = {
+            task: replace(each, inputs=progress.get(task, {}), last_commit=last.get(task))
+            for task, each in counted.items()
+        }
         tables = self._stores.tables
         if tables is None or not (measured := tables.measured()):
             return figures

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,6 +87,38 @@ class Waiting:
     tasks: tuple[TaskId, ...] = ()
 
 
+class InputProgress(NamedTuple):
+    """How far a task has come in one input.
+
+    Args:
+        position: The next offset that has not been processed; -1 if nothing was read.
+        end: The end of the log as it was heard of last; None if nothing was.
+    """
+
+    position: int
+    end: int | None
+
+    @property
+    def lag(self) -> int | None:
+        """Offsets that are still to be processed, an upper bound of the records; None if that is not known."""
+        return None if self.end is None or self.position < 0 else max(self.end - self.position, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class LastCommit:
+    """The last commit of a task.
+
+    Args:
+        at_ms: When brokers had answered, ms of the wall clock.
+        latency_ms: The time from its newest record's event time until then, ms; None without a record.
+        sent: Records sent by topic since the task was taken over.
+    """
+
+    at_ms: int
+    latency_ms: int | None
+    sent: Mapping[str, int]
+
+
 @dataclass(frozen=True, slots=True)
 class TaskFigures:
     """The work of a task since its process took it over.
@@ -97,6 +129,8 @@ class TaskFigures:
         measured: What its processors' sensors have measured.
         held_back_s: How long it has waited for tasks that are behind in event time, s.
         waiting: What it waits for at present; None if it does not wait.
+        inputs: How far it has come in each input.
+        last_commit: Its last commit; None before the first.
     """
 
     processed: int
@@ -104,6 +138,8 @@ class TaskFigures:
     measured: tuple[Measurement, ...] = ()
     held_back_s: float = 0.0
     waiting: Waiting | None = None
+    inputs: Mapping[TopicPartition, InputProgress] = field(default_factory=dict)
+    last_commit: LastCommit | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,14 @@ class RunningTasks:
         self._rights = Rights(topics, self._alignment)
         self._late = LateRecords(self._tasks, self._tally.processed_by)
         self.figures = Figures(
-            self._tasks, self._arrivals, self._followed, self._commits, self._tally, self._stores, self._alignment
+            self._tasks,
+            self._arrivals,
+            self._followed,
+            self._commits,
+            self._tally,
+            self._stores,
+            self._alignment,
+            self._fetching,
         )
         self._is_stalled = False
 

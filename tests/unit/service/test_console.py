@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
+import json
 import re
-import shutil
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from selenium import webdriver
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-from pipeline.records import TaskId
+from pipeline import STRING, Consumed, Materialized, Serde, StreamsBuilder
+from pipeline.config import AppConfig
+from pipeline.hosting.application import Application
+from pipeline.hosting.clock import SystemClock
+from pipeline.records import TaskId, TopicPartition
 from pipeline.service.admission import Access
 from pipeline.service.api import new_api
 from pipeline.service.console.files import FILES, content
 from pipeline.service.server import bound, serving
-from pipeline.worker.questions.queries import Page
+from pipeline.worker.group.protocol import Orders
+from pipeline.worker.questions.queries import Page, Row
+from pipeline.worker.states import WorkerState, WorkerSummary
+from pipeline.worker.stream_thread.protocol import InputProgress, LastCommit, Report, TaskFigures
+from tests.browsers import animated, emulate, foreign, nameless, pale
 from tests.unit.service.test_api import FakeInstance, client, row
 from tests.unit.service.test_events import Working
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pipeline.worker.stream_thread.protocol import Report
-
+ODD = Serde[Any]("odd", lambda value: json.dumps(value).encode(), json.loads)
 HOSTILE = "<script>document.title='run'</script><img src=x onerror=\"document.title='run'\">"
 LINK = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
 
@@ -42,11 +50,11 @@ def test_the_page_needs_no_token_and_may_load_only_its_own_files(path: str) -> N
 
 
 def test_the_page_puts_nothing_into_itself_but_text() -> None:
-    script = content("/console.js")
+    script = "\n".join(content(path) for path in FILES if path.endswith(".js"))
     assert not re.search(
         r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|localStorage|EventSource", script
     )
-    assert not re.search(r"<style|style=|\son\w+=|<script(?! src)", content("/"))
+    assert not re.search(r"<style|style=|\son\w+=|<script(?! type=\"module\" src)", content("/"))
 
 
 @pytest.mark.parametrize(
@@ -80,6 +88,28 @@ def test_stores_and_the_topology_are_told_as_the_page_shows_them() -> None:
     assert client(FakeInstance(), "secret").get("/topology").status_code == 401
 
 
+class Busy(FakeInstance):
+    """Is behind, and does more each second."""
+
+    done = 0
+
+    def reports(self) -> Mapping[int, Report]:
+        self.done += 10
+        last = LastCommit(SystemClock().now_ms(), 90_000, {"app-v1-counts-changelog": self.done})
+        inputs = {TopicPartition("in", 1): InputProgress(self.done, self.done + 80)}
+        tasks = {TaskId(0, 1): TaskFigures(self.done, {}, inputs=inputs, last_commit=last)}
+        restoring = {TaskId(0, 0): 9}
+        self.restoring = dict(restoring)
+        return {1: Report(self.active, self.standby, {}, {}, WorkerSummary(), 1, restoring, (0.5, 0.2), tasks)}
+
+
+def kept(value: Serde[Any]) -> Application:
+    """An application with a store that has a serde of one's choice for values."""
+    builder = StreamsBuilder()
+    builder.table("in", Consumed(STRING, value), Materialized("kept", STRING, value))
+    return Application(AppConfig("app", "m:f"), "v1", builder.build(), {}, Path("unused"))
+
+
 class Growing(Working):
     """Is faster each time it is looked at."""
 
@@ -89,55 +119,170 @@ class Growing(Working):
 
 
 @contextmanager
-def chromium() -> Iterator[Any]:
-    """A browser without a window."""
-    browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if browser is None or driver is None:
-        pytest.skip("there is no Chromium here (Debian: chromium, chromium-driver)")
-    options = webdriver.ChromeOptions()
-    options.binary_location = browser
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1100,1000"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    made = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    try:
-        yield made
-    finally:
-        made.quit()
+def shown(instance: FakeInstance, page: Any, token: str = "", port: int = 0) -> Iterator[Shown]:
+    """The console of an instance in a browser."""
+    api = new_api(instance, Access(token, server="here:1"))
+    with (
+        bound(f"127.0.0.1:{port}", wants_token=bool(token)) as listener,
+        serving(api, listener, None, api.state.events.end),
+    ):
+        page.get(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+        yield Shown(page, listener.getsockname()[1])
 
 
-def test_a_browser_shows_figures_as_they_change_and_names_as_text() -> None:
+class Shown:
+    """A page that is open."""
+
+    def __init__(self, page: Any, port: int) -> None:
+        self.page, self.port = page, port
+
+    def text(self, name: str) -> str:
+        return str(self.page.find_element(By.ID, name).text)
+
+    def wait_for(self, name: str, text: str) -> None:
+        WebDriverWait(self.page, 60).until(lambda _: text in self.text(name), f"{text!r} in {name}")
+
+    def type(self, name: str, text: str) -> None:
+        field = self.page.find_element(By.ID, name)
+        field.clear()
+        field.send_keys(text)
+
+    def look_up(self) -> None:
+        self.page.find_element(By.CSS_SELECTOR, "#browse button").click()
+
+    def complaints(self) -> list[str]:
+        """What the browser has logged, but for the picture that no page names and what came without a token."""
+        said = [each["message"] for each in self.page.get_log("browser")]
+        return [each for each in said if not re.search("favicon|401", each)]
+
+
+def test_a_browser_shows_figures_as_they_change_and_names_as_text(page: Any) -> None:
     instance = Growing(server=HOSTILE)
     instance.answers = {TaskId(0, n): [Page((row(HOSTILE, 5),) if n == 0 else ())] for n in range(3)}
-    api = new_api(instance, Access("secret", server="here:1"))
-    with (
-        bound("127.0.0.1:0", wants_token=True) as listener,
-        serving(api, listener, None, api.state.events.end),
-        chromium() as page,
-    ):
-        wait = WebDriverWait(page, 60)
-
-        def shown(name: str) -> str:
-            return str(page.find_element(By.ID, name).text)
-
-        page.get(f"http://127.0.0.1:{listener.getsockname()[1]}/")
-        wait.until(lambda _: "token" in shown("connection"))
+    with shown(instance, page, "secret") as console:
+        console.wait_for("connection", "token")
         page.find_element(By.ID, "token").send_keys("wrong\n")
-        wait.until(lambda _: "not the token" in shown("login-error"))
+        console.wait_for("login-error", "not the token")
         page.find_element(By.ID, "token").send_keys("secret\n")
-        wait.until(lambda _: shown("connection") == "Connected")
-        wait.until(lambda _: "KSTREAM-SOURCE-0000000000" in shown("graph"))
-        wait.until(lambda _: "/s, lag 7" in shown("graph"))
-        before = shown("graph")
-        wait.until(lambda _: shown("graph") != before)
-        assert HOSTILE in shown("application")
-        assert "Rate: " in shown("charts")
-        assert "active: 0_0, 0_1, 0_2" in shown("log")
-        assert "key: string, value: long" in shown("serdes")
-        page.find_element(By.CSS_SELECTOR, "#browse button").click()
-        wait.until(lambda _: HOSTILE in shown("rows"))
-        assert page.title == "Millrace console", "no script of a name has run"
-        assert page.find_elements(By.CSS_SELECTOR, "body script, img") == []
+        console.wait_for("connection", "Connected")
+        console.wait_for("graph", "KSTREAM-SOURCE-0000000000")
+        console.wait_for("graph", "/s, lag 0")
+        before = console.text("graph")
+        WebDriverWait(page, 60).until(lambda _: console.text("graph") != before)
+        assert HOSTILE in console.text("application")
+        assert "Rate: " in console.text("charts")
+        assert "active: 0_0, 0_1, 0_2" in console.text("log")
+        assert "key: string, value: long" in console.text("serdes")
+        console.look_up()
+        console.wait_for("rows", HOSTILE)
+        assert page.title == "app-v1: Millrace console", "no script of a name has run"
+        assert page.find_elements(By.CSS_SELECTOR, "body script, img, #instances a") == []
         assert "secret" not in page.current_url
-        refused = re.compile("favicon|401")  # a picture that no page names, and what came without the token
-        assert [each["message"] for each in page.get_log("browser") if not refused.search(each["message"])] == []
+        assert console.complaints() == []
+
+
+def test_figures_stand_beside_the_topics_and_stores_they_are_of(page: Any) -> None:
+    with shown(Busy(), page) as console:
+        for text in ("lag 80, 1.5 min", "/s, lag 80", " updates/s"):
+            console.wait_for("graph", text)
+        console.wait_for("charts", "Latency: 1.5 min, at most 1.5 min")
+        console.wait_for("charts", "Lag of inputs: 80 offsets")
+        console.wait_for("tasks", "restoring, 9 left")
+        assert [cell.text for cell in page.find_elements(By.CSS_SELECTOR, "#tasks tr:nth-child(2) td")][5:7] == [
+            "80",
+            "1.5 min",
+        ]
+        assert console.complaints() == []
+
+
+def test_odd_keys_and_values_are_shown_exactly_and_as_text(page: Any) -> None:
+    instance = FakeInstance(application=kept(ODD))
+    huge, lossless = "x" * 100_000, 9_007_199_254_740_993
+    rows = {HOSTILE: lossless, "\u0000\u202e": float("nan"), "huge": huge, "nested": {"a": [float("-inf"), lossless]}}
+    pages = [Page(tuple(Row(STRING.serialize(key), ODD.serialize(value)) for key, value in rows.items()))]
+    instance.answers = {TaskId(0, n): pages if n == 0 else [Page(())] for n in range(3)}
+    with shown(instance, page) as console:
+        console.wait_for("serdes", "key-value")
+        console.look_up()
+        console.wait_for("found", "4 rows")
+        text = console.text("rows")
+        for expected in (HOSTILE, str(lossless), "NaN", '{"a":["-Infinity",9007199254740993]}'):
+            assert expected in text
+        assert huge not in text
+        page.find_element(By.CSS_SELECTOR, "#rows button").click()
+        assert huge in console.text("rows")
+        assert console.complaints() == []
+
+
+def test_a_store_is_asked_with_what_its_kind_takes(page: Any) -> None:
+    with shown(FakeInstance(), page) as console:
+        console.wait_for("serdes", "timestamped-key-value")
+        usable = [
+            each.get_attribute("id")
+            for each in page.find_elements(By.CSS_SELECTOR, "#browse input")
+            if each.is_displayed()
+        ]
+        assert usable == ["key", "from", "to", "prefix"]
+        console.type("prefix", "a")
+        console.type("from", "a")
+        console.look_up()
+        console.wait_for("store-error", "from and prefix at a time")
+
+
+def test_ten_thousand_tasks_leave_the_page_usable(page: Any) -> None:
+    many = frozenset(TaskId(0, n) for n in range(10_000))
+    servers = {str(task): f"host-{task.partition % 100}:8090" for task in many}
+    instance = FakeInstance(active=many, orders=Orders({}, {}, servers=servers))
+    with shown(instance, page) as console:
+        console.wait_for("tasks-found", "10,000 tasks, the first 200 shown")
+        assert len(page.find_elements(By.CSS_SELECTOR, "#tasks tr")) == 200
+        assert len(page.find_elements(By.CSS_SELECTOR, "#instances a")) == 100
+        console.type("task-filter", "0_9999")
+        console.wait_for("tasks-found", "1 task")
+        assert console.text("tasks").startswith("0_9999 host-99:8090")
+
+
+def test_a_page_goes_on_when_its_instance_comes_back(page: Any) -> None:
+    with shown(FakeInstance(), page) as console:
+        console.wait_for("connection", "Connected")
+    console.wait_for("connection", "trying again")
+    api = new_api(FakeInstance(state=WorkerState.REBALANCING), Access(server="here:1"))
+    with (
+        bound(f"127.0.0.1:{console.port}", wants_token=False) as listener,
+        serving(api, listener, None, api.state.events.end),
+    ):
+        console.wait_for("connection", "Connected")
+        console.wait_for("log", "running → rebalancing")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_can_be_read_by_everybody(page: Any, scheme: str) -> None:
+    emulate(page, prefers_color_scheme=scheme, prefers_reduced_motion="reduce")
+    instance = Busy()
+    instance.answers = {TaskId(0, n): [Page((row("ann", 5),) if n == 0 else ())] for n in range(3)}
+    with shown(instance, page) as console:
+        console.wait_for("graph", "lag 80")
+        console.look_up()
+        console.wait_for("rows", "ann")
+        assert pale(page) == []
+        assert nameless(page) == []
+        assert animated(page) == []
+        assert foreign(page) == []
+
+
+def test_the_keyboard_reaches_everything(page: Any) -> None:
+    with shown(FakeInstance(), page) as console:
+        console.wait_for("serdes", "timestamped-key-value")
+        console.wait_for("now", "running")
+        page.find_element(By.TAG_NAME, "body").send_keys(Keys.TAB)
+        seen = []
+        for _ in range(40):
+            focus = page.switch_to.active_element
+            if focus.tag_name == "body":
+                break
+            assert focus.value_of_css_property("outline-style") != "none", "one sees where one is"
+            seen.append(focus.get_attribute("id") or focus.get_attribute("aria-label") or focus.text)
+            focus.send_keys(Keys.TAB)
+        assert seen[0] == "Skip to the figures"
+        reached = {"graph", "As a text", "task-filter", "Table of tasks", "store", "key", "Look up", "happened"}
+        assert reached <= set(seen)

@@ -79,9 +79,11 @@ def test_an_event_has_the_rates_lags_and_state_of_each_sub_topology(
     assert (first["rate"], first["commit_ms"]) == (0, None), "nothing is known to compare with"
     assert second["state"] == "running"
     assert second["rate"] > 0
-    assert second["tasks"]["0_1"] == {"rate": second["rate"], "processed": 20}
+    assert second["tasks"]["0_1"] == {"rate": second["rate"], "processed": 20, "lag": 0, "latency_ms": None}
     assert second["commit_ms"] == pytest.approx(10)
-    assert second["sub_topologies"]["0"] == {"rate": second["rate"], "lag": 7, "state_bytes": 100}
+    assert (second["lags"], second["copies_lag"]) == ({"0_2": 7}, 7)
+    flow = second["sub_topologies"]["0"]
+    assert (flow["rate"], flow["lag"], flow["state_bytes"]) == (second["rate"], 0, 100)
     assert second["state_bytes"] == {"0_1": 100}
 
 

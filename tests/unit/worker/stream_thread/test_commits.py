@@ -33,6 +33,7 @@ class Owned:
     def __init__(self, outcome: Callable[[], None]) -> None:
         self.id, self.task = TaskId(0, 0), self
         self.needs_commit = self.commit_requested = True
+        self.stream_time = 1_000
         self.may_end = threading.Event()
         self._outcome = outcome
 
@@ -45,6 +46,9 @@ class Owned:
 
     def finish_commit(self) -> None:
         pass
+
+    def sent(self) -> dict[str, int]:
+        return {"out": 7}
 
 
 def fenced() -> None:
@@ -79,3 +83,5 @@ def test_a_task_whose_commit_succeeds_runs_on() -> None:
     owned.may_end.set()
     assert commits.come_to_end(owned)
     assert (given_up, list(tasks), commits.done) == ([], [owned.id], 1)
+    last = commits.last[owned.id]
+    assert (last.sent, last.latency_ms) == ({"out": 7}, last.at_ms - owned.stream_time)

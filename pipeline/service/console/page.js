@@ -1,0 +1,192 @@
+// What the pages share. Whatever comes from a server is put into a page as text only, and the token travels in a header only.
+const RETRY_MS = 2000;
+const HIDDEN_MS = 60_000; // a page that nobody looks at leaves its place to others
+const SHOWN_CHARACTERS = 2000; // of one value, until somebody asks for the rest
+const LATEST_MS = 8.64e15; // the end of a browser's calendar
+
+let token = ""; // in memory only: it is gone when the page is
+
+export const byId = (id) => document.getElementById(id);
+
+export function element(name, text, attributes = {}) {
+  const made = document.createElement(name);
+  if (text !== undefined) made.textContent = text;
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  return made;
+}
+
+// Selections and screen readers are disturbed by what changes only.
+export function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+// --- texts
+
+export const number = (value) => Number(value).toLocaleString("en", { maximumFractionDigits: 1 });
+
+export function size(bytes) {
+  if (bytes === undefined || bytes === null) return "";
+  const units = ["B", "KB", "MB", "GB", "TB"];
+  let at = 0;
+  while (bytes >= 1000 && at < units.length - 1) { bytes /= 1000; at += 1; }
+  return `${at ? bytes.toFixed(1) : bytes} ${units[at]}`;
+}
+
+export function time(ms) {
+  return Math.abs(ms) <= LATEST_MS ? new Date(Number(ms)).toISOString().replace("T", " ").replace(/\.000Z$|Z$/, "") : `${ms} ms`;
+}
+
+export function span(ms) {
+  if (ms === undefined || ms === null) return "";
+  for (const [unit, length] of [["d", 86_400_000], ["h", 3_600_000], ["min", 60_000], ["s", 1000]]) {
+    if (ms >= length) return `${number(ms / length)} ${unit}`;
+  }
+  return `${number(ms)} ms`;
+}
+
+// A value as text; a whole number that JavaScript would round is shown as it came.
+export function plain(value) {
+  return typeof value === "string" ? value : JSON.stringify(value) ?? "";
+}
+
+function exact(_key, value, context) {
+  const source = context?.source;
+  if (typeof value !== "number" || source === undefined || /[.eE]/.test(source) || String(value) === source) return value;
+  return JSON.rawJSON ? JSON.rawJSON(source) : source;
+}
+
+export const parseExactly = (text) => JSON.parse(text, exact);
+
+// A text that may be huge: its beginning, and a button for the rest.
+export function longText(name, text) {
+  if (text.length <= SHOWN_CHARACTERS) return element(name, text);
+  const made = element(name, `${text.slice(0, SHOWN_CHARACTERS)}… `);
+  const more = element("button", `Show all ${number(text.length)} characters`, { type: "button" });
+  more.addEventListener("click", () => { made.textContent = text; });
+  made.append(more);
+  return made;
+}
+
+// --- tables
+
+function sameRow(row, cells) {
+  cells.forEach((text, at) => {
+    if (!row.cells[at]) row.append(element("td"));
+    setText(row.cells[at], text);
+  });
+}
+
+// Bring a table's rows to these texts: rows stay where they are, so that nobody loses a place in them.
+export function fill(body, rows) {
+  while (body.rows.length > rows.length) body.deleteRow(-1);
+  rows.forEach((cells, at) => sameRow(body.rows[at] ?? body.insertRow(), cells));
+}
+
+// Bring a list of terms to these pairs, likewise.
+export function define(list, pairs) {
+  while (list.children.length > pairs.length) list.lastElementChild.remove();
+  pairs.forEach(([name, value], at) => {
+    if (!list.children[at]) {
+      const pair = element("div");
+      pair.append(element("dt"), element("dd"));
+      list.append(pair);
+    }
+    setText(list.children[at].children[0], name);
+    setText(list.children[at].children[1], value);
+  });
+}
+
+// --- asking
+
+export async function ask(path, signal) {
+  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  const answer = await fetch(path, { headers, cache: "no-store", redirect: "error", signal });
+  if (answer.ok) return answer;
+  let message = `${answer.status}`;
+  try {
+    message = (await answer.json()).message;
+  } catch { /* no JSON: the status has to do */ }
+  throw Object.assign(new Error(message), { status: answer.status });
+}
+
+// Read events until the server or the signal ends them; of several that have come by now the last is enough.
+async function read(path, signal, show) {
+  const answer = await ask(path, signal);
+  setText(byId("connection"), "Connected");
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const ends = value.includes("\n\n") || (text.endsWith("\n") && value.startsWith("\n"));
+    text += value;
+    if (!ends) continue;
+    const events = text.split("\n\n");
+    text = events.pop();
+    const data = events.at(-1)?.split("\n").find((line) => line.startsWith("data: "));
+    if (data) show(JSON.parse(data.slice(6)));
+  }
+}
+
+function askForToken(message) {
+  setText(byId("connection"), "A token is needed");
+  setText(byId("login-error"), message);
+  byId("login").hidden = false;
+  byId("main").hidden = true;
+  byId("token").focus();
+}
+
+function shown() {
+  return new Promise((resolve) => {
+    const look = () => { if (!document.hidden) { document.removeEventListener("visibilitychange", look); resolve(); } };
+    document.addEventListener("visibilitychange", look);
+    look();
+  });
+}
+
+// End a signal when the page has been hidden for long.
+function whileLookedAt() {
+  const ends = new AbortController();
+  let timer;
+  const look = () => {
+    clearTimeout(timer);
+    if (document.hidden) timer = setTimeout(() => ends.abort(), HIDDEN_MS);
+  };
+  document.addEventListener("visibilitychange", look);
+  look();
+  return { signal: ends.signal, stop: () => { clearTimeout(timer); document.removeEventListener("visibilitychange", look); } };
+}
+
+// Follow a server for as long as the page is open: `load` once per connection, `show` at each event.
+async function follow(path, load, show) {
+  for (;;) {
+    const looked = whileLookedAt();
+    try {
+      await load();
+      byId("login").hidden = true;
+      byId("main").hidden = false;
+      await read(path, looked.signal, show);
+      setText(byId("connection"), "The connection has ended; trying again");
+    } catch (error) {
+      if (error.status === 401) {
+        askForToken(token ? "This is not the token." : "");
+        return;
+      }
+      setText(byId("connection"), looked.signal.aborted ? "Paused" : `No connection: ${error.message}; trying again`);
+    } finally {
+      looked.stop();
+    }
+    await Promise.all([shown(), new Promise((resolve) => { setTimeout(resolve, RETRY_MS); })]);
+  }
+}
+
+export function start(path, load, show) {
+  byId("login").addEventListener("submit", (event) => {
+    event.preventDefault();
+    token = byId("token").value.trim();
+    byId("token").value = "";
+    byId("login").hidden = true; // one stream of events, however often it is sent
+    follow(path, load, show);
+  });
+  follow(path, load, show);
+}

@@ -1,0 +1,129 @@
+"""Figures of an instance: rates, lags and latencies by task, sub-topology, topic and store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder, TimeWindows, windowed
+from pipeline.config import AppConfig
+from pipeline.hosting.application import Application
+from pipeline.hosting.clock import SystemClock
+from pipeline.records import TaskId, TopicPartition
+from pipeline.service.measuring import Measuring
+from pipeline.worker.states import InstanceStatus, WorkerState, WorkerSummary
+from pipeline.worker.stream_thread.protocol import InputProgress, LastCommit, Report, TaskFigures
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FIVE = timedelta(minutes=5)
+FIRST, SECOND = TaskId(0, 0), TaskId(1, 3)
+
+
+def shop(published: Mapping[str, str] | None = None) -> Application:
+    builder = StreamsBuilder()
+    pages = builder.stream(["clicks", "views"], Consumed(STRING, STRING)).group_by(
+        lambda _key, page: page, Grouped(STRING, STRING, name="by-page")
+    )
+    counts = pages.windowed_by(TimeWindows.of(FIVE)).count(Materialized("per-page"))
+    counts.to_stream().to("page-counts", Produced(windowed(STRING, FIVE), LONG))
+    return Application(AppConfig("shop", "m:f"), "v1", builder.build(), {}, Path("unused"), published)
+
+
+@dataclass
+class Reported:
+    """An instance with these reports."""
+
+    tasks: dict[TaskId, TaskFigures] = field(default_factory=dict)
+    lags: dict[TaskId, int] = field(default_factory=dict)
+    commits: int = 0
+    commit_s: float = 0.0
+    application: Application = field(default_factory=shop)
+    id: str = "i1"
+
+    def status(self) -> InstanceStatus:
+        return InstanceStatus(
+            WorkerState.RUNNING, frozenset(), frozenset(), {}, {}, 1, paused=False, summary=WorkerSummary()
+        )
+
+    def reports(self) -> Mapping[int, Report]:
+        summary = WorkerSummary(0, 0, self.commits)
+        active = frozenset(self.tasks)
+        return {1: Report(active, frozenset(), {}, self.lags, summary, 1, {}, (self.commit_s, 0), self.tasks)}
+
+
+def figures(
+    processed: int, latency_ms: int | None, sent: dict[str, int], **inputs: tuple[int, int | None]
+) -> TaskFigures:
+    progress = {
+        TopicPartition(topic.replace("_", "-"), 0): InputProgress(*position) for topic, position in inputs.items()
+    }
+    return TaskFigures(processed, {}, inputs=progress, last_commit=LastCommit(SystemClock().now_ms(), latency_ms, sent))
+
+
+def test_each_topic_and_store_of_the_picture_has_its_rate_and_lag() -> None:
+    repartition, changelog = "shop-v1-by-page-repartition", "shop-v1-per-page-changelog"
+    instance = Reported()
+    measuring = Measuring(instance)
+
+    def work(times: int, latency_ms: int) -> None:
+        instance.tasks = {
+            FIRST: figures(
+                100 * times, latency_ms, {repartition: 90 * times}, clicks=(60 * times, 200), views=(0, None)
+            ),
+            SECOND: figures(
+                50 * times, 3, {changelog: 20 * times, "page-counts": 10 * times}, shop_v1_by_page_repartition=(50, 50)
+            ),
+        }
+        instance.commits, instance.commit_s = 10 * times, 0.1 * times
+
+    work(1, 40)
+    begun = measuring.figures(100.0, {})
+    assert (begun["rate"], begun["commit_ms"], begun["lag"]) == (0, None, 140)
+    work(2, 30)
+    now: dict[str, Any] = measuring.figures(102.0, {"1_3": 70, "1_4": 7})
+    assert (now["rate"], now["lag"], now["latency_ms"]) == (75, 80, 30)
+    assert now["commit_ms"] == pytest.approx(10)
+    assert now["tasks"]["0_0"] == {"rate": 50, "processed": 200, "lag": 80, "latency_ms": 30}
+    first, second = now["sub_topologies"]["0"], now["sub_topologies"]["1"]
+    assert first["reads"] == {"clicks": {"rate": 30, "lag": 80}, "views": {"rate": 0, "lag": 0}}
+    assert first["writes"] == {"by-page-repartition": {"rate": 45}}
+    assert second["reads"] == {"by-page-repartition": {"rate": 25, "lag": 0}}
+    assert (second["writes"], second["stores"]) == ({"page-counts": {"rate": 5}}, {"per-page": {"rate": 10}})
+    assert (second["state_bytes"], second["latency_ms"]) == (77, 3)
+
+
+def test_a_version_that_writes_to_staging_topics_has_its_rates_at_the_public_ones() -> None:
+    instance = Reported(application=shop({"page-counts": "shop-v2-staging-page-counts"}))
+    measuring = Measuring(instance)
+    for sent in (10, 30):
+        instance.tasks = {SECOND: figures(sent, None, {"shop-v2-staging-page-counts": sent})}
+        found = measuring.figures(float(sent), {})
+    assert found["sub_topologies"]["1"]["writes"] == {"page-counts": {"rate": 0}}, "too long ago to compare with"
+    instance.tasks = {SECOND: figures(50, None, {"shop-v2-staging-page-counts": 50})}
+    assert measuring.figures(31.0, {})["sub_topologies"]["1"]["writes"] == {"page-counts": {"rate": 20}}
+
+
+def test_a_task_that_begins_anew_has_no_rate_below_zero() -> None:
+    instance = Reported({FIRST: figures(100, None, {}, clicks=(100, 100))})
+    measuring = Measuring(instance)
+    measuring.figures(1.0, {})
+    instance.tasks = {FIRST: figures(5, None, {}, clicks=(40, 100)), SECOND: figures(7, None, {})}
+    found = measuring.figures(2.0, {})
+    assert (found["rate"], found["lag"]) == (0, 60)
+
+
+def test_a_latency_is_forgotten_when_no_commit_follows() -> None:
+    old = LastCommit(SystemClock().now_ms() - 60_000, 12, {})
+    measuring = Measuring(Reported({FIRST: TaskFigures(5, {}, last_commit=old)}))
+    assert measuring.figures(1.0, {})["latency_ms"] is None
+
+
+@pytest.mark.parametrize(("position", "end", "lag"), [(3, 10, 7), (10, 8, 0), (-1, 10, None), (3, None, None)])
+def test_the_lag_of_an_input_is_known_when_both_its_ends_are(position: int, end: int | None, lag: int | None) -> None:
+    assert InputProgress(position, end).lag == lag

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pipeline.cli.operations import Server  # noqa: TC001 - typer reads the annotation
 from pipeline.cli.project import App, Version, settings_of
 from pipeline.errors import ConfigError, StreamsError
 from pipeline.extras import require_extra
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from pipeline.sql.commands import Command
+    from pipeline.project.app import App as Application
+    from pipeline.sql.commands import Command, Select
     from pipeline.sql.inspection import Statements
-    from pipeline.transfers.selecting import Selecting
+    from pipeline.transfers.selecting import Rows, Selecting
 
 _WORDS = (
     *("SHOW", "STREAMS", "TABLES", "TOPICS", "QUERIES", "FUNCTIONS", "DESCRIBE", "FUNCTION", "EXPLAIN", "PRINT"),
@@ -34,16 +36,23 @@ def sql(
     ] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="File with commands to run.")] = None,
     version: Version = None,
+    server: Server = None,
     *,
+    from_topics: Annotated[
+        bool,
+        typer.Option("--from-topics", metavar="", help="Compute each SELECT here from topics; ask no instance."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON, one row per line.")] = False,
 ) -> None:
     """Look at the statements of an application and at its rows. Without -e and -f it prompts for commands.
 
-    Commands are SHOW, DESCRIBE, EXPLAIN, PRINT and SELECT. A SELECT is computed here, in memory, from the records that topics
-    have now; with EMIT CHANGES it goes on with new ones.
+    Commands are SHOW, DESCRIBE, EXPLAIN, PRINT and SELECT. A SELECT of a table that the application stores is answered by its
+    instances. All others are computed here, in memory, from the records that topics have; with EMIT CHANGES they go on.
     """
     require_extra("sql")
-    shell = _Shell.of(context, app, version, as_json=as_json)
+    shell = _Shell.of(
+        settings_of(context).project().app(app, version), server, from_topics=from_topics, as_json=as_json
+    )
     texts = [*(execute or []), *([] if file is None else [_text(file)])]
     if not texts and not sys.stdin.isatty():
         texts = [sys.stdin.read()]
@@ -64,24 +73,29 @@ def _text(file: Path) -> str:
 class _Shell:
     """Runs commands and prints what they answer."""
 
-    def __init__(self, statements: Statements, selecting: Selecting, *, as_json: bool) -> None:
+    def __init__(
+        self, statements: Statements, selecting: Selecting, pull: Callable[[str], Rows] | None, *, as_json: bool
+    ) -> None:
+        """Ask nobody yet; `pull` asks instances, and is None if they are not to be asked."""
         self.statements = statements
         self._selecting = selecting
+        self._pull = pull
         self._as_json = as_json
 
     @classmethod
-    def of(cls, context: typer.Context, app: str, version: str | None, *, as_json: bool) -> _Shell:
+    def of(cls, found: Application, server: str | None, *, from_topics: bool, as_json: bool) -> _Shell:
+        from pipeline.project.pulling import pulled
         from pipeline.sql.inspection import Statements
-        from pipeline.transfers.selecting import Selecting
+        from pipeline.transfers.selecting import Rows, Selecting
 
-        found = settings_of(context).project().app(app, version)
         path = found.config.topology_of(found.version)
         if not isinstance(path, str) or not path.endswith(".sql"):
-            message = f"The topology of {app} is no file of statements"
-            raise ConfigError(message, hint=f"millrace describe {app} shows it.")
+            message = f"The topology of {found.name} is no file of statements"
+            raise ConfigError(message, hint=f"millrace describe {found.name} shows it.")
         statements = Statements.of(_text(Path(path)), path)
         selecting = Selecting(found.project.kafka, found.config.schema_registry, statements.catalog)
-        return cls(statements, selecting, as_json=as_json)
+        pull = None if from_topics else lambda text: Rows(*pulled(found, text, server=server))
+        return cls(statements, selecting, pull, as_json=as_json)
 
     def run(self, text: str) -> None:
         """Run the commands of a text.
@@ -103,9 +117,7 @@ class _Shell:
         from pipeline.sql.commands import Print, Select
 
         if isinstance(command, Print | Select):
-            found = (
-                self._selecting.printed(command) if isinstance(command, Print) else self._selecting.selected(command)
-            )
+            found = self._selecting.printed(command) if isinstance(command, Print) else self._selected(command)
             self._print(found.columns, found.rows)
             return
         answer = self.statements.answer(command)
@@ -113,6 +125,20 @@ class _Shell:
             self._print(answer.columns, answer.rows)
         else:
             typer.echo("\n".join(_table(answer.columns, answer.rows)))
+
+    def _selected(self, select: Select) -> Rows:
+        from pipeline.sql.pull_queries import is_pull, pull_query
+
+        if self._pull is None or not is_pull(select, self.statements.catalog):
+            return self._selecting.selected(select)
+        pull_query(select, self.statements.catalog)  # a mistake is told with its place
+        try:
+            return self._pull(select.text)
+        except StreamsError as error:
+            if error.hint is None:
+                raise
+            hint = f"{error.hint} --from-topics computes it here."
+            raise StreamsError(error.message, hint=hint) from error
 
     def _print(self, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> None:
         import msgspec

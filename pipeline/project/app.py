@@ -412,13 +412,16 @@ class App:
         frame = read_store(application, store, sessions.session(packages), build_topology, at=at)
         return write_store(frame, target, format, options or {})
 
-    def ask(self, method: str, path: str, *, server: str | None = None, **params: Any) -> Any:
+    def ask(
+        self, method: str, path: str, *, server: str | None = None, body: Mapping[str, Any] | None = None, **params: Any
+    ) -> Any:
         """Ask an instance over HTTP.
 
         Args:
             method: `GET` or `POST`.
             path: As `/stores/NAME/KEY`.
             server: `host:port` of an instance; `application.server` if left out.
+            body: What it is sent, as JSON.
             params: What follows the `?`.
 
         Returns:
@@ -429,7 +432,7 @@ class App:
             StreamsError: If it does not answer, or refuses.
         """
         token = self.token or self.config.streams.server_read_token
-        return asked(self.config, token, server, method, path, params)
+        return asked(self.config, token, server, method, path, params, body)
 
     @property
     def token(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config.address import checked_address
@@ -17,7 +18,15 @@ _ANSWER_SECONDS = 10.0
 _HINT = "Name an instance that runs: --server host:port."
 
 
-def asked(config: AppConfig, token: str, server: str | None, method: str, path: str, params: Mapping[str, Any]) -> Any:
+def asked(
+    config: AppConfig,
+    token: str,
+    server: str | None,
+    method: str,
+    path: str,
+    params: Mapping[str, Any],
+    body: Mapping[str, Any] | None = None,
+) -> Any:
     """Return what an instance answers, as JSON is read.
 
     Args:
@@ -27,6 +36,7 @@ def asked(config: AppConfig, token: str, server: str | None, method: str, path: 
         method: `GET` or `POST`.
         path: What is asked.
         params: What follows the `?`.
+        body: What it is sent, as JSON; None for nothing. Decimal numbers of the answer are exact then.
 
     Raises:
         ConfigError: If it is not known where an instance answers.
@@ -50,7 +60,7 @@ def asked(config: AppConfig, token: str, server: str | None, method: str, path: 
         timeout=_ANSWER_SECONDS, trust_env=False, verify=tls or True
     ) as client:  # no proxy sees the token
         try:
-            answer = client.request(method, url, params=dict(params), headers=headers)
+            answer = client.request(method, url, params=dict(params), headers=headers, json=body)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             message = f"Instance {address} does not answer: {error}"
             raise StreamsError(message, hint=_HINT) from error
@@ -58,4 +68,4 @@ def asked(config: AppConfig, token: str, server: str | None, method: str, path: 
         message = f"Instance {address} refuses, with status {answer.status_code}: {answer.text}"
         is_stranger = answer.status_code == httpx.codes.UNAUTHORIZED
         raise StreamsError(message, hint="Set server.token, or MILLRACE_TOKEN." if is_stranger else None)
-    return answer.json()
+    return answer.json(parse_float=None if body is None else Decimal)

@@ -29,10 +29,12 @@ if TYPE_CHECKING:
 OPEN_PATHS = frozenset({"/health", "/ready"}) | PATHS
 """What needs no token: it says nothing about data. The console's files are alike everywhere."""
 _READING = frozenset({"GET", "HEAD"})
+QUERY_PATH = "/query"
+"""Where statements are sent that only ask."""
 _BETWEEN_INSTANCES = "/stores/"
 """What instances ask each other."""
 _MAX_BODY_BYTES = 64 * 1024
-"""Of a request: nothing here reads any."""
+"""Of a request: statements are the only ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,7 @@ class Admission:
             if _equal(shown, access.token):
                 return None
             if _equal(shown, access.read_token):
-                if scope["method"] in _READING:
+                if scope["method"] in _READING or scope["path"] == QUERY_PATH:
                     return None
                 return refused("forbidden", "This token is for asking: server.token is needed here", 403)
         wanted = {"WWW-Authenticate": "Bearer"}
@@ -179,10 +181,10 @@ def _equal(shown: str, token: str) -> bool:
 
 
 def _misfit(headers: Headers) -> Response | None:
-    """A body that nothing here reads need not be taken in."""
+    """A body that is no statement need not be taken in."""
     length = headers.get("Content-Length", "0")
     if "Transfer-Encoding" in headers or not length.isdecimal() or int(length[:10]) > _MAX_BODY_BYTES:
-        return refused("too-large", "Requests here have no body", 413, {"Connection": "close"})
+        return refused("too-large", "Requests here have no body, or a short one", 413, {"Connection": "close"})
     return None
 
 

@@ -24,6 +24,7 @@ from pipeline.service.peers import FORWARDED, Peers
 from pipeline.service.reading import Bookmark, Host, RefusedError, Rows, StoreReader, Wanted
 from pipeline.service.rendering import key_bytes, prefix_bytes
 from pipeline.service.signatures import POSITION, ROLE
+from pipeline.service.statements import sql_router
 from pipeline.state.api import StoreKind
 from pipeline.windows import MAX_TIME_MS
 from pipeline.worker.questions.answers import MAX_ROWS
@@ -53,7 +54,7 @@ _UNKEPT = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 """Neither browsers nor proxies hold events back."""
 _KEY_VALUE = frozenset({StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE})
 _TIMES = frozenset({"time_from", "time_to"})
-_ALWAYS = frozenset({"limit", "page", "partition", "format", "stale", "version"})
+_ALWAYS = frozenset({"limit", "page", "partition", "format", "raw", "stale", "version"})
 _POINTS = _KEY_VALUE | {StoreKind.VERSIONED}
 _WINDOW = frozenset({StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW})
 
@@ -87,6 +88,7 @@ class Parameters(BaseModel):
     page: str | None = Field(None, description="`next` of the page before.")
     partition: int | None = Field(None, ge=0, description="Only this part of the store.")
     format: Literal["text", "base64"] = Field("text", description="How keys are given; base64url of their bytes.")
+    raw: bool = Field(default=False, description="Whether rows are given as base64url of their bytes.")
     stale: bool = Field(default=False, description="Whether a standby, which may be behind, may answer.")
     version: str | None = Field(None, description="The version that is asked; the live one if left out.")
 
@@ -242,6 +244,8 @@ def _query_stores(api: FastAPI, instance: Instance, peers: Peers) -> None:
         if FORWARDED not in request.headers:  # the instance that passes a question on has looked
             live.require(asked.version)
 
+    api.include_router(sql_router(instance.application, reader, live))
+
     @api.get("/stores")
     def stores() -> Response:
         found = sorted(reader.places().items())
@@ -333,27 +337,19 @@ def _read(reader: StoreReader, store: str, key: str | None, asked: Parameters, r
         asked.limit,
         allows_standby=asked.stale,
         is_forwarded=FORWARDED in request.headers,
+        is_raw=asked.raw,
     )
     return reader.read(wanted, _partitions(place, raw, asked), Bookmark.parse(asked.page) if asked.page else None)
 
 
 def _partitions(place: StorePlace, key: bytes | None, asked: Parameters) -> list[int]:
-    """Return the parts of a store to ask: the one that is named, the one that has the key, or all.
-
-    All as well if a partitioner of the user's cannot say from the key alone which one has it.
-    """
+    """Return the parts of a store to ask: the one that is named, the one that has the key, or all."""
     if asked.partition is not None:
         if asked.partition >= max(len(place.tasks), 1):
             message = f"Store {place.builder.name} has {len(place.tasks)} partitions, and no number {asked.partition}"
             raise ValueError(message)
         return [asked.partition]
-    everywhere = list(range(max(len(place.tasks), 1)))
-    try:
-        task = place.task_of(key) if key is not None else None
-    except ValueError as error:
-        log.info("all parts of %s are asked: %s", place.builder.name, error)
-        return everywhere
-    return [task.partition] if task is not None else everywhere
+    return place.partitions_of(key)
 
 
 def _check(builder: StoreBuilder, asked: Parameters, *, is_key: bool) -> None:

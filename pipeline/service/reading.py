@@ -138,6 +138,7 @@ class Wanted:
         limit: At most so many rows.
         allows_standby: Whether a standby's answer, which may be old, will do.
         is_forwarded: Whether another instance passed it on.
+        is_raw: Whether keys and values are wanted as base64url of their bytes.
     """
 
     store: StorePlace
@@ -146,7 +147,8 @@ class Wanted:
     params: Mapping[str, str]
     limit: int
     allows_standby: bool
-    is_forwarded: bool
+    is_forwarded: bool = False
+    is_raw: bool = False
 
 
 class StoreReader:
@@ -271,7 +273,7 @@ class StoreReader:
         answer = self._host.ask(question)
         if isinstance(answer, Refusal):
             raise RefusedError(answer)
-        rows = [row_object(row, builder) for row in answer.rows]
+        rows = [row_object(row, builder, is_raw=wanted.is_raw) for row in answer.rows]
         following = None if answer.after is None else Bookmark(mark.partition, answer.after)
         position = str(OffsetVector(answer.position))
         return Rows(rows, following, position, "standby" if answer.is_standby else "active")

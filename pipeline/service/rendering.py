@@ -60,7 +60,7 @@ def key_bytes(text: str, serde: Serde[Any], *, is_base64: bool) -> bytes:
         return serde.serialize(serde.deserialize(text.encode()))  # as the store would write it
     read = _TEXT_FORMS.get(serde.name)
     if read is None or is_base64:
-        return _checked(_from_base64(text), text, serde)
+        return _checked(from_base64(text), text, serde)
     try:
         return serde.serialize(read(text))
     except Exception as error:
@@ -70,7 +70,7 @@ def key_bytes(text: str, serde: Serde[Any], *, is_base64: bool) -> bytes:
 
 def prefix_bytes(text: str, serde: Serde[Any], *, is_base64: bool) -> bytes:
     """The bytes that keys begin with. Arguments and errors are those of `key_bytes`; in base64url they need not be a key."""
-    return _from_base64(text) if is_base64 else key_bytes(text, serde, is_base64=False)
+    return from_base64(text) if is_base64 else key_bytes(text, serde, is_base64=False)
 
 
 def _checked(data: bytes, text: str, serde: Serde[Any]) -> bytes:
@@ -82,7 +82,12 @@ def _checked(data: bytes, text: str, serde: Serde[Any]) -> bytes:
     return data
 
 
-def _from_base64(text: str) -> bytes:
+def from_base64(text: str) -> bytes:
+    """Return the bytes of base64url.
+
+    Raises:
+        ValueError: If it is none.
+    """
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except binascii.Error as error:
@@ -90,9 +95,18 @@ def _from_base64(text: str) -> bytes:
         raise ValueError(message) from error
 
 
-def row_object(row: Row, builder: StoreBuilder) -> dict[str, Any]:
-    """A row as JSON shows it: key, value, and the times it has."""
-    shown = {"key": _plain(row.key, builder.key_serde), "value": _plain(row.value, builder.value_serde)}
+def row_object(row: Row, builder: StoreBuilder, *, is_raw: bool = False) -> dict[str, Any]:
+    """A row as JSON shows it: key, value, and the times it has.
+
+    Args:
+        row: The row.
+        builder: Its store.
+        is_raw: Whether key and value are shown as base64url of their bytes.
+    """
+    if is_raw:
+        shown: dict[str, Any] = {"key": _encoded(row.key), "value": _encoded(row.value)}
+    else:
+        shown = {"key": _plain(row.key, builder.key_serde), "value": _plain(row.value, builder.value_serde)}
     if row.timestamp is not None:
         shown["timestamp"] = row.timestamp
     if row.start is not None and row.end is not None:
@@ -103,14 +117,13 @@ def row_object(row: Row, builder: StoreBuilder) -> dict[str, Any]:
 
 def _plain(data: bytes, serde: Serde[Any]) -> Any:
     """Return a value as JSON can show it; else base64url of its bytes."""
-    encoded = {"base64": base64.urlsafe_b64encode(data).decode().rstrip("=")}
     value = plain_reader(serde)(data)
     if isinstance(value, bytes):
-        return encoded
+        return _encoded(data)
     try:
         return _without_odd_numbers(msgspec.to_builtins(value, str_keys=True))
     except TypeError:
-        return encoded
+        return _encoded(data)
 
 
 def _without_odd_numbers(value: Any) -> Any:
@@ -122,3 +135,12 @@ def _without_odd_numbers(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_without_odd_numbers(each) for each in value]
     return value
+
+
+def _encoded(data: bytes) -> dict[str, str]:
+    return {"base64": to_base64(data)}
+
+
+def to_base64(data: bytes) -> str:
+    """Return base64url of bytes, as `key_bytes` reads it."""
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")

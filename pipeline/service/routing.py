@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from pipeline.topology.nodes import SubTopology
     from pipeline.topology.topology import Topology
     from pipeline.worker.group.protocol import Orders
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,22 @@ class StorePlace:
             message = f"The partitioner of {self.topic} names partition {found}; there are {len(self.tasks)}"
             raise ValueError(message)
         return self.tasks[found]
+
+    def partitions_of(self, key: bytes | None) -> list[int]:
+        """Return the parts to ask: the one that has the key, or all.
+
+        All as well if a partitioner of the user's cannot say from the key alone which one has it.
+
+        Args:
+            key: The key's bytes; None for all keys.
+        """
+        everywhere = list(range(max(len(self.tasks), 1)))
+        try:
+            task = self.task_of(key) if key is not None else None
+        except ValueError as error:
+            log.info("all parts of %s are asked: %s", self.builder.name, error)
+            return everywhere
+        return [task.partition] if task is not None else everywhere
 
     def _chosen(self, partitioner: StreamPartitioner, key: object) -> Partitions:
         try:

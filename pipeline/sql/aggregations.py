@@ -49,6 +49,8 @@ class Aggregated:
     nodes: tuple[exp.Expr, ...]
     window: str | None
     window_ms: int | None
+    steps: tuple[Callable[[Any, Any], Any], ...]
+    """Make rows of the table of keys and states."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,7 @@ def aggregated(
     having: exp.Expr | None,
     *,
     is_final: bool = False,
+    store: str | None = None,
 ) -> Aggregated:
     """Return the table of an aggregation.
 
@@ -164,6 +167,7 @@ def aggregated(
         nodes: Expressions of the projection.
         having: Which groups pass; None for all.
         is_final: Whether each window is sent once, when it has closed.
+        store: Name of the store of states; generated if left out.
 
     Raises:
         SqlError: If the query has a mistake.
@@ -183,19 +187,26 @@ def aggregated(
         if window is not None:
             message = "WINDOW clause is only supported for streams."
             raise SqlError(message, start_of(groups[0]))
-        table = _of_table(relation, row_of, fold, (keys, rows, states), groups)
+        table = _of_table(relation, row_of, fold, (keys, rows, states), groups, store)
     else:
         is_keyed = _is_key(groups, relation)
         serdes = (relation.key_serde if is_keyed else keys, rows, states)
-        table = _of_stream(relation, row_of, fold, serdes, window, is_final=is_final, is_keyed=is_keyed)
+        table = _of_stream(relation, row_of, fold, serdes, window, store, is_final=is_final, is_keyed=is_keyed)
     fields = _fields(types[: len(groups)], calls.calls, is_windowed=window is not None)
-    results = table.map_values(fold.windowed_row if window is not None else fold.row)
+    to_row = fold.windowed_row if window is not None else fold.row
+    results = table.map_values(to_row)
+    steps: tuple[Callable[[Any, Any], Any], ...] = (to_row,)
     if test is not None:
         compiler = Compiler(fields)
         passes = predicate_of(compiler, compiler.code(test))
-        results = results.filter(lambda _key, row: passes(row))
+        results, steps = results.filter(lambda _key, row: passes(row)), (to_row, _passing(passes))
     kind = None if window is None else window.kind
-    return Aggregated(results, fields, rewritten, kind, None if window is None or kind == "SESSION" else window.size)
+    window_ms = None if window is None or kind == "SESSION" else window.size
+    return Aggregated(results, fields, rewritten, kind, window_ms, steps)
+
+
+def _passing(passes: Callable[[Any], bool]) -> Callable[[Any, Any], Any]:
+    return lambda _key, row: row if passes(row) else None
 
 
 def _fields(groups: Sequence[SqlType], calls: Sequence[Call], *, is_windowed: bool) -> tuple[Field, ...]:
@@ -275,6 +286,7 @@ def _of_stream(
     fold: _Fold,
     serdes: _Serdes,
     window: WindowClause | None,
+    store: str | None,
     *,
     is_final: bool,
     is_keyed: bool,
@@ -284,7 +296,7 @@ def _of_stream(
     stream, options = relation.stream.map_values(row_of).filter(fold.is_grouped), Grouped(keys, rows)
     grouped = stream.group_by_key(options) if is_keyed else stream.group_by(fold.group, options)
     kept = None if window is None or window.retention is None else timedelta(milliseconds=window.retention)
-    stored: Materialized[Any, Any] = Materialized(value_serde=states, retention=kept)
+    stored: Materialized[Any, Any] = Materialized(store, value_serde=states, retention=kept)
     if window is None:
         return grouped.aggregate(fold.initial, fold.add, stored)
     emit = EmitStrategy.on_window_close() if is_final else EmitStrategy.on_window_update()
@@ -311,6 +323,7 @@ def _of_table(
     fold: _Fold,
     serdes: _Serdes,
     groups: Sequence[exp.Expr],
+    store: str | None,
 ) -> KTable[Any, Any]:
     keys, rows, states = serdes
     for each in fold.calls:
@@ -324,4 +337,4 @@ def _of_table(
         return (made[: fold.width], made) if fold.is_grouped(key, made) else None
 
     table = relation.table.group_by(grouped, Grouped(keys, rows))
-    return table.aggregate(fold.initial, fold.add, fold.undo, Materialized(value_serde=states))
+    return table.aggregate(fold.initial, fold.add, fold.undo, Materialized(store, value_serde=states))

@@ -12,7 +12,8 @@ from pipeline.sql.formats import key_serde, value_serde
 
 if TYPE_CHECKING:
     from pipeline.serde.api import Serde
-    from pipeline.sql.statements import CreateSource
+    from pipeline.sql.statements import CreateSource, DropSource
+    from pipeline.sql.stored import StoredTable
     from pipeline.sql.types import Columns
 
 _KNOWN = (
@@ -88,13 +89,17 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A stream or a table, and the topic that holds it."""
+    """A stream or a table, and the topic that holds it.
+
+    A table that workers have in a store can be asked there.
+    """
 
     name: str
     is_table: bool
     topic: str
     layout: Layout
     is_read_only: bool = False
+    stored: StoredTable | None = None
 
     def serdes(self) -> tuple[Serde[Any], Serde[Any]]:
         """Return the serdes of its keys, windowed or not, and of its values. Errors are those of the layout's."""
@@ -124,16 +129,21 @@ class Catalog:
             raise SqlError(message, start, hint=nearest(name, self.sources))
         return self.sources[name]
 
-    def drop(self, name: str, start: int, *, is_table: bool, if_exists: bool) -> None:
+    def drop(self, statement: DropSource) -> None:
         """Forget a source.
 
         Raises:
-            SqlError: If there is none of the name and kind.
+            SqlError: If there is none of the name and kind, or its topic belongs to others.
         """
-        if name not in self.sources and if_exists:
+        name, start = statement.name, statement.start
+        if name not in self.sources and statement.if_exists:
             return
-        if self.find(name, start).is_table != is_table:
-            message = f"{name} is no {'table' if is_table else 'stream'}"
+        source = self.find(name, start)
+        if source.is_table != statement.is_table:
+            message = f"{name} is no {'table' if statement.is_table else 'stream'}"
+            raise SqlError(message, start)
+        if source.is_read_only and statement.deletes:
+            message = f"Cannot delete topic for read-only source: {name}"
             raise SqlError(message, start)
         del self.sources[name]
 

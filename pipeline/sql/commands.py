@@ -61,11 +61,12 @@ class Print:
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """SELECT: rows as they are, or with EMIT CHANGES as they come, up to a `limit`."""
+    """SELECT: rows as they are, or with EMIT CHANGES as they come, up to a `limit`; and its `text`."""
 
     query: Query
     follows: bool
     limit: int | None
+    text: str = ""
 
 
 Command = Show | Describe | DescribeFunction | Explain | Print | Select
@@ -142,8 +143,8 @@ class _CommandParser(KsqlParser):
         return Print(topic, from_beginning, max(interval, 1), limit)
 
     def _select(self) -> Select:
-        begin = self._index
+        begin, start = self._index, self._curr.start
         query = self.query()
         follows = not query.is_final and any(each.text.upper() == "EMIT" for each in self._tokens[begin : self._index])
         limit = self.number() if self.word("LIMIT") else None
-        return Select(query, follows or query.is_final, limit)
+        return Select(query, follows or query.is_final, limit, self.sql[start : self._prev.end + 1])

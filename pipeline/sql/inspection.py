@@ -38,13 +38,18 @@ class Statements:
     catalog: Catalog
 
     @classmethod
-    def of(cls, text: str, file: str) -> Statements:
+    def of(cls, text: str, file: str, builder: StreamsBuilder | None = None) -> Statements:
         """Read statements.
+
+        Args:
+            text: The statements.
+            file: Shown in errors.
+            builder: Empty; one without settings if left out.
 
         Raises:
             SqlError: If one has a mistake.
         """
-        plan = Plan(StreamsBuilder())
+        plan = Plan(builder or StreamsBuilder())
         try:
             found = parse(text)
             plan.add_all(found)

@@ -8,18 +8,21 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pipeline.dsl.options import Consumed, Produced
+from pipeline.dsl.options import Consumed, Materialized, Produced
 from pipeline.serde.windowed import session_windowed, windowed
 from pipeline.sql.catalog import Catalog, Layout, Source, checked_properties
-from pipeline.sql.coercion import TIMES, is_widening
+from pipeline.sql.coercion import is_widening
 from pipeline.sql.errors import SqlError, nearest
 from pipeline.sql.formats import row_serde
-from pipeline.sql.operators import cast, date_text, time_text, timestamp_text, value_or_null
+from pipeline.sql.operators import cast, value_or_null
 from pipeline.sql.queries import Result, planned
 from pipeline.sql.relations import HEADERS, PLACES, Relation, time_by, timed_stream
+from pipeline.sql.shown_values import shown
 from pipeline.sql.statement_parser import UNITS, parse
 from pipeline.sql.statements import CreateSource, DropSource, InsertInto, NoTopology
+from pipeline.sql.stored import StoredTable
 from pipeline.sql.types import Primitive
+from pipeline.topology.topology import is_legal_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from pipeline.dsl.ktable import KTable
     from pipeline.serde.api import Serde
     from pipeline.sql.statements import Column, Query, Statement
-    from pipeline.sql.types import Columns, SqlType
+    from pipeline.sql.types import Columns
     from pipeline.topology.topology import Topology
 
 _PSEUDO = {"ROWTIME", "ROWPARTITION", "ROWOFFSET", "WINDOWSTART", "WINDOWEND"}
@@ -63,16 +66,17 @@ class Plan:
     catalog: Catalog = field(default_factory=Catalog)
     tables: dict[str, KTable[Any, Any]] = field(default_factory=dict)
     placed: set[str] = field(default_factory=set)
+    stores: set[str] = field(default_factory=set)
     writes: bool = False
 
     def check_writes(self) -> None:
         """Make sure that there is something to run.
 
         Raises:
-            SqlError: If no statement writes a topic.
+            SqlError: If no statement writes a topic or keeps a table.
         """
         if not self.writes:
-            message = "The statements write no topic: none is CREATE ... AS SELECT or INSERT INTO"
+            message = "The statements compute nothing: none is CREATE ... AS SELECT, CREATE SOURCE TABLE or INSERT INTO"
             raise SqlError(message, 0)
 
     def add_all(self, statements: Sequence[Statement]) -> None:
@@ -103,8 +107,7 @@ class Plan:
             return
         try:
             if isinstance(statement, DropSource):
-                kind, skip = statement.is_table, statement.if_exists
-                self.catalog.drop(statement.name, statement.start, is_table=kind, if_exists=skip)
+                self.catalog.drop(statement)
             elif isinstance(statement, InsertInto):
                 self._insert(statement)
             else:
@@ -115,7 +118,12 @@ class Plan:
             raise
 
     def _create(self, statement: CreateSource) -> None:
-        if statement.name in self.catalog.sources:
+        known = self.catalog.sources.get(statement.name)
+        if statement.replaces and (statement.is_read_only or (known is not None and known.is_read_only)):
+            kind = "table" if statement.is_table else "stream"
+            message = f"Cannot add {kind} '{statement.name}': CREATE OR REPLACE is not supported on source {kind}s."
+            raise SqlError(message, statement.start)
+        if known is not None:
             if statement.if_not_exists:
                 return
             message = f"Cannot add {'table' if statement.is_table else 'stream'} '{statement.name}': it already exists."
@@ -124,10 +132,12 @@ class Plan:
         query = statement.query
         source = declared(statement, given) if query is None else self._derived(statement, query, given)
         source.serdes()
+        if source.is_table and source.is_read_only:
+            source = self._kept(source)
         self.catalog.sources[statement.name] = source
 
     def _derived(self, statement: CreateSource, query: Query, given: Mapping[str, Any]) -> Source:
-        result = planned(query, self._relations(query))
+        result = planned(query, self._relations(query), self._new_store(statement.name) if statement.is_table else None)
         if result.is_table != statement.is_table:
             wanted, made = ("TABLE", "STREAM") if statement.is_table else ("STREAM", "TABLE")
             message = f"The query produces a {made}: use CREATE {made} AS SELECT instead of CREATE {wanted} AS SELECT."
@@ -160,8 +170,26 @@ class Plan:
             key_nullable=given.get("KEY_PROTOBUF_NULLABLE_REPRESENTATION"),
         )
         source = Source(statement.name, statement.is_table, given.get("KAFKA_TOPIC", statement.name), layout)
+        source = replace(source, stored=result.stored)
         self._write(result, source)
         return source
+
+    def _new_store(self, name: str) -> str | None:
+        """Return a name for the store of a table: its own, unless that is taken or no store can have it."""
+        if name in self.stores or not is_legal_topic(name):
+            return None
+        self.stores.add(name)
+        return name
+
+    def _kept(self, source: Source) -> Source:
+        """Return a source table that workers keep in a store, to be asked there, whatever else reads it."""
+        store, width = self._new_store(source.name), len(source.layout.value)
+        if store is None:
+            return source
+        kept = replace(source, stored=StoredTable(store, lambda _key, row: row[:width]))
+        self._read(kept, source.name, set())
+        self.writes = True
+        return kept
 
     def _insert(self, statement: InsertInto) -> None:
         target = self.catalog.find(statement.name, statement.start)
@@ -225,13 +253,16 @@ class Plan:
         extractor = _extractor(source.layout)
         consumed: Consumed[Any, Any] = Consumed(keys, values, timestamp_extractor=extractor)
         relation = Relation.of(source, alias, keys)
+        store = source.stored.store if source.stored and source.is_read_only else None
         if source.is_table and (source.name in self.placed or source.layout.headers):
             if source.name not in self.tables:
-                self.tables[source.name] = relation.placed_table(self.builder.stream(source.topic, consumed))
+                stream = self.builder.stream(source.topic, consumed)
+                self.tables[source.name] = relation.placed_table(stream, store)
             return relation.with_placed_table(self.tables[source.name])
         if source.is_table:
             if source.name not in self.tables:
-                self.tables[source.name] = self.builder.table(source.topic, consumed)
+                kept: Materialized[Any, Any] | None = Materialized(store) if store else None
+                self.tables[source.name] = self.builder.table(source.topic, consumed, kept)
             return relation.with_table(self.tables[source.name])
         return relation.with_stream(self.builder.stream(source.topic, consumed), used & _PSEUDO)
 
@@ -261,16 +292,8 @@ class Selection:
         )
         if value is not None:
             found |= zip(_column_names(self.result.value), self.values.deserialize(value), strict=True)
-        texts = {name: _TIME_TEXTS[type_] for name, type_ in (*self.result.key, *self.result.value) if type_ in TIMES}
-        shown = ((texts.get(name), found.get(name)) for name in self.result.shown)
-        return tuple(value if value is None or text is None else text(value) for text, value in shown)
-
-
-_TIME_TEXTS: Mapping[SqlType, Callable[[int], str]] = {
-    Primitive.DATE: date_text,
-    Primitive.TIME: time_text,
-    Primitive.TIMESTAMP: timestamp_text,
-}
+        types = dict((*self.result.key, *self.result.value))
+        return tuple(shown(found.get(name), types[name]) for name in self.result.shown)
 
 
 def _column_names(columns: Columns) -> list[str]:

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
+from pipeline.dsl.options import Materialized
 from pipeline.sql.aggregations import aggregated
 from pipeline.sql.errors import SqlError
 from pipeline.sql.expressions import Code, Compiler, Field, find_field, function_of, predicate_of, start_of
+from pipeline.sql.formats import row_serde
 from pipeline.sql.functions import is_aggregate
 from pipeline.sql.joins import joined_all
+from pipeline.sql.stored import StoredTable, chained
 from pipeline.sql.table_functions import exploded, table_calls
 from pipeline.sql.types import Map, Primitive
 
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 class Result:
     """Rows that a query makes: values under keys of tuples, as a stream of records or of updates.
 
-    `shown` are the names of all columns in the order of the projection.
+    `shown` are the names of all columns in the order of the projection; `stored` is where a table can be asked.
     """
 
     stream: KStream[Any, Any]
@@ -38,6 +41,7 @@ class Result:
     shown: tuple[str, ...]
     window: str | None = None
     window_ms: int | None = None
+    stored: StoredTable | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +56,13 @@ _BOUNDS = {"WINDOWSTART", "WINDOWEND"}
 _RESERVED = {"ROWTIME", "ROWPARTITION", "ROWOFFSET", *_BOUNDS}
 
 
-def planned(query: Query, relations: Sequence[Relation]) -> Result:
+def planned(query: Query, relations: Sequence[Relation], store: str | None = None) -> Result:
     """Return what a query makes.
+
+    Args:
+        query: The query.
+        relations: Its sources.
+        store: Name of the store to keep a table in; left out, tables are kept as far as queries need it.
 
     Raises:
         SqlError: If it has a mistake.
@@ -62,8 +71,8 @@ def planned(query: Query, relations: Sequence[Relation]) -> Result:
     _check_functions(query)
     relation = _filtered(query, joined_all(relations, query.joins))
     if query.group_by:
-        return _aggregate_result(query, relation)
-    return _plain(query, relation)
+        return _aggregate_result(query, relation, store)
+    return _plain(query, relation, store)
 
 
 def _check_clauses(query: Query) -> None:
@@ -116,8 +125,12 @@ def _filtered(query: Query, relation: Relation) -> Relation:
     return replace(relation, stream=relation.stream.filter(lambda _key, row: passes(row)))
 
 
-def _outputs(query: Query, relation: Relation) -> list[Output]:
-    """Return the columns of the projection, stars written out."""
+def outputs_of(query: Query, relation: Relation) -> list[Output]:
+    """Return the columns of the projection, stars written out.
+
+    Raises:
+        SqlError: If it names what there is not, or one name twice.
+    """
     found: list[Output] = []
     names = _NewNames({each.name for each in relation.fields})
     for item in query.items:
@@ -211,9 +224,9 @@ def _own_name(node: exp.Expr) -> str | None:
     return str(node.expression.name) if isinstance(node, exp.Dot) else None
 
 
-def _plain(query: Query, relation: Relation) -> Result:
+def _plain(query: Query, relation: Relation, store: str | None) -> Result:
     """Return the result of a query without an aggregation."""
-    outputs = _outputs(query, relation)
+    outputs = outputs_of(query, relation)
     if query.partition_by and relation.table is not None:
         message = "PARTITION BY clause is not supported for tables."
         raise SqlError(message, start_of(query.partition_by[0]))
@@ -235,7 +248,7 @@ def _plain(query: Query, relation: Relation) -> Result:
     key_types = [compiler.code(each).type for each in keys[: len(key_columns)]]
     key = tuple((name, _key_type(type_)) for name, type_ in zip(key_columns, key_types, strict=True))
     if relation.table is not None:
-        table = relation.table.map_values(make)
+        table = relation.table.map_values(make, _materialized(relation, value, store))
         return Result(
             table.to_stream(),
             is_table=True,
@@ -244,6 +257,7 @@ def _plain(query: Query, relation: Relation) -> Result:
             shown=shown,
             window=relation.window,
             window_ms=relation.window_ms,
+            stored=StoredTable(store, lambda _key, row: row) if store else None,
         )
     stream = relation.stream
     assert stream is not None  # noqa: S101 - a relation has one of both
@@ -254,6 +268,13 @@ def _plain(query: Query, relation: Relation) -> Result:
     return Result(
         stream.map_values(make), is_table=False, key=key, value=value, shown=shown, window=window, window_ms=window_ms
     )
+
+
+def _materialized(relation: Relation, value: Columns, store: str | None) -> Materialized[Any, Any] | None:
+    """Return how a table is kept, to be asked: without a cache, so that it sends what it would send if it were not kept."""
+    if store is None:
+        return None
+    return Materialized(store, relation.key_serde, row_serde([type_ for _, type_ in value]), caching=False)
 
 
 def _key_of(keys: Sequence[exp.Expr], relation: Relation) -> Callable[[Any, Any], Any]:
@@ -366,12 +387,12 @@ def split(
     return names, values
 
 
-def _aggregate_result(query: Query, relation: Relation) -> Result:
-    outputs = _outputs(query, relation)
+def _aggregate_result(query: Query, relation: Relation, store: str | None) -> Result:
+    outputs = outputs_of(query, relation)
     groups = [qualified(each, relation) for each in query.group_by]
     nodes = [qualified(each.node, _with_windows(query, relation)) for each in outputs]
     having = None if query.having is None else qualified(query.having, relation)
-    done = aggregated(query.window, relation, groups, nodes, having, is_final=query.is_final)
+    done = aggregated(query.window, relation, groups, nodes, having, is_final=query.is_final, store=store)
     key_names, values = split(outputs, nodes, groups, is_needed=query.needs_key)
     rewritten = dict(zip((each.name for each in outputs), done.nodes, strict=True))
     compiler = Compiler(done.fields)
@@ -387,6 +408,7 @@ def _aggregate_result(query: Query, relation: Relation) -> Result:
         shown=tuple(each.name for each in outputs),
         window=done.window,
         window_ms=done.window_ms,
+        stored=StoredTable(store, chained(*done.steps, lambda _key, row: make(row))) if store else None,
     )
 
 

@@ -64,12 +64,17 @@ class Relation:
         """Return the relation with the rows of a table."""
         return replace(self, fields=self._with_bounds(), table=table.map_values(self._row_of()))
 
-    def placed_table(self, stream: KStream[Any, Any]) -> KTable[Any, Any]:
-        """Return the rows of a table, each with its headers and all pseudo columns, from the stream of its updates."""
+    def placed_table(self, stream: KStream[Any, Any], store: str | None) -> KTable[Any, Any]:
+        """Return the rows of a table, each with its headers and all pseudo columns.
+
+        Args:
+            stream: Its updates.
+            store: Name of its store; generated if left out.
+        """
         relation = self.with_stream(stream, PLACES)
         assert relation.stream is not None  # noqa: S101 - it has just been set
         rows = row_serde([each.type for each in relation.fields])
-        return relation.stream.to_table(Materialized(key_serde=self.key_serde, value_serde=rows))
+        return relation.stream.to_table(Materialized(store, self.key_serde, rows))
 
     def with_placed_table(self, table: KTable[Any, Any]) -> Relation:
         """Return the relation with the rows of such a table."""

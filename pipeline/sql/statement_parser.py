@@ -97,8 +97,7 @@ class KsqlParser(ExpressionParser):
             self.expect("STREAM")
         exists = self.word("IF", "EXISTS")
         name, start = self.name()
-        self.word("DELETE", "TOPIC")
-        return DropSource(name, exists, start, is_table)
+        return DropSource(name, exists, start, is_table, self.word("DELETE", "TOPIC"))
 
     def _create(self, token: Token) -> Statement:
         replaces = self.word("OR", "REPLACE")

@@ -119,12 +119,13 @@ class InsertInto:
 
 @dataclass(frozen=True, slots=True)
 class DropSource:
-    """DROP STREAM or TABLE."""
+    """DROP STREAM or TABLE; `deletes` is whether with its topic."""
 
     name: str
     if_exists: bool
     start: int
     is_table: bool
+    deletes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

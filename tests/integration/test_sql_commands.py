@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipeline.cli.main import app
+from pipeline.errors import StreamsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +21,7 @@ STATEMENTS = """
 CREATE STREAM orders (customer STRING KEY, item STRING, amount DECIMAL(8, 2))
     WITH (KAFKA_TOPIC = 'NAME-orders', VALUE_FORMAT = 'JSON');
 CREATE TABLE prices (item STRING PRIMARY KEY, price INT) WITH (KAFKA_TOPIC = 'NAME-prices', VALUE_FORMAT = 'JSON');
+CREATE TABLE counts WITH (KAFKA_TOPIC = 'NAME-counts') AS SELECT customer, COUNT(*) AS n FROM orders GROUP BY customer;
 CREATE STREAM large WITH (KAFKA_TOPIC = 'NAME-large') AS SELECT * FROM orders WHERE amount > 100;
 """
 
@@ -32,7 +34,7 @@ def ask(broker: Any, unique: str, tmp_path: Path) -> Callable[[str], list[dict[s
     config.write_text(
         f'[kafka]\n"bootstrap.servers" = "{broker.bootstrap_servers}"\n[apps.{unique}]\ntopology = "orders.sql"\n'
     )
-    broker.create(1, f"{unique}-orders", f"{unique}-prices", f"{unique}-large")
+    broker.create(1, f"{unique}-orders", f"{unique}-prices", f"{unique}-large", f"{unique}-counts")
     orders = [("ann", "lamp", 20.5, 5), ("bob", "sofa", 800, 6), ("ann", "lamp", 5, 7)]
     broker.write(
         f"{unique}-orders",
@@ -40,9 +42,9 @@ def ask(broker: Any, unique: str, tmp_path: Path) -> Callable[[str], list[dict[s
     )
     broker.write(f"{unique}-prices", [(b"lamp", b'{"PRICE":7}', 1), (b"sofa", b'{"PRICE":9}', 2), (b"sofa", None, 3)])
 
-    def answer(command: str) -> list[dict[str, Any]]:
+    def answer(command: str, *options: str) -> list[dict[str, Any]]:
         command = command.replace("NAME", unique)
-        arguments = ["--config", str(config), "sql", unique, "--json", "-e", command]
+        arguments = ["--config", str(config), "sql", unique, "--json", *options, "-e", command]
         done = CliRunner().invoke(app, arguments, catch_exceptions=False)
         assert done.exit_code == 0, done.output
         return [json.loads(line) for line in done.output.splitlines()]
@@ -77,6 +79,13 @@ def test_rows_of_a_query_are_those_of_the_topics_as_they_are(
     ask: Callable[[str], list[dict[str, Any]]], command: str, rows: list[dict[str, Any]]
 ) -> None:
     assert [{k: v for k, v in row.items() if k in rows[0]} for row in ask(command)] == rows
+
+
+def test_a_stored_table_is_not_read_from_its_topic_unless_that_is_asked_for(ask: Callable[..., list[Any]]) -> None:
+    with pytest.raises(StreamsError, match=r"No instance of .*-v1 answers queries") as told:
+        ask("SELECT * FROM counts;")
+    assert "--from-topics computes it here" in (told.value.hint or "")
+    assert ask("SELECT * FROM counts;", "--from-topics") == []
 
 
 def test_print_shows_records_as_their_source_reads_them(ask: Callable[[str], list[dict[str, Any]]]) -> None:

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
+from typer.testing import CliRunner
 
-from pipeline import StreamsBuilder
+from pipeline import Millrace, StreamsBuilder
+from pipeline.cli.main import app
 from pipeline.config import ProjectConfig
 from pipeline.hosting.application import load_application
 from pipeline.releases.build import build_topology
 from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
-from pipeline.worker.worker import Worker
+from pipeline.worker.group.servers import servers_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -30,8 +36,13 @@ CREATE STREAM large WITH (KAFKA_TOPIC = 'NAME.large') AS
 CREATE TABLE sold WITH (KAFKA_TOPIC = 'NAME.sold') AS
     SELECT item, COUNT(*) AS orders, SUM(amount) AS total FROM orders
     WINDOW TUMBLING (SIZE 1 MINUTE, GRACE PERIOD 1 DAY) GROUP BY item HAVING COUNT(*) > 1;
+CREATE TABLE spent WITH (KAFKA_TOPIC = 'NAME.spent') AS
+    SELECT customer, SUM(amount) AS total FROM orders GROUP BY customer;
 """
-OUTPUTS = "large", "sold"
+WINDOW = """
+SELECT WINDOWSTART AS at, total FROM sold WHERE item = 'lamp' AND WINDOWSTART >= 180000 AND WINDOWEND < 300000;
+"""
+OUTPUTS = "large", "sold", "spent"
 
 
 def tables(broker: Any, name: str) -> dict[str, dict[bytes, Any]]:
@@ -42,6 +53,50 @@ def tables(broker: Any, name: str) -> dict[str, dict[bytes, Any]]:
         last = {record.key: record.value for record in records}
         found[output] = {key: None if value is None else json.loads(value) for key, value in last.items()}
     return found
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def check_pull_queries(config: Path, name: str, broker: Any) -> None:
+    """Both instances have a part of each table; each answers for all of it, and so does the shell, which finds one itself."""
+    servers = servers_of({"bootstrap.servers": broker.bootstrap_servers}, f"{name}-v1")
+    assert len(servers) == 2
+    until(lambda: all(httpx.get(f"http://{each}/ready").is_success for each in servers))
+    for server in servers:
+        for number in range(30):
+            query = f"SELECT total, customer FROM spent WHERE customer = '{number}';"
+            assert posted(server, query).json()["rows"] == [[number + 0.5, str(number)]]
+        assert posted(server, WINDOW).json() == {
+            "columns": [{"name": "AT", "type": "BIGINT"}, {"name": "TOTAL", "type": "DECIMAL(8, 2)"}],
+            "rows": [[180_000, 86.0]],
+            "next": None,
+        }
+        assert len(posted(server, "SELECT * FROM spent WHERE total > 9.5;").json()["rows"]) == 20
+        assert len(posted(server, "SELECT * FROM spent WHERE customer > '0' LIMIT 7;").json()["rows"]) == 7
+        refused = posted(server, "SELECT nothing FROM spent;")
+        assert (refused.status_code, refused.json()["error"]) == (400, "bad-statement")
+        assert "Column 'NOTHING' cannot be resolved. (query:1:8)" in refused.json()["message"]
+        assert posted(server, "SELECT * FROM orders;").status_code == 400
+        shown = httpx.get(f"http://{server}/stores/SPENT/7").json()
+        assert (shown["key"], len(shown["value"])) == ("7", 1)
+    told = shell(config, name, "SELECT customer, total FROM spent WHERE customer IN ('3', '11', 'nobody');")
+    assert told.stdout.splitlines() == ["CUSTOMER | TOTAL", "3 | 3.50", "11 | 11.50"]
+    elsewhere = shell(config, name, "SELECT * FROM spent;", "--server", "127.0.0.1:1")
+    assert "127.0.0.1:1 does not answer" in str(elsewhere.exception)
+    assert "--from-topics" in str(elsewhere.exception)
+
+
+def posted(server: str, statement: str) -> httpx.Response:
+    return httpx.post(f"http://{server}/query", json={"sql": statement}, timeout=30)
+
+
+def shell(config: Path, name: str, statement: str, *options: str) -> Any:
+    return CliRunner().invoke(app, ["--config", str(config), "sql", name, *options, "-e", statement])
 
 
 def test_a_worker_and_a_bounded_run_give_what_the_statements_say(broker: Any, unique: str, tmp_path: Path) -> None:
@@ -58,8 +113,13 @@ def test_a_worker_and_a_bounded_run_give_what_the_statements_say(broker: Any, un
         ]
         broker.write(f"{name}.orders", orders)
     project = ProjectConfig.load(config, os.environ)
-    live, batch = (load_application(project, name, StreamsBuilder) for name in names)
-    Worker(live).run(until_caught_up=True)
+    batch = load_application(project, names[1], StreamsBuilder)
+    live = Millrace(config).app(names[0])
+    with ExitStack() as running:
+        for number in (1, 2):
+            running.enter_context(live.worker(server="127.0.0.1:0", state_dir=tmp_path / f"state{number}"))
+        until(lambda: all(each.lag == 0 for each in live.lag()))
+        check_pull_queries(config, names[0], broker)
     run(batch, resolve(batch, broker.admin()), spark_session(), build_topology)
     found = tables(broker, names[0])
     assert found == tables(broker, names[1])

@@ -27,9 +27,10 @@ _KAFKA: dict[SqlType, Serde[Any]] = {
 def _single(inner: Serde[Any]) -> Serde[Any]:
     return Serde(
         inner.name,
-        lambda row: inner.serialize(row[0]),
+        lambda row: inner.serialize(row[0] if type(row) is tuple else row),  # keys in questions stand alone
         lambda data: (inner.deserialize(data),),
         remake=(_single, (inner,)),
+        plain=lambda row: row[0],
     )
 
 

@@ -101,6 +101,7 @@ def test_whoever_shows_a_token_may_call_it_by_any_name() -> None:
     [
         ("GET", "/metrics", "reads", 200),
         ("GET", "/stores/counts/k", "reads", 200),
+        ("POST", "/query", "reads", 200),
         ("POST", "/pause", "reads", 403),
         ("POST", "/pause", "controls", 200),
         ("GET", "/metrics", "controls", 200),

@@ -97,7 +97,7 @@ def test_a_table_of_text_is_as_wide_as_its_values(asked: Path) -> None:
         ("EXPLAIN orders", "No statement makes ORDERS of a query", "LAMPS"),
         ("CREATE STREAM x AS SELECT * FROM orders", "begins with 'CREATE'", "stand in the file"),
         ("SELECT itme FROM orders", "Column 'ITME' cannot be resolved. (command:1:8)", "ITEM"),
-        ("SELECT n FROM totals", "Key missing from projection", ""),
+        ("SELECT m FROM totals", "Column 'M' cannot be resolved. (command:1:8)", "N"),
         ("SHOW STREAMS DESCRIBE orders", "Unexpected 'DESCRIBE'", ""),
         ("SELECT 'x", "cannot be read", ""),
     ],

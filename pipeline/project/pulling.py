@@ -1,0 +1,65 @@
+"""Rows of stored tables, asked of the instances of an application in SQL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import StreamsError
+from pipeline.worker.group.servers import servers_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from pipeline.project.app import App
+
+
+def pulled(
+    app: App, statement: str, *, server: str | None = None, stale: bool = False
+) -> tuple[tuple[str, ...], Iterator[tuple[Any, ...]]]:
+    """Return the columns and rows of a SELECT over a stored table, as the workers have it now.
+
+    Args:
+        app: The application.
+        statement: The SELECT.
+        server: `host:port` of an instance; one that is a member of the group if left out.
+        stale: Whether standbys may answer, which may be behind.
+
+    Raises:
+        StreamsError: If no instance answers, or it refuses.
+        BrokerError: If brokers do not answer.
+    """
+    params = {"stale": str(stale).lower(), "version": app.version}
+    ask, page = _first_answer(app, server, params, {"sql": statement})
+
+    def rows() -> Iterator[tuple[Any, ...]]:
+        found = page
+        while True:
+            yield from map(tuple, found["rows"])
+            if found["next"] is None:
+                return
+            found = ask({"sql": statement, "page": found["next"]})
+
+    return tuple(each["name"] for each in page["columns"]), rows()
+
+
+def _first_answer(
+    app: App, server: str | None, params: Mapping[str, Any], body: Mapping[str, Any]
+) -> tuple[Callable[[Mapping[str, Any]], Any], Any]:
+    """Return what asks an instance that answers, and its answer.
+
+    Raises:
+        StreamsError: As the last instance that was asked says; or if there is none.
+    """
+    failure: StreamsError | None = None
+    for each in [server] if server else servers_of(app.project.kafka, app.application_id):
+        ask = _asking(app, each, params)
+        try:
+            return ask, ask(body)
+        except StreamsError as error:
+            failure = error
+    message = f"No instance of {app.application_id} answers queries"
+    raise failure or StreamsError(message, hint=f"Start one: millrace worker {app.name} --server 127.0.0.1:8090")
+
+
+def _asking(app: App, server: str, params: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Any]:
+    return lambda body: app.ask("POST", "/query", server=server, body=body, **params)

@@ -1,0 +1,36 @@
+"""Tables that a worker keeps in stores, and how their rows are made of what is there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTable:
+    """A table in a store.
+
+    Args:
+        store: Name of the store.
+        row_of: Makes the values of a row, or None if it is not in the table, of a key of the store and what it has. Keys of
+            windows are `Windowed`.
+    """
+
+    store: str
+    row_of: Callable[[Any, Any], Any]
+
+
+def chained(*steps: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return a function of key and value that takes steps, each with the value of the one before, until there is none."""
+
+    def made(key: Any, value: Any) -> Any:
+        for step in steps:
+            if value is None:
+                return None
+            value = step(key, value)
+        return value
+
+    return made

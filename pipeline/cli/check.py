@@ -1,34 +1,66 @@
-"""`millrace check`."""
+"""`millrace check` and `millrace checks`."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pipeline.cli.exit_codes import GATE_FAILED
 from pipeline.cli.project import App, Master, settings_of
 
+if TYPE_CHECKING:
+    from pipeline.releases.check_log import CheckRecord
+
 
 def check(
     context: typer.Context,
     app: App,
+    since: Annotated[
+        str,
+        typer.Option(
+            metavar="last|VECTOR|TIME", help="Judge records from there on; left out, everything, tables by their rows."
+        ),
+    ] = "",
     master: Master = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON document.")] = False,
 ) -> None:
-    """Judge all that the live version has published by its expectations. The exit code is 6 if a critical one fails."""
+    """Judge what the live version has published by its expectations. The exit code is 6 if a critical one fails."""
     import msgspec
 
-    found = settings_of(context).project(master).app(app).check()
+    found = settings_of(context).project(master).app(app).check(since)
     verdict = found.verdict
     if as_json:
-        document = {"app": app, "at": str(found.at), "outcomes": dict(verdict.outcomes)}
-        document |= {"critical": verdict.critical, "warnings": verdict.warnings}
+        document = {"id": found.id, "app": app, "at": str(found.at), "outcomes": dict(verdict.outcomes)}
+        document |= {"critical": verdict.critical, "warnings": verdict.warnings, "pages": dict(verdict.pages)}
         typer.echo(msgspec.json.encode(document))
     else:
-        typer.echo(f"{app} is judged up to {found.at}")
+        typer.echo(f"check {found.id}: {app} is judged up to {found.at}")
         for name, outcome in verdict.outcomes.items():
             typer.echo(f"  {name}: {outcome}")
+        for page in verdict.pages.values() if found.docs is not None else ():
+            typer.echo(f"  page: {found.docs}/{page}")
     if verdict.critical:
         raise typer.Exit(GATE_FAILED)
+
+
+def checks(
+    context: typer.Context,
+    app: App,
+    limit: Annotated[int, typer.Option(min=1, help="Number of checks, latest first.")] = 20,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON, one check per line.")] = False,
+) -> None:
+    """List the checks of an application: when it was judged, by whom, up to where, and what was found."""
+    import msgspec
+
+    for each in settings_of(context).project().app(app).checks(limit):
+        typer.echo(msgspec.json.encode(each) if as_json else _line(each))
+
+
+def _line(each: CheckRecord) -> str:
+    from pipeline.cli.run_report import utc
+
+    failing = ", ".join(each.critical + each.warnings)
+    return f"{utc(each.at_ms)} {each.id} {each.result}: {each.version} by {each.by}, up to {each.at} {failing}".rstrip()

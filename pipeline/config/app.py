@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config.checks import nearest
@@ -35,7 +36,10 @@ class AppConfig:
             of a file of SQL, such as `orders.sql`.
         version: Version that goes live first. From then on the releases decide.
         schedule: Cron expression of bounded runs, for Airflow; none if left out.
-        quality: Function that returns the expectations of the gate, as `module:attribute`; or that function.
+        quality: Function that returns the expectations of the gate, as `module:attribute`; that function; or the path of suites
+            in JSON, a file or a directory.
+        quality_schedule: Cron expression of checks of the live version, for Airflow; after its runs in Airflow if left out.
+        data_docs: Directory that gets Data Docs of gates and checks, below the application's name; none if left out.
         versions: Further versions to release, with their topologies.
         outputs: By topic, what its records mean to readers, where the topology does not say it right: `table` or `log`.
         max_inputs_since_gate: Number of offsets after which a cut needs a new gate; no bound if left out.
@@ -48,6 +52,8 @@ class AppConfig:
     version: str = "v1"
     schedule: str | None = None
     quality: str | PickledFunction | None = None
+    quality_schedule: str | None = None
+    data_docs: str | None = None
     versions: Mapping[str, str | PickledFunction] = field(default_factory=dict)
     outputs: Mapping[str, OutputKind] = field(default_factory=dict)
     max_inputs_since_gate: int | None = None
@@ -57,6 +63,11 @@ class AppConfig:
     def application_id(self, version: str | None = None) -> str:
         """`<name>-<version>`: consumer group, prefix of internal topics and of transactional ids."""
         return f"{self.name}-{version or self.version}"
+
+    @property
+    def docs_directory(self) -> Path | None:
+        """The directory of its Data Docs, whose pages are below `site`; None if there are none."""
+        return None if self.data_docs is None else Path(self.data_docs) / self.name
 
     def topology_of(self, version: str) -> str | PickledFunction:
         """Return where a version's topology is built.

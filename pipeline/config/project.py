@@ -29,6 +29,7 @@ _HIGHEST_PORT = 65_535
 _BOUND = "max_inputs_since_gate"
 _OF_AN_INSTANCE = ("client.tag.", "consumer.", "producer.")
 """Prefixes of what instances on one file may differ in, as in `consumer.group.instance.id`: `${NAME}` is expanded."""
+_SCHEDULES = "schedule", "quality_schedule"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,7 @@ def _app(path: Path, name: str, table: Any, environ: Mapping[str, str], registry
     if not _NAME.fullmatch(name):
         message = f"{path}: application name {name!r} has characters other than a-z A-Z 0-9 . _ -"
         raise ConfigError(message)
-    texts = ("topology", "version", "schedule", "quality")
+    texts = ("topology", "version", *_SCHEDULES, "quality", "data_docs")
     _refuse_settings(path, where, table)
     check_keys(path, where, table, (*texts, _BOUND, "versions", "outputs", "config"))
     if "topology" not in table:
@@ -183,10 +184,7 @@ def _app(path: Path, name: str, table: Any, environ: Mapping[str, str], registry
         raise ConfigError(message, hint='For example topology = "my_module:build".')
     for key in texts:
         _check_reference(path, f"{where}.{key}", table.get(key, ""))
-    wrong = wrong_in(table.get("schedule", "@daily").strip())
-    if wrong is not None:
-        message = f"{path}: {where}.schedule is {table['schedule']!r}, not a cron expression: {wrong}"
-        raise ConfigError(message, hint='Minute, hour, day, month and weekday: "0 */6 * * *" is every six hours.')
+    _check_schedules(path, where, table)
     versions = _versions(path, where, table.get("version", "v1"), table.get("versions", {}))
     settings = dict(table.get("config", {}))
     for key, value in settings.items():
@@ -196,8 +194,20 @@ def _app(path: Path, name: str, table: Any, environ: Mapping[str, str], registry
     _check_bound(path, where, table.get(_BOUND, 0))
     given = {key: table[key] for key in (*texts, _BOUND) if key in table}
     given["topology"] = _located(path, table["topology"])
+    if "quality" in given:
+        given["quality"] = _suites(path, table["quality"])
+    if "data_docs" in given:
+        given["data_docs"] = str((path.parent / table["data_docs"]).resolve())
     outputs = _outputs(path, f"{where}.outputs", table.get("outputs", {}))
     return AppConfig(name, **given, versions=versions, outputs=outputs, streams=streams, schema_registry=registry)
+
+
+def _check_schedules(path: Path, where: str, table: Mapping[str, Any]) -> None:
+    for key in _SCHEDULES:
+        wrong = wrong_in(table.get(key, "@daily").strip())
+        if wrong is not None:
+            message = f"{path}: {where}.{key} is {table[key]!r}, not a cron expression: {wrong}"
+            raise ConfigError(message, hint='Minute, hour, day, month and weekday: "0 */6 * * *" is every six hours.')
 
 
 def _check_bound(path: Path, where: str, value: Any) -> None:
@@ -260,6 +270,13 @@ def _versions(path: Path, where: str, first: str, table: Any) -> dict[str, str |
         message = f"{path}: {where}.versions.{first} is declared twice: {where}.topology is the topology of {first}"
         raise ConfigError(message, hint=f"Name another version, or leave {first} out of [{where}.versions].")
     return {version: _located(path, topology) for version, topology in table.items()}
+
+
+def _suites(path: Path, quality: str | PickledFunction) -> str | PickledFunction:
+    """Return where expectations are; the path of files is relative to this one's directory."""
+    if isinstance(quality, str) and ":" not in quality:
+        return str((path.parent / quality).resolve())
+    return quality
 
 
 def _located(path: Path, topology: str | PickledFunction) -> str | PickledFunction:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pipeline.project.release import AppRelease
     from pipeline.project.worker import AppWorker
     from pipeline.records import TopicPartition
+    from pipeline.releases.check_log import CheckRecord
     from pipeline.releases.live_quality import LiveVerdict
     from pipeline.spark.bounded_runs.job import RunSummary
     from pipeline.spark.planning.runs import RunRecord
@@ -554,17 +555,37 @@ class App:
 
         return carry_out(self.loaded(), self._cluster.admin, planned)
 
-    def check(self) -> LiveVerdict:
-        """Judge what the live version has published so far, by its expectations. Nothing is written.
+    def check(self, since: str = "") -> LiveVerdict:
+        """Judge what the live version has published, by its expectations, and note what was found in the history of checks.
+
+        Args:
+            since: `last`, for records that are new since the last check; a vector of the public topics, or a time. Empty for
+                everything there is: then tables are judged by their rows.
 
         Raises:
-            ConfigError: If the expectations cannot be had, or are of an output that there is not.
+            ConfigError: If the expectations cannot be had, or are of an output or a store that there is not.
+            RangeError: If `since` is no point of the public topics.
             DeserializationError: If a record cannot be read.
             BrokerError: If brokers do not answer.
         """
-        from pipeline.releases.live_quality import judge_live
+        from pipeline.hosting.actor import this_user
+        from pipeline.releases.live_quality import LiveCheck
 
-        return judge_live(self.processing(), self._cluster.admin, self._cluster.sessions.session)
+        sessions, by = self._cluster.sessions, self._cluster.by or this_user()
+        return LiveCheck(self.processing(), self._cluster.admin, sessions.session, SystemClock()).run(since, by)
+
+    def checks(self, limit: int | None = None) -> list[CheckRecord]:
+        """Return the history of checks, latest first.
+
+        Args:
+            limit: How many at most; all that are known if left out.
+
+        Raises:
+            BrokerError: If brokers do not answer.
+        """
+        from pipeline.releases.check_log import CheckLog
+
+        return CheckLog(self._cluster.reach()).checks(self.config.name)[:limit]
 
     def release(self, to: str | None = None) -> AppRelease:
         """Return the release of a new version, or the one that is under way.

@@ -131,6 +131,7 @@ class Millrace:
         *,
         version: str | None = None,
         quality: Callable[[], Any] | str | None = None,
+        data_docs: str | None = None,
         versions: Mapping[str, Callable[[StreamsBuilder], Topology] | str] | None = None,
         outputs: Mapping[str, str] | None = None,
         config: Mapping[str, Any] | None = None,
@@ -144,7 +145,8 @@ class Millrace:
             name: Its name.
             topology: A function of a `StreamsBuilder`, or its name: `module:function`.
             version: The version that goes live first; `v1` if left out.
-            quality: A function that returns expectations, or its name.
+            quality: A function that returns expectations, its name, or the path of suites in JSON.
+            data_docs: Directory that gets Data Docs of gates and checks; none if left out.
             versions: Further versions to release, with their topologies.
             outputs: By topic, `table` or `log`, where the topology does not say it right.
             config: Settings, by Kafka Streams' own names.
@@ -159,6 +161,7 @@ class Millrace:
             "topology": topology,
             "version": version,
             "quality": quality,
+            "data_docs": data_docs,
             "versions": versions or {},
             "outputs": outputs or {},
             "config": config or {},

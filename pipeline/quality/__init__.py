@@ -5,6 +5,6 @@ Great Expectations costs seconds to import and is imported within functions only
 
 from __future__ import annotations
 
-from pipeline.quality.expectations import Expectations
+from pipeline.quality.expectations import Checks, Expectations
 
-__all__ = ["Expectations"]
+__all__ = ["Checks", "Expectations"]

@@ -1,4 +1,4 @@
-"""One form for all that a user's `quality` function may return: expectations by topic, on records and on their difference."""
+"""One form for all that a user's `quality` may say: expectations of outputs and their difference, of stores, and of runs."""
 
 from __future__ import annotations
 
@@ -26,6 +26,45 @@ class Expectations:
 
     table: Sequence[Any] = field(default=())
     difference: Sequence[Any] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """Demands on all that a version computes, for a `quality` function to return.
+
+    Args:
+        outputs: A list, for the records of each output; `Expectations`, for each output; or either by topic.
+        stores: Expectations of the rows of state stores, by store.
+        runs: Expectations of the version's bounded runs: how much they have read, and dropped, by reason.
+        actions: Great Expectations' own, such as `SlackNotificationAction`. Each is taken after each part of a check.
+    """
+
+    outputs: Any = ()
+    stores: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    runs: Sequence[Any] = ()
+    actions: Sequence[Any] = field(default=(), compare=False)
+
+
+def checks_of(where: str, given: Any, stores: Collection[str]) -> Checks:
+    """Return what a `quality` function has returned as checks.
+
+    Args:
+        where: The function that gave them, for messages.
+        given: `Checks`, or what these take for outputs.
+        stores: The state stores.
+
+    Raises:
+        ConfigError: If there is no such store, or it is something else.
+    """
+    if not isinstance(given, Checks):
+        return Checks(given)
+    for store, each in given.stores.items():
+        if store not in stores:
+            message = f"{where} has expectations of {store!r}, which is no state store"
+            raise ConfigError(message, hint=nearest(str(store), stores))
+        _require_list(where, each)
+    _require_list(where, given.runs)
+    return given
 
 
 def by_topic(where: str, given: Any, topics: Collection[str], logs: Collection[str]) -> dict[str, Expectations]:
@@ -58,9 +97,14 @@ def by_topic(where: str, given: Any, topics: Collection[str], logs: Collection[s
 def _of(where: str, given: Any) -> Expectations:
     if isinstance(given, Expectations):
         return given
-    if isinstance(given, Sequence) and not isinstance(given, str | bytes):
-        return Expectations(given)
-    message = f"{where} gives {given!r}"
-    raise ConfigError(
-        message, hint="It is to give a list of expectations, Expectations(table=, difference=), or these by topic."
-    )
+    _require_list(where, given)
+    return Expectations(given)
+
+
+def _require_list(where: str, given: Any) -> None:
+    if not isinstance(given, Sequence) or isinstance(given, str | bytes):
+        message = f"{where} gives {given!r}"
+        hint = (
+            "It is to give a list of expectations, Expectations(table=, difference=), these by topic, or Checks(...)."
+        )
+        raise ConfigError(message, hint=hint)

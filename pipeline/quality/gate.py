@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config.checks import nearest
 from pipeline.extras import require_extra
+from pipeline.quality.reports import Report, new_context, validated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,7 @@ _TALKATIVE = "great_expectations.data_context.types.base"
 _NAMES_COLUMNS = "column", "column_A", "column_B"
 _NAMES_LISTS = ("column_list",)
 _SHOWN = 3
+_SOURCE = "millrace"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +36,19 @@ class Verdict:
         outcomes: Expectation to outcome, in words: `passed`, `failed: ...`, `noted: ...` (failed, of severity `info`).
         critical: Expectations that failed and block the release.
         warnings: Expectations that failed and ask a person.
+        pages: Pages of Data Docs by the name of what was judged, relative to their directory.
     """
 
     outcomes: Mapping[str, str]
     critical: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    pages: Mapping[str, str] = field(default_factory=dict)
 
     def __add__(self, other: Verdict) -> Verdict:
         """Return what both found."""
         outcomes = {**self.outcomes, **other.outcomes}
-        return Verdict(outcomes, self.critical + other.critical, self.warnings + other.warnings)
+        pages = {**self.pages, **other.pages}
+        return Verdict(outcomes, self.critical + other.critical, self.warnings + other.warnings, pages)
 
 
 def judge(
@@ -54,6 +59,7 @@ def judge(
     *,
     keys: Sequence[str] = (),
     if_empty: str = CRITICAL,
+    report: Report | None = None,
 ) -> Verdict:
     """Validate the rows of a frame.
 
@@ -67,21 +73,22 @@ def judge(
         spark: Gives a Spark session, for frames that are large.
         keys: Columns that name a row, for messages.
         if_empty: The severity of having no rows: `critical`, `warning`, or `info`.
+        report: Where results go beside the verdict.
     """
-    found = _Findings(name)
+    found, pages = _Findings(name), dict[str, str]()
     found.add("it has rows", if_empty, "" if frame.rows else "it is empty", str(frame.rows))
-    possible = []
-    for each in expectations if frame.rows else ():
-        missing = [column for column in _columns_of(each.configuration) if column not in frame.columns]
-        if missing:
-            outcome = f"there is no column {missing[0]!r}. {nearest(missing[0], frame.columns)}"
-            found.add(_name(each.configuration), CRITICAL, outcome)
-        else:
-            possible.append(each)
-    if possible:
-        for result in _validate(frame, possible, spark, keys):
-            found.add_result(result)
-    return Verdict(found.outcomes, tuple(found.failed[CRITICAL]), tuple(found.failed[WARNING]))
+    judged = list(expectations) if frame.rows else []
+    if judged:
+        result, page = _validate(name, frame, judged, spark, keys, report or Report())
+        pages = {name: page} if page else {}
+        for each in result.results:
+            missing = [column for column in _columns_of(each.expectation_config) if column not in frame.columns]
+            if missing:
+                outcome = f"there is no column {missing[0]!r}. {nearest(missing[0], frame.columns)}"
+                found.add(_name(each.expectation_config), CRITICAL, outcome)
+            else:
+                found.add_result(each)
+    return Verdict(found.outcomes, tuple(found.failed[CRITICAL]), tuple(found.failed[WARNING]), pages)
 
 
 @dataclass(slots=True)
@@ -112,23 +119,30 @@ class _Findings:
             self.add(_name(config), _severity(config), _observed(result.result or {}))
 
 
-def _validate(frame: Frame, expectations: Sequence[Any], spark: Callable[[], Any], keys: Sequence[str]) -> Any:
+def _validate(
+    name: str,
+    frame: Frame,
+    expectations: Sequence[Any],
+    spark: Callable[[], Any],
+    keys: Sequence[str],
+    report: Report,
+) -> tuple[Any, str]:
     require_extra("quality")
     import great_expectations as gx
 
     logging.getLogger(_TALKATIVE).setLevel(logging.NOTSET)  # as the program says of all others
-    context = gx.get_context(mode="ephemeral")
-    context.variables.progress_bars = {"globally": False}
+    context = new_context(report)
     session = spark() if frame.rows > ROWS_IN_MEMORY else None
     if session is not None and _reads_files_of_this_machine(session):
-        rows, source = frame.spark(session), context.data_sources.add_spark("candidate")
+        rows, source = frame.spark(session), context.data_sources.add_spark(_SOURCE)
     else:
-        rows, source = frame.pandas(), context.data_sources.add_pandas("candidate")
+        rows, source = frame.pandas(), context.data_sources.add_pandas(_SOURCE)
     batch = source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all")
-    suite = context.suites.add(gx.ExpectationSuite("gate", expectations=list(expectations)))
-    definition = context.validation_definitions.add(gx.ValidationDefinition(name="gate", data=batch, suite=suite))
+    own = [each.copy(update={"id": None}) for each in expectations]  # one list may be of several outputs
+    suite = context.suites.add_or_update(gx.ExpectationSuite(name, expectations=own))
+    definition = context.validation_definitions.add(gx.ValidationDefinition(name=name, data=batch, suite=suite))
     result_format = {"result_format": "SUMMARY", "unexpected_index_column_names": list(keys)}
-    return definition.run(batch_parameters={"dataframe": rows}, result_format=result_format).results
+    return validated(context, definition, rows, result_format, report)
 
 
 def _reads_files_of_this_machine(session: Any) -> bool:

@@ -6,17 +6,20 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipeline.config import OutputKind, call_attribute
+from pipeline.config import OutputKind
 from pipeline.errors import UnderWayError
 from pipeline.hosting.lags import input_lags
 from pipeline.hosting.publication import staging_name
 from pipeline.kafka.ranges import read_fields
-from pipeline.quality.expectations import by_topic
+from pipeline.quality.expectations import by_topic, checks_of
 from pipeline.quality.frames import write_frame
 from pipeline.quality.gate import CRITICAL, INFO, WARNING, Verdict, judge
+from pipeline.quality.reports import Report
+from pipeline.quality.suites import declared
 from pipeline.records import OffsetRange, OffsetVector, TopicPartition, counted
 from pipeline.releases.differ import Differ, everything
 from pipeline.releases.difference import Side
+from pipeline.releases.insides import judge_insides
 from pipeline.releases.outputs import outputs
 from pipeline.releases.rows import KEY_COLUMNS, difference_rows, log_rows, table_rows
 
@@ -74,6 +77,7 @@ class Gate:
         self._versions = versions
         self._admin = admin
         self._spark = spark
+        self._report = Report()
 
     def point(self, live: Application, candidate: Application) -> Point:
         """Find a point at which both versions stand. A candidate that is behind follows first.
@@ -95,14 +99,22 @@ class Gate:
         """Return the ends of a candidate's public and staging topics."""
         return self._admin.stable_end_offsets(self._partitions(candidate))
 
-    def judge(self, live: Application, candidate: Application, point: Point, scope: Scope | None = None) -> Verdict:
+    def judge(
+        self,
+        live: Application,
+        candidate: Application,
+        point: Point,
+        scope: Scope | None = None,
+        check: str = "",
+    ) -> Verdict:
         """Judge a candidate's outputs, and how they differ from the public ones, as they were at a point.
 
         Args:
             live: The live version.
             candidate: The candidate.
             point: Where both stood: of `point`, or of a mark of running versions.
-            scope: The rows of tables that are judged, and no others; all outputs if left out.
+            scope: The rows of tables that are judged, and no others; all outputs, stores and runs if left out.
+            check: Names the check in Data Docs.
 
         Raises:
             ConfigError: If the expectations cannot be had, or are of an output that there is not.
@@ -113,8 +125,10 @@ class Gate:
         kinds = outputs(candidate)
         logs = {topic for topic, output in kinds.items() if output.kind is OutputKind.LOG}
         where = str(self._quality or "")
-        wanted = by_topic(where, call_attribute(self._quality) if self._quality else [], kinds, logs)
+        checks = checks_of(where, declared(self._quality), candidate.topology.stores)
+        wanted = by_topic(where, checks.outputs, kinds, logs)
         directory = candidate.directory / _FRAMES
+        self._report = Report(check, candidate.config.docs_directory if check else None, checks.actions)
         shutil.rmtree(directory, ignore_errors=True)
         verdict = Verdict({})
         try:
@@ -130,6 +144,8 @@ class Gate:
                     if_empty = CRITICAL if scope is None else WARNING  # a part of a table may have no rows
                     verdict += self._of_table(candidate, (old, sink), topic, expectations, point, covers, if_empty)
                     verdict += Verdict({}) if scope is not None else self._digests(candidate, topic)
+            if scope is None:
+                verdict += judge_insides(candidate, checks, self._admin, directory, self._spark, self._report)
         finally:
             shutil.rmtree(directory, ignore_errors=True)
         return verdict
@@ -187,7 +203,7 @@ class Gate:
 
     def _judged(self, name: str, frame: Frame, expectations: Iterable[Any], prefix: str, **options: str) -> Verdict:
         keys = [prefix + column for column in KEY_COLUMNS if prefix + column in frame.columns]
-        return judge(name, frame, list(expectations), self._spark, keys=keys, **options)
+        return judge(name, frame, list(expectations), self._spark, keys=keys, report=self._report, **options)
 
     def _is_at(self, live: Application, candidate: Application, vector: OffsetVector) -> bool:
         """Whether both versions are still there, with nothing left between their sub-topologies."""

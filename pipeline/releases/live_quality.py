@@ -1,4 +1,4 @@
-"""Judges what a live version has published so far, by the expectations of its gate. Nothing is written."""
+"""Judges what a live version has published, by the expectations of its gate. No topic of users is written."""
 
 from __future__ import annotations
 
@@ -6,15 +6,22 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipeline.config import OutputKind, call_attribute
-from pipeline.kafka.ranges import read_fields
-from pipeline.quality.expectations import by_topic
+from pipeline.config import OutputKind
+from pipeline.errors import RangeError
+from pipeline.kafka.ranges import offsets_at_time, read_fields
+from pipeline.quality.expectations import by_topic, checks_of
 from pipeline.quality.frames import write_frame
 from pipeline.quality.gate import INFO, WARNING, Verdict, judge
-from pipeline.records import OffsetRange, OffsetVector, TopicPartition
+from pipeline.quality.reports import Report
+from pipeline.quality.suites import declared
+from pipeline.records import RAW_VALUE, OffsetRange, OffsetVector, TopicPartition
+from pipeline.releases.check_log import CheckLog, CheckRecord
 from pipeline.releases.differ import Differ
+from pipeline.releases.insides import judge_insides
 from pipeline.releases.outputs import outputs
 from pipeline.releases.rows import KEY_COLUMNS, log_rows, table_rows
+from pipeline.releases.verdicts import new_id
+from pipeline.spark.ranges import time_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,8 +29,12 @@ if TYPE_CHECKING:
 
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin
+    from pipeline.quality.expectations import Checks
+    from pipeline.runtime.ports import Clock
     from pipeline.topology.nodes import SinkNode
 
+LAST = "last"
+"""Where a check begins that judges what is new since the one before."""
 _DIRECTORY = "quality"
 """Below the version's directory: what its public tables hold, so that the next check reads only what is new."""
 
@@ -35,72 +46,162 @@ class LiveVerdict:
     Args:
         at: The ends of the topics up to which they were judged.
         verdict: What was found.
+        id: Names the check in the history.
+        docs: The directory of Data Docs; None if none are built.
     """
 
     at: OffsetVector
     verdict: Verdict
+    id: str = ""
+    docs: Path | None = None
 
 
-def judge_live(application: Application, admin: Admin, spark: Callable[[], Any]) -> LiveVerdict:
-    """Judge the public topics of a live version, as they are now. Expectations of differences do not apply.
+class LiveCheck:
+    """Judges the public topics of a live version.
 
     Args:
         application: The live version.
         admin: Asks the brokers.
-        spark: Gives a Spark session, for tables that are large.
-
-    Raises:
-        ConfigError: If the expectations cannot be had, or are of an output that there is not.
-        DeserializationError: If a record cannot be read.
-        ReleaseError: If a record of a table has no key.
-        BrokerError: If brokers do not answer.
+        spark: Gives a Spark session, for frames that are large.
+        clock: Says when.
     """
-    quality, kinds = application.config.quality, outputs(application)
-    logs = {topic for topic, output in kinds.items() if output.kind is OutputKind.LOG}
-    wanted = by_topic(str(quality or ""), call_attribute(quality) if quality else [], kinds, logs)
-    ends = admin.stable_end_offsets(
-        TopicPartition(topic, n) for topic, count in admin.partitions(wanted).items() for n in range(count)
-    )
-    directory, found = application.directory / _DIRECTORY, Verdict({})
-    for topic, expectations in wanted.items():
-        sink = application.topology.sink_of(topic)
-        if sink is None:
-            continue
-        own = {tp: end for tp, end in ends.items() if tp.topic == topic}
-        if topic in logs:
-            rows = _records(application, admin, sink, own)
-            empty = WARNING if expectations.table else INFO
-            found += _judged(topic, rows, expectations.table, directory, spark, if_empty=empty)
-            continue
-        with Differ("", topic, topic, directory / "tables" / topic, application.kafka, admin) as differ:
-            differ.advance(own, {})
+
+    def __init__(self, application: Application, admin: Admin, spark: Callable[[], Any], clock: Clock) -> None:
+        self._application = application
+        self._admin = admin
+        self._spark = spark
+        self._clock = clock
+        self._log = CheckLog(application.kafka)
+        self._directory = application.directory / _DIRECTORY
+
+    def run(self, since: str, by: str) -> LiveVerdict:
+        """Judge, and note what was found in the history. Expectations of differences do not apply.
+
+        Args:
+            since: `last`, for records that are new since the last check; a vector of the public topics, or a time. Empty for
+                everything: then tables are judged by their rows.
+            by: Who asks.
+
+        Raises:
+            ConfigError: If the expectations cannot be had, or are of an output or a store that there is not.
+            RangeError: If `since` is no point of the public topics.
+            DeserializationError: If a record cannot be read.
+            ReleaseError: If a record of a table has no key.
+            BrokerError: If brokers do not answer.
+        """
+        config, kinds = self._application.config, outputs(self._application)
+        logs = {topic for topic, output in kinds.items() if output.kind is OutputKind.LOG}
+        checks = checks_of(str(config.quality or ""), declared(config.quality), self._application.topology.stores)
+        wanted = by_topic(str(config.quality or ""), checks.outputs, kinds, logs)
+        ends = self._admin.stable_end_offsets(
+            TopicPartition(topic, n) for topic, count in self._admin.partitions(wanted).items() for n in range(count)
+        )
+        start, since_ms = self._start(since, ends)
+        check, docs = new_id(), config.docs_directory
+        report, found = Report(check, docs, checks.actions), Verdict({})
+        for topic, expectations in wanted.items():
+            sink = self._application.topology.sink_of(topic)
+            if sink is not None:
+                own = {tp: end for tp, end in ends.items() if tp.topic == topic}
+                found += self._of_topic(sink, own, expectations.table, topic in logs, start, report)
+        found += self._of_insides(checks, report, since_ms)
+        verdict = LiveVerdict(OffsetVector(ends), found, check, docs)
+        self._note(verdict, start, by)
+        return verdict
+
+    def _of_topic(
+        self,
+        sink: SinkNode,
+        ends: Mapping[TopicPartition, int],
+        expectations: Iterable[Any],
+        is_log: bool,  # noqa: FBT001 - one of two kinds
+        start: OffsetVector | None,
+        report: Report,
+    ) -> Verdict:
+        topic = next(iter(ends)).topic
+        if start is not None:
+            rows = self._records(sink, ends, start, is_log)
+            return self._judged(topic, rows, expectations, INFO, report)
+        if is_log:
+            rows = self._records(sink, ends, OffsetVector({}), is_log)
+            return self._judged(topic, rows, expectations, WARNING if expectations else INFO, report)
+        directory, kafka = self._directory / "tables" / topic, self._application.kafka
+        with Differ("", topic, topic, directory, kafka, self._admin) as differ:
+            differ.advance(ends, {})
             pairs = (pair._replace(old=None, new=pair.new or pair.old) for pair in differ.rows())  # one topic is both
-            rows = table_rows(pairs, sink, topic)
-            found += _judged(topic, rows, expectations.table, directory, spark)
-    return LiveVerdict(OffsetVector(ends), found)
+            return self._judged(topic, table_rows(pairs, sink, topic), expectations, "", report)
 
+    def _records(
+        self,
+        sink: SinkNode,
+        ends: Mapping[TopicPartition, int],
+        start: OffsetVector,
+        is_log: bool,  # noqa: FBT001 - as above
+    ) -> Iterator[dict[str, Any]]:
+        """The records of a range; those that delete a row of a table are none of its rows."""
+        first = self._admin.beginning_offsets(ends)
+        ranges = {tp: OffsetRange(min(max(first[tp], start.offsets.get(tp, 0)), end), end) for tp, end in ends.items()}
+        batches = read_fields(self._admin, self._application.kafka, ranges)
+        kept = ((tp, [each for each in batch if is_log or each[RAW_VALUE] is not None]) for tp, batch in batches)
+        return log_rows(kept, sink)
 
-def _records(
-    application: Application, admin: Admin, sink: SinkNode, ends: Mapping[TopicPartition, int]
-) -> Iterator[dict[str, Any]]:
-    first = admin.beginning_offsets(ends)
-    ranges = {tp: OffsetRange(min(first[tp], end), end) for tp, end in ends.items()}
-    return log_rows(read_fields(admin, application.kafka, ranges), sink)
+    def _of_insides(self, checks: Checks, report: Report, since_ms: int) -> Verdict:
+        frame = self._directory / "frame"
+        return judge_insides(self._application, checks, self._admin, frame, self._spark, report, since_ms)
 
-
-def _judged(
-    topic: str,
-    rows: Iterable[Mapping[str, Any]],
-    expectations: Iterable[Any],
-    directory: Path,
-    spark: Callable[[], Any],
-    **options: str,
-) -> Verdict:
-    written = directory / "frame"
-    shutil.rmtree(written, ignore_errors=True)
-    try:
-        frame = write_frame(written, rows)
-        keys = [f"_{column}" for column in KEY_COLUMNS if f"_{column}" in frame.columns]
-        return judge(topic, frame, list(expectations), spark, keys=keys, **options)
-    finally:
+    def _judged(
+        self, topic: str, rows: Iterable[Mapping[str, Any]], expectations: Iterable[Any], if_empty: str, report: Report
+    ) -> Verdict:
+        written = self._directory / "frame"
         shutil.rmtree(written, ignore_errors=True)
+        try:
+            frame = write_frame(written, rows)
+            keys = [f"_{column}" for column in KEY_COLUMNS if f"_{column}" in frame.columns]
+            options = {"if_empty": if_empty} if if_empty else {}
+            return judge(topic, frame, list(expectations), self._spark, keys=keys, report=report, **options)
+        finally:
+            shutil.rmtree(written, ignore_errors=True)
+
+    def _start(self, since: str, ends: Mapping[TopicPartition, int]) -> tuple[OffsetVector | None, int]:
+        """Return the point from which records are judged, None for everything, and the time from which runs count."""
+        if not since:
+            return None, 0
+        if since == LAST:
+            last = next(iter(self._log.checks(self._application.config.name)), None)
+            return (None, 0) if last is None else (OffsetVector.parse(last.at), last.at_ms)
+        vector = _vector(since)
+        if vector is None:
+            at_ms = time_ms(since)
+            first = self._admin.beginning_offsets(ends)
+            whole = {tp: OffsetRange(min(first[tp], end), end) for tp, end in ends.items()}
+            return OffsetVector(offsets_at_time(self._admin, self._application.kafka, whole, at_ms)), at_ms
+        for tp in vector.offsets:
+            if tp not in ends:
+                message = f"{tp} is no partition that {self._application.config.name} publishes to"
+                raise RangeError(message, hint=f"It has: {', '.join(map(str, sorted(ends)))}.")
+        return vector, 0
+
+    def _note(self, found: LiveVerdict, start: OffsetVector | None, by: str) -> None:
+        verdict, version = found.verdict, self._application.version
+        record = CheckRecord(
+            id=found.id,
+            app=self._application.config.name,
+            version=version,
+            by=by,
+            at_ms=self._clock.now_ms(),
+            since="" if start is None else str(start),
+            at=str(found.at),
+            outcomes=dict(verdict.outcomes),
+            critical=verdict.critical,
+            warnings=verdict.warnings,
+            pages=dict(verdict.pages),
+        )
+        self._log.put(record)
+
+
+def _vector(text: str) -> OffsetVector | None:
+    try:
+        found = OffsetVector.parse(text)
+    except ValueError:
+        return None
+    return found if found.offsets else None

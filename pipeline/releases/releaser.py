@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pipeline.config import call_attribute
 from pipeline.errors import GateFailedError, ReleaseError
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.fencing import require_nobody
 from pipeline.kafka.admin import Admin
+from pipeline.quality.suites import declared
 from pipeline.records import OffsetRange, OffsetVector, TopicPartition, counted
 from pipeline.releases.differing import DifferentRow, different_rows
 from pipeline.releases.forecast import Forecast, forecast
@@ -352,15 +352,17 @@ class Releaser:
         live, candidate = self._versions.releasable(release.live), self._versions.staged(_candidate(release))
         if point is None:
             release, point = self._point(release, live, candidate)
-        found = self._gate.judge(live, candidate, point)
+        name = new_id()
+        found = self._gate.judge(live, candidate, point, check=name)
         verdict = GateVerdict(
-            new_id(),
+            name,
             str(point.vector),
             self._suite(),
             self._digests(release),
             {**found.outcomes, **self._dropped(release)},
             found.critical,
             found.warnings,
+            pages=dict(found.pages),
         )
         release = replace(release, cut=verdict.at)
         if verdict.critical:
@@ -531,7 +533,7 @@ class Releaser:
 
     def _suite(self) -> str:
         """Digest of the expectations, as they are now."""
-        return suite_digest([] if self._config.quality is None else call_attribute(self._config.quality))
+        return suite_digest(declared(self._config.quality))
 
     def _at(self, *steps: Step) -> Release:
         release = self.status()

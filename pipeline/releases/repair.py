@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from pipeline.config import call_attribute
 from pipeline.errors import ApprovalNeededError, GateFailedError, RangeError, ReleaseError
 from pipeline.hosting.application import source_partitions
 from pipeline.hosting.publication import staging_name
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.ranges import offsets_at_time
+from pipeline.quality.suites import declared
 from pipeline.records import OffsetRange, TopicPartition, counted
 from pipeline.releases.build import build_topology
 from pipeline.releases.corrections import Corrections
@@ -226,7 +226,7 @@ class Repairer:
         found: _Found,
     ) -> GateVerdict:
         judged = self._gate(versions).judge(live, repaired, point, replace(scope, topics=found.topics))
-        suite = suite_digest([] if self._config.quality is None else call_attribute(self._config.quality))
+        suite = suite_digest(declared(self._config.quality))
         digests = {live.version: live.topology.fingerprint()}
         told = repr((str(scope), found.digest, suite, sorted(digests.items()), sorted(judged.outcomes.items())))
         name = hashlib.sha256(told.encode()).hexdigest()[:8]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 KEY_COLUMNS = "key", "window_start", "window_end"
 """Columns that name a row, as far as keys are windowed."""
-_OWN = frozenset(f"_{name}" for name in (*KEY_COLUMNS, "partition", "time", "change"))
+_OWN = frozenset(f"_{name}" for name in (*KEY_COLUMNS, "partition", "time", "change", "late_ms"))
 _LAST_MS = 253_402_300_799_999
 """The last ms of the year 9999: Python has no later times."""
 
@@ -47,16 +47,19 @@ def table_rows(pairs: Iterable[Pair], sink: SinkNode, topic: str) -> Iterator[di
 
 
 def log_rows(batches: Iterable[tuple[TopicPartition, list[RawFields]]], sink: SinkNode) -> Iterator[dict[str, Any]]:
-    """Return the records of a log.
+    """Return the records of a log, each with how far its time lies behind the latest one before it in its partition.
 
     Raises:
         DeserializationError: If one cannot be read.
         ReleaseError: If a field has the name of a column of Millrace's own.
     """
+    latest: dict[TopicPartition, int] = {}
     for tp, records in batches:
         for key, value, timestamp, _, _ in records:
             found = None if value is None else _read(tp, plain_reader(sink.value_serde), value)
-            yield _with_fields(tp.topic, _own(tp, sink, key, timestamp), found)
+            latest[tp] = max(timestamp, latest.get(tp, timestamp))
+            own = _own(tp, sink, key, timestamp) | {"late_ms": latest[tp] - timestamp}
+            yield _with_fields(tp.topic, own, found)
 
 
 def difference_rows(

@@ -38,6 +38,7 @@ class GateVerdict:
         warnings: Expectations that failed and ask a person.
         approved_by: Who has approved it; empty if nobody has.
         approved_ms: When, ms since the epoch.
+        pages: Pages of Data Docs by what they are about, relative to the application's directory of Data Docs.
     """
 
     id: str
@@ -49,6 +50,7 @@ class GateVerdict:
     warnings: tuple[str, ...] = ()
     approved_by: str = ""
     approved_ms: int = 0
+    pages: dict[str, str] = field(default_factory=dict)
 
     @property
     def needs_approval(self) -> bool:
@@ -192,7 +194,7 @@ def _plain(value: Any) -> Any:
     if configuration is not None:
         return [configuration.type, _plain(configuration.kwargs), _plain(configuration.severity)]
     if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value) if each.compare}
     if isinstance(value, Enum):
         return _plain(value.value)
     if isinstance(value, Mapping):

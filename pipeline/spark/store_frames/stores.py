@@ -88,10 +88,7 @@ def read_store(
     if isinstance(point, _Past):
         frame = rows_at(application, builder, point.vector, point.runs, admin, job, spark, build, schema)
         return with_variants(frame, columns)
-    works = [
-        StoreWork(job, task_id, store, changelogs[task_id], end, snapshot)
-        for task_id, (end, snapshot) in sorted(point.items())
-    ]
+    works = _works(job, store, changelogs, point)
 
     def process(batches: Iterable[Any]) -> Iterator[Any]:
         for numbers in batches:
@@ -100,6 +97,25 @@ def read_store(
                     yield from read_rows(works[number], build)
 
     return with_variants(spark.range(0, len(works), 1, len(works)).mapInArrow(process, schema), columns)
+
+
+def works_of(application: Application, store: str, admin: Admin) -> list[StoreWork]:
+    """Return what is to be read of each partition of a store, for what is committed now, without Spark.
+
+    Args:
+        application: Whose store.
+        store: Its name.
+        admin: Asks the brokers.
+
+    Raises:
+        InvalidStateStoreError: If there is no such store, it is none that can be read as a table, or has no changelog.
+        TopicError: If a topic is missing.
+        BrokerError: If brokers do not answer.
+    """
+    application = with_topics(application, admin)
+    builder, job = _builder(application.topology, store), job_of(application, admin)
+    changelogs = _changelogs(application, builder, job)
+    return _works(job, store, changelogs, _as_it_is(application, builder, changelogs, admin))
 
 
 def write_store(frame: Any, target: str, kind: str, options: Mapping[str, str]) -> int:
@@ -136,6 +152,18 @@ def write_store(frame: Any, target: str, kind: str, options: Mapping[str, str]) 
         raise ConfigError(message, hint="Are --format and --option right?") from error
     finally:
         frame.unpersist()
+
+
+def _works(
+    job: Job,
+    store: str,
+    changelogs: Mapping[TaskId, TopicPartition],
+    points: Mapping[TaskId, tuple[int, str | None]],
+) -> list[StoreWork]:
+    return [
+        StoreWork(job, task_id, store, changelogs[task_id], end, snapshot)
+        for task_id, (end, snapshot) in sorted(points.items())
+    ]
 
 
 def _builder(topology: Topology, store: str) -> StoreBuilder:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import great_expectations.expectations as gxe
+from great_expectations.checkpoint import ValidationAction
 
 from pipeline.quality import gate
 from pipeline.quality.frames import write_frame
 from pipeline.quality.gate import INFO, Verdict, judge
+from pipeline.quality.reports import Report
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pytest
 
 ROWS = [{"flights": 3, "_key": "ann"}, {"flights": 500, "_key": "bob"}, {"flights": None, "_key": "cy"}]
@@ -79,3 +80,40 @@ def test_no_rows_fail_unless_they_may_be_missing(tmp_path: Path) -> None:
     assert judged(tmp_path, expectation, rows=[]).critical == ("delays: it has rows",)
     verdict = judged(tmp_path, expectation, rows=[], if_empty=INFO)
     assert verdict == Verdict({"delays: it has rows": "noted: it is empty"})
+
+
+class Told(ValidationAction):
+    """Tells a file what was found, or fails."""
+
+    type: Literal["told"] = "told"
+    name: str = "told"
+    path: str
+
+    def run(self, checkpoint_result: Any, action_context: Any = None) -> dict[str, Any]:  # noqa: ARG002 - as theirs
+        Path(self.path).write_text(str(checkpoint_result.success))
+        return {}
+
+
+def test_data_docs_have_a_page_of_each_check_and_actions_are_taken(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    docs = tmp_path / "docs"
+    actions = [Told(path=str(tmp_path / "gone" / "told")), Told(path=str(tmp_path / "told"))]
+    expectation = gxe.ExpectColumnValuesToBeBetween(column="flights", max_value=200, severity="warning")
+    misspelt = gxe.ExpectColumnValuesToNotBeNull(column="flihgts", severity="warning")
+    pages = []
+    for check in ("c1", "c2"):
+        report = Report(check, docs, actions)
+        verdict = judged(tmp_path / check, expectation, misspelt, report=report, keys=["_key"])
+        assert len(verdict.critical) == len(verdict.warnings) == 1
+        pages += verdict.pages.values()
+    assert len(set(pages)) == 2
+    for page in pages:
+        shown = (docs / page).read_text()
+        assert "500" in shown
+        assert "flihgts" in shown
+    index = (docs / "site" / "index.html").read_text()
+    assert all(f"validations/delays/{check}" in index for check in ("c1", "c2"))
+    assert list((docs / "results").rglob("*.json"))
+    assert (tmp_path / "told").read_text() == "False"
+    assert "the action told of a check has failed" in caplog.text

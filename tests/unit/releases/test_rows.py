@@ -79,13 +79,19 @@ def test_old_rows_that_cannot_be_read_are_counted_and_new_ones_are_refused() -> 
         differing(row, Row(b"text", 1))
 
 
-def test_records_of_a_log_need_no_key_and_no_value() -> None:
+def test_records_of_a_log_need_no_key_and_no_value_and_tell_how_late_they_are() -> None:
     tp, value = TopicPartition("alerts", 3), LONG.serialize(5)
-    records = [(None, value, 1, 0, ()), (b"ann", None, 2, 1, ()), (b"ann", value, 2**60, 2, ())]
+    records = [
+        (None, value, 1, 0, ()),
+        (b"ann", None, 2, 1, ()),
+        (b"ann", value, 2**60, 2, ()),
+        (b"ann", value, 5, 3, ()),
+    ]
     assert list(log_rows([(tp, records)], sink(STRING, LONG))) == [
-        {"_key": None, "_partition": 3, "_time": at(1), "value": 5},
-        {"_key": "ann", "_partition": 3, "_time": at(2), "value": None},
-        {"_key": "ann", "_partition": 3, "_time": None, "value": 5},
+        {"_key": None, "_partition": 3, "_time": at(1), "_late_ms": 0, "value": 5},
+        {"_key": "ann", "_partition": 3, "_time": at(2), "_late_ms": 0, "value": None},
+        {"_key": "ann", "_partition": 3, "_time": None, "_late_ms": 0, "value": 5},
+        {"_key": "ann", "_partition": 3, "_time": at(5), "_late_ms": 2**60 - 5, "value": 5},
     ]
 
 

@@ -1,0 +1,108 @@
+"""Suites of expectations: those that a function returns, or files as Great Expectations writes them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.config import call_attribute
+from pipeline.config.checks import nearest
+from pipeline.errors import ConfigError
+from pipeline.extras import require_extra
+from pipeline.quality.expectations import Checks, Expectations
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pipeline.config.functions import PickledFunction
+
+DIFFERENCE, STORE, RUNS = "difference.", "store.", "runs"
+"""How the names of suites begin that are not about the records of an output."""
+
+
+def declared(quality: str | PickledFunction | None) -> Any:
+    """Return the expectations of an application: of its function, or of its files.
+
+    Args:
+        quality: As `AppConfig.quality` has it; the path of files has a separator of directories.
+
+    Raises:
+        ConfigError: If the function cannot be called, or a file cannot be read.
+    """
+    if quality is None:
+        return []
+    if isinstance(quality, str) and os.sep in quality:
+        return read_suites(Path(quality))
+    return call_attribute(quality)
+
+
+def read_suites(path: Path) -> Checks:
+    """Read suites of expectations from files, as Great Expectations' own store of suites has them.
+
+    A suite is about the output that it is called after; `difference.TOPIC` is about a topic's difference, `store.NAME` about a
+    state store, and `runs` about bounded runs.
+
+    Args:
+        path: A file, or a directory with files anywhere below.
+
+    Raises:
+        ConfigError: If there are none, or one cannot be read.
+    """
+    files = sorted(path.rglob("*.json")) if path.is_dir() else [path]
+    if not all(file.is_file() for file in files) or not files:
+        message = f"There are no suites of expectations at {path}"
+        raise ConfigError(message, hint="quality is module:function, a file of JSON, or a directory with such files.")
+    require_extra("quality")
+    tables: dict[str, list[Any]] = {}
+    differences: dict[str, list[Any]] = {}
+    stores: dict[str, list[Any]] = {}
+    runs: list[Any] = []
+    for file in files:
+        name, expectations = _suite(file)
+        if name == RUNS:
+            runs += expectations
+        elif name.startswith(DIFFERENCE):
+            differences.setdefault(name.removeprefix(DIFFERENCE), []).extend(expectations)
+        elif name.startswith(STORE):
+            stores.setdefault(name.removeprefix(STORE), []).extend(expectations)
+        else:
+            tables.setdefault(name, []).extend(expectations)
+    topics = {*tables, *differences}
+    outputs = {topic: Expectations(tables.get(topic, ()), differences.get(topic, ())) for topic in sorted(topics)}
+    return Checks(outputs, stores, runs)
+
+
+def _suite(file: Path) -> tuple[str, list[Any]]:
+    try:
+        content = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        message = f"The suite {file} cannot be read: {error}"
+        raise ConfigError(message) from error
+    is_suite = isinstance(content, dict) and isinstance(content.get("name"), str)
+    if not is_suite or not isinstance(content.get("expectations"), list):
+        message = f"{file} is no suite of expectations"
+        raise ConfigError(
+            message, hint='A suite is {"name": "TOPIC", "expectations": [{"type": ..., "kwargs": {...}}]}.'
+        )
+    return content["name"], [_expectation(file, each) for each in content["expectations"]]
+
+
+def _expectation(file: Path, given: Mapping[str, Any]) -> Any:
+    from great_expectations.exceptions import ExpectationNotFoundError, GreatExpectationsError
+    from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+    from great_expectations.expectations.registry import list_registered_expectation_implementations
+
+    try:
+        options = {key: given[key] for key in ("meta", "notes", "severity") if given.get(key) is not None}
+        made = ExpectationConfiguration(type=given["type"], kwargs=dict(given["kwargs"]), **options)
+        return made.to_domain_obj()
+    except ExpectationNotFoundError as error:
+        message = f"{file}: there is no expectation {given['type']!r}"
+        hint = nearest(given["type"], list_registered_expectation_implementations())
+        raise ConfigError(message, hint=hint) from error
+    except (GreatExpectationsError, KeyError, TypeError, ValueError) as error:
+        told = f"{error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
+        message = f"{file}: an expectation cannot be used: {told}: {given}"
+        raise ConfigError(message) from error

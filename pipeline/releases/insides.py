@@ -1,0 +1,124 @@
+"""Judges what outputs do not show: rows of state stores, and how much bounded runs have dropped."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pipeline.processor.drops import DropReason
+from pipeline.quality.frames import write_frame
+from pipeline.quality.gate import INFO, Verdict, judge
+from pipeline.quality.suites import RUNS, STORE
+from pipeline.releases.build import build_topology
+from pipeline.spark.planning.runs import DONE, RunLog
+from pipeline.spark.store_frames.store_rows import read_rows
+from pipeline.spark.store_frames.stores import works_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from pipeline.hosting.application import Application
+    from pipeline.kafka.admin import Admin
+    from pipeline.quality.expectations import Checks
+    from pipeline.quality.reports import Report
+    from pipeline.spark.planning.runs import RunRecord
+
+_OWN = ("key", "window_start", "window_end", "timestamp", "valid_from", "valid_to", "partition")
+"""Columns of a store that are no part of its values; in the frame they begin with an underscore."""
+
+
+def judge_insides(
+    application: Application,
+    checks: Checks,
+    admin: Admin,
+    directory: Path,
+    spark: Callable[[], Any],
+    report: Report,
+    since_ms: int = 0,
+) -> Verdict:
+    """Judge the stores and the bounded runs of a version, as they are now.
+
+    Args:
+        application: The version.
+        checks: The expectations.
+        admin: Asks the brokers.
+        directory: Where frames may be written; it is removed afterwards.
+        spark: Gives a Spark session, for frames that are large.
+        report: Where results go.
+        since_ms: Only runs that began since then count, ms since the epoch.
+
+    Raises:
+        InvalidStateStoreError: If a store cannot be read as a table.
+        DeserializationError: If a row cannot be read.
+        BrokerError: If brokers do not answer.
+    """
+
+    def judged(name: str, rows: Iterable[Mapping[str, Any]], expectations: Iterable[Any]) -> Verdict:
+        shutil.rmtree(directory, ignore_errors=True)
+        try:
+            frame = write_frame(directory, rows)
+            keys = [column for column in ("_key", "_run") if column in frame.columns]
+            return judge(name, frame, list(expectations), spark, keys=keys, if_empty=INFO, report=report)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    found = Verdict({})
+    for store, expectations in checks.stores.items():
+        found += judged(f"{STORE}{store}", store_rows(application, store, admin), expectations)
+    if checks.runs:
+        runs = RunLog(application.kafka).runs(application.config.name)
+        own = [run for run in runs if run.version == application.version and run.started_ms >= since_ms]
+        found += judged(RUNS, run_rows(own), checks.runs)
+    return found
+
+
+def store_rows(application: Application, store: str, admin: Admin) -> Iterator[dict[str, Any]]:
+    """Return the rows of a store, of what is committed now, with the fields of its values as columns.
+
+    Raises:
+        InvalidStateStoreError: If it cannot be read as a table.
+        DeserializationError: If a row cannot be read.
+        BrokerError: If brokers do not answer.
+    """
+    for work in works_of(application, store, admin):
+        for batch in read_rows(work, build_topology):
+            for row in batch.to_pylist():
+                yield _with_fields(row)
+
+
+def run_rows(runs: Iterable[RunRecord]) -> Iterator[dict[str, Any]]:
+    """Return a row for each run that is done: records read, written and dropped, by reason as well.
+
+    >>> from pipeline.spark.planning.runs import RunRecord
+    >>> run = RunRecord("7-a", "clicks", "v1", "ann", 0, "", state="done", ended_ms=0, records_in=4, dropped={"late": 1})
+    >>> row = next(run_rows([run]))
+    >>> row["dropped"], row["dropped_share"], row["late"], row["null_key"]
+    (1, 0.25, 1, 0)
+    """
+    for run in runs:
+        if run.state == DONE:
+            dropped = sum(run.dropped.values())
+            reasons = {reason.value.replace("-", "_"): run.dropped.get(reason.value, 0) for reason in DropReason}
+            yield {
+                "_run": run.id,
+                "_time": datetime.fromtimestamp((run.ended_ms or 0) / 1000, UTC),
+                "records_in": run.records_in,
+                "records_out": run.records_out,
+                "dropped": dropped,
+                "dropped_share": dropped / max(1, run.records_in),
+                **reasons,
+            }
+
+
+def _with_fields(row: dict[str, Any]) -> dict[str, Any]:
+    value = row.pop("value", None)
+    own = {("_time" if name == "timestamp" else f"_{name}"): row[name] for name in _OWN if name in row}
+    if isinstance(value, str) and value[:1] == "{":
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return own | {"value": value}
+    return own | (value if isinstance(value, dict) else {"value": value})

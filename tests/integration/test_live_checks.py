@@ -1,0 +1,92 @@
+"""Checks of what a live version has published: outputs, stores and runs, as a whole or since a point; and their history."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import great_expectations.expectations as gxe
+import pytest
+
+from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Millrace, Produced
+from pipeline.errors import RangeError
+from pipeline.quality import Checks, Expectations
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pipeline import StreamsBuilder, Topology
+    from pipeline.project.app import App
+
+pytestmark = pytest.mark.broker
+
+
+def spent(unique: str) -> Any:
+    """Payments as a log, and their sums as a table out of a store."""
+
+    def build(builder: StreamsBuilder) -> Topology:
+        paid = builder.stream(f"{unique}.in", Consumed(STRING, LONG))
+        paid.to(f"{unique}.log", Produced(STRING, LONG))
+        sums = paid.group_by_key(Grouped(STRING, LONG)).reduce(lambda a, b: a + b, Materialized("sums", STRING, LONG))
+        sums.to_stream().to(f"{unique}.sums", Produced(STRING, LONG))
+        return builder.build()
+
+    return build
+
+
+def demands(unique: str) -> Checks:
+    most = gxe.ExpectColumnValuesToBeBetween(column="value", max_value=100, severity="warning")
+    on_time = gxe.ExpectColumnValuesToBeBetween(column="_late_ms", max_value=1000, severity="warning")
+    return Checks(
+        {f"{unique}.log": [on_time], f"{unique}.sums": Expectations([most])},
+        stores={"sums": [gxe.ExpectTableRowCountToEqual(value=2, severity="critical")]},
+        runs=[gxe.ExpectColumnValuesToBeBetween(column="dropped_share", max_value=0.1, severity="critical")],
+    )
+
+
+@pytest.fixture
+def app(broker: Any, unique: str, tmp_path: Path) -> App:
+    broker.create(1, *(f"{unique}.{name}" for name in ("in", "log", "sums")))
+    project = Millrace(kafka=broker.kafka, directory=tmp_path, by="ann@desk")
+    kinds = {f"{unique}.log": "log", f"{unique}.sums": "table"}
+    made = project.application(unique, spent(unique), quality=lambda: demands(unique), data_docs="docs", outputs=kinds)
+    pay(broker, made, ("ann", 5, 1_000), ("bob", 7, 5_000))
+    return made
+
+
+def pay(broker: Any, app: App, *payments: tuple[str, int, int]) -> None:
+    broker.write(f"{app.name}.in", [(key.encode(), LONG.serialize(value), at) for key, value, at in payments])
+    app.catch_up()
+
+
+def test_outputs_stores_and_runs_are_judged_and_what_was_found_is_kept(broker: Any, app: App, tmp_path: Path) -> None:
+    first = app.check().verdict
+    assert (first.critical, first.warnings) == ((), ())
+    assert first.outcomes["store.sums: expect_table_row_count_to_equal(value=2)"] == "passed"
+    assert first.outcomes["runs: it has rows"] == "noted: it is empty"
+    pay(broker, app, ("ann", 200, 3_000))
+    both = app.check().verdict
+    assert [name.partition(":")[0] for name in both.warnings] == [f"{app.name}.log", f"{app.name}.sums"]
+    pay(broker, app, ("cy", 1, 6_000))
+    third = app.check()
+    assert third.verdict.critical == ("store.sums: expect_table_row_count_to_equal(value=2)",)
+    assert [each.result for each in app.checks()] == ["failed", "warnings", "passed"]
+    latest = app.checks(1)[0]
+    assert (latest.id, latest.by, latest.at, latest.version) == (third.id, "ann@desk", str(third.at), "v1")
+    assert latest.pages.keys() == {f"{app.name}.log", f"{app.name}.sums", "store.sums"}
+    site = tmp_path / "docs" / app.name
+    assert all((site / page).is_file() for page in latest.pages.values())
+
+
+def test_only_records_since_a_point_are_judged(broker: Any, app: App) -> None:
+    pay(broker, app, ("ann", 200, 3_000))
+    both = [f"{app.name}.log", f"{app.name}.sums"]
+    points = "last", "last", f"{app.name}.sums-0@2", "1970-01-01T00:00:04", f"{app.name}.sums-0@4"
+    found = [[name.partition(":")[0] for name in app.check(since).verdict.warnings] for since in points]
+    assert found == [both, [], both, both, both[:1]]
+    pay(broker, app, ("bob", 1, 9_000))
+    assert app.check("last").verdict.warnings == ()
+    assert [each.since for each in app.checks()][-2:] == [app.checks()[-1].at, ""]
+    with pytest.raises(RangeError, match=r"gone-0 is no partition that .* publishes to"):
+        app.check("gone-0@1")
+    with pytest.raises(RangeError, match="'perhaps' is not a time"):
+        app.check("perhaps")

@@ -1,0 +1,82 @@
+"""Suites of expectations in files, as Great Expectations writes them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import great_expectations as gx
+import great_expectations.expectations as gxe
+import pytest
+
+from pipeline.errors import ConfigError
+from pipeline.quality.expectations import checks_of
+from pipeline.quality.suites import declared, read_suites
+from pipeline.releases.verdicts import suite_digest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOT_NULL = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "flights"}, "severity": "warning"}
+
+
+def suite(directory: Path, name: str, *expectations: Any) -> Path:
+    path = directory / f"{name}.json"
+    path.write_text(json.dumps({"name": name, "expectations": expectations}))
+    return path
+
+
+def test_suites_are_about_the_output_store_or_runs_that_they_are_called_after(tmp_path: Path) -> None:
+    for name in ("sums", "difference.sums", "store.counts", "runs"):
+        suite(tmp_path, name, NOT_NULL)
+    found = read_suites(tmp_path)
+    expected = gxe.ExpectColumnValuesToNotBeNull(column="flights", severity="warning")
+    assert found.outputs["sums"].table == found.outputs["sums"].difference == [expected]
+    assert (found.stores, found.runs) == ({"counts": [expected]}, [expected])
+    assert suite_digest(found) == suite_digest(declared(str(tmp_path)))
+
+
+def test_suites_that_great_expectations_itself_has_saved_are_read(tmp_path: Path) -> None:
+    context = gx.get_context(mode="file", project_root_dir=tmp_path)
+    expected = gxe.ExpectColumnMaxToBeBetween(column="flights", max_value=3, severity="info")
+    context.suites.add(gx.ExpectationSuite("late.sums", expectations=[expected.copy()]))
+    (found,) = read_suites(tmp_path / "gx" / "expectations").outputs["late.sums"].table
+    assert (found.configuration.kwargs, found.severity) == (expected.configuration.kwargs, expected.severity)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("{", "cannot be read"),
+        ("[]", "is no suite of expectations"),
+        (
+            {"type": "expect_column_value_to_not_be_null", "kwargs": {}},
+            "Did you mean 'expect_column_values_to_not_be_n",
+        ),
+        (
+            {"type": NOT_NULL["type"], "kwargs": {"colum": "a"}},
+            "an expectation cannot be used: .*colum extra fields not",
+        ),
+        ({"type": NOT_NULL["type"]}, "an expectation cannot be used: 'kwargs' is missing"),
+        ({**NOT_NULL, "severity": "fatal"}, "an expectation cannot be used: .*fatal"),
+    ],
+)
+def test_suites_that_cannot_be_used_are_named(content: Any, complaint: str, tmp_path: Path) -> None:
+    path = tmp_path / "sums.json"
+    if isinstance(content, dict):
+        suite(tmp_path, "sums", content)
+    else:
+        path.write_text(content)
+    with pytest.raises(ConfigError, match=complaint) as refused:
+        read_suites(tmp_path)
+    assert str(path) in refused.value.message
+
+
+def test_a_directory_without_suites_and_a_store_that_is_not_there_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="There are no suites of expectations at"):
+        declared(str(tmp_path / "gone"))
+    suite(tmp_path, "store.count", NOT_NULL)
+    with pytest.raises(
+        ConfigError, match=r"expectations of 'count', which is no state store\nHint: Did you mean 'counts'"
+    ):
+        checks_of("suites", read_suites(tmp_path), ["counts"])

@@ -12,7 +12,7 @@ from pipeline.hosting.narrow_times import warn_of_narrow_times
 from pipeline.hosting.sole_host import WORKER
 from pipeline.kafka.admin import Admin
 from pipeline.worker.states import WorkerState, moved
-from pipeline.worker.stream_thread.running_tasks import RunningTasks
+from pipeline.worker.stream_thread.stream_thread import StreamThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +47,7 @@ class Worker:
         """Whether it has taken tasks; until then it reads what there is, and holds nothing that an end could leave behind."""
         self._application = application
         self._on_state = on_state
-        self._tasks = RunningTasks(application, on_restore=on_restore)
+        self._thread = StreamThread(application, on_restore=on_restore)
         self._news: SimpleQueue[LiveVersion] = SimpleQueue()
         self._tail = ControlTail(application.kafka, application.config.name, self._news.put)
         self._stopping = False
@@ -60,11 +60,11 @@ class Worker:
     def stop(self) -> None:
         """Ask it to finish the records at hand, commit, and let go of its tasks. May be called from a signal handler."""
         self._stopping = True
-        self._tasks.stop_waiting()
+        self._thread.stop_waiting()
 
     def summary(self) -> WorkerSummary:
         """Return what it has done so far."""
-        return self._tasks.figures.summary()
+        return self._thread.figures.summary()
 
     def run(self, *, until_caught_up: bool = False) -> WorkerSummary:
         """Run until told to stop.
@@ -93,26 +93,26 @@ class Worker:
             return summary
         finally:
             self._tail.close()
-            self._tasks.close()
+            self._thread.close()
 
     def _alone(self) -> AbstractContextManager[object]:
         return processing_alone(self._application, Admin(self._application.kafka), WORKER)
 
     def _process(self, *, until_caught_up: bool) -> WorkerSummary:
-        self._tasks.start()
+        self._thread.start()
         warn_of_narrow_times(self._application, Admin(self._application.kafka))
         self._tail.start()
         self.has_begun = True
-        self._tasks.take_all()
-        while not self._stopping and not (until_caught_up and self._tasks.has_finished()):
+        self._thread.assign_all()
+        while not self._stopping and not (until_caught_up and self._thread.has_finished()):
             while not self._news.empty():
-                self._tasks.learn(self._news.get())
-            self._tasks.run_once()
-            self._tasks.follow_topics()
-            if self.state is WorkerState.REBALANCING and not self._tasks.figures.restoring:
+                self._thread.learn(self._news.get())
+            self._thread.run_once()
+            self._thread.look_for_topics()
+            if self.state is WorkerState.REBALANCING and not self._thread.figures.restoring:
                 self._move_to(WorkerState.RUNNING)
         self._move_to(WorkerState.PENDING_SHUTDOWN)
-        self._tasks.commit_all()
+        self._thread.commit_all()
         return self.summary()
 
     def _move_to(self, state: WorkerState) -> None:

@@ -30,7 +30,8 @@ from pipeline.records import OffsetVector, TaskId, TopicPartition
 from pipeline.state.rocksdb import RocksDbBackend
 from pipeline.worker.local_state import left_positions
 from pipeline.worker.reset import plan_reset, reset
-from pipeline.worker.stream_thread.arrivals import Arrivals
+from pipeline.worker.stream_thread.state_updater import StateUpdater
+from pipeline.worker.stream_thread.task_states import StreamTask, StreamTaskState
 from pipeline.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -209,13 +210,13 @@ def test_a_changelog_cut_off_during_a_take_over_is_restored_from_there(case: Cas
     shutil.rmtree(case.state)
     admin = Cutting(case, end)
     owned = OwnedTask(case.app, prepare(case.app, admin), TASK, admin, SystemClock(), {})
-    arrivals = Arrivals(admin, case.app.kafka, 60_000, silently)
-    arrivals.add(owned)
-    while not (arrived := arrivals.run_once(10_000, 0.1)):
+    task, updater = StreamTask(owned), StateUpdater(admin, case.app.kafka, 60_000, silently)
+    updater.add(task)
+    while not (updated := updater.run_once(10_000, 0.1)):
         pass
-    assert arrived == [(owned, None)]
-    assert owned.restored_records == len(KEYS)
-    arrivals.close()
+    assert updated == [(task, None)]
+    assert (task.state, owned.restored_records) == (StreamTaskState.RUNNING, len(KEYS))
+    updater.close()
     owned.close()
 
 

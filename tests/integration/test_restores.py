@@ -15,7 +15,7 @@ from pipeline.hosting.standby_tasks import StandbyTasks
 from pipeline.kafka.producer import TransactionalProducer
 from pipeline.records import TaskId, TopicPartition
 from pipeline.worker.questions.queries import KeyQuery, Page, Question, Reason, Refusal
-from pipeline.worker.stream_thread.running_tasks import RunningTasks
+from pipeline.worker.stream_thread.stream_thread import StreamThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,7 +39,7 @@ class Case:
         counts.to_stream().to(f"{name}.out", Produced(STRING, LONG))
         self.shown: list[tuple[int, int]] = []
         broker.create(2, f"{name}.in", f"{name}.out")
-        self.tasks = RunningTasks(
+        self.tasks = StreamThread(
             broker.application(name, builder.build(), tmp_path / "state", commit_interval_ms=10),
             on_restore=lambda _changelog, done, expected: self.shown.append((done, expected)),
         )
@@ -72,11 +72,11 @@ def case(broker: Any, unique: str, tmp_path: Path) -> Iterator[Case]:
 
 
 def test_a_task_goes_on_while_another_one_is_restored(case: Case) -> None:
-    case.tasks.take(frozenset({RUNNING}), frozenset())
+    case.tasks.assign(frozenset({RUNNING}), frozenset())
     case.write(1)
     case.until(lambda: case.tasks.figures.summary().processed == 1)
     case.write(50_000)
-    case.tasks.take(frozenset({RUNNING, RESTORED}), frozenset())
+    case.tasks.assign(frozenset({RUNNING, RESTORED}), frozenset())
     processed, answers = [], []
 
     def is_restored() -> bool:
@@ -99,46 +99,46 @@ def test_a_task_goes_on_while_another_one_is_restored(case: Case) -> None:
 
 
 def test_a_restore_that_is_called_off_goes_on_where_it_was(case: Case) -> None:
-    case.tasks.take(frozenset({RESTORED}), frozenset())
+    case.tasks.assign(frozenset({RESTORED}), frozenset())
     case.until(lambda: bool(case.shown))
-    case.tasks.take(frozenset(), frozenset())
+    case.tasks.assign(frozenset(), frozenset())
     assert case.tasks.figures.active == frozenset()
     done = case.tasks.figures.summary().restored
     assert 0 < done < LOGGED
-    case.tasks.take(frozenset({RESTORED}), frozenset())
+    case.tasks.assign(frozenset({RESTORED}), frozenset())
     case.until(case.is_restored)
     assert case.tasks.figures.summary().restored == LOGGED
     assert case.shown[-1] == (LOGGED - done, LOGGED - done)
 
 
 def test_a_task_that_is_wanted_again_before_it_was_let_go_of_is_taken_over_once(case: Case) -> None:
-    case.tasks.take(frozenset({RESTORED}), frozenset())
-    case.tasks.take(frozenset(), frozenset())
+    case.tasks.assign(frozenset({RESTORED}), frozenset())
+    case.tasks.assign(frozenset(), frozenset())
     assert case.tasks.figures.active == {RESTORED}
-    assert case.tasks.is_letting_go
-    case.tasks.take(frozenset({RESTORED}), frozenset())
-    assert not case.tasks.is_letting_go
+    assert case.tasks.is_closing_tasks
+    case.tasks.assign(frozenset({RESTORED}), frozenset())
+    assert not case.tasks.is_closing_tasks
     case.until(case.is_restored)
     assert case.tasks.figures.summary().restored == LOGGED
 
 
 def test_a_task_that_is_sent_away_is_let_go_of_even_if_nothing_is_processed(case: Case) -> None:
-    case.tasks.take(frozenset({RESTORED}), frozenset())
-    case.tasks.take(frozenset(), frozenset())
-    assert case.tasks.is_letting_go
+    case.tasks.assign(frozenset({RESTORED}), frozenset())
+    case.tasks.assign(frozenset(), frozenset())
+    assert case.tasks.is_closing_tasks
     deadline = time.monotonic() + 120
-    while case.tasks.is_letting_go:
+    while case.tasks.is_closing_tasks:
         assert time.monotonic() < deadline, "it is held on to"
         case.tasks.rest()
     assert case.tasks.figures.active == frozenset()
 
 
 def test_a_task_that_is_sent_away_may_be_followed_at_once(case: Case) -> None:
-    case.tasks.take(frozenset({RESTORED}), frozenset())
-    case.tasks.take(frozenset(), frozenset({RESTORED}))
+    case.tasks.assign(frozenset({RESTORED}), frozenset())
+    case.tasks.assign(frozenset(), frozenset({RESTORED}))
     assert (case.tasks.figures.active, case.tasks.figures.standby) == (frozenset(), {RESTORED})
     case.until(lambda: case.tasks.figures.lags() == {RESTORED: 0})
-    case.tasks.take(frozenset({RESTORED}), frozenset())
+    case.tasks.assign(frozenset({RESTORED}), frozenset())
     case.until(case.is_restored)
     assert case.tasks.figures.summary().restored == 0
 
@@ -153,7 +153,7 @@ def test_a_process_can_be_asked_for_its_figures_while_it_fills_its_global_tables
     broker.write(f"{unique}.names", [(b"k", b"v", 1)])
     application = broker.application(unique, builder.build(), tmp_path)
     figures: list[Any] = []
-    tasks = RunningTasks(application, on_restore=lambda *_: figures.append(tasks.figures.by_task()))
+    tasks = StreamThread(application, on_restore=lambda *_: figures.append(tasks.figures.by_task()))
     tasks.start()
     tasks.close()
     assert figures == [{}]

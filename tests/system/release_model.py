@@ -1,6 +1,6 @@
 """A model of releases: two versions whose hosts run in this process, each step of a release, and whatever may happen to them.
 
-Hosts are the tasks of a worker (`RunningTasks`), in a thread of the model's instead of their own. The tail of the control
+Hosts are the tasks of a worker (`StreamThread`), in a thread of the model's instead of their own. The tail of the control
 topic, the steps of the releases and all that they ask of brokers are those of production. Three things are the model's: which
 host has which task, when a host learns what the control topic says, and at which read or write a coordinator dies.
 """
@@ -28,7 +28,7 @@ from pipeline.records import OffsetVector
 from pipeline.releases.registry import Registry, Step
 from pipeline.releases.releaser import Releaser
 from pipeline.releases.versions import processing_application
-from pipeline.worker.stream_thread.running_tasks import RunningTasks
+from pipeline.worker.stream_thread.stream_thread import StreamThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -127,7 +127,7 @@ class Host:
     """A worker of a version, on a machine of its own."""
 
     version: str
-    tasks: RunningTasks
+    tasks: StreamThread
     all_tasks: tuple[TaskId, ...]
     is_awake: bool = True
     hears: bool = True
@@ -272,7 +272,7 @@ v2 = "{name}_app:build_v2"
             application = processing_application(self.config, self.name, version)
             application = replace(application, state_directory=self.directory / f"state-{self._machines}")
             layout = prepare(application, self.broker.admin())
-            tasks = RunningTasks(application, gives_up=True)
+            tasks = StreamThread(application, gives_up=True)
             tasks.start()
         except StreamsError as error:
             self.happened.append(f"  a host of {version} does not start: {error.message}")
@@ -327,7 +327,7 @@ v2 = "{name}_app:build_v2"
 
     def _give(self, host: Host, tasks: frozenset[TaskId]) -> None:
         try:
-            host.tasks.take(tasks, frozenset())
+            host.tasks.assign(tasks, frozenset())
         except StreamsError as error:
             self.happened.append(f"  a host of {host.version} ends: {error.message}")
             self._bury(host)

@@ -18,7 +18,7 @@ from pipeline.kafka.producer import TransactionalProducer
 from pipeline.records import TopicPartition
 from pipeline.releases.registry import Registry, Release, Step
 from pipeline.releases.tables import create_staging
-from pipeline.worker.stream_thread.running_tasks import RunningTasks
+from pipeline.worker.stream_thread.stream_thread import StreamThread
 from pipeline.worker.worker import Worker
 from tests.system.groups import WORDS, tasks_taken
 
@@ -55,9 +55,9 @@ class Case:
         self.layout = prepare(self.app, self.admin)
         self.release = Release(name, "v1")
         self.written = 0
-        self.driven: list[RunningTasks] = []
+        self.driven: list[StreamThread] = []
         """What runs in this thread, and takes its turns while something is waited for."""
-        self.deaf: list[RunningTasks] = []
+        self.deaf: list[StreamThread] = []
         """Those of them that hear nothing new of the control topic."""
 
     def version(self, version: str) -> Application:
@@ -255,12 +255,12 @@ def test_two_versions_hold_at_one_place_and_change_who_publishes_without_a_resta
 
 def test_what_a_task_writes_after_a_switch_goes_where_its_version_writes_by_then(case: Case) -> None:
     create_staging(case.admin, case.app)
-    above, below = RunningTasks(case.app), RunningTasks(replace(case.app, state_directory=case.directory / "below"))
+    above, below = StreamThread(case.app), StreamThread(replace(case.app, state_directory=case.directory / "below"))
     case.driven = [above, below]
     case.note(live="v1")
     for tasks, subs in ((above, {0}), (below, {1, 2})):
         tasks.start()
-        tasks.take(frozenset(task for task in case.layout.tasks if task.sub_topology in subs), frozenset())
+        tasks.assign(frozenset(task for task in case.layout.tasks if task.sub_topology in subs), frozenset())
     case.write()
     case.until_counted(50)
     case.drain()

@@ -11,7 +11,7 @@ import pytest
 from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
 from pipeline.errors import TaskMigratedError, UnknownOutcomeError
 from pipeline.records import TaskId
-from pipeline.worker.stream_thread.running_tasks import RunningTasks
+from pipeline.worker.stream_thread.stream_thread import StreamThread
 from pipeline.worker.worker import Worker, WorkerState
 
 if TYPE_CHECKING:
@@ -120,9 +120,9 @@ def test_a_task_that_another_went_on_with_is_given_up_by_its_owner(broker: Any, 
     app = broker.application(unique, builder.build(), tmp_path / "first", commit_interval_ms=50)
     broker.create(1, f"{unique}.in", f"{unique}.out")
     write(broker, unique, 0, 10)
-    first = RunningTasks(app, gives_up=True)
+    first = StreamThread(app, gives_up=True)
     first.start()
-    first.take(frozenset({TaskId(0, 0)}), frozenset())
+    first.assign(frozenset({TaskId(0, 0)}), frozenset())
     while first.figures.active:
         first.run_once()
     first.close()

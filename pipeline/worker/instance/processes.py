@@ -18,8 +18,8 @@ from pipeline.worker.group.spreading import spread
 from pipeline.worker.instance.spawning import start_child
 from pipeline.worker.questions.asking import Asking
 from pipeline.worker.states import WorkerSummary, summed
-from pipeline.worker.stream_thread.protocol import Alive, Command, Failed, Learn, Report, Stop, StreamJob, Take
-from pipeline.worker.stream_thread.stream_process import run_stream_process
+from pipeline.worker.stream_thread.process import run_stream_thread
+from pipeline.worker.stream_thread.protocol import Alive, Assign, Command, Failed, Learn, Report, Stop, StreamJob
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping
@@ -56,7 +56,7 @@ class StreamProcess:
     process: ChildProcess
     pipe: Connection
     asking: Asking
-    orders: list[Take] = field(default_factory=lambda: [Take(frozenset(), frozenset(), 0)])
+    orders: list[Assign] = field(default_factory=lambda: [Assign(frozenset(), frozenset(), 0)])
     report: Report = _NOTHING
     heard_at: float = field(default_factory=time.monotonic)
     failure: Failed | None = None
@@ -75,7 +75,7 @@ class StreamProcess:
         return self.report.active.union(*(order.active for order in self.orders))
 
     def hear(self, message: Report | Alive | Failed) -> None:
-        """Take note of what it says."""
+        """Assign note of what it says."""
         self.heard_at = time.monotonic()
         match message:
             case Failed():
@@ -98,7 +98,7 @@ class StreamProcess:
         """Tell it what to do, unless it knows."""
         last = self.orders[-1]
         if (active, standby, topics) != (last.active, last.standby, last.topics):
-            self.orders.append(Take(active, standby, last.number + 1, topics))
+            self.orders.append(Assign(active, standby, last.number + 1, topics))
             self.tell(self.orders[-1])
 
     def inform(self, record: LiveVersion) -> None:
@@ -155,7 +155,7 @@ class StreamProcesses:
             our_line, their_line = map(pipes.enter_context, multiprocessing.Pipe())
             process = start_child(
                 f"StreamProcess-{self._next_number}",
-                run_stream_process,
+                run_stream_thread,
                 (theirs, their_line),
                 (self._job, self._build, current_style()),
             )

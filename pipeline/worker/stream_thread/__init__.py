@@ -1,8 +1,8 @@
 """A stream thread: one process that runs some of an instance's tasks.
 
-`stream_process` follows the orders of its supervisor (`protocol`), `running_tasks` does the work: tasks come (`arrivals`), are
-fetched for (`fetching`), process (`turns`), commit (`commits`) and go (`departures`); others are only `followed`. What they are
-made of is in `known_topics`, what they have done in `figures`, and what can be asked of them in `open_stores`.
+`process` obeys the supervisor (`protocol`), `stream_thread` has the loop. `task_manager` owns the tasks: `state_updater`
+takes them over and restores them, `fetching` fetches for them, `commits` commits them; `standby_updater` follows others.
+`known_topics` says what tasks are made of, `figures` what they have done; `open_stores` finds what can be asked of them.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ class Alignment:
         self._slowest: dict[TaskId, tuple[TaskId, ...]] = {}
         self._hold: Hold | None = None
 
-    def follow(self, groups: Sequence[AlignedTasks]) -> None:
+    def begin(self, groups: Sequence[AlignedTasks]) -> None:
         """Align these from now on."""
         self._groups = groups if self._drift_ms >= 0 else ()
         self._owners = {tp: task for group in self._groups for tp, task in group.inputs.items()}

@@ -1,4 +1,4 @@
-"""The commits of the tasks that run: begun when they are due, sent in threads, and looked after when brokers have answered."""
+"""Commits the tasks that run: begins what is due, sends it in threads, and finishes it when brokers have answered."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import TaskMigratedError
 from pipeline.hosting.clock import SystemClock
-from pipeline.worker.stream_thread.arrivals import RECOVERABLE
 from pipeline.worker.stream_thread.open_commits import OpenCommits
 from pipeline.worker.stream_thread.protocol import LastCommit
+from pipeline.worker.stream_thread.state_updater import RECOVERABLE
+from pipeline.worker.stream_thread.task_states import StreamTaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection
     from collections.abc import Set as AbstractSet
 
     from pipeline.errors import StreamsError
@@ -19,21 +20,20 @@ if TYPE_CHECKING:
     from pipeline.records import TaskId
     from pipeline.worker.stream_thread.commit_schedule import CommitSchedule
     from pipeline.worker.stream_thread.interruptions import Interruptions
+    from pipeline.worker.stream_thread.task_states import StreamTask
 
 
 class Commits:
-    """Commits tasks, each for itself: what fails is the task's failure, and the others go on.
+    """Commits tasks, each by itself: a failure is the failure of one task, and the others go on.
 
     Args:
-        tasks: Those that run; looked at anew each time.
-        schedule: Says when each commits.
+        schedule: Says when each task commits.
         interruptions: What may happen between two steps, and while brokers are waited for.
-        failed: Told a task whose commit has failed, and why; if it returns, the task runs no more, for now at least.
+        failed: Called with a task whose commit has failed, and why. If it returns, the task does not run any more.
     """
 
     def __init__(
         self,
-        tasks: Mapping[TaskId, OwnedTask],
         schedule: CommitSchedule,
         interruptions: Interruptions,
         failed: Callable[[OwnedTask, StreamsError], None],
@@ -44,54 +44,56 @@ class Commits:
         """How many have succeeded."""
         self.last: dict[TaskId, LastCommit] = {}
         """The last one of each task."""
-        self._tasks = tasks
         self._interruptions = interruptions
         self._failed = failed
         self._clock = SystemClock()
 
-    def begin_due(self, now_ms: int) -> None:
-        """Begin those for which it is time, a part of the tasks per turn: others process while these wait for brokers."""
-        resting = [owned for owned in self._tasks.values() if owned.id not in self.under_way]
-        for owned in self._schedule.due(self._tasks.values(), resting, now_ms):
+    def begin_due(self, running: Collection[StreamTask], now_ms: int) -> None:
+        """Begin the commits that are due, a part of the tasks per turn: others process while these wait for brokers."""
+        resting = {task.id: task for task in running if task.state is StreamTaskState.RUNNING}
+        every, ready = [task.owned for task in running], [task.owned for task in resting.values()]
+        for owned in self._schedule.due(every, ready, now_ms):
             self._schedule.note(owned.id, now_ms)
-            self._begin(owned)
+            self._begin(resting[owned.id])
 
     def finish(self) -> None:
-        """Look after those that have an outcome."""
-        for owned, outcome in self.under_way.take_done():
-            if self.succeeds(owned, outcome.result) and self.succeeds(owned, owned.finish_commit):
+        """Finish the commits that have an outcome."""
+        for task, outcome in self.under_way.take_done():
+            if self._succeeds(task, outcome.result) and self._succeeds(task, task.owned.finish_commit):
+                task.move_to(StreamTaskState.RUNNING)
                 self.done += 1
-                self._note(owned)
+                self._note(task.owned)
 
-    def commit(self, tasks: Iterable[OwnedTask]) -> None:
-        """Commit tasks and wait for it; what is under way already has to come to its end before."""
-        wanted = {owned.id for owned in tasks}
+    def commit(self, tasks: Collection[StreamTask]) -> None:
+        """Commit tasks and wait for it. A commit that is under way already comes to its end before."""
+        wanted = {task.id for task in tasks}
         self._finish(wanted)
-        for task_id in wanted & self._tasks.keys():
-            self._begin(self._tasks[task_id])
+        for task in tasks:
+            if task.is_running:
+                self._begin(task)
         self._finish(wanted)
 
-    def come_to_end(self, owned: OwnedTask) -> bool:
-        """Wait for a task's commit, if one is under way; gives whether the task runs on."""
-        self._finish({owned.id})
-        return self._tasks.get(owned.id) is owned
+    def come_to_end(self, task: StreamTask) -> bool:
+        """Wait for the commit of a task, if one is under way. Returns whether the task still runs."""
+        self._finish({task.id})
+        return task.is_running
 
-    def settle(self, owned: OwnedTask) -> bool:
-        """Commit a task, and make sure that its state is what was committed; gives whether it is, and the task runs on."""
+    def commit_state(self, task: StreamTask) -> bool:
+        """Commit a task and bring its local state to that point. Returns whether that succeeded, and the task still runs."""
 
         def settle() -> None:
             with self._interruptions.away():
-                owned.settle()
+                task.owned.settle()
 
-        self.commit([owned])
-        return owned.id in self._tasks and self.succeeds(owned, settle)
+        self.commit([task])
+        return task.is_running and self._succeeds(task, settle)
 
-    def succeeds(self, owned: OwnedTask, step: Callable[[], None]) -> bool:
-        """Take a step of a task's commit, or one that belongs to it. Failures that are the task's are told, and not raised."""
+    def _succeeds(self, task: StreamTask, step: Callable[[], None]) -> bool:
+        """Take a step of a commit. A failure of the task is told, and not raised."""
         try:
             step()
         except (*RECOVERABLE, TaskMigratedError) as error:
-            self._failed(owned, error)
+            self._failed(task.owned, error)
             return False
         self._interruptions.attend()
         return True
@@ -101,9 +103,10 @@ class Commits:
         latency_ms = max(now_ms - newest_ms, 0) if newest_ms >= 0 else None
         self.last[owned.id] = LastCommit(now_ms, latency_ms, owned.sent())
 
-    def _begin(self, owned: OwnedTask) -> None:
-        if owned.task.needs_commit and self.succeeds(owned, owned.prepare_commit):
-            self.under_way.send(owned)
+    def _begin(self, task: StreamTask) -> None:
+        if task.owned.task.needs_commit and self._succeeds(task, task.owned.prepare_commit):
+            task.move_to(StreamTaskState.COMMITTING)
+            self.under_way.send(task)
 
     def _finish(self, task_ids: AbstractSet[TaskId]) -> None:
         with self._interruptions.away():

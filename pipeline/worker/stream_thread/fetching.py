@@ -47,7 +47,7 @@ class Fetching:
         self._paused: set[TopicPartition] = set()
         self._ends_seen: dict[TopicPartition, int] = {}
 
-    def follow(self, tables: GlobalState) -> None:
+    def begin_global(self, tables: GlobalState) -> None:
         """Fetch for the global tables, from where they stand."""
         self._global = tables
         self._consumer.assign(tables.positions())

@@ -1,4 +1,4 @@
-"""How the tasks of a process stand, and what they have done: read at any time, it changes nothing."""
+"""Tells how the tasks of a stream thread stand, and what they have done. Read at any time, it changes nothing."""
 
 from __future__ import annotations
 
@@ -12,27 +12,25 @@ from pipeline.worker.stream_thread.protocol import Report, TaskFigures, Waiting
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pipeline.hosting.owned_task import OwnedTask
     from pipeline.records import TaskId
     from pipeline.worker.states import WorkerSummary
     from pipeline.worker.stream_thread.alignment import Alignment
-    from pipeline.worker.stream_thread.arrivals import Arrivals
-    from pipeline.worker.stream_thread.commits import Commits
     from pipeline.worker.stream_thread.fetching import Fetching
-    from pipeline.worker.stream_thread.followed import Followed
     from pipeline.worker.stream_thread.open_stores import OpenStores
-    from pipeline.worker.stream_thread.tally import Tally
+    from pipeline.worker.stream_thread.standby_updater import StandbyUpdater
+    from pipeline.worker.stream_thread.state_updater import StateUpdater
+    from pipeline.worker.stream_thread.task_counts import TaskCounts
+    from pipeline.worker.stream_thread.task_manager import TaskManager
 
 
 class Figures:
-    """Looks at the tasks that run, are taken over, or are followed.
+    """Looks at the tasks that run, start, or are followed.
 
     Args:
-        tasks: Those that run.
-        arrivals: Those that are taken over.
-        followed: Those that are followed.
-        commits: The commits of those that run.
-        tally: Counts what they do.
+        manager: Owns the tasks.
+        updater: Knows how far the restored ones are.
+        standbys: Knows how far the followed ones are.
+        counts: Counts what tasks do.
         stores: Has the global tables.
         alignment: Knows how long tasks were held back, and for which others.
         fetching: Knows how far they have come in their inputs.
@@ -40,47 +38,44 @@ class Figures:
 
     def __init__(
         self,
-        tasks: Mapping[TaskId, OwnedTask],
-        arrivals: Arrivals,
-        followed: Followed,
-        commits: Commits,
-        tally: Tally,
+        manager: TaskManager,
+        updater: StateUpdater,
+        standbys: StandbyUpdater,
+        counts: TaskCounts,
         stores: OpenStores,
         alignment: Alignment,
         fetching: Fetching,
     ) -> None:
-        """They are looked at anew each time."""
-        self._tasks = tasks
-        self._arrivals = arrivals
-        self._followed = followed
-        self._commits = commits
-        self._tally = tally
+        self._manager = manager
+        self._updater = updater
+        self._standbys = standbys
+        self._counts = counts
         self._stores = stores
         self._alignment = alignment
         self._fetching = fetching
 
     @property
     def active(self) -> frozenset[TaskId]:
-        """The tasks that are processed, or about to be; also those that are not let go of yet."""
-        return self._arrivals.coming.union(self._tasks, self._arrivals.leaving)
+        """The tasks that are processed, or about to be; also those that are not closed yet."""
+        return self._manager.active
 
     @property
     def standby(self) -> frozenset[TaskId]:
         """The tasks whose changelogs are followed."""
-        return self._followed.tasks
+        return self._manager.standby
 
     @property
     def restoring(self) -> Mapping[TaskId, int | None]:
-        """Tasks that are being taken over, with the number of changelog records that are missing, if it is known already."""
-        return self._arrivals.missing
+        """Tasks that are taken over, with the number of changelog records that are missing, if it is known already."""
+        return self._manager.restoring
 
     def summary(self) -> WorkerSummary:
         """Return what has been done so far."""
-        return self._tally.summary(self._tasks.values(), self._arrivals.restored, self._commits.done)
+        return self._counts.summary(self._manager.running.values(), self._updater.restored, self._manager.commits.done)
 
     def lags(self) -> Mapping[TaskId, int]:
         """Records that are missing, per standby."""
-        return self._followed.lags()
+        return self._standbys.lags()
 
     def report(self, obeyed: int) -> Report:
         """All of it, for the supervisor.
@@ -96,14 +91,14 @@ class Figures:
             self.summary(),
             obeyed,
             self.restoring,
-            self._commits.under_way.seconds,
+            self._manager.commits.under_way.seconds,
             self.by_task(),
         )
 
     def by_task(self) -> Mapping[TaskId, TaskFigures]:
         """Return what each running task has done since it was taken over, and the figures of global stores' processors."""
-        counted = self._tally.figures(self._tasks.values(), self._alignment.held_back_s, self._waiting())
-        progress, last = self._fetching.progress(), self._commits.last
+        counted = self._counts.figures(self._manager.running.values(), self._alignment.held_back_s, self._waiting())
+        progress, last = self._fetching.progress(), self._manager.commits.last
         figures = {
             task: replace(each, inputs=progress.get(task, {}), last_commit=last.get(task))
             for task, each in counted.items()
@@ -117,7 +112,7 @@ class Figures:
         """Return what each task with records at hand waits for: its own empty inputs, others that are behind, or both."""
         now_ms, behind = SystemClock().now_ms(), self._alignment.waits()
         found = {}
-        for task_id, owned in self._tasks.items():
+        for task_id, owned in self._manager.running.items():
             idle_since_ms, inputs = owned.task.waiting or (now_ms, ())
             held_s, tasks = behind.get(task_id, (0.0, ()))
             if inputs or tasks:
@@ -126,5 +121,5 @@ class Figures:
 
     def _positions(self) -> Mapping[TaskId, int]:
         """Changelog offsets applied, summed up, per task."""
-        running = {task_id: owned.position() for task_id, owned in self._tasks.items()}
-        return running | self._arrivals.positions() | self._followed.positions()
+        running = {task_id: owned.position() for task_id, owned in self._manager.running.items()}
+        return running | self._updater.positions() | self._standbys.positions()

@@ -1,4 +1,4 @@
-"""Commits under way: a task whose commit waits for brokers rests, and the others go on."""
+"""Sends commits in threads: a task whose commit waits for brokers rests, and the others go on."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pipeline.hosting.owned_task import OwnedTask
     from pipeline.records import TaskId
+    from pipeline.worker.stream_thread.task_states import StreamTask
 
 _AT_ONCE = 16
 """How many tasks commit at the same time."""
 
 
 class _Sent(NamedTuple):
-    """A commit that has not been looked after yet, and when it began (monotonic seconds)."""
+    """A commit that is not finished yet, and when it began (monotonic seconds)."""
 
-    owned: OwnedTask
+    task: StreamTask
     outcome: Future[None]
     began: float
 
@@ -41,9 +41,9 @@ class OpenCommits:
         """Whether any is."""
         return bool(self._sent)
 
-    def send(self, owned: OwnedTask) -> None:
+    def send(self, task: StreamTask) -> None:
         """Make durable what a task has prepared."""
-        self._sent[owned.id] = _Sent(owned, self._threads.submit(owned.send_commit), time.monotonic())
+        self._sent[task.id] = _Sent(task, self._threads.submit(task.owned.send_commit), time.monotonic())
 
     def wait_for_any(self, timeout_s: float) -> None:
         """Wait until one has an outcome, or the time is up."""
@@ -53,16 +53,16 @@ class OpenCommits:
         """Wait until these have outcomes."""
         wait([self._sent[task_id].outcome for task_id in task_ids if task_id in self._sent])
 
-    def take_done(self) -> list[tuple[OwnedTask, Future[None]]]:
-        """Those with an outcome, which is told once."""
+    def take_done(self) -> list[tuple[StreamTask, Future[None]]]:
+        """Remove and return the commits with an outcome."""
         done = [sent for sent in self._sent.values() if sent.outcome.done()]
         for sent in done:
-            del self._sent[sent.owned.id]
+            del self._sent[sent.task.id]
             took = time.monotonic() - sent.began
             self.seconds = self.seconds[0] + took, max(self.seconds[1], took)
-        return [(sent.owned, sent.outcome) for sent in done]
+        return [(sent.task, sent.outcome) for sent in done]
 
     def close(self) -> None:
-        """Wait for all; what comes of them is nobody's concern any more. Idempotent."""
+        """Wait for all, and forget their outcomes. Idempotent."""
         self._threads.shutdown()
         self._sent.clear()

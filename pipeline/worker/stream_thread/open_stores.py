@@ -1,4 +1,4 @@
-"""Finds the open store of a question: that of a task that runs, of one that is followed, or a global one."""
+"""Finds the open store that a query asks for: of a task that runs, of one that is followed, or a global one."""
 
 from __future__ import annotations
 
@@ -8,38 +8,29 @@ from pipeline.worker.questions.answers import OpenStore, StoreAnswers
 from pipeline.worker.questions.queries import Reason, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pipeline.hosting.owned_task import OwnedTask
-    from pipeline.records import TaskId
     from pipeline.runtime.global_state import GlobalState
     from pipeline.state.api import StoreBuilder
     from pipeline.topology.topology import Topology
     from pipeline.worker.questions.queries import Page, Question
-    from pipeline.worker.stream_thread.arrivals import Arrivals
-    from pipeline.worker.stream_thread.followed import Followed
+    from pipeline.worker.stream_thread.standby_updater import StandbyUpdater
+    from pipeline.worker.stream_thread.task_manager import TaskManager
 
 
 class OpenStores:
-    """The stores of one process.
+    """The stores of one stream thread.
 
     Args:
         topology: Says which stores there are.
-        tasks: Those that run; looked at anew each time.
-        arrivals: Those that are restored, and do not answer.
-        followed: Those that are followed.
+        manager: Owns the tasks; those that are restored do not answer.
+        standbys: Follows tasks that run elsewhere.
     """
 
-    def __init__(
-        self, topology: Topology, tasks: Mapping[TaskId, OwnedTask], arrivals: Arrivals, followed: Followed
-    ) -> None:
-        """None is open before the global tables are filled."""
+    def __init__(self, topology: Topology, manager: TaskManager, standbys: StandbyUpdater) -> None:
         self.tables: GlobalState | None = None
-        """Tables that every process holds."""
+        """Tables that every stream thread holds; None before they are filled."""
         self._global_names = frozenset(declared.store.name for declared in topology.global_stores)
-        self._tasks = tasks
-        self._arrivals = arrivals
-        self._followed = followed
+        self._manager = manager
+        self._standbys = standbys
         self._answers = StoreAnswers(_builders(topology), self._find)
 
     def answer(self, question: Question) -> Page | Refusal:
@@ -55,16 +46,16 @@ class OpenStores:
         task_id = question.task
         if question.store in self._global_names:
             return OpenStore(self.tables.stores[question.store], self.tables.positions())
-        if task_id is not None and task_id in self._tasks:
-            owned = self._tasks[task_id]
+        owned = self._manager.running.get(task_id) if task_id is not None else None
+        if owned is not None:
             reached = {tp: owned.task.position(tp) for tp in owned.inputs}
             return OpenStore(owned.task.store(question.store), {tp: n for tp, n in reached.items() if n >= 0})
-        restoring = self._arrivals.missing
+        restoring = self._manager.restoring
         if task_id is not None and task_id in restoring:
             return Refusal(Reason.RESTORING, f"Task {task_id} is being restored", missing=restoring[task_id])
-        if task_id in self._followed.tasks and question.allows_standby:
-            store = self._followed.task(task_id).store(question.store)
-            return OpenStore(store, self._followed.applied(task_id), is_standby=True)
+        if task_id in self._standbys.tasks and question.allows_standby:
+            store = self._standbys.task(task_id).store(question.store)
+            return OpenStore(store, self._standbys.applied(task_id), is_standby=True)
         return Refusal(Reason.NOT_HERE, f"Task {task_id} does not run here")
 
 

@@ -38,7 +38,7 @@ class StreamJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
+class Assign:
     """To a stream process: run these tasks and follow those; let go of all others. Orders are numbered, from 1.
 
     `topics` has the partitions of the topics that tasks are made of.
@@ -69,7 +69,7 @@ class Stop:
     """To a stream process: commit, let go of everything, and end."""
 
 
-Command = Take | Pause | Learn | Stop
+Command = Assign | Pause | Learn | Stop
 
 
 @dataclass(frozen=True, slots=True)

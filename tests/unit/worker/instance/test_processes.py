@@ -17,7 +17,7 @@ from pipeline.records import TaskId
 from pipeline.worker.instance.processes import StreamProcess, StreamProcesses
 from pipeline.worker.questions.asking import Asking
 from pipeline.worker.states import WorkerSummary
-from pipeline.worker.stream_thread.protocol import Report, StreamJob, Take
+from pipeline.worker.stream_thread.protocol import Assign, Report, StreamJob
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ class Process:
     """The other end of the pipe to a stream process: what it was told to do last, and what it says."""
 
     pipe: Connection
-    told: Take = field(default_factory=lambda: Take(NONE, NONE, 0))
+    told: Assign = field(default_factory=lambda: Assign(NONE, NONE, 0))
 
     def listen(self) -> None:
         while self.pipe.poll():

@@ -138,7 +138,7 @@ class Application:
                 id_: task for id_, task in self.tasks.items() if id_.partition % processes == number
             }
             alignment = Alignment(own, (), DRIFT_MS, self.look_up, lambda: self.now)
-            alignment.follow([AlignedTasks(owners, frozenset(owners))])
+            alignment.begin([AlignedTasks(owners, frozenset(owners))])
             self.processes.append((alignment, own))
 
     def look_up(self, inputs: Iterable[TopicPartition], external: Iterable[TopicPartition]) -> Found:

@@ -10,6 +10,7 @@ from pipeline.errors import TaskMigratedError
 from pipeline.records import TaskId
 from pipeline.worker.stream_thread.commit_schedule import CommitSchedule
 from pipeline.worker.stream_thread.commits import Commits
+from pipeline.worker.stream_thread.task_states import StreamTask, StreamTaskState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +34,7 @@ class Owned:
     def __init__(self, outcome: Callable[[], None]) -> None:
         self.id, self.task = TaskId(0, 0), self
         self.needs_commit = self.commit_requested = True
+        self.held_back_bytes = lambda: 0
         self.stream_time = 1_000
         self.may_end = threading.Event()
         self._outcome = outcome
@@ -56,32 +58,35 @@ def fenced() -> None:
     raise TaskMigratedError(message)
 
 
-def commits_of(owned: Any, given_up: list[Any]) -> tuple[Commits, dict[TaskId, Any]]:
-    tasks = {owned.id: owned}
+def commits_of(owned: Any, given_up: list[Any]) -> tuple[Commits, StreamTask]:
+    task = StreamTask(owned, StreamTaskState.RUNNING)
 
-    def give_up(task: Any, _error: Exception) -> None:
-        given_up.append(task)
-        del tasks[task.id]
+    def give_up(failed: Any, _error: Exception) -> None:
+        given_up.append(failed)
+        task.move_to(StreamTaskState.CLOSED)
 
-    commits = Commits(tasks, CommitSchedule(100, 0), Alone(), give_up)
-    commits.under_way.send(owned)
-    return commits, tasks
+    schedule = CommitSchedule(100, 0)
+    schedule.note(owned.id, 0)
+    commits = Commits(schedule, Alone(), give_up)
+    commits.begin_due([task], 0)
+    assert task.state is StreamTaskState.COMMITTING
+    return commits, task
 
 
 def test_a_task_is_given_up_once_though_its_commit_is_under_way() -> None:
     owned, given_up = Owned(fenced), list[Any]()
-    commits, tasks = commits_of(owned, given_up)
+    commits, task = commits_of(owned, given_up)
     threading.Timer(0.05, owned.may_end.set).start()
-    assert not commits.come_to_end(owned)
+    assert not commits.come_to_end(task)
     commits.finish()
-    assert (given_up, tasks) == ([owned], {})
+    assert (given_up, task.state) == ([owned], StreamTaskState.CLOSED)
 
 
 def test_a_task_whose_commit_succeeds_runs_on() -> None:
     owned, given_up = Owned(lambda: None), list[Any]()
-    commits, tasks = commits_of(owned, given_up)
+    commits, task = commits_of(owned, given_up)
     owned.may_end.set()
-    assert commits.come_to_end(owned)
-    assert (given_up, list(tasks), commits.done) == ([], [owned.id], 1)
+    assert commits.come_to_end(task)
+    assert (given_up, task.state, commits.done) == ([], StreamTaskState.RUNNING, 1)
     last = commits.last[owned.id]
     assert (last.sent, last.latency_ms) == ({"out": 7}, last.at_ms - owned.stream_time)

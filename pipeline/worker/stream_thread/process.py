@@ -21,8 +21,8 @@ from pipeline.hosting.garbage import collect_rarely
 from pipeline.hosting.logs import LogStyle, start_logging
 from pipeline.worker.questions.attendance import Attendance
 from pipeline.worker.questions.line import readiness
-from pipeline.worker.stream_thread.protocol import Alive, Command, Failed, Learn, Pause, Stop, StreamJob, Take
-from pipeline.worker.stream_thread.running_tasks import RunningTasks
+from pipeline.worker.stream_thread.protocol import Alive, Assign, Command, Failed, Learn, Pause, Stop, StreamJob
+from pipeline.worker.stream_thread.stream_thread import StreamThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,7 +42,7 @@ _LIFE_SECONDS = 5.0
 """How often it shows that it is alive while it waits for brokers, and reports nothing."""
 
 
-def run_stream_process(
+def run_stream_thread(
     pipe: Connection, line: Connection, job: StreamJob, build: Callable[[StreamJob], Topology], logs: LogStyle
 ) -> None:
     """Run a stream process from its beginning to its end.
@@ -62,7 +62,7 @@ def run_stream_process(
         application = Application(
             job.config, job.version, build(job), job.kafka, job.state_directory, job.published, job.dead_letters
         )
-        _StreamThread(application, pipe, line).run()
+        _CommandLoop(application, pipe, line).run()
     except StreamsError as error:
         coordinates = error.coordinates if isinstance(error, RecordError) else {}
         _last_word(pipe, Failed(type(error).__name__, error.message, error.hint, coordinates))
@@ -70,12 +70,12 @@ def run_stream_process(
         log.warning("the supervisor is gone: the stream thread ends")
 
 
-class _StreamThread:
+class _CommandLoop:
     """The loop (`StreamThread.runOnce`): commands, a turn of the tasks, a report now and then."""
 
     def __init__(self, application: Application, pipe: Connection, line: Connection) -> None:
         self._attendance = Attendance(line, self._answer)
-        self._tasks = RunningTasks(
+        self._thread = StreamThread(
             application,
             gives_up=True,
             interruptions=self,
@@ -93,23 +93,23 @@ class _StreamThread:
         self._ordered = self._obeyed = 0
 
     def run(self) -> None:
-        self._tasks.start(outlasts=True)  # the supervisor has reached them
+        self._thread.start(outlasts=True)  # the supervisor has reached them
         try:
             while not self._is_stopping:
-                waits = self._is_paused or not (self._tasks.figures.active or self._tasks.figures.standby)
+                waits = self._is_paused or not (self._thread.figures.active or self._thread.figures.standby)
                 while (command := self._next_command(self._poll_seconds if waits else 0)) is not None:
                     self._obey(command)
                     waits = False
                 if not self._is_stopping:
                     if self._is_paused:
-                        self._tasks.rest()
+                        self._thread.rest()
                     else:
-                        self._tasks.run_once()
+                        self._thread.run_once()
                     self._report()
-            self._tasks.take(frozenset(), frozenset())
+            self._thread.assign(frozenset(), frozenset())
             self._report(always=True)
         finally:
-            self._tasks.close()
+            self._thread.close()
 
     def attend(self) -> None:
         """Between two records: answer what was asked, and show now and then that it is alive."""
@@ -141,7 +141,7 @@ class _StreamThread:
             command: Command = self._pipe.recv()
             self._commands.append(command)
             if isinstance(command, Stop):
-                self._tasks.stop_waiting()
+                self._thread.stop_waiting()
 
     def _show_life(self) -> None:
         """There may be nothing to report as long as brokers are waited for, and who is silent is killed."""
@@ -151,29 +151,29 @@ class _StreamThread:
             self._pipe.send(Alive())
 
     def _answer(self, question: Question) -> Page | Refusal:
-        return self._tasks.answer(question)
+        return self._thread.answer(question)
 
     def _obey(self, command: Command) -> None:
         match command:
-            case Take(active, standby, number, topics):
+            case Assign(active, standby, number, topics):
                 if topics:
-                    self._tasks.read_topics(topics)
-                self._tasks.take(active, standby)
+                    self._thread.read_topics(topics)
+                self._thread.assign(active, standby)
                 self._ordered = number
                 self._next_report = 0.0
             case Pause(paused):
                 if paused:  # Kafka Streams goes on committing; an open transaction would hold up who reads its topics
-                    self._tasks.commit_all()
+                    self._thread.commit_all()
                 self._is_paused = paused
             case Learn(record):
-                self._tasks.learn(record)
+                self._thread.learn(record)
             case Stop():
                 self._is_stopping = True
 
     def _report(self, *, always: bool = False) -> None:
-        figures = self._tasks.figures
+        figures = self._thread.figures
         seen = figures.active, figures.standby, not figures.restoring
-        if not self._tasks.is_letting_go:
+        if not self._thread.is_closing_tasks:
             self._obeyed = self._ordered
         now = time.monotonic()
         if not always and seen == self._reported and now < self._next_report:

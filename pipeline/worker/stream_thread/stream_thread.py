@@ -1,4 +1,4 @@
-"""The tasks that one process runs: fetched for, processed, committed, and taken over anew when something fails."""
+"""Runs the tasks of a stream thread: each turn fetches, processes a few records of each task, and commits what is due."""
 
 from __future__ import annotations
 
@@ -18,31 +18,27 @@ from pipeline.runtime.context import KEPT_BYTES
 from pipeline.worker.stream_thread.absent_brokers import AbsentBrokers
 from pipeline.worker.stream_thread.aligned_tasks import aligned_tasks, drift_of
 from pipeline.worker.stream_thread.alignment import Alignment, Progress
-from pipeline.worker.stream_thread.arrivals import RECOVERABLE, Arrivals
-from pipeline.worker.stream_thread.commit_schedule import CommitSchedule
-from pipeline.worker.stream_thread.commits import Commits
-from pipeline.worker.stream_thread.departures import Departures
 from pipeline.worker.stream_thread.fetching import ENOUGH, Fetching
 from pipeline.worker.stream_thread.figures import Figures
-from pipeline.worker.stream_thread.followed import Followed
 from pipeline.worker.stream_thread.interruptions import Interruptions, Undisturbed
 from pipeline.worker.stream_thread.known_topics import KnownTopics
 from pipeline.worker.stream_thread.late_records import LateRecords
 from pipeline.worker.stream_thread.open_stores import OpenStores
 from pipeline.worker.stream_thread.regular_snapshots import RegularSnapshots
 from pipeline.worker.stream_thread.rights import Rights
-from pipeline.worker.stream_thread.tally import Tally
-from pipeline.worker.stream_thread.turns import Turns
+from pipeline.worker.stream_thread.standby_updater import StandbyUpdater
+from pipeline.worker.stream_thread.state_updater import RECOVERABLE, StateUpdater
+from pipeline.worker.stream_thread.task_counts import TaskCounts
+from pipeline.worker.stream_thread.task_manager import TaskManager
+from pipeline.worker.stream_thread.time_slices import TimeSlices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from collections.abc import Set as AbstractSet
 
     from pipeline.hosting.application import Application
     from pipeline.hosting.publication import LiveVersion
     from pipeline.records import TaskId
     from pipeline.runtime.global_state import GlobalState
-    from pipeline.state.api import StateBackend
     from pipeline.worker.questions.queries import Page, Question, Refusal
 
 log = logging.getLogger(__name__)
@@ -55,17 +51,19 @@ _RESTORED_PER_TURN = 4_000
 """How many records are restored per turn while other tasks have something to do."""
 _HELD_BACK_SECONDS = 0.005
 """How long a turn waits for records while tasks wait for others: these may go on any moment."""
-_ARRIVAL_SECONDS = 0.01
+_START_SECONDS = 0.01
 """How long a turn waits for tasks that are taken over, if there is nothing else to do."""
 
 
-class RunningTasks:
-    """Some tasks of one version of an application, active and standby.
+class StreamThread:
+    """Runs tasks of one version of an application, active and standby (`StreamThread`).
+
+    The `TaskManager` owns the tasks. This class has the turn (`runOnce`): everything in it is called from one thread.
 
     Args:
-        application: Whose tasks.
+        application: The application of the tasks.
         gives_up: Whether a task that another owner has taken over is given up; else that is an error.
-        interruptions: What may happen beside processing.
+        interruptions: What may happen besides processing.
         on_restore: Told changelog, records restored and records expected.
     """
 
@@ -87,38 +85,37 @@ class RunningTasks:
         self._brokers = AbsentBrokers(
             self._admin, streams.task_timeout_ms, self._interruptions, lambda: topics.application.topology.source_topics
         )
-        self._tasks: dict[TaskId, OwnedTask] = {}
-        self._arrivals = Arrivals(self._admin, kafka, streams.task_timeout_ms, self._on_restore)
-        self._followed = Followed(topics, self._admin, self._clock, self._brokers)
         self._fetching = Fetching(kafka, streams, self._interruptions)
-        self._schedule = CommitSchedule(streams.commit_interval_ms, streams.statestore_cache_max_bytes)
-        self._tally = Tally()
-        self._departures = Departures(
-            self._tasks,
+        self._counts = TaskCounts()
+        self._updater = StateUpdater(self._admin, kafka, streams.task_timeout_ms, self._on_restore)
+        self._standbys = StandbyUpdater(topics, self._admin, self._clock, self._brokers)
+        self._manager = TaskManager(
+            self._create_task,
+            self._updater,
+            self._standbys,
             self._fetching,
-            self._schedule,
-            self._tally,
-            self._arrivals,
+            self._counts,
             self._brokers,
+            self._interruptions,
+            self._clock,
+            streams,
             gives_up=gives_up,
-            timeout_ms=streams.task_timeout_ms,
         )
-        self._turns = Turns(self._interruptions)
-        self._commits = Commits(self._tasks, self._schedule, self._interruptions, self._departures.fail)
-        self._snapshots = RegularSnapshots(application, self._admin, streams.snapshot_interval_ms)
-        self._purge = Purge(self._admin, streams.repartition_purge_interval_ms)
-        self._stores = OpenStores(application.topology, self._tasks, self._arrivals, self._followed)
+        self._stores = OpenStores(application.topology, self._manager, self._standbys)
         self._progress = Progress(self._admin, application.id)
         drift_ms = streams.task_alignment_max_drift_ms or drift_of(application.topology)
-        self._alignment = Alignment(self._tasks, self._commits.under_way, drift_ms, self._progress.look_up)
+        running, commits = self._manager.running, self._manager.commits
+        self._alignment = Alignment(running, commits.under_way, drift_ms, self._progress.look_up)
         self._rights = Rights(topics, self._alignment)
-        self._late = LateRecords(self._tasks, self._tally.processed_by)
+        self._slices = TimeSlices(self._interruptions)
+        self._snapshots = RegularSnapshots(application, self._admin, streams.snapshot_interval_ms)
+        self._purge = Purge(self._admin, streams.repartition_purge_interval_ms)
+        self._late = LateRecords(running, self._counts.processed_by)
         self.figures = Figures(
-            self._tasks,
-            self._arrivals,
-            self._followed,
-            self._commits,
-            self._tally,
+            self._manager,
+            self._updater,
+            self._standbys,
+            self._counts,
             self._stores,
             self._alignment,
             self._fetching,
@@ -126,9 +123,9 @@ class RunningTasks:
         self._is_stalled = False
 
     @property
-    def is_letting_go(self) -> bool:
+    def is_closing_tasks(self) -> bool:
         """Whether tasks that are not wanted any more are still open."""
-        return bool(self._arrivals.leaving)
+        return self._manager.is_closing_tasks
 
     def start(self, *, outlasts: bool = False) -> None:
         """Check topics, create internal ones, and fill the global tables.
@@ -142,46 +139,32 @@ class RunningTasks:
         """
         outlast = self._brokers.outlast if outlasts else _at_once
         outlast(self._topics.find, "cannot start yet")
-        self._followed.begin()
+        self._standbys.begin()
         self._stores.tables = tables = outlast(self._fill_global_tables, "global tables are not filled yet")
-        self._fetching.follow(tables)
+        self._fetching.begin_global(tables)
         self._align()
 
     def stop_waiting(self) -> None:
         """Wait for absent brokers no longer. May be called from a signal handler."""
         self._brokers.gives_up = True
 
-    def take(self, active: frozenset[TaskId], standby: frozenset[TaskId]) -> None:
-        """Run these tasks and follow those; commit and let go of all others. Tasks that stay are not disturbed.
+    def assign(self, active: frozenset[TaskId], standby: frozenset[TaskId]) -> None:
+        """Run and follow these tasks; commit and close all others. Tasks that stay are not disturbed.
 
-        Tasks that are new are taken over and restored while `run_once` goes on with the others (`Figures.restoring`).
+        New tasks are taken over and restored while `run_once` goes on with the others (`Figures.restoring`).
 
         Raises:
             StateError: If another process has the state of a task open.
             BrokerError: If brokers do not answer for longer than `task.timeout.ms`.
         """
-        self._release(self._tasks.keys() - active)
-        self._arrivals.send_away(self._arrivals.coming - active)
-        self._arrivals.recall(active)
-        self._arrivals.wait_until_gone(standby)
-        states: dict[TaskId, StateBackend] = {}
-        for task_id in self._followed.tasks - standby:
-            state = self._followed.release(task_id)
-            if task_id in active:
-                states[task_id] = state
-            else:
-                state.close()
-        for task_id in sorted(active - self.figures.active):
-            self._arrivals.add(self._owned(task_id), states.get(task_id))
-        for task_id in sorted(standby - self._followed.tasks):
-            self._followed.add(task_id)
+        self._manager.assign(active, standby)
 
-    def take_all(self) -> None:
-        """Run all tasks there are. Errors are those of `take`."""
-        self.take(frozenset(self._topics.layout.tasks), frozenset())
+    def assign_all(self) -> None:
+        """Run all tasks there are. Errors are those of `assign`."""
+        self.assign(frozenset(self._topics.layout.tasks), frozenset())
 
     def read_topics(self, sources: Mapping[str, int]) -> None:
-        """Read these topics, with so many partitions: tasks that are others with them are let go of.
+        """Read these topics, with so many partitions. Tasks that are others with them are revoked.
 
         Args:
             sources: Partitions of all topics of others that the application reads.
@@ -193,17 +176,16 @@ class RunningTasks:
         if not self._topics.differ(sources):
             return
         changed = self._brokers.outlast(lambda: self._topics.change(sources), "other topics are not read yet")
-        self._release(self._tasks.keys() & changed)
-        self._arrivals.send_away(self._arrivals.coming & changed)
-        self._arrivals.wait_until_gone(changed)
-        self._followed.begin()  # `take` says what is followed again
+        self._manager.revoke(changed)
+        self._manager.wait_until_closed(changed)
+        self._standbys.begin()  # `assign` says what is followed again
         self._align()
         log.info("sources read %s", ", ".join(sorted(sources)))
 
-    def follow_topics(self) -> None:
+    def look_for_topics(self) -> None:
         """Look, every `metadata.max.age.ms`, whether there are other topics or partitions to read; then run all tasks of these.
 
-        For hosts that run all tasks by themselves. Errors are those of `read_topics` and `take`.
+        For hosts that run all tasks by themselves. Errors are those of `read_topics` and `assign`.
         """
         try:
             found = self._topics.look_if_due()
@@ -214,7 +196,7 @@ class RunningTasks:
             if not error.retriable:
                 raise
             log.warning("topics are not looked for: %s", error)
-        self.take_all()
+        self.assign_all()
 
     def learn(self, record: LiveVersion) -> None:
         """Hold, go on, publish or write to staging topics as the control topic says; each task at the border of a commit."""
@@ -226,33 +208,33 @@ class RunningTasks:
         is_idle = waiting == 0 or self._is_stalled
         if waiting < ENOUGH or self._is_stalled:
             self._fetch(self._idle_seconds if is_idle and not self._is_busy_elsewhere else 0)
-        if self._arrivals.coming or self._arrivals.leaving:
-            self._bring_in(is_idle=is_idle)
-        else:  # standbys wait, as for `StoreChangelogReader`
-            self._followed.run_once()
+        # Tasks that start get a large share if there is nothing else to do.
+        share = (WHOLE_SLICE, _START_SECONDS) if is_idle else (_RESTORED_PER_TURN, 0)
+        self._manager.update(*share)
         if self._fetching.has_lost_brokers():
             self._brokers.wait()
-        self._commits.finish()
+        commits = self._manager.commits
+        commits.finish()
         self._alignment.run_once()
         processed = self._process()
         self._is_stalled = processed == 0
         self._fetching.balance()
         now_ms = self._clock.now_ms()
-        self._commits.begin_due(now_ms)
-        if self._commits.under_way and not processed:
+        self._manager.begin_commits(now_ms)
+        if commits.under_way and not processed:
             with self._interruptions.away():
-                self._commits.under_way.wait_for_any(_COMMIT_SECONDS)
-        self._snapshots.run_if_due(self._tasks, now_ms, self._commits.settle)
-        self._purge.run_if_due(now_ms, self._tasks.values(), self._topics.repartition)
+                commits.under_way.wait_for_any(_COMMIT_SECONDS)
+        self._snapshots.run_if_due(self._manager.running, now_ms, self._manager.commit_state)
+        self._purge.run_if_due(now_ms, self._manager.running.values(), self._topics.repartition)
         self._late.warn_if_due()
 
     def rest(self) -> None:
-        """Process nothing for now: only tasks that were sent away are let go of, since others wait for them."""
-        self._arrivals.let_go()
+        """Process nothing for now, but close tasks that were revoked: other processes wait for them."""
+        self._manager.close_left()
 
     def commit_all(self) -> None:
         """Commit every task that has made progress, and wait for it."""
-        self._commits.commit(self._tasks.values())
+        self._manager.commit_all()
 
     def has_finished(self) -> bool:
         """Whether every input has been read to its end, processed and committed: then nothing can follow any more."""
@@ -269,20 +251,16 @@ class RunningTasks:
         return self._stores.answer(question)
 
     def close(self) -> None:
-        """Let go of all tasks. What was not committed is forgotten."""
-        self._commits.under_way.close()
+        """Close all tasks. What was not committed is forgotten."""
         self._alignment.close()
         self._progress.close()
-        for owned in self._tasks.values():
-            owned.close(abort=self._brokers.are_there)
-        self._arrivals.close()
-        self._followed.close()
+        self._manager.close()
         self._fetching.close()
 
     @property
     def _is_busy_elsewhere(self) -> bool:
         """Whether something other than a record may come next."""
-        return bool(self._arrivals.coming or self._commits.under_way)
+        return self._manager.is_starting_tasks or bool(self._manager.commits.under_way)
 
     @property
     def _idle_seconds(self) -> float:
@@ -292,7 +270,7 @@ class RunningTasks:
 
     def _align(self) -> None:
         application = self._topics.application
-        self._alignment.follow(aligned_tasks(application.topology, self._topics.layout, application.id))
+        self._alignment.begin(aligned_tasks(application.topology, self._topics.layout, application.id))
 
     def _fetch(self, timeout_s: float) -> None:
         """Fetch. What is not there any more may have been deleted by another owner, who has processed it: then it is no loss.
@@ -310,78 +288,51 @@ class RunningTasks:
             if owned is None:
                 hint = "Start again: a global table is filled with what its topic has then."
                 raise MissingOffsetError(error.message, hint=hint) from error
-            if not self._commits.come_to_end(owned):  # its outcome has said already whose the task is
+            if not self._manager.finish_commit_of(owned):  # its outcome has said already whose the task is
                 return
             try:
                 owned.check_owner()
             except (BrokerError, TaskMigratedError) as found:
-                self._departures.fail(owned, found)
+                self._manager.fail(owned, found)
             else:
                 raise explained(error, self._topics.application, self._admin, owned.committed_offsets) from error
 
-    def _bring_in(self, *, is_idle: bool) -> None:
-        """Go on with the tasks that are taken over: for long if there is nothing else to do, else for a slice."""
-        share = (WHOLE_SLICE, _ARRIVAL_SECONDS) if is_idle else (_RESTORED_PER_TURN, 0)
-        with self._interruptions.away():
-            arrived = self._arrivals.run_once(*share, gives_up=self._brokers.gives_up)
-        for owned, error in arrived:
-            if error is None:
-                self._welcome(owned)
-            else:
-                self._departures.fail_to_arrive(owned, error)
-
-    def _welcome(self, owned: OwnedTask) -> None:
-        """Fetch for a task whose state is complete."""
-        self._tasks[owned.id] = owned
-        self._schedule.note(owned.id, self._clock.now_ms())
-        try:
-            self._fetching.begin(owned)
-        except BrokerError as error:
-            self._departures.fail(owned, error)
-            return
-        known = {"task": str(owned.id), "offsets": {str(tp): offset for tp, offset in owned.committed_offsets.items()}}
-        log.info("task %s taken over, %d records restored", owned.id, owned.restored_records, extra=known)
-
     def _process(self) -> int:
-        """A turn of each task whose commit is not under way; gives how many records it were."""
+        """Let each task process whose commit is not under way. Returns the number of records."""
         processed, kept_bytes = 0, self._kept_bytes
-        for owned in list(self._tasks.values()):
-            if owned.id in self._commits.under_way or not self._rights.let_process(owned):
+        for owned in self._manager.ready():
+            if not self._rights.let_process(owned):
                 continue
             owned.task.let_keep(kept_bytes)
             try:
-                done = self._turns.take(owned.task)
+                done = self._slices.process(owned.task)
                 owned.task.punctuate_wall_clock()
                 self._rights.have_told(owned)
                 processed += done
-                self._tally.processed(owned.id, done)
+                self._counts.processed(owned.id, done)
             except (*RECOVERABLE, TaskMigratedError) as error:
-                self._departures.fail(owned, error)
+                self._manager.fail(owned, error)
         return processed
 
     @property
     def _kept_bytes(self) -> int:
         """Each store's part of `statestore.cache.max.bytes`, or what stores keep at least."""
-        stores = sum(len(owned.task.stores()) for owned in self._tasks.values())
+        stores = sum(len(owned.task.stores()) for owned in self._manager.running.values())
         return max(KEPT_BYTES, self._streams.statestore_cache_max_bytes // max(1, stores))
 
-    def _release(self, leaving: AbstractSet[TaskId]) -> None:
-        self._commits.commit(owned for task_id, owned in self._tasks.items() if task_id in leaving)
-        for task_id in leaving & self._tasks.keys():
-            self._departures.let_go(self._tasks[task_id])
-
     def _has_nothing_left(self) -> bool:
-        if self._arrivals.coming or not self._fetching.has_run_dry():
+        manager = self._manager
+        if manager.is_starting_tasks or not self._fetching.has_run_dry():
             return False
-        if self._commits.under_way or any(owned.task.needs_commit for owned in self._tasks.values()):
-            self.commit_all()  # may write to repartition topics, whose ends then have to be reached again
+        if manager.commits.under_way or any(owned.task.needs_commit for owned in manager.running.values()):
+            manager.commit_all()  # may write to repartition topics, whose ends then have to be reached again
             return False
         positions = self._fetching.positions()
         internal = {tp for tp in positions if tp.topic in self._topics.repartition}
         ends = self._admin.settled_end_offsets(internal) | self._admin.end_offsets(positions.keys() - internal)
         return all(positions[tp] >= ends[tp] or ends[tp] == 0 for tp in positions)
 
-    def _owned(self, task_id: TaskId) -> OwnedTask:
+    def _create_task(self, task_id: TaskId) -> OwnedTask:
         assert self._stores.tables is not None, "nothing has been started"  # noqa: S101 - a host's own mistake
         return OwnedTask(
             self._topics.application,

@@ -1,4 +1,4 @@
-"""The tasks whose changelogs are followed: they go on when brokers come back, and anew when other topics are read."""
+"""Follows changelogs of standbys: on when brokers come back, and again when other topics are read (`StateUpdater`)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Followed:
-    """Standbys of one process.
+class StandbyUpdater:
+    """Follows the changelogs of the standbys of a stream thread.
 
     Args:
         topics: Those that tasks are made of.

@@ -1,4 +1,4 @@
-"""Counts the work of a process: all of it since it started, and each task's since it was taken over."""
+"""Counts the work of a stream thread since it started, and of each task since it was taken over."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pipeline.worker.stream_thread.protocol import Waiting
 
 
-class Tally:
-    """Counts what tasks do. What those have counted that run is asked of them."""
+class TaskCounts:
+    """Counts what tasks do. Running tasks are asked for their own counts."""
 
     def __init__(self) -> None:
         self._processed = 0
@@ -33,12 +33,12 @@ class Tally:
         self.processed_by[task_id] += records
 
     def stopped(self, owned: OwnedTask) -> None:
-        """A task runs no more, for now at least: what it has counted is kept."""
+        """A task does not run any more. Its counts are kept."""
         self._dropped += owned.dropped
         self._totals = added(self._totals, totals(owned.measured()))
 
-    def let_go(self, task_id: TaskId) -> None:
-        """A task is another process's to count."""
+    def forget(self, task_id: TaskId) -> None:
+        """Another process counts the work of a task from now on."""
         self.processed_by.pop(task_id, None)
 
     def summary(self, running: Collection[OwnedTask], restored: int, commits: int) -> WorkerSummary:

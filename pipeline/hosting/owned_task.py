@@ -1,39 +1,40 @@
-"""A task in the hands of its owner: producer, local state and progress, taken over in the one right order."""
+"""Holds a task that this process owns: its producer, its local state and its progress."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config import EXACTLY_ONCE_V2
-from pipeline.errors import RangeError, StreamsError, TaskMigratedError
+from pipeline.errors import StreamsError, TaskMigratedError
 from pipeline.hosting.fencing import transactional_id
-from pipeline.hosting.lost_history import lost_history
 from pipeline.hosting.offset_reset import reset_offsets
 from pipeline.hosting.publication import require_right
-from pipeline.hosting.restoring import Missing, find_missing, restore, silently
-from pipeline.hosting.snapshots import TaskCheckpoint, open_state, publish_checkpoint, take_checkpoint
+from pipeline.hosting.snapshots import TaskCheckpoint, publish_checkpoint, take_checkpoint
+from pipeline.hosting.store_changelog_reader import silently
 from pipeline.hosting.task_right import right_at_start, take_right
+from pipeline.hosting.task_start import TaskStart
 from pipeline.kafka.producer import IdempotentProducer, KafkaRecordCollector, TransactionalProducer
 from pipeline.kafka.record_times import time_limits
 from pipeline.runtime.layout import full_name
 from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task, TaskCommit, TaskState
+from pipeline.runtime.task import TaskCommit, TaskState
 from pipeline.state.api import idle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from pipeline.hosting.application import Application
+    from pipeline.hosting.changelog_ranges import Missing
     from pipeline.hosting.task_right import Right
     from pipeline.kafka.admin import Admin, CommittedOffset
     from pipeline.processor.metrics import Measurement
     from pipeline.records import TaskId, TopicPartition
     from pipeline.runtime.layout import Layout
     from pipeline.runtime.ports import Clock, RecordCollector
+    from pipeline.runtime.task import Task
     from pipeline.state.api import StateBackend
     from pipeline.state.snapshots import Manifest
 
@@ -41,10 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class OwnedTask:
-    """A task that this process has taken over.
-
-    Taking over (`open`) fences whoever had the task before, then reads the committed offsets, then the changelogs' ends, then
-    restores what the local state lacks. Never in another order: a predecessor could still commit in between.
+    """A task that this process has taken over, in the order of `TaskStart`.
 
     Args:
         application: What it is a task of.
@@ -76,10 +74,7 @@ class OwnedTask:
     ) -> None:
         self.id = task_id
         self.inputs = layout.tasks[task_id]
-        self.committed: Mapping[TopicPartition, CommittedOffset] = {}
         self.restored_records = 0
-        self.warnings: tuple[str, ...] = ()
-        """What is doubtful about its state."""
         self.doubted_since: float | None = None
         """When the first of the commits in doubt was, since one has succeeded (monotonic seconds); its host says so."""
         self._own_commits: list[dict[TopicPartition, tuple[int, str]]] = []
@@ -95,8 +90,7 @@ class OwnedTask:
         self.right = right_at_start(application)
         """What it may do, as it has learnt last."""
         self._is_exactly_once = application.config.streams.processing_guarantee == EXACTLY_ONCE_V2
-        self._backend: StateBackend | None = None
-        self._missing: Missing | None = None
+        self._start = TaskStart(application, task_id, self.inputs, admin, clock, fence=self._fence)
         self._task: Task | None = None
         self._owner: TransactionalProducer | None = None
         self._records: TransactionalProducer | IdempotentProducer | None = None
@@ -139,30 +133,40 @@ class OwnedTask:
 
     def position(self) -> int:
         """Changelog offsets that are applied to the local state, summed up."""
-        return sum(self._backend.positions().values()) if self._backend is not None else 0
+        return sum(self._start.backend.positions().values()) if self._start.backend is not None else 0
+
+    @property
+    def committed(self) -> Mapping[TopicPartition, CommittedOffset]:
+        """Commits that were found when the task was taken over, per input."""
+        return self._start.committed
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Doubts about its state."""
+        return self._start.warnings
 
     def open(
         self,
         on_restore: Callable[[TopicPartition, int, int], None] | None = None,
-        state: StateBackend | None = None,
+        backend: StateBackend | None = None,
     ) -> None:
         """Take the task over and bring its state to the committed point.
 
         Args:
             on_restore: Called with changelog, records so far and records expected, as the restore proceeds.
-            state: Its local state, if a standby has it open; this task closes it from now on.
+            backend: Its local state, if a standby has it open; this task closes it from now on.
 
         Raises:
             BrokerError: If the brokers do not answer.
             StateError: If the local state is in use by another process.
         """
-        self.take_over(state)
-        while not self._is_restored(on_restore or silently):
-            self.find_missing()
+        self.take_over(backend)
+        self._start.restore(lambda: self.prepare()[0], on_restore or silently)
+        self.restored_records = self._start.restored_records
         self.start()
 
-    def take_over(self, state: StateBackend | None = None) -> None:
-        """The first step of `open`: fence the predecessor, find out what is committed, open the state, see what it lacks.
+    def take_over(self, backend: StateBackend | None = None) -> None:
+        """Take the first step of `open`: fence the predecessor, find out what is committed, open the state, see what it lacks.
 
         Waits for brokers, and may do so in a thread of its own. Arguments and errors are those of `open`.
 
@@ -170,35 +174,13 @@ class OwnedTask:
             NotLiveError: If the version would publish and is not live.
             UnderWayError: If a switch to another version is under way, and does not say how far this one may go.
         """
-        self._backend = state
         self._commit = TaskCommit({}, ())  # what an earlier attempt prepared must not be committed by this one
-        self._owner = owner = self._new_owner()
-        if self._follows_releases:  # after the owner is fenced: see `hosting.publication`
-            self.right = take_right(self._application, self._admin)
-        else:
-            require_right(self._application, self._admin)
-        kafka, overrides = self._application.kafka, self._application.config.streams.producer
-        self._records = owner if self._is_exactly_once else IdempotentProducer(kafka, overrides)
-        self._records.publish(self.right.published)
-        self._records.learn_limits(time_limits(self._admin, self._written(self._records.target)))
-        self.committed = self._admin.committed(self._application.id, self.inputs)
+        self._start.backend = backend
+        self._start.read_committed()
         if [self.committed] != self._own_commits[:1]:  # the commit that was in doubt has succeeded
             self.doubted_since = None
         self._own_commits = [dict(self.committed)]
-        if state is None:
-            self._backend = open_state(self._application, self.id, self._admin, self._clock)
-        self.find_missing()
-
-    def _is_restored(self, on_restore: Callable[[TopicPartition, int, int], None]) -> bool:
-        """Apply what is missing; False if records were deleted since that was found out."""
-        task, missing = self.prepare()
-        try:
-            self.restored_records = restore(task, missing, self._admin, self._application.kafka, on_restore)
-        except RangeError as error:
-            log.warning("the restore of task %s starts over: %s", self.id, error.message)
-            task.close()
-            return False
-        return True
+        self._start.open_state()
 
     def find_missing(self) -> None:
         """See what the state lacks of the changelogs as they are now.
@@ -206,22 +188,18 @@ class OwnedTask:
         Raises:
             BrokerError: If the brokers do not answer.
         """
-        spec = self._application.task_spec(self.id, self.inputs)
-        self._missing = find_missing(self._admin, self._opened, spec, _offsets(self._own_commits[-1]))
-        committed = self.committed.values()
-        self.warnings = tuple(lost_history(self._admin, self._missing, spec, committed, self._clock.now_ms()))
-        for warning in self.warnings:
-            log.warning("task %s: %s", self.id, warning, extra={"task": str(self.id)})
+        self._start.find_missing()
 
     def prepare(self) -> tuple[Task, Missing]:
-        """The second step: make the task, which is to be restored then; gives it, and what its state lacks."""
-        assert self._missing is not None, f"task {self.id} is not taken over"  # noqa: S101 - a host's own mistake
-        self._task = self._new_task()
-        self._task.restore_starts()
-        return self._task, self._missing
+        """Take the second step: make the task, which is to be restored then. Returns it, and what its state lacks."""
+        assert self._records is not None, f"task {self.id} is not taken over"  # noqa: S101 - a host's own mistake
+        collector = self._decorate(KafkaRecordCollector(self._records, self._admin))
+        ports = Ports(collector, self._opened, self._clock, self._global_stores, self._pause)
+        self._task = self._start.prepare(ports, self.right.dead_letters)
+        return self._task, self._start.missing
 
     def start(self) -> None:
-        """The last step: the state is complete, go on from the committed offsets."""
+        """Take the last step: the state is complete, go on from the committed offsets."""
         self.task.start({tp: (c.offset, c.metadata) for tp, c in self.committed.items()})
         self.task.hold(self.right.hold)
 
@@ -356,9 +334,7 @@ class OwnedTask:
             except StreamsError as error:  # what is committed stays so, and who ends a task has a reason of its own
                 log.error("%s", error, extra={"task": str(self.id)})  # noqa: TRY400 - the message says what happened
             self._task = None
-        if self._backend is not None:
-            self._backend.close()
-            self._backend = None
+        self._start.close()
         for producer in (self._records, self._owner):
             if producer is not None:
                 producer.close()  # what it still holds must not be written behind a successor's back
@@ -381,6 +357,18 @@ class OwnedTask:
             yield target(full_name(spec.sub_topology, self._application.id, topic))
         yield from (tp.topic for tp in spec.own_changelogs.values())
 
+    def _fence(self) -> None:
+        """Fence the predecessor, then learn what may be written: see `hosting.publication`."""
+        self._owner = owner = self._new_owner()
+        if self._follows_releases:
+            self.right = take_right(self._application, self._admin)
+        else:
+            require_right(self._application, self._admin)
+        kafka, overrides = self._application.kafka, self._application.config.streams.producer
+        self._records = owner if self._is_exactly_once else IdempotentProducer(kafka, overrides)
+        self._records.publish(self.right.published)
+        self._records.learn_limits(time_limits(self._admin, self._written(self._records.target)))
+
     def _new_owner(self) -> TransactionalProducer:
         """Commits the task's offsets, and with exactly once its records: whoever has it owns the task.
 
@@ -397,15 +385,8 @@ class OwnedTask:
 
     @property
     def _opened(self) -> StateBackend:
-        assert self._backend is not None, f"task {self.id} is not open"  # noqa: S101 - a host's own mistake
-        return self._backend
-
-    def _new_task(self) -> Task:
-        assert self._records is not None, f"task {self.id} is not taken over"  # noqa: S101 - a host's own mistake
-        spec = self._application.task_spec(self.id, self.inputs)
-        spec = replace(spec, dead_letters=self.right.dead_letters)
-        collector = self._decorate(KafkaRecordCollector(self._records, self._admin))
-        return Task(spec, Ports(collector, self._opened, self._clock, self._global_stores, self._pause))
+        assert self._start.backend is not None, f"task {self.id} is not open"  # noqa: S101 - a host's own mistake
+        return self._start.backend
 
 
 def _offsets(committed: Mapping[TopicPartition, tuple[int, str]]) -> dict[TopicPartition, int]:

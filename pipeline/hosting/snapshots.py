@@ -1,4 +1,4 @@
-"""Snapshots of tasks: published by whoever has the state, used by whoever has none.
+"""Publishes the state of tasks as snapshots, and opens local state, that of a snapshot where there is none.
 
 A snapshot saves reading a changelog from its beginning, and nothing else depends on it: one that does not fit is passed over
 with a warning, and the changelog is used.
@@ -8,27 +8,21 @@ from __future__ import annotations
 
 import logging
 import shutil
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.errors import CorruptStateError, SnapshotError
-from pipeline.hosting.collectors import Nowhere
-from pipeline.hosting.restoring import find_missing, restore
 from pipeline.hosting.task_state import open_backend
 from pipeline.records import TopicPartition
-from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task
 from pipeline.state.snapshots import FORMAT_VERSION, Manifest, SnapshotStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin
     from pipeline.records import TaskId
-    from pipeline.runtime.layout import Layout
     from pipeline.runtime.ports import Clock
     from pipeline.state.api import StateBackend
     from pipeline.state.snapshots import Digests
@@ -200,51 +194,6 @@ def publish_checkpoint(checkpoint: TaskCheckpoint, admin: Admin, digests: Digest
 def _says_the_same(one: Manifest, other: Manifest) -> bool:
     """Whether two snapshots are of the same state."""
     return (one.fingerprint, one.changelogs, one.topic_ids) == (other.fingerprint, other.changelogs, other.topic_ids)
-
-
-def publish_snapshots(
-    application: Application, layout: Layout, admin: Admin, clock: Clock, scratch: Path | None = None
-) -> list[Manifest]:
-    """Publish snapshots of all tasks as their changelogs are now. Nobody is disturbed: workers may go on meanwhile.
-
-    Each state is made in a directory of its own, of the newest snapshot and what its changelogs have had since.
-
-    Args:
-        application: Whose tasks.
-        layout: Which tasks there are.
-        admin: Asks the brokers.
-        clock: What time it is.
-        scratch: Where the states are made; the system's place for temporary files if left out.
-
-    Raises:
-        SnapshotError: If one cannot be published.
-        BrokerError: If brokers do not answer.
-    """
-    published = []
-    for task_id in sorted(layout.tasks):
-        if has_snapshots(application, task_id):
-            with tempfile.TemporaryDirectory(prefix="millrace-snapshot-", dir=scratch) as directory:
-                elsewhere = application.in_directory(Path(directory))
-                published.append(_publish_from_log(elsewhere, layout, task_id, admin, clock))
-    return published
-
-
-def _publish_from_log(
-    application: Application, layout: Layout, task_id: TaskId, admin: Admin, clock: Clock
-) -> Manifest:
-    state = open_state(application, task_id, admin, clock)
-    try:
-        spec = application.task_spec(task_id, layout.tasks[task_id])
-        committed = admin.committed(application.id, layout.tasks[task_id])
-        offsets = {tp: found.offset for tp, found in committed.items()}
-        missing = find_missing(admin, state, spec, offsets)
-        task = Task(spec, Ports(Nowhere(), state, clock))
-        task.restore_starts()
-        restore(task, missing, admin, application.kafka)
-        task.close()
-        return publish_checkpoint(take_checkpoint(application, task_id, clock, state, offsets), admin)
-    finally:
-        state.close()
 
 
 def _fetch(application: Application, task_id: TaskId, admin: Admin, clock: Clock, directory: Path) -> None:

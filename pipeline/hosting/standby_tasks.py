@@ -7,12 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pipeline.errors import BrokerError, CorruptStateError, RangeError, StreamsError
-from pipeline.hosting.collectors import Nowhere
-from pipeline.hosting.restoring import find_missing
-from pipeline.hosting.snapshots import open_state
+from pipeline.hosting.task_start import TaskStart
 from pipeline.kafka.consumer import MessageBatch, RecordConsumer
-from pipeline.runtime.ports import Ports
-from pipeline.runtime.task import Task
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +18,7 @@ if TYPE_CHECKING:
     from pipeline.records import TaskId, TopicPartition
     from pipeline.runtime.layout import Layout
     from pipeline.runtime.ports import Clock
-    from pipeline.runtime.task_spec import TaskSpec
+    from pipeline.runtime.task import Task
     from pipeline.state.api import StateBackend
 
 log = logging.getLogger(__name__)
@@ -96,7 +92,7 @@ class StandbyTasks:
             StateError: If another process has it open.
             BrokerError: If brokers do not answer.
         """
-        self._begin(task_id, open_state(self._application, task_id, self._admin, self._clock))
+        self._begin(task_id)
 
     def release(self, task_id: TaskId) -> StateBackend:
         """Stop following a task, and give its state to whoever is to run it, or to close it."""
@@ -208,26 +204,18 @@ class StandbyTasks:
             limits = self._reader[tp].limits
             limits[tp] = max(limits[tp], found.offset)
 
-    def _starts(
-        self, spec: TaskSpec, backend: StateBackend
-    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        """Return where to go on, and the limits: after the local state, or at the beginning if its history is another."""
-        inputs = list(spec.source_changelogs.values())
-        found = self._admin.committed(self._application.id, inputs) if inputs else {}
-        committed = {tp: found[tp].offset for tp in found}
-        ranges = find_missing(self._admin, backend, spec, committed).ranges
-        return {tp: r.start for tp, r in ranges.items()}, {tp: ranges[tp].end for tp in inputs}
-
-    def _begin(self, task_id: TaskId, backend: StateBackend) -> None:
+    def _begin(self, task_id: TaskId, backend: StateBackend | None = None) -> None:
         """Go on after what the local state has; it is closed if that cannot be said."""
-        spec = self._application.task_spec(task_id, self._layout.tasks[task_id])
+        inputs = self._layout.tasks[task_id]
+        limited = list(self._application.task_spec(task_id, inputs).source_changelogs.values())
+        start = TaskStart(self._application, task_id, inputs, self._admin, self._clock, committed_of=limited)
         try:
-            starts, limits = self._starts(spec, backend)
+            start.begin(backend)
         except StreamsError:
-            backend.close()
+            start.close()
             raise
-        task = Task(spec, Ports(Nowhere(), backend, self._clock))
-        task.restore_starts()
-        self._standbys[task_id] = standby = _Standby(task, backend, starts, limits)
+        backend, ranges = start.missing.backend, start.missing.ranges
+        starts, limits = {tp: r.start for tp, r in ranges.items()}, {tp: ranges[tp].end for tp in limited}
+        self._standbys[task_id] = standby = _Standby(start.prepare(), backend, starts, limits)
         self._reader |= dict.fromkeys(standby.positions, standby)
         self._consumer.assign(standby.positions)

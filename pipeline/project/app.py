@@ -454,7 +454,7 @@ class App:
             SnapshotError: If the file store does not answer.
             BrokerError: If brokers do not answer.
         """
-        from pipeline.hosting.snapshots import publish_snapshots
+        from pipeline.hosting.snapshots_from_log import publish_snapshots
 
         if not self.config.streams.snapshot_url:
             message = f"Nothing says where snapshots of {self.name} are kept"

@@ -23,8 +23,8 @@ from pipeline.errors import TopicError
 from pipeline.hosting.application import prepare
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.owned_task import OwnedTask
-from pipeline.hosting.restoring import silently
 from pipeline.hosting.standby_tasks import StandbyTasks
+from pipeline.hosting.store_changelog_reader import silently
 from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetVector, TaskId, TopicPartition
 from pipeline.state.rocksdb import RocksDbBackend

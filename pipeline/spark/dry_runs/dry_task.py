@@ -17,8 +17,8 @@ from pipeline.errors import RangeError
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.garbage import collect_rarely
 from pipeline.hosting.global_tables import open_global_state
-from pipeline.hosting.restoring import find_missing, restore
-from pipeline.hosting.snapshots import open_snapshot, open_state
+from pipeline.hosting.snapshots import open_snapshot
+from pipeline.hosting.task_start import TaskStart
 from pipeline.hosting.task_state import open_backend
 from pipeline.kafka.admin import Admin
 from pipeline.partitioning import partition_for
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from pipeline.hosting.application import Application
     from pipeline.records import Headers, OffsetRange, RawFields, TaskId
-    from pipeline.runtime.ports import Clock
     from pipeline.spark.tasks.work import Job
     from pipeline.state.api import StateBackend
     from pipeline.topology.topology import Topology
@@ -233,18 +232,17 @@ def run_dry(dry_task: DryTask, inbox: Inbox, build: Callable[[Job], Topology]) -
         runs = WriterMerge(directory, application.config.streams.bounded_buffer_max_bytes)
         outputs = opened.enter_context(Outbox(runs, dry_task, counts, admin))
         global_state = open_global_state(application, admin, clock, job.global_ends)
-        state = _state(dry_task, application, admin, clock)
-        opened.callback(state.close)
-        spec = application.task_spec(dry_task.task_id, layout.tasks[dry_task.task_id])
-        task = Task(spec, Ports(outputs, state, clock, global_state.stores))
-        opened.callback(task.close)
+        start = TaskStart(application, dry_task.task_id, layout.tasks[dry_task.task_id], admin, clock)
+        opened.callback(start.close)
+        state = _open_state(dry_task, application, start)
+        ports = Ports(outputs, state, clock, global_state.stores)
         if dry_task.restores:
-            starts = {tp: offset for tp, (offset, _) in dry_task.committed.items()}
-            missing = find_missing(admin, state, spec, starts)
-            task.restore_starts()
-            restore(task, missing, admin, job.kafka)
+            task = start.restore(lambda: start.prepare(ports))
             _check_committed(dry_task, application, admin)
-        task.start({tp: dry_task.committed[tp] for tp in spec.inputs if tp in dry_task.committed})
+        else:
+            task = Task(application.task_spec(dry_task.task_id, layout.tasks[dry_task.task_id]), ports)
+        opened.callback(task.close)
+        task.start({tp: dry_task.committed[tp] for tp in task.spec.inputs if tp in dry_task.committed})
         check_wall_clock(application, task)
         for number, ranges in enumerate(dry_task.slices):
             if inbox.has(number) or any(wanted.size for wanted in ranges.values()):
@@ -258,14 +256,18 @@ def run_dry(dry_task: DryTask, inbox: Inbox, build: Callable[[Job], Topology]) -
         yield FinishedTask(application, outputs, state)
 
 
-def _state(dry_task: DryTask, application: Application, admin: Admin, clock: Clock) -> StateBackend:
+def _open_state(dry_task: DryTask, application: Application, start: TaskStart) -> StateBackend:
     """Make the state that the task begins with, in an empty directory."""
     task_id = dry_task.task_id
     if dry_task.snapshot is not None:
-        return open_snapshot(application, task_id, dry_task.snapshot)
-    if dry_task.restores:
-        return open_state(application, task_id, admin, clock)
-    return open_backend(application.sub_topology(task_id.sub_topology), application.directory / str(task_id))
+        start.backend = open_snapshot(application, task_id, dry_task.snapshot)
+    elif dry_task.restores:
+        start.begin()
+    else:
+        directory = application.directory / str(task_id)
+        start.backend = open_backend(application.sub_topology(task_id.sub_topology), directory)
+    assert start.backend is not None  # noqa: S101 - opened above
+    return start.backend
 
 
 def _check_committed(dry_task: DryTask, application: Application, admin: Admin) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from pipeline.errors import BrokerError, CorruptStateError, RangeError, StreamsError, UnknownOutcomeError
-from pipeline.hosting.restoring import Restorer
+from pipeline.hosting.store_changelog_reader import StoreChangelogReader
 from pipeline.worker.stream_thread.task_states import StreamTaskState
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class StateUpdater:
         timeout_ms: int,
         on_restore: Callable[[TopicPartition, int, int], None],
     ) -> None:
-        self._restorer = Restorer(admin, kafka)
+        self._reader = StoreChangelogReader(admin, kafka)
         self._timeout_s = timeout_ms / 1000
         self._on_restore = on_restore
         self._updates: dict[TaskId, _Update] = {}
@@ -111,7 +111,7 @@ class StateUpdater:
     @property
     def restored(self) -> int:
         """Records restored so far."""
-        return self._restorer.restored
+        return self._reader.restored
 
     def positions(self) -> dict[TaskId, int]:
         """Changelog offsets applied, summed up, per task that is restored."""
@@ -164,7 +164,7 @@ class StateUpdater:
         Raises:
             StateError: If the state of a task cannot be opened or written.
         """
-        if timeout_s and not self._restorer.is_busy:
+        if timeout_s and not self._reader.is_busy:
             opening = [update.opening for update in self._wanted() if update.opening is not None]
             if opening:
                 wait(opening, timeout_s, FIRST_COMPLETED)
@@ -173,7 +173,7 @@ class StateUpdater:
         self.close_left()
         failed = [updated for update in self._wanted() if (updated := self._go_on(update, gives_up=gives_up))]
         try:
-            complete = self._restorer.run_once(max_records, timeout_s)
+            complete = self._reader.run_once(max_records, timeout_s)
         except RangeError as error:  # cut off meanwhile: what is left of the changelogs is the truth
             log.warning("restores start over: %s", error.message)
             return failed + self._start_over(gives_up=gives_up)
@@ -192,7 +192,7 @@ class StateUpdater:
         self.remove(list(self._updates))
         self._openers.shutdown()
         self.close_left()
-        self._restorer.close()
+        self._reader.close()
 
     def _wanted(self) -> list[_Update]:
         return [update for update in self._updates.values() if update.task.state is not StreamTaskState.LEAVING]
@@ -232,7 +232,7 @@ class StateUpdater:
             owned.restored_records = done
             self._on_restore(changelog, done, expected)
 
-        self._restorer.add(update.restored, missing, show)
+        self._reader.add(update.restored, missing, show)
 
     def _complete(self, restored: Task) -> Updated:
         update = next(update for update in self._updates.values() if update.restored is restored)
@@ -245,7 +245,7 @@ class StateUpdater:
         failed = []
         for update in self._restoring():
             assert update.restored is not None  # noqa: S101 - those that are restored
-            self._restorer.remove(update.restored)
+            self._reader.remove(update.restored)
             update.restored.close()
             try:
                 update.task.owned.find_missing()
@@ -281,6 +281,6 @@ class StateUpdater:
 
     def _close(self, update: _Update) -> None:
         if update.restored is not None:
-            self._restorer.remove(update.restored)
+            self._reader.remove(update.restored)
         update.restored = update.missing = None
         update.task.owned.close(abort=False)  # it has sent nothing

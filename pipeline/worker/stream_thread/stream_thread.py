@@ -11,7 +11,7 @@ from pipeline.hosting.global_tables import open_global_state
 from pipeline.hosting.missing_records import explained
 from pipeline.hosting.owned_task import OwnedTask
 from pipeline.hosting.purge import Purge
-from pipeline.hosting.restoring import WHOLE_SLICE, silently
+from pipeline.hosting.store_changelog_reader import WHOLE_SLICE, silently
 from pipeline.kafka.admin import Admin
 from pipeline.records import TopicPartition
 from pipeline.runtime.context import KEPT_BYTES

@@ -1,4 +1,4 @@
-"""Brings tasks' state to the committed point out of their changelogs, a slice at a time (`StoreChangelogReader`).
+"""Brings the state of tasks to the committed point out of their changelogs, a slice at a time.
 
 In slices, and not in a thread of its own as Kafka Streams' `StateUpdater`: both the client and the store hold the
 interpreter's lock while they make and take records, so that a thread would take as much from the tasks that run, at moments
@@ -20,11 +20,10 @@ from pipeline.records import OffsetRange, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from pipeline.hosting.changelog_ranges import Missing
     from pipeline.kafka.admin import Admin
     from pipeline.kafka.consumer import MessageBatch
     from pipeline.runtime.task import Task
-    from pipeline.runtime.task_spec import TaskSpec
-    from pipeline.state.api import StateBackend
 
     OnRestore = Callable[[TopicPartition, int, int], None]
 
@@ -39,69 +38,6 @@ _LOST_SECONDS = 120.0
 """After so long nothing is expected to come any more, whatever the brokers say."""
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """The part of its changelogs that a task's local state lacks.
-
-    Args:
-        backend: The state.
-        ranges: What is missing of each changelog; empty where nothing is.
-    """
-
-    backend: StateBackend
-    ranges: Mapping[TopicPartition, OffsetRange]
-
-
-def find_missing(
-    admin: Admin, backend: StateBackend, spec: TaskSpec, committed: Mapping[TopicPartition, int]
-) -> Missing:
-    """Find what a task's local state lacks. State of another history than the changelogs' is thrown away: it lacks all of them.
-
-    Args:
-        admin: Asks the brokers.
-        backend: The state.
-        spec: The task.
-        committed: Committed offsets of its inputs. Read-only stores are restored from inputs, up to these.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
-    """
-    sources = set(spec.source_changelogs.values())
-    tps = sources.union(spec.own_changelogs.values())
-    first, last = admin.beginning_offsets(tps), dict(admin.end_offsets(tps))
-    last |= {tp: max(first[tp], committed.get(tp, 0)) for tp in sources}
-    known, noted = backend.positions(), backend.topic_ids()
-    ids = admin.topic_ids({tp.topic for tp in tps})
-    starts = {tp: known.get(tp, 0) for tp in tps}
-    # Ahead of the last stable offset is what is committed, if its marker is not there yet; or it is foreign.
-    ahead = [tp for tp in tps - sources if starts[tp] > last[tp]]
-    last |= {tp: max(last[tp], min(starts[tp], end)) for tp, end in admin.written_offsets(ahead).items()}
-    reasons = (
-        _why_foreign(tp, start, first[tp], last[tp], is_same_topic=noted.get(tp.topic, ids[tp.topic]) == ids[tp.topic])
-        for tp, start in starts.items()
-    )
-    reason = next(filter(None, reasons), None)
-    if reason is not None:
-        log.warning("task %s restores all of its state: %s", spec.id, reason, extra={"task": str(spec.id)})
-        backend.wipe()
-        starts, noted = dict.fromkeys(tps, 0), {}
-    if not ids.items() <= noted.items():
-        backend.note_topic_ids(ids)
-    return Missing(backend, {tp: OffsetRange(max(start, first[tp]), last[tp]) for tp, start in starts.items()})
-
-
-def _why_foreign(tp: TopicPartition, start: int, first: int, last: int, *, is_same_topic: bool) -> str | None:
-    """Why state at an offset of a changelog that has records from `first` to `last` is not made of these; None if it is.
-
-    Offsets alone do not tell: a topic that was deleted and created anew (by a reset from another machine) soon has them, too.
-    """
-    if not is_same_topic:
-        return f"the local state is at offset {start} of another topic {tp.topic}, which has been created anew since"
-    if start > last or 0 < start < first:
-        return f"the local state is at offset {start} of {tp}, which has {first} to {last}"
-    return None
-
-
 @dataclass(slots=True)
 class _Restore:
     """A restore that is going on; `open` is what is still to be read."""
@@ -114,7 +50,7 @@ class _Restore:
     restored: int = 0
 
     def apply(self, tp: TopicPartition, batch: MessageBatch, reached: int) -> int:
-        """Apply records, and note how far they are; gives the number of those that were to be applied."""
+        """Apply records, and note how far they reach. Returns the number of those that were missing."""
         end = self.open[tp].end
         kept, _ = batch.split(end)
         self.task.restore(tp, kept, min(reached, end))
@@ -123,10 +59,10 @@ class _Restore:
         return len(kept)
 
 
-class Restorer:
+class StoreChangelogReader:
     """Restores several tasks at once, with one consumer.
 
-    What was applied is kept with its position, so that whoever restores the task next goes on from there.
+    What was applied is kept with its position: the next restore of the task goes on from there.
 
     Args:
         admin: Asks the brokers.
@@ -134,7 +70,6 @@ class Restorer:
     """
 
     def __init__(self, admin: Admin, kafka: Mapping[str, str]) -> None:
-        """Connects when there is something to restore."""
         self.restored = 0
         self._admin = admin
         self._kafka = kafka
@@ -171,7 +106,7 @@ class Restorer:
             self._stop_reading(restore.open)
 
     def run_once(self, max_records: int, timeout_s: float) -> list[Task]:
-        """Apply a slice; gives the tasks that are complete.
+        """Apply a slice. Returns the tasks that are complete.
 
         Args:
             max_records: At most so many records.
@@ -240,13 +175,13 @@ class Restorer:
 
 
 def silently(_changelog: TopicPartition, _done: int, _expected: int) -> None:
-    """No progress is shown."""
+    """Show no progress."""
 
 
 def restore(
     task: Task, missing: Missing, admin: Admin, kafka: Mapping[str, str], on_restore: OnRestore = silently
 ) -> int:
-    """Apply all that a task's state lacks; gives the number of records.
+    """Apply all that the state of a task lacks. Returns the number of records.
 
     Args:
         task: The task; not started yet.
@@ -258,11 +193,11 @@ def restore(
     Raises:
         BrokerError: If the brokers do not answer.
     """
-    restorer = Restorer(admin, kafka)
+    reader = StoreChangelogReader(admin, kafka)
     try:
-        restorer.add(task, missing, on_restore)
-        while restorer.is_busy:
-            restorer.run_once(WHOLE_SLICE, _POLL_SECONDS)
-        return restorer.restored
+        reader.add(task, missing, on_restore)
+        while reader.is_busy:
+            reader.run_once(WHOLE_SLICE, _POLL_SECONDS)
+        return reader.restored
     finally:
-        restorer.close()
+        reader.close()

@@ -1,0 +1,186 @@
+"""Starts a task in the one right order, on every host."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pipeline.errors import RangeError
+from pipeline.hosting.changelog_ranges import find_missing
+from pipeline.hosting.lost_history import lost_history
+from pipeline.hosting.snapshots import open_state
+from pipeline.hosting.store_changelog_reader import restore, silently
+from pipeline.runtime.ports import Ports
+from pipeline.runtime.task import Task
+from pipeline.state.api import idle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from pipeline.hosting.application import Application
+    from pipeline.hosting.changelog_ranges import Missing
+    from pipeline.hosting.store_changelog_reader import OnRestore
+    from pipeline.kafka.admin import Admin, CommittedOffset
+    from pipeline.records import Headers, TaskId, TopicPartition
+    from pipeline.runtime.ports import Clock
+    from pipeline.state.api import StateBackend
+
+log = logging.getLogger(__name__)
+
+
+class TaskStart:
+    """Starts a task: fence the predecessor, read the committed offsets, then the changelogs' ends, then restore.
+
+    In any other order a predecessor could still commit in between. Workers, standbys, snapshots, dry runs and attempts of Spark
+    start their tasks with it; those that write nothing fence nobody.
+
+    Args:
+        application: The application.
+        task_id: The task.
+        inputs: Its inputs.
+        admin: Asks the brokers.
+        clock: What time it is.
+        fence: Fences the predecessor, for hosts that write.
+        committed_of: The inputs whose committed offsets are read; all of them if left out.
+    """
+
+    def __init__(
+        self,
+        application: Application,
+        task_id: TaskId,
+        inputs: Collection[TopicPartition],
+        admin: Admin,
+        clock: Clock,
+        *,
+        fence: Callable[[], None] = idle,
+        committed_of: Collection[TopicPartition] | None = None,
+    ) -> None:
+        self.committed: Mapping[TopicPartition, CommittedOffset] = {}
+        """The last commits, per input."""
+        self.backend: StateBackend | None = None
+        """The local state, once it is open."""
+        self.warnings: tuple[str, ...] = ()
+        """Doubts about the state."""
+        self.restored_records = 0
+        self._spec = application.task_spec(task_id, tuple(inputs))
+        self._application = application
+        self._admin = admin
+        self._clock = clock
+        self._fence = fence
+        self._committed_of = inputs if committed_of is None else committed_of
+        self._missing: Missing | None = None
+
+    @property
+    def missing(self) -> Missing:
+        """The records that the local state lacks, as they were found last."""
+        assert self._missing is not None, f"task {self._spec.id} is not begun"  # noqa: S101 - a host's own mistake
+        return self._missing
+
+    def begin(self, backend: StateBackend | None = None) -> None:
+        """Take the steps up to the restore. Waits for brokers, and may do so in a thread of its own.
+
+        Args:
+            backend: The local state, if it is open already.
+
+        Raises:
+            BrokerError: If the brokers do not answer.
+            StateError: If the local state is in use by another process.
+        """
+        self.backend = backend
+        self.read_committed()
+        self.open_state()
+
+    def read_committed(self) -> None:
+        """Take the first step of `begin`: fence the predecessor, then read what is committed.
+
+        Raises:
+            BrokerError: If the brokers do not answer.
+        """
+        self._fence()
+        self.committed = self._admin.committed(self._application.id, self._committed_of) if self._committed_of else {}
+
+    def open_state(self) -> None:
+        """Take the second step of `begin`: open the local state, unless it is open, and see what it lacks.
+
+        Raises:
+            BrokerError: If the brokers do not answer.
+            StateError: If the local state is in use by another process.
+        """
+        if self.backend is None:
+            self.backend = open_state(self._application, self._spec.id, self._admin, self._clock)
+        self.find_missing()
+
+    def find_missing(self) -> None:
+        """See what the state lacks of the changelogs as they are now.
+
+        Raises:
+            BrokerError: If the brokers do not answer.
+        """
+        assert self.backend is not None, f"task {self._spec.id} is not begun"  # noqa: S101 - a host's own mistake
+        offsets = {tp: found.offset for tp, found in self.committed.items()}
+        self._missing = find_missing(self._admin, self.backend, self._spec, offsets)
+        lost = lost_history(self._admin, self._missing, self._spec, self.committed.values(), self._clock.now_ms())
+        self.warnings = tuple(lost)
+        for warning in self.warnings:
+            log.warning("task %s: %s", self._spec.id, warning, extra={"task": str(self._spec.id)})
+
+    def prepare(self, ports: Ports | None = None, dead_letters: str | None = None) -> Task:
+        """Make the task, which is to be restored then.
+
+        Args:
+            ports: Its connections; without them it can be restored and asked, but not processed.
+            dead_letters: Where all its dead letters go; None leaves it to the handlers.
+        """
+        if ports is None:
+            ports = Ports(_Nowhere(), self.missing.backend, self._clock)
+        task = Task(replace(self._spec, dead_letters=dead_letters), ports)
+        task.restore_starts()
+        return task
+
+    def restore(self, prepare: Callable[[], Task] | None = None, on_restore: OnRestore = silently) -> Task:
+        """Make the task and bring its state to the committed point.
+
+        Args:
+            prepare: Makes the task, by `prepare`; more than once if records are deleted meanwhile.
+            on_restore: Called with changelog, records so far and records expected.
+
+        Raises:
+            BrokerError: If the brokers do not answer.
+        """
+        while True:
+            task = (prepare or self.prepare)()
+            try:
+                self.restored_records = restore(task, self.missing, self._admin, self._application.kafka, on_restore)
+            except RangeError as error:
+                log.warning("the restore of task %s starts over: %s", self._spec.id, error.message)
+                task.close()
+                self.find_missing()
+            else:
+                return task
+
+    def close(self) -> None:
+        """Close the local state. Idempotent."""
+        if self.backend is not None:
+            self.backend.close()
+            self.backend = None
+
+
+class _Nowhere:
+    """The collector of a task that only restores: it sends nothing."""
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers,
+        partition: int | None,
+    ) -> None:
+        """Refuse, as nothing is processed."""
+        raise AssertionError(topic, key, value, timestamp, headers, partition)
+
+    def partitions(self, topic: str) -> int:
+        """Refuse as well."""
+        raise AssertionError(topic)

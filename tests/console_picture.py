@@ -30,7 +30,8 @@ from pipeline.runtime.layout import Layout, plan_layout
 from pipeline.service.api import new_api
 from pipeline.service.server import bound, serving
 from pipeline.worker.states import WorkerSummary
-from pipeline.worker.stream_thread.protocol import InputProgress, LastCommit, Report, TaskFigures
+from pipeline.worker.stream_thread.protocol import Report
+from pipeline.worker.task_figures import InputProgress, LastCommit, TaskFigures
 from tests.browsers import chromium
 from tests.unit.service.test_api import FakeInstance
 

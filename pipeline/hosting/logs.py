@@ -64,7 +64,7 @@ def start_logging(style: LogStyle) -> None:
 def quiet_libraries() -> None:
     """Keep other libraries from what they log of things that are in order, or that they raise as well.
 
-    For processes that are ours: commands, stream processes, tasks of Airflow. What a program logs that uses Millrace is its
+    For processes that are ours: commands, stream threads, tasks of Airflow. What a program logs that uses Millrace is its
     own affair.
     """
     for name, level in _TALKATIVE.items():

@@ -9,15 +9,15 @@ from pipeline.errors import InvalidStateStoreError
 from pipeline.service.routing import store_places
 from pipeline.state.api import WINDOWED
 from pipeline.windows import MAX_TIME_MS, Window, Windowed
-from pipeline.worker.questions.answers import MAX_ROWS
-from pipeline.worker.questions.queries import KeyQuery, Question, RangeQuery, Reason, Refusal, SessionQuery, WindowQuery
+from pipeline.worker.queries.answers import MAX_ROWS
+from pipeline.worker.queries.queries import KeyQuery, Question, RangeQuery, Reason, Refusal, SessionQuery, WindowQuery
 
 if TYPE_CHECKING:
     from pipeline.records import TaskId
     from pipeline.service.routing import StorePlace
     from pipeline.state.api import StoreBuilder
     from pipeline.worker.instance.supervisor import Supervisor
-    from pipeline.worker.questions.queries import Page, Query, Row
+    from pipeline.worker.queries.queries import Page, Query, Row
 
 _HINTS = {
     Reason.NOT_HERE: "Ask the instance that has it.",

@@ -43,7 +43,7 @@ class AppWorker:
 
     Args:
         application: What it runs.
-        build: Builds its topology within a stream process.
+        build: Builds its topology within a stream thread.
         token: What callers of its HTTP interface must show; empty for nothing.
     """
 

@@ -27,8 +27,8 @@ from pipeline.service.signatures import POSITION, ROLE
 from pipeline.service.statements import sql_router
 from pipeline.state.api import StoreKind
 from pipeline.windows import MAX_TIME_MS
-from pipeline.worker.questions.answers import MAX_ROWS
-from pipeline.worker.questions.queries import KeyQuery, RangeQuery, Reason, Refusal, SessionQuery, WindowQuery
+from pipeline.worker.queries.answers import MAX_ROWS
+from pipeline.worker.queries.queries import KeyQuery, RangeQuery, Reason, Refusal, SessionQuery, WindowQuery
 from pipeline.worker.states import WorkerState
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from pipeline.service.routing import StorePlace
     from pipeline.state.api import StoreBuilder
-    from pipeline.worker.questions.queries import Query as StoreQuery
+    from pipeline.worker.queries.queries import Query as StoreQuery
 
 log = logging.getLogger(__name__)
 

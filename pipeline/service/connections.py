@@ -27,7 +27,7 @@ SLOW_SECONDS = 30.0
 """How long nothing of an answer may be taken."""
 _MAX_CONNECTIONS = 256
 _SHARE_OF_FILES = 4
-"""So much of the files that the process may open is for connections: the rest is for stores, brokers and stream processes."""
+"""So much of the files that the process may open is for connections: the rest is for stores, brokers and stream threads."""
 _WARNING_SECONDS = 30.0
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _BUSY = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"

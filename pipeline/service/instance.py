@@ -34,7 +34,7 @@ def new_instance(
 
     Args:
         application: What it runs.
-        build: Builds its topology within a stream process.
+        build: Builds its topology within a stream thread.
         token: What those who ask or tell it anything must show; empty: nothing but `server.read.token`.
         on_state: Told about every change of state.
         uncaught_exception_handler: Says what follows when a stream thread fails; as configured if left out.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pipeline.errors import StreamsError
 from pipeline.service.reading import RefusedError
 from pipeline.worker.group.servers import servers_of
-from pipeline.worker.questions.queries import Reason, Refusal
+from pipeline.worker.queries.queries import Reason, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

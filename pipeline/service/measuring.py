@@ -1,6 +1,6 @@
 """Figures of an instance for pages: rates between two looks, lags and latencies, by task, sub-topology, topic and store.
 
-All of it comes from reports that stream processes send each second anyway. No broker is asked.
+All of it comes from reports that stream threades send each second anyway. No broker is asked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from pipeline.records import TaskId
     from pipeline.service.metrics import Measured
     from pipeline.topology.nodes import SubTopology
-    from pipeline.worker.stream_thread.protocol import Report, TaskFigures
+    from pipeline.worker.stream_thread.protocol import Report
+    from pipeline.worker.task_figures import TaskFigures
 
 _COMPARED_SECONDS = 3.5
 _RECENT_MS = 10_000
@@ -103,7 +104,7 @@ class _Look:
 
     @classmethod
     def of(cls, reports: Iterable[Report], at: float) -> _Look:
-        """Look at what stream processes have reported.
+        """Look at what stream threades have reported.
 
         Args:
             reports: Their last reports.

@@ -1,6 +1,6 @@
 """Figures of an instance for Prometheus, under the names that Kafka Streams' metrics have there.
 
-Everything comes out of the reports that stream processes send each second anyway: a scrape costs them nothing.
+Everything comes out of the reports that stream threads send each second anyway: a scrape costs them nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Measured(Protocol):
         ...
 
     def reports(self) -> Mapping[int, Report]:
-        """The last reports of its stream processes."""
+        """The last reports of its stream threads."""
         ...
 
 

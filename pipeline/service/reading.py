@@ -13,7 +13,7 @@ from pipeline.service.peers import NoAnswerError
 from pipeline.service.rendering import row_object
 from pipeline.service.routing import Here, key_query_metadata, route, store_places
 from pipeline.service.signatures import POSITION, ROLE
-from pipeline.worker.questions.queries import Place, Question, Reason, Refusal
+from pipeline.worker.queries.queries import Place, Question, Reason, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pipeline.service.peers import Answer, Peers
     from pipeline.service.routing import KeyQueryMetadata, StorePlace
     from pipeline.worker.group.protocol import Orders
-    from pipeline.worker.questions.queries import Page, Query
+    from pipeline.worker.queries.queries import Page, Query
     from pipeline.worker.states import InstanceStatus
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pipeline.serde.api import Serde
     from pipeline.state.api import StoreBuilder
-    from pipeline.worker.questions.queries import Row
+    from pipeline.worker.queries.queries import Row
 
 
 def _boolean(text: str) -> bool:

@@ -19,8 +19,8 @@ from pipeline.service.rendering import from_base64, to_base64
 from pipeline.service.signatures import POSITION, ROLE
 from pipeline.state.api import StoreKind
 from pipeline.windows import MAX_TIME_MS, Window
-from pipeline.worker.questions.answers import MAX_ROWS
-from pipeline.worker.questions.queries import KeyQuery, RangeQuery, SessionQuery, WindowQuery
+from pipeline.worker.queries.answers import MAX_ROWS
+from pipeline.worker.queries.queries import KeyQuery, RangeQuery, SessionQuery, WindowQuery
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pipeline.sql.catalog import Catalog
     from pipeline.sql.pull_queries import PullQuery
     from pipeline.state.api import StoreBuilder
-    from pipeline.worker.questions.queries import Query as StoreQuery
+    from pipeline.worker.queries.queries import Query as StoreQuery
 
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 

@@ -1,7 +1,8 @@
 """The live host: instances that share the tasks of an application, or one process that runs them all.
 
-An `instance` is a member of its `group`, one of which gives orders to all. It has stream threads, each a process that runs
-tasks (`stream_thread`); `worker` runs all of them in one, without a group. What stores are asked meanwhile is in `questions`.
+An `instance` is a member of its `group`, one of which gives orders to all. Its stream threads are processes (`stream_thread`).
+Each runs `tasks`, fetches their `inputs`, and keeps them close to others in event time (`alignment`). `worker` runs all tasks
+in one process, without a group. Stores answer `queries` meanwhile.
 
 May import hosting, the runtime, Kafka and what lies below; knows neither Spark nor the DSL.
 """

@@ -29,7 +29,7 @@ INSTANCE_DIRECTORY = "instance-{}"
 """Below the state directory: that of one of several instances which are started together, by number."""
 
 _PREDECESSOR_SECONDS = 30.0
-"""How long stream processes whose supervisor was killed may take to end."""
+"""How long stream threads whose supervisor was killed may take to end."""
 
 
 @contextmanager

@@ -30,8 +30,8 @@ from pipeline.records import OffsetVector, TaskId, TopicPartition
 from pipeline.state.rocksdb import RocksDbBackend
 from pipeline.worker.local_state import left_positions
 from pipeline.worker.reset import plan_reset, reset
-from pipeline.worker.stream_thread.state_updater import StateUpdater
-from pipeline.worker.stream_thread.task_states import StreamTask, StreamTaskState
+from pipeline.worker.tasks.state_updater import StateUpdater
+from pipeline.worker.tasks.task_states import StreamTask, StreamTaskState
 from pipeline.worker.worker import Worker
 
 if TYPE_CHECKING:

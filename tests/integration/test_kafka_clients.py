@@ -302,7 +302,7 @@ def test_a_partition_whose_records_are_gone_costs_no_record_of_another(broker: A
 def test_the_client_library_gives_back_no_reference_of_ours(
     broker: Any, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It did: lists were freed while they were in use, and stream processes crashed, now and then, at other places."""
+    """It did: lists were freed while they were in use, and stream threads crashed, now and then, at other places."""
     tp = new_topic(broker, unique)
     broker.write(unique, [(b"k", b"v", 1)])
     admin, lists = broker.admin(), []

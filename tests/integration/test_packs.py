@@ -14,9 +14,9 @@ from pipeline.hosting.owned_task import OwnedTask
 from pipeline.kafka.producer import IdempotentProducer
 from pipeline.records import RawRecord, TaskId, TopicPartition
 from pipeline.runtime.packs import pack_header, packed
-from pipeline.worker.stream_thread.fetching import ENOUGH, Fetching
-from pipeline.worker.stream_thread.interruptions import Undisturbed
-from pipeline.worker.stream_thread.protocol import InputProgress
+from pipeline.worker.inputs.fetching import ENOUGH, Fetching
+from pipeline.worker.inputs.interruptions import Undisturbed
+from pipeline.worker.task_figures import InputProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

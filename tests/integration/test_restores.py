@@ -14,7 +14,7 @@ from pipeline.hosting.owned_task import OwnedTask
 from pipeline.hosting.standby_tasks import StandbyTasks
 from pipeline.kafka.producer import TransactionalProducer
 from pipeline.records import TaskId, TopicPartition
-from pipeline.worker.questions.queries import KeyQuery, Page, Question, Reason, Refusal
+from pipeline.worker.queries.queries import KeyQuery, Page, Question, Reason, Refusal
 from pipeline.worker.stream_thread.stream_thread import StreamThread
 
 if TYPE_CHECKING:

@@ -245,7 +245,7 @@ class Group:
         )
 
     def children(self, instance: subprocess.Popen[str]) -> list[int]:
-        """The stream processes of an instance."""
+        """The stream threads of an instance."""
         found = subprocess.run(["pgrep", "-P", str(instance.pid)], capture_output=True, text=True, check=False)
         pids = [int(pid) for pid in found.stdout.split()]
         return [pid for pid in pids if "run_child" in Path(f"/proc/{pid}/cmdline").read_text()]

@@ -243,7 +243,7 @@ def gated_again(platform: Platform) -> None:
 
 
 def processes(worker: subprocess.Popen[str]) -> list[int]:
-    """A worker and its stream processes, those first that would notice of the others."""
+    """A worker and its stream threads, those first that would notice of the others."""
     found = subprocess.run(["pgrep", "-P", str(worker.pid)], capture_output=True, text=True, check=False)
     return [worker.pid, *map(int, found.stdout.split())]
 
@@ -277,7 +277,7 @@ class Faults:
     def of_worker(self, version: str) -> None:
         signalled(self.worker[version], signal.SIGKILL)
 
-    def of_stream_process(self, version: str) -> None:
+    def of_stream_thread(self, version: str) -> None:
         for pid in processes(self.worker[version])[1:]:
             os.kill(pid, signal.SIGKILL)
 
@@ -293,7 +293,7 @@ class Faults:
                 self.worker[version] = self.platform.work(version)
 
     def all(self) -> list[tuple[str, Callable[[], None]]]:
-        each: list[Callable[[str], None]] = [self.of_worker, self.of_stream_process, self.of_sleep]
+        each: list[Callable[[str], None]] = [self.of_worker, self.of_stream_thread, self.of_sleep]
         return [("coordinator", self.of_coordinator)] + [
             (f"{fault.__name__} {version}", partial(fault, version)) for fault in each for version in self.worker
         ]

@@ -156,7 +156,7 @@ def test_a_worker_outlives_its_broker_and_loses_and_duplicates_nothing(
         assert all(totals(records)[word] >= count for word, count in expected(61_000).items())
 
 
-def test_a_replaced_stream_process_waits_for_brokers_that_are_away(mortal: Any, unique: str, tmp_path: Path) -> None:
+def test_a_replaced_stream_thread_waits_for_brokers_that_are_away(mortal: Any, unique: str, tmp_path: Path) -> None:
     mortal.embedded.start()
     mortal.create(PARTITIONS, f"{unique}.in", f"{unique}.out")
     group = Group(mortal, unique, tmp_path)

@@ -154,7 +154,7 @@ def test_a_second_instance_in_the_same_state_directory_is_refused(group: Group) 
     assert "Another worker uses the state directory" in group.log(1)
 
 
-def test_a_stream_process_that_dies_is_replaced(group: Group) -> None:
+def test_a_stream_thread_that_dies_is_replaced(group: Group) -> None:
     first = group.start("--threads", "2")
     group.write(10_000)
     group.until_done()

@@ -89,14 +89,14 @@ def test_records_that_take_longer_than_max_poll_interval_together_move_no_task(g
     group.check()
 
 
-def test_stream_processes_die_with_their_supervisor_whatever_they_are_at(group: Group) -> None:
+def test_stream_threads_die_with_their_supervisor_whatever_they_are_at(group: Group) -> None:
     first = group.start(build="build_stuck")
     group.write(100)
     group.until(lambda: "stuck" in group.log(0), "met the record that never ends")
     (stream,) = group.children(first)
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
-    group.until(lambda: not Path(f"/proc/{stream}").exists(), "ended the stream process as well")
+    group.until(lambda: not Path(f"/proc/{stream}").exists(), "ended the stream thread as well")
     group.start("--state-dir", str(group.directory / "state-0"), build="build_stuck")
     group.until(lambda: len(tasks_taken(group.log(1))) == PARTITIONS, "took the tasks over")
 

@@ -1,4 +1,4 @@
-"""Starts stream processes. They import nothing of the program that starts them: it may be a script, a notebook or a shell.
+"""Starts stream threads. They import nothing of the program that starts them: it may be a script, a notebook or a shell.
 
 Python's own `multiprocessing` has each process import the program first: a script without a guard starts a worker then, too,
 and a notebook cannot be imported. What such a program defines itself travels with its code instead.

@@ -1,4 +1,4 @@
-"""One instance of an application: a member of its group, and the stream processes that run its share of the tasks."""
+"""One instance of an application: a member of its group, and the stream threads that run its share of the tasks."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from pipeline.kafka.consumer import RecordConsumer
 from pipeline.kafka.producer import IdempotentProducer
 from pipeline.worker.group.membership import Membership
 from pipeline.worker.group.protocol import Introduction, Orders, task_ids, texts
-from pipeline.worker.instance.deaths import Deaths
+from pipeline.worker.instance.exception_handler import UncaughtExceptionHandler
 from pipeline.worker.instance.holds import Holds
 from pipeline.worker.instance.obsolete_state import ObsoleteState
-from pipeline.worker.instance.processes import StreamProcess, StreamProcesses
 from pipeline.worker.instance.regular_summary import RegularSummary
+from pipeline.worker.instance.stream_threads import StreamThreadProcess, StreamThreads
 from pipeline.worker.instance.warm_ups import WarmUps
 from pipeline.worker.local_state import instance_id, left_positions, locked
-from pipeline.worker.questions.queries import Reason, Refusal
+from pipeline.worker.queries.queries import Reason, Refusal
 from pipeline.worker.states import TRANSITIONS, InstanceStatus, WorkerState, WorkerSummary, moved
 from pipeline.worker.stream_thread.protocol import Pause, StreamJob
 
@@ -39,18 +39,18 @@ if TYPE_CHECKING:
     from pipeline.records import TaskId
     from pipeline.runtime.layout import Layout
     from pipeline.topology.topology import Topology
-    from pipeline.worker.questions.queries import Page, Question
+    from pipeline.worker.queries.queries import Page, Question
     from pipeline.worker.stream_thread.protocol import Report
 
 log = logging.getLogger(__name__)
 
 _TURN_SECONDS = 0.1
 _STOP_SECONDS = 60.0
-"""How long stream processes may take to commit and end; one that hangs in a record would never."""
+"""How long stream threads may take to commit and end; one that hangs in a record would never."""
 _STOP_ALONE_SECONDS = 5.0
 """How long they may if no broker answers: what they wait for would not come, and what is not committed is processed again."""
 ANSWER_SECONDS = 10.0
-"""How long to wait for the answer of a stream process."""
+"""How long to wait for the answer of a stream thread."""
 
 
 class Supervisor:
@@ -58,7 +58,7 @@ class Supervisor:
 
     Args:
         application: What to run.
-        build: Builds its topology within a stream process.
+        build: Builds its topology within a stream thread.
         server: `host:port` where this instance answers queries; empty if nowhere.
         on_state: Told about every change of state.
         uncaught_exception_handler: Says what follows when a stream thread fails, by the names of `uncaught.exception.handler`;
@@ -81,7 +81,7 @@ class Supervisor:
         self._on_state = on_state
         self._id = instance_id(application)
         self._process_name = uuid.uuid4().hex
-        self._processes = StreamProcesses(_job(application), build)
+        self._processes = StreamThreads(_job(application), build)
         self._holds = Holds(application.version)
         self._tail = ControlTail(application.kafka, application.config.name, self._heed)
         self._wanted_threads = self._streams.num_stream_threads
@@ -96,7 +96,9 @@ class Supervisor:
         self._leaves = threading.Event()
         self._shuts_down = False
         self._is_paused = False
-        self._deaths = Deaths(uncaught_exception_handler or (lambda _error: self._streams.uncaught_exception_handler))
+        self._exception_handler = UncaughtExceptionHandler(
+            uncaught_exception_handler or (lambda _error: self._streams.uncaught_exception_handler)
+        )
         self._unsettled_at = time.monotonic()
         self._recovery_s: float | None = None
         self._regular_summary = RegularSummary(application.id, self._streams.log_summary_interval_ms)
@@ -171,7 +173,7 @@ class Supervisor:
         return self._layout
 
     def reports(self) -> Mapping[int, Report]:
-        """The last report of each stream process, by its number."""
+        """The last report of each stream thread, by its number."""
         return {stream.number: stream.report for stream in self._processes.all}
 
     def ask(self, question: Question, timeout_s: float = ANSWER_SECONDS) -> Page | Refusal:
@@ -187,10 +189,10 @@ class Supervisor:
             if orders is not None and question.task in task_ids(orders.active):
                 return Refusal(Reason.RESTORING, f"Task {question.task} is being taken over")
             return Refusal(Reason.NOT_HERE, f"Task {question.task} does not run here")
-        return stream.asking.ask(question, timeout_s)
+        return stream.queries.ask(question, timeout_s)
 
     def summary(self) -> WorkerSummary:
-        """Return what all stream processes have done, those that have ended included."""
+        """Return what all stream threads have done, those that have ended included."""
         return self._processes.summary()
 
     @property
@@ -286,13 +288,13 @@ class Supervisor:
             self._membership.rejoin()
 
     def _start_missing(self) -> bool:
-        """Start stream processes up to the number that is wanted, which may change meanwhile; whether there are new ones."""
+        """Start stream threads up to the number that is wanted, which may change meanwhile; whether there are new ones."""
         before = len(self._processes.all)
         while len(self._processes.all) < self._wanted_threads and not self._ends.is_set() and self._processes.start():
             continue
         return len(self._processes.all) > before
 
-    def _stop_streams(self, streams: list[StreamProcess]) -> None:
+    def _stop_streams(self, streams: list[StreamThreadProcess]) -> None:
         is_alone = threading.Event()
         asked = self._application.kafka, is_alone
         threading.Thread(target=_look_for_brokers, args=asked, name="look-for-brokers", daemon=True).start()
@@ -328,9 +330,9 @@ class Supervisor:
             or orders.fingerprint != self._application.topology.fingerprint()
         )
 
-    def _bury(self, stream: StreamProcess) -> None:
+    def _bury(self, stream: StreamThreadProcess) -> None:
         """A process has ended: go on without it, or end with its error."""
-        end = self._deaths.judge(stream)
+        end = self._exception_handler.handle(stream)
         if end is None:
             return
         if end.of_all:

@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING
 
 from pipeline.hosting.clock import SystemClock
 from pipeline.runtime.context import GLOBAL_TASK
-from pipeline.worker.stream_thread.protocol import Report, TaskFigures, Waiting
+from pipeline.worker.stream_thread.protocol import Report
+from pipeline.worker.task_figures import TaskFigures, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pipeline.records import TaskId
+    from pipeline.worker.alignment.alignment import Alignment
+    from pipeline.worker.inputs.fetching import Fetching
     from pipeline.worker.states import WorkerSummary
-    from pipeline.worker.stream_thread.alignment import Alignment
-    from pipeline.worker.stream_thread.fetching import Fetching
     from pipeline.worker.stream_thread.open_stores import OpenStores
-    from pipeline.worker.stream_thread.standby_updater import StandbyUpdater
-    from pipeline.worker.stream_thread.state_updater import StateUpdater
-    from pipeline.worker.stream_thread.task_counts import TaskCounts
-    from pipeline.worker.stream_thread.task_manager import TaskManager
+    from pipeline.worker.tasks.standby_updater import StandbyUpdater
+    from pipeline.worker.tasks.state_updater import StateUpdater
+    from pipeline.worker.tasks.task_counts import TaskCounts
+    from pipeline.worker.tasks.task_manager import TaskManager
 
 
 class Figures:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.worker.questions.answers import OpenStore, StoreAnswers
-from pipeline.worker.questions.queries import Reason, Refusal
+from pipeline.worker.queries.answers import OpenStore, StoreAnswers
+from pipeline.worker.queries.queries import Reason, Refusal
 
 if TYPE_CHECKING:
     from pipeline.runtime.global_state import GlobalState
     from pipeline.state.api import StoreBuilder
     from pipeline.topology.topology import Topology
-    from pipeline.worker.questions.queries import Page, Question
-    from pipeline.worker.stream_thread.standby_updater import StandbyUpdater
-    from pipeline.worker.stream_thread.task_manager import TaskManager
+    from pipeline.worker.queries.queries import Page, Question
+    from pipeline.worker.tasks.standby_updater import StandbyUpdater
+    from pipeline.worker.tasks.task_manager import TaskManager
 
 
 class OpenStores:

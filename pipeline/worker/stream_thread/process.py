@@ -1,7 +1,7 @@
-"""A stream thread: it runs in a process of its own, the stream process, and does what its supervisor tells it.
+"""Runs a stream thread in a process of its own, and obeys its supervisor.
 
-Python's threads are no parallelism: what is a thread in Kafka Streams (`StreamThread`) is a process here. If the supervisor
-dies, the pipe between the two breaks, and the process lets go of its tasks and ends.
+Threads of Python do not run at the same time: a thread of Kafka Streams (`StreamThread`) is a process here. If the supervisor
+dies, the pipe between the two breaks, and the process closes its tasks and ends.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pipeline.errors import RecordError, StreamsError
 from pipeline.hosting.application import Application
 from pipeline.hosting.garbage import collect_rarely
 from pipeline.hosting.logs import LogStyle, start_logging
-from pipeline.worker.questions.attendance import Attendance
-from pipeline.worker.questions.line import readiness
+from pipeline.worker.queries.pipe import readiness
+from pipeline.worker.queries.server import QueryServer
 from pipeline.worker.stream_thread.protocol import Alive, Assign, Command, Failed, Learn, Pause, Stop, StreamJob
 from pipeline.worker.stream_thread.stream_thread import StreamThread
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from pipeline.topology.topology import Topology
-    from pipeline.worker.questions.queries import Page, Question, Refusal
+    from pipeline.worker.queries.queries import Page, Question, Refusal
 
 log = logging.getLogger(__name__)
 
@@ -43,13 +43,13 @@ _LIFE_SECONDS = 5.0
 
 
 def run_stream_thread(
-    pipe: Connection, line: Connection, job: StreamJob, build: Callable[[StreamJob], Topology], logs: LogStyle
+    pipe: Connection, queries: Connection, job: StreamJob, build: Callable[[StreamJob], Topology], logs: LogStyle
 ) -> None:
-    """Run a stream process from its beginning to its end.
+    """Run the process of a stream thread from its beginning to its end.
 
     Args:
         pipe: Commands come in, reports go out.
-        line: Questions come in, answers go out.
+        queries: Questions come in, answers go out.
         job: The application.
         build: Builds its topology in this process.
         logs: How it logs, to the standard error output.
@@ -62,7 +62,7 @@ def run_stream_thread(
         application = Application(
             job.config, job.version, build(job), job.kafka, job.state_directory, job.published, job.dead_letters
         )
-        _CommandLoop(application, pipe, line).run()
+        _CommandLoop(application, pipe, queries).run()
     except StreamsError as error:
         coordinates = error.coordinates if isinstance(error, RecordError) else {}
         _last_word(pipe, Failed(type(error).__name__, error.message, error.hint, coordinates))
@@ -71,10 +71,10 @@ def run_stream_thread(
 
 
 class _CommandLoop:
-    """The loop (`StreamThread.runOnce`): commands, a turn of the tasks, a report now and then."""
+    """Obeys commands between the turns of a stream thread, and reports now and then."""
 
-    def __init__(self, application: Application, pipe: Connection, line: Connection) -> None:
-        self._attendance = Attendance(line, self._answer)
+    def __init__(self, application: Application, pipe: Connection, queries: Connection) -> None:
+        self._queries = QueryServer(queries, self._answer)
         self._thread = StreamThread(
             application,
             gives_up=True,
@@ -113,25 +113,25 @@ class _CommandLoop:
 
     def attend(self) -> None:
         """Between two records: answer what was asked, and show now and then that it is alive."""
-        self._attendance.attend()
+        self._queries.attend()
         if time.monotonic() >= self._next_report:
             self._report()
 
     def pause(self) -> None:
         """Within a commit: answer what can be answered."""
-        self._attendance.pause()
+        self._queries.pause()
 
     @contextmanager
     def away(self) -> Iterator[None]:
         """While brokers are waited for: no longer if the process is to end."""
-        with self._attendance.away():
+        with self._queries.away():
             yield
         self._hear()
         self._show_life()
 
     def _next_command(self, timeout_s: float) -> Command | None:
         if timeout_s and not self._commands:
-            with self._attendance.away():
+            with self._queries.away():
                 self._is_told(timeout_s * 1000)
         self._hear()
         return self._commands.popleft() if self._commands else None

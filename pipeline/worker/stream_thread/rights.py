@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from pipeline.hosting.owned_task import OwnedTask
     from pipeline.hosting.publication import LiveVersion
     from pipeline.hosting.task_right import Right
-    from pipeline.worker.stream_thread.alignment import Alignment
-    from pipeline.worker.stream_thread.known_topics import KnownTopics
+    from pipeline.worker.alignment.alignment import Alignment
+    from pipeline.worker.inputs.known_topics import KnownTopics
 
 log = logging.getLogger(__name__)
 

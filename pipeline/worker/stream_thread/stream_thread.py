@@ -15,22 +15,22 @@ from pipeline.hosting.store_changelog_reader import WHOLE_SLICE, silently
 from pipeline.kafka.admin import Admin
 from pipeline.records import TopicPartition
 from pipeline.runtime.context import KEPT_BYTES
-from pipeline.worker.stream_thread.absent_brokers import AbsentBrokers
-from pipeline.worker.stream_thread.aligned_tasks import aligned_tasks, drift_of
-from pipeline.worker.stream_thread.alignment import Alignment, Progress
-from pipeline.worker.stream_thread.fetching import ENOUGH, Fetching
+from pipeline.worker.alignment.aligned_tasks import aligned_tasks, drift_of
+from pipeline.worker.alignment.alignment import Alignment, Progress
+from pipeline.worker.alignment.late_records import LateRecords
+from pipeline.worker.inputs.absent_brokers import AbsentBrokers
+from pipeline.worker.inputs.fetching import ENOUGH, Fetching
+from pipeline.worker.inputs.interruptions import Interruptions, Undisturbed
+from pipeline.worker.inputs.known_topics import KnownTopics
 from pipeline.worker.stream_thread.figures import Figures
-from pipeline.worker.stream_thread.interruptions import Interruptions, Undisturbed
-from pipeline.worker.stream_thread.known_topics import KnownTopics
-from pipeline.worker.stream_thread.late_records import LateRecords
 from pipeline.worker.stream_thread.open_stores import OpenStores
 from pipeline.worker.stream_thread.regular_snapshots import RegularSnapshots
 from pipeline.worker.stream_thread.rights import Rights
-from pipeline.worker.stream_thread.standby_updater import StandbyUpdater
-from pipeline.worker.stream_thread.state_updater import RECOVERABLE, StateUpdater
-from pipeline.worker.stream_thread.task_counts import TaskCounts
-from pipeline.worker.stream_thread.task_manager import TaskManager
 from pipeline.worker.stream_thread.time_slices import TimeSlices
+from pipeline.worker.tasks.standby_updater import StandbyUpdater
+from pipeline.worker.tasks.state_updater import RECOVERABLE, StateUpdater
+from pipeline.worker.tasks.task_counts import TaskCounts
+from pipeline.worker.tasks.task_manager import TaskManager
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pipeline.hosting.publication import LiveVersion
     from pipeline.records import TaskId
     from pipeline.runtime.global_state import GlobalState
-    from pipeline.worker.questions.queries import Page, Question, Refusal
+    from pipeline.worker.queries.queries import Page, Question, Refusal
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pipeline.runtime.task import Task
-    from pipeline.worker.stream_thread.interruptions import Interruptions
+    from pipeline.worker.inputs.interruptions import Interruptions
 
 _STRETCH_SECONDS = 0.0004
 """A task processes for so long before queries are answered; the number of records is found out."""

@@ -20,7 +20,7 @@ from pipeline.service.api import new_api
 from pipeline.service.routing import store_places
 from pipeline.service.server import bound, name_of, serving
 from pipeline.worker.instance.supervisor import Supervisor
-from pipeline.worker.questions.queries import KeyQuery, Page, Question
+from pipeline.worker.queries.queries import KeyQuery, Page, Question
 
 STORE = "sums"
 LOCAL = "127.0.0.1:0"

@@ -26,7 +26,7 @@ TEXTS: Consumed[str, str] = Consumed(STRING, STRING)
 SETTINGS = {"user.limit": 3, "user.names": ["a", "b"], "max.task.idle.ms": 7, "server.token": "secret"}
 
 
-class Asking(Processor[str, str], FixedKeyProcessor[str, str], ValueTransformerWithKey[str, str, str]):
+class QueryClient(Processor[str, str], FixedKeyProcessor[str, str], ValueTransformerWithKey[str, str, str]):
     """Hands its context out."""
 
     contexts: ClassVar[list[Any]] = []
@@ -43,19 +43,19 @@ class Asking(Processor[str, str], FixedKeyProcessor[str, str], ValueTransformerW
 
 @pytest.fixture(params=["process", "process_values", "transform_values", "global"])
 def context(request: pytest.FixtureRequest) -> Any:
-    Asking.contexts.clear()
+    QueryClient.contexts.clear()
     builder = StreamsBuilder()
     match request.param:
         case "process":
-            builder.stream("in", TEXTS).process(Asking)
+            builder.stream("in", TEXTS).process(QueryClient)
         case "process_values":
-            builder.stream("in", TEXTS).process_values(Asking)
+            builder.stream("in", TEXTS).process_values(QueryClient)
         case "transform_values":
-            builder.table("in", TEXTS).transform_values(Asking)
+            builder.table("in", TEXTS).transform_values(QueryClient)
         case _:
-            builder.add_global_store(Stores.key_value_store("s", STRING, STRING), "in", TEXTS, Asking)
+            builder.add_global_store(Stores.key_value_store("s", STRING, STRING), "in", TEXTS, QueryClient)
     with TopologyTestDriver(builder.build(), SETTINGS, application_id="app"):
-        yield Asking.contexts[0]
+        yield QueryClient.contexts[0]
 
 
 def test_processors_read_the_settings_of_the_application(context: Any) -> None:

@@ -44,9 +44,10 @@ from pipeline.service.routing import Here, KeyQueryMetadata, There, route, store
 from pipeline.service.server import bound, name_of, serving
 from pipeline.service.signatures import Signatures
 from pipeline.worker.group.protocol import Orders
-from pipeline.worker.questions.queries import KeyQuery, Page, Place, Question, RangeQuery, Reason, Refusal, Row
+from pipeline.worker.queries.queries import KeyQuery, Page, Place, Question, RangeQuery, Reason, Refusal, Row
 from pipeline.worker.states import InstanceStatus, WorkerState, WorkerSummary
-from pipeline.worker.stream_thread.protocol import Report, TaskFigures, Waiting
+from pipeline.worker.stream_thread.protocol import Report
+from pipeline.worker.task_figures import TaskFigures, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

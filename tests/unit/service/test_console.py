@@ -23,9 +23,10 @@ from pipeline.service.api import new_api
 from pipeline.service.console.files import FILES, content
 from pipeline.service.server import bound, serving
 from pipeline.worker.group.protocol import Orders
-from pipeline.worker.questions.queries import Page, Row
+from pipeline.worker.queries.queries import Page, Row
 from pipeline.worker.states import WorkerState, WorkerSummary
-from pipeline.worker.stream_thread.protocol import InputProgress, LastCommit, Report, TaskFigures
+from pipeline.worker.stream_thread.protocol import Report
+from pipeline.worker.task_figures import InputProgress, LastCommit, TaskFigures
 from tests.browsers import animated, emulate, foreign, nameless, pale
 from tests.unit.service.test_api import FakeInstance, client, row
 from tests.unit.service.test_events import Working

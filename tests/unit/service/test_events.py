@@ -20,7 +20,8 @@ from pipeline.service.connections import Limits
 from pipeline.service.events import MAX_STREAMS, Events
 from pipeline.service.server import bound, serving
 from pipeline.worker.states import WorkerSummary
-from pipeline.worker.stream_thread.protocol import Report, TaskFigures
+from pipeline.worker.stream_thread.protocol import Report
+from pipeline.worker.task_figures import TaskFigures
 from tests.unit.service.test_api import FakeInstance, client
 
 if TYPE_CHECKING:

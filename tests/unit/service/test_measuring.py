@@ -16,7 +16,8 @@ from pipeline.hosting.clock import SystemClock
 from pipeline.records import TaskId, TopicPartition
 from pipeline.service.measuring import Measuring
 from pipeline.worker.states import InstanceStatus, WorkerState, WorkerSummary
-from pipeline.worker.stream_thread.protocol import InputProgress, LastCommit, Report, TaskFigures
+from pipeline.worker.stream_thread.protocol import Report
+from pipeline.worker.task_figures import InputProgress, LastCommit, TaskFigures
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

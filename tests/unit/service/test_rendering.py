@@ -26,7 +26,7 @@ from pipeline import (
 )
 from pipeline.service.rendering import key_bytes, row_object
 from pipeline.state.api import StoreBuilder, StoreKind
-from pipeline.worker.questions.queries import Row
+from pipeline.worker.queries.queries import Row
 
 NAME = uuid.UUID("12345678-1234-5678-1234-567812345678")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline.worker.instance.deaths import Deaths
+from pipeline.worker.instance.exception_handler import UncaughtExceptionHandler
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,12 +50,12 @@ def test_a_process_runs_a_function_of_the_program_that_starts_it(is_read: bool, 
 
 
 def ended_with(exit_code: int) -> Any:
-    """A stream process that has ended without a word."""
+    """A stream thread that has ended without a word."""
     return SimpleNamespace(failure=None, number=1, process=SimpleNamespace(exitcode=exit_code))
 
 
 def test_a_process_that_ended_without_a_word_is_replaced() -> None:
-    assert Deaths(lambda _error: "shutdown_client").judge(ended_with(214)) is None
+    assert UncaughtExceptionHandler(lambda _error: "shutdown_client").handle(ended_with(214)) is None
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,8 @@ def test_a_process_that_ended_without_a_word_is_replaced() -> None:
     [(3, r"ended the process \(os\._exit\)"), (-9, "has no memory left"), (-11, "Signal SIGSEGV has ended it")],
 )
 def test_processes_that_often_end_silently_get_a_hint_at_the_cause(exit_code: int, hint: str) -> None:
-    deaths = Deaths(lambda _error: "shutdown_client")
-    judged = next(filter(None, (deaths.judge(ended_with(exit_code)) for _ in range(100))))
+    handler = UncaughtExceptionHandler(lambda _error: "shutdown_client")
+    judged = next(filter(None, (handler.handle(ended_with(exit_code)) for _ in range(100))))
     assert f"at last with exit code {exit_code}" in judged.error.message
     assert re.search(hint, judged.error.hint or "")
     assert not judged.of_all

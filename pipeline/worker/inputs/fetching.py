@@ -1,0 +1,144 @@
+"""Fetches for a worker: the inputs of its tasks and of the global tables, as much of each as memory allows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.kafka.consumer import RecordConsumer
+from pipeline.records import RAW_OFFSET
+from pipeline.worker.task_figures import InputProgress
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pipeline.config import StreamsConfig
+    from pipeline.hosting.owned_task import OwnedTask
+    from pipeline.kafka.consumer import Polled
+    from pipeline.records import TaskId, TopicPartition
+    from pipeline.runtime.global_state import GlobalState
+    from pipeline.worker.inputs.interruptions import Interruptions
+
+_FIRST_POLL = 16
+"""So many are asked for first: what a bounded run has left may be packs of a thousand records each."""
+_RECORDS_PER_POLL = 500
+"""The client makes records with the interpreter's lock held, so long that nobody is answered meanwhile."""
+ENOUGH = 10_000
+"""With so many records at hand nothing is fetched."""
+_PAUSED_ABOVE = 50_000
+"""With so many records of one input at hand it is not fetched any further, so that memory stays bounded."""
+
+
+class Fetching:
+    """One consumer for all inputs, and whose they are.
+
+    Args:
+        kafka: Client properties.
+        streams: Settings.
+        interruptions: What may happen while brokers are waited for.
+    """
+
+    def __init__(self, kafka: Mapping[str, str], streams: StreamsConfig, interruptions: Interruptions) -> None:
+        self._consumer = RecordConsumer(kafka, streams.consumer)
+        self._interruptions = interruptions
+        self._per_poll = _FIRST_POLL
+        self._limit = max(streams.buffered_records_per_partition, _PAUSED_ABOVE)
+        self._owner_of: dict[TopicPartition, OwnedTask] = {}
+        self._global: GlobalState | None = None
+        self._paused: set[TopicPartition] = set()
+        self._ends_seen: dict[TopicPartition, int] = {}
+
+    def begin_global(self, tables: GlobalState) -> None:
+        """Fetch for the global tables, from where they stand."""
+        self._global = tables
+        self._consumer.assign(tables.positions())
+
+    def begin(self, owned: OwnedTask) -> None:
+        """Fetch for a task, from where it starts."""
+        self._owner_of |= dict.fromkeys(owned.inputs, owned)
+        for tp in owned.inputs:
+            self._ends_seen.pop(tp, None)
+        self._paused -= set(owned.inputs)
+        self._consumer.assign(owned.starts())
+
+    def end(self, owned: OwnedTask) -> None:
+        """Fetch for a task no longer."""
+        self._consumer.unassign(owned.inputs)
+        for tp in owned.inputs:
+            del self._owner_of[tp]
+
+    def waiting(self) -> int:
+        """Number of records that tasks have at hand."""
+        return sum(owned.task.buffered(tp) for tp, owned in self._owner_of.items())
+
+    def reader_of(self, tp: TopicPartition) -> OwnedTask | None:
+        """The task that reads a partition; None for one of a global table."""
+        return self._owner_of.get(tp)
+
+    def fetch(self, timeout_s: float) -> None:
+        """Hand out what there is, up to what may wait, in parts.
+
+        Raises:
+            MissingOffsetError: If a partition has not what comes next; it is not fetched any further.
+            BrokerError: If brokers refuse.
+        """
+        fetched = 0
+        while fetched < ENOUGH:
+            asked = self._per_poll
+            with self._interruptions.away():
+                polled = self._consumer.poll(asked, timeout_s)
+            found, records = sum(map(len, polled.records.values())), self._hand_out(polled)
+            if records:
+                self._per_poll = max(2, min(_RECORDS_PER_POLL * found // records, 2 * asked))
+            fetched, timeout_s = fetched + records, 0
+            if found + len(polled.ends) < asked:
+                return
+
+    def balance(self) -> None:
+        """Stop fetching inputs that run ahead of the others of their task, and go on with those that do not any more."""
+        full = {tp for tp, owned in self._owner_of.items() if owned.task.buffered(tp) > self._limit}
+        if full - self._paused:
+            self._consumer.pause(full - self._paused)
+        if self._paused - full:
+            self._consumer.resume(self._paused - full)
+        self._paused = full
+
+    def has_run_dry(self) -> bool:
+        """Whether tasks have nothing at hand, and the last that was heard of every input was its end."""
+        is_idle = not any(owned.task.buffered(tp) for tp, owned in self._owner_of.items())
+        return is_idle and self._ends_seen.keys() >= self._owner_of.keys()
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """How far tasks have come in their inputs."""
+        return {tp: owned.task.position(tp) for tp, owned in self._owner_of.items()}
+
+    def progress(self) -> dict[TaskId, dict[TopicPartition, InputProgress]]:
+        """Return how far each task has come in its inputs, and where these end as far as that is known; asks no broker."""
+        ends = self._consumer.known_ends(self._owner_of.keys() - self._ends_seen.keys()) | self._ends_seen
+        found: dict[TaskId, dict[TopicPartition, InputProgress]] = {}
+        for tp, owned in self._owner_of.items():
+            found.setdefault(owned.id, {})[tp] = InputProgress(owned.task.position(tp), ends.get(tp))
+        return found
+
+    def has_lost_brokers(self) -> bool:
+        """Whether no broker has been reached for a while; told once."""
+        return self._consumer.has_lost_brokers()
+
+    def close(self) -> None:
+        """End the consumer."""
+        self._consumer.close()
+
+    def _hand_out(self, polled: Polled) -> int:
+        """Give everybody what is theirs; gives how many records it is, those in packs included."""
+        count = 0
+        for tp, records in polled.records.items():
+            self._ends_seen.pop(tp, None)
+            if tp in self._owner_of:
+                count += self._owner_of[tp].task.add_records(tp, records)
+            elif self._global is not None and tp.topic in self._global.topics:
+                self._global.apply(tp, records, records[-1][RAW_OFFSET] + 1)
+                count += len(records)
+        for tp, end in polled.ends.items():
+            self._ends_seen[tp] = end
+            if tp in self._owner_of:
+                self._owner_of[tp].task.reached_end(tp, end)
+        return count

@@ -1,0 +1,175 @@
+"""Questions about the contents of stores, and what there is to answer (`org.apache.kafka.streams.query`, KIP-796).
+
+Plain values: they travel between a supervisor and its stream threads. Keys and values are bytes, as the store's serdes write
+them: whoever asks has the topology, and with it the serdes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from pipeline.windows import MAX_TIME_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pipeline.records import TaskId, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class KeyQuery:
+    """The value of a key; key-value and versioned stores (`KeyQuery`, `TimestampedKeyQuery`, `VersionedKeyQuery`).
+
+    Args:
+        key: The key.
+        as_of: Versioned stores: what it was at this time, ms; None is now.
+    """
+
+    key: bytes
+    as_of: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RangeQuery:
+    """Entries in order of their keys' bytes; key-value stores (`RangeQuery`, `TimestampedRangeQuery`).
+
+    Args:
+        lower: First key, inclusive; None is an open end.
+        upper: Last key, inclusive; None is an open end.
+        prefix: Only keys whose bytes begin so; then the bounds are not looked at.
+        reverse: Backwards; not with a prefix.
+    """
+
+    lower: bytes | None = None
+    upper: bytes | None = None
+    prefix: bytes = b""
+    reverse: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WindowQuery:
+    """Windows of one key, or of a range of keys; window stores (`WindowKeyQuery`, `WindowRangeQuery`).
+
+    Args:
+        lower: First key, inclusive; None is an open end. One key if it equals `upper`.
+        upper: Last key, inclusive; None is an open end.
+        time_from: Earliest start of a window, ms.
+        time_to: Latest start of a window, ms.
+    """
+
+    lower: bytes | None = None
+    upper: bytes | None = None
+    time_from: int = 0
+    time_to: int = MAX_TIME_MS
+
+
+@dataclass(frozen=True, slots=True)
+class SessionQuery:
+    """Sessions of one key, or of all; session stores (`WindowRangeQuery.withKey`).
+
+    Args:
+        key: The key; None for all.
+        time_from: Earliest end of a session, ms.
+        time_to: Latest start of a session, ms.
+    """
+
+    key: bytes | None = None
+    time_from: int = 0
+    time_to: int = MAX_TIME_MS
+
+
+Query = KeyQuery | RangeQuery | WindowQuery | SessionQuery
+
+
+class Place(NamedTuple):
+    """The place of a row in the order of its store: rows come by segment of time, then key, then time."""
+
+    segment: int
+    key: bytes
+    time: int = 0
+    start: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A query of one task's part of a store.
+
+    Args:
+        store: Name of the store.
+        task: Which task; None for global stores, which every process has.
+        query: What is asked.
+        limit: At most so many rows.
+        after: Go on behind this row.
+        allows_standby: Whether a standby may answer, which may be behind.
+    """
+
+    store: str
+    task: TaskId | None
+    query: Query
+    limit: int = 100
+    after: Place | None = None
+    allows_standby: bool = False
+
+
+class Row(NamedTuple):
+    """An entry of a store.
+
+    `timestamp` is that of the last update, where the store keeps it; `start` and `end` are those of the window or session. All
+    in ms.
+    """
+
+    key: bytes
+    value: bytes
+    timestamp: int | None = None
+    start: int | None = None
+    end: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """An answer.
+
+    Args:
+        rows: What was found, in the order of the store.
+        after: Where to go on; None if that was all. A page may be shorter than asked for although there is more.
+        position: The point in history it is from: per input the next offset to process; of a standby, per changelog the next
+            one to apply.
+        is_standby: Whether a standby answered.
+    """
+
+    rows: tuple[Row, ...]
+    after: Place | None = None
+    position: Mapping[TopicPartition, int] = field(default_factory=dict)
+    is_standby: bool = False
+
+
+class Reason(Enum):
+    """Why there is no answer (`FailureReason`)."""
+
+    NO_SUCH_STORE = "no-such-store"
+    UNKNOWN_QUERY = "unknown-query"
+    """Stores of that kind cannot be asked that."""
+    NOT_HERE = "not-owned-here"
+    NOT_LIVE = "not-live"
+    """Another version is live, or is asked for."""
+    RESTORING = "restoring"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Instead of an answer: an error, as a value.
+
+    Args:
+        reason: What kind.
+        message: What happened, with the names in it.
+        server: `host:port` of who has the task, if it is known.
+        missing: Changelog records that are still to be restored, if it is known.
+    """
+
+    reason: Reason
+    message: str
+    server: str | None = None
+    missing: int | None = None

@@ -1,0 +1,114 @@
+"""Commits the tasks that run: begins what is due, sends it in threads, and finishes it when brokers have answered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.errors import TaskMigratedError
+from pipeline.hosting.clock import SystemClock
+from pipeline.worker.task_figures import LastCommit
+from pipeline.worker.tasks.open_commits import OpenCommits
+from pipeline.worker.tasks.state_updater import RECOVERABLE
+from pipeline.worker.tasks.task_states import StreamTaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from collections.abc import Set as AbstractSet
+
+    from pipeline.errors import StreamsError
+    from pipeline.hosting.owned_task import OwnedTask
+    from pipeline.records import TaskId
+    from pipeline.worker.inputs.interruptions import Interruptions
+    from pipeline.worker.tasks.commit_schedule import CommitSchedule
+    from pipeline.worker.tasks.task_states import StreamTask
+
+
+class Commits:
+    """Commits tasks, each by itself: a failure is the failure of one task, and the others go on.
+
+    Args:
+        schedule: Says when each task commits.
+        interruptions: What may happen between two steps, and while brokers are waited for.
+        failed: Called with a task whose commit has failed, and why. If it returns, the task does not run any more.
+    """
+
+    def __init__(
+        self,
+        schedule: CommitSchedule,
+        interruptions: Interruptions,
+        failed: Callable[[OwnedTask, StreamsError], None],
+    ) -> None:
+        self._schedule = schedule
+        self.under_way = OpenCommits()
+        self.done = 0
+        """How many have succeeded."""
+        self.last: dict[TaskId, LastCommit] = {}
+        """The last one of each task."""
+        self._interruptions = interruptions
+        self._failed = failed
+        self._clock = SystemClock()
+
+    def begin_due(self, running: Collection[StreamTask], now_ms: int) -> None:
+        """Begin the commits that are due, a part of the tasks per turn: others process while these wait for brokers."""
+        resting = {task.id: task for task in running if task.state is StreamTaskState.RUNNING}
+        every, ready = [task.owned for task in running], [task.owned for task in resting.values()]
+        for owned in self._schedule.due(every, ready, now_ms):
+            self._schedule.note(owned.id, now_ms)
+            self._begin(resting[owned.id])
+
+    def finish(self) -> None:
+        """Finish the commits that have an outcome."""
+        for task, outcome in self.under_way.take_done():
+            if self._succeeds(task, outcome.result) and self._succeeds(task, task.owned.finish_commit):
+                task.move_to(StreamTaskState.RUNNING)
+                self.done += 1
+                self._note(task.owned)
+
+    def commit(self, tasks: Collection[StreamTask]) -> None:
+        """Commit tasks and wait for it. A commit that is under way already comes to its end before."""
+        wanted = {task.id for task in tasks}
+        self._finish(wanted)
+        for task in tasks:
+            if task.is_running:
+                self._begin(task)
+        self._finish(wanted)
+
+    def come_to_end(self, task: StreamTask) -> bool:
+        """Wait for the commit of a task, if one is under way. Returns whether the task still runs."""
+        self._finish({task.id})
+        return task.is_running
+
+    def commit_state(self, task: StreamTask) -> bool:
+        """Commit a task and bring its local state to that point. Returns whether that succeeded, and the task still runs."""
+
+        def settle() -> None:
+            with self._interruptions.away():
+                task.owned.settle()
+
+        self.commit([task])
+        return task.is_running and self._succeeds(task, settle)
+
+    def _succeeds(self, task: StreamTask, step: Callable[[], None]) -> bool:
+        """Take a step of a commit. A failure of the task is told, and not raised."""
+        try:
+            step()
+        except (*RECOVERABLE, TaskMigratedError) as error:
+            self._failed(task.owned, error)
+            return False
+        self._interruptions.attend()
+        return True
+
+    def _note(self, owned: OwnedTask) -> None:
+        now_ms, newest_ms = self._clock.now_ms(), owned.task.stream_time
+        latency_ms = max(now_ms - newest_ms, 0) if newest_ms >= 0 else None
+        self.last[owned.id] = LastCommit(now_ms, latency_ms, owned.sent())
+
+    def _begin(self, task: StreamTask) -> None:
+        if task.owned.task.needs_commit and self._succeeds(task, task.owned.prepare_commit):
+            task.move_to(StreamTaskState.COMMITTING)
+            self.under_way.send(task)
+
+    def _finish(self, task_ids: AbstractSet[TaskId]) -> None:
+        with self._interruptions.away():
+            self.under_way.wait_for(task_ids)
+        self.finish()

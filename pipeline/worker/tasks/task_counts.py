@@ -1,0 +1,75 @@
+"""Counts the work of a stream thread since it started, and of each task since it was taken over."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from pipeline.processor.metrics import added, totals
+from pipeline.worker.states import WorkerSummary
+from pipeline.worker.task_figures import TaskFigures
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from pipeline.hosting.owned_task import OwnedTask
+    from pipeline.records import TaskId
+    from pipeline.worker.task_figures import Waiting
+
+
+class TaskCounts:
+    """Counts what tasks do. Running tasks are asked for their own counts."""
+
+    def __init__(self) -> None:
+        self._processed = 0
+        self.processed_by: Counter[TaskId] = Counter()
+        """How many records each task has processed since it was taken over."""
+        self._dropped: Counter[str] = Counter()
+        self._totals: dict[str, float] = {}
+
+    def processed(self, task_id: TaskId, records: int) -> None:
+        """A task has processed records."""
+        self._processed += records
+        self.processed_by[task_id] += records
+
+    def stopped(self, owned: OwnedTask) -> None:
+        """A task does not run any more. Its counts are kept."""
+        self._dropped += owned.dropped
+        self._totals = added(self._totals, totals(owned.measured()))
+
+    def forget(self, task_id: TaskId) -> None:
+        """Another process counts the work of a task from now on."""
+        self.processed_by.pop(task_id, None)
+
+    def summary(self, running: Collection[OwnedTask], restored: int, commits: int) -> WorkerSummary:
+        """Return what has been done since the start.
+
+        Args:
+            running: The tasks that run.
+            restored: Records restored.
+            commits: Commits of tasks.
+        """
+        dropped = self._dropped + sum((owned.dropped for owned in running), Counter[str]())
+        counted = added(self._totals, *(totals(owned.measured()) for owned in running))
+        return WorkerSummary(self._processed, restored, commits, dict(dropped), counted)
+
+    def figures(
+        self, running: Collection[OwnedTask], held_back_s: Mapping[TaskId, float], waiting: Mapping[TaskId, Waiting]
+    ) -> dict[TaskId, TaskFigures]:
+        """Return what each running task has done since it was taken over.
+
+        Args:
+            running: The tasks.
+            held_back_s: How long each has waited for others, s.
+            waiting: What those wait for that wait at present.
+        """
+        return {
+            owned.id: TaskFigures(
+                self.processed_by[owned.id],
+                dict(owned.dropped),
+                owned.measured(),
+                held_back_s.get(owned.id, 0.0),
+                waiting.get(owned.id),
+            )
+            for owned in running
+        }

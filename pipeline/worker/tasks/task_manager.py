@@ -1,0 +1,316 @@
+"""Owns the tasks of a stream thread: takes them over, commits and closes them, and starts those over that fail."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from pipeline.errors import BrokerError, TaskMigratedError, UnknownOutcomeError
+from pipeline.hosting.owned_task import OwnedTask
+from pipeline.records import TaskId
+from pipeline.worker.tasks.commit_schedule import CommitSchedule
+from pipeline.worker.tasks.commits import Commits
+from pipeline.worker.tasks.task_states import STARTING, StreamTask, StreamTaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from collections.abc import Set as AbstractSet
+
+    from pipeline.config import StreamsConfig
+    from pipeline.errors import StreamsError
+    from pipeline.runtime.ports import Clock
+    from pipeline.state.api import StateBackend
+    from pipeline.worker.inputs.absent_brokers import AbsentBrokers
+    from pipeline.worker.inputs.fetching import Fetching
+    from pipeline.worker.inputs.interruptions import Interruptions
+    from pipeline.worker.tasks.standby_updater import StandbyUpdater
+    from pipeline.worker.tasks.state_updater import StateUpdater
+    from pipeline.worker.tasks.task_counts import TaskCounts
+
+log = logging.getLogger(__name__)
+
+
+class TaskManager:
+    """Owns the tasks of a stream thread, active and standby (`TaskManager`).
+
+    Each active task has one state, and moves along `task_states.TRANSITIONS`. Others see the tasks that run (`running`), which
+    they cannot change, or are called: the updaters with tasks that start and follow, `Commits` with tasks that commit.
+
+    Args:
+        create: Creates a task, which is not taken over yet.
+        updater: Takes tasks over, and restores them.
+        standbys: Follows tasks that run elsewhere.
+        fetching: Fetches for the tasks that run.
+        counts: Counts what they do.
+        brokers: Waits for those that do not answer.
+        interruptions: What may happen while brokers are waited for.
+        clock: What time it is.
+        streams: Settings.
+        gives_up: Whether a task that another owner has taken over is given up; else that is an error.
+    """
+
+    def __init__(
+        self,
+        create: Callable[[TaskId], OwnedTask],
+        updater: StateUpdater,
+        standbys: StandbyUpdater,
+        fetching: Fetching,
+        counts: TaskCounts,
+        brokers: AbsentBrokers,
+        interruptions: Interruptions,
+        clock: Clock,
+        streams: StreamsConfig,
+        *,
+        gives_up: bool,
+    ) -> None:
+        self._tasks: dict[TaskId, StreamTask] = {}
+        self.running: Mapping[TaskId, OwnedTask] = _Running(self._tasks)
+        """The tasks that process, or whose commit is under way."""
+        self._create = create
+        self._updater = updater
+        self._standbys = standbys
+        self._fetching = fetching
+        self._counts = counts
+        self._brokers = brokers
+        self._interruptions = interruptions
+        self._clock = clock
+        self._timeout_s = streams.task_timeout_ms / 1000
+        self._gives_up = gives_up
+        self._schedule = CommitSchedule(streams.commit_interval_ms, streams.statestore_cache_max_bytes)
+        self.commits = Commits(self._schedule, interruptions, self.fail)
+        """The commits of the tasks that run."""
+
+    @property
+    def active(self) -> frozenset[TaskId]:
+        """The tasks that run or start; also those that are not closed yet."""
+        return frozenset(self._tasks)
+
+    @property
+    def standby(self) -> frozenset[TaskId]:
+        """The tasks whose changelogs are followed."""
+        return self._standbys.tasks
+
+    @property
+    def restoring(self) -> Mapping[TaskId, int | None]:
+        """The tasks that start, with the number of changelog records that are missing, if it is known already."""
+        missing = self._updater.missing
+        return {task.id: missing.get(task.id) for task in list(self._tasks.values()) if task.state in STARTING}
+
+    @property
+    def is_starting_tasks(self) -> bool:
+        """Whether tasks are taken over or restored."""
+        return any(task.state in STARTING for task in self._tasks.values())
+
+    @property
+    def is_closing_tasks(self) -> bool:
+        """Whether tasks that are not wanted any more are still open."""
+        return any(task.state is StreamTaskState.LEAVING for task in self._tasks.values())
+
+    def assign(self, active: AbstractSet[TaskId], standby: AbstractSet[TaskId]) -> None:
+        """Run and follow these tasks, and revoke all others (`handleAssignment`). Tasks that stay are not disturbed.
+
+        Raises:
+            StateError: If another process has the state of a task open.
+            BrokerError: If brokers do not answer for longer than `task.timeout.ms`.
+        """
+        self.revoke(self._tasks.keys() - active)
+        self._updater.recall(active)
+        self.wait_until_closed(standby)
+        states = self._recycle(active, standby)
+        for task_id in sorted(active - self._tasks.keys()):
+            self._tasks[task_id] = task = StreamTask(self._create(task_id))
+            self._updater.add(task, states.get(task_id))
+        for task_id in sorted(standby - self._standbys.tasks):
+            self._standbys.add(task_id)
+
+    def revoke(self, task_ids: AbstractSet[TaskId]) -> None:
+        """Commit and close tasks (`handleRevocation`). One that a thread takes over is closed once brokers have answered it."""
+        revoked = [task for task_id, task in self._tasks.items() if task_id in task_ids]
+        self.commits.commit([task for task in revoked if task.is_running])
+        for task in revoked:
+            if task.is_running:
+                self._close(task)
+        self._updater.remove(task_ids)
+        self._forget_closed()
+
+    def wait_until_closed(self, task_ids: AbstractSet[TaskId]) -> None:
+        """Wait until tasks that were revoked are closed."""
+        self._updater.wait_until_closed(task_ids)
+        self._forget_closed()
+
+    def update(self, max_records: int, timeout_s: float) -> None:
+        """Go on with the tasks that start, or with the standbys if none does, as `StoreChangelogReader` does.
+
+        Args:
+            max_records: Restore at most so many records.
+            timeout_s: How long to wait for anything to happen.
+
+        Raises:
+            StateError: If the state of a task cannot be opened or written.
+            BrokerError: If brokers refuse, or do not answer for longer than `task.timeout.ms`.
+        """
+        if not self._updater.is_busy:
+            self._standbys.run_once()
+            return
+        with self._interruptions.away():
+            updated = self._updater.run_once(max_records, timeout_s, gives_up=self._brokers.gives_up)
+        for task, error in updated:
+            if error is None:
+                self._run(task)
+            else:
+                self._refuse(task, error)
+        self._forget_closed()
+
+    def close_left(self) -> None:
+        """Close revoked tasks for which brokers have answered by now."""
+        self._updater.close_left()
+        self._forget_closed()
+
+    def ready(self) -> list[OwnedTask]:
+        """Return the tasks that may process: they run, and no commit of theirs is under way."""
+        return [task.owned for task in self._tasks.values() if task.state is StreamTaskState.RUNNING]
+
+    def begin_commits(self, now_ms: int) -> None:
+        """Begin the commits that are due."""
+        self.commits.begin_due(self._running(), now_ms)
+
+    def commit_all(self) -> None:
+        """Commit every task that has made progress, and wait for it."""
+        self.commits.commit(self._running())
+
+    def commit_state(self, owned: OwnedTask) -> bool:
+        """Commit a task and bring its local state to that point, before a checkpoint. Returns whether the task still runs."""
+        return self.commits.commit_state(self._tasks[owned.id])
+
+    def finish_commit_of(self, owned: OwnedTask) -> bool:
+        """Wait for the commit of a task, if one is under way. Returns whether the task still runs."""
+        return self.commits.come_to_end(self._tasks[owned.id])
+
+    def fail(self, owned: OwnedTask, error: StreamsError) -> None:
+        """Start a task over that has failed, or give it up if another owner has taken it over.
+
+        Raises:
+            StreamsError: This one, if neither helps.
+        """
+        task = self._tasks[owned.id]
+        if not isinstance(error, TaskMigratedError):
+            self._start_over(task, error)
+        elif self._gives_up:
+            _log_given_up(owned, error)
+            self._close(task, is_ours=False)
+            self._forget_closed()
+        else:
+            raise error
+
+    def close(self) -> None:
+        """Close all tasks. What was not committed is forgotten. Idempotent."""
+        self.commits.under_way.close()
+        for task in self._running():
+            task.move_to(StreamTaskState.CLOSED)
+            task.owned.close(abort=self._brokers.are_there)
+        self._updater.close()
+        self._standbys.close()
+        self._forget_closed()
+
+    def _running(self) -> list[StreamTask]:
+        return [task for task in self._tasks.values() if task.is_running]
+
+    def _recycle(self, active: AbstractSet[TaskId], standby: AbstractSet[TaskId]) -> dict[TaskId, StateBackend]:
+        """Stop following tasks. Returns the open states of those that become active here."""
+        states: dict[TaskId, StateBackend] = {}
+        for task_id in self._standbys.tasks - standby:
+            state = self._standbys.release(task_id)
+            if task_id in active:
+                states[task_id] = state
+            else:
+                state.close()
+        return states
+
+    def _run(self, task: StreamTask) -> None:
+        """Fetch for a task whose state is complete."""
+        owned = task.owned
+        self._schedule.note(task.id, self._clock.now_ms())
+        try:
+            self._fetching.begin(owned)
+        except BrokerError as error:
+            self.fail(owned, error)
+            return
+        known = {"task": str(task.id), "offsets": {str(tp): offset for tp, offset in owned.committed_offsets.items()}}
+        log.info("task %s taken over, %d records restored", task.id, owned.restored_records, extra=known)
+
+    def _refuse(self, task: StreamTask, error: StreamsError) -> None:
+        """Deal with a task that cannot be taken over, and is closed.
+
+        Raises:
+            StreamsError: This one, unless another owner has the task.
+        """
+        if not isinstance(error, TaskMigratedError) or not self._gives_up:
+            self._brokers.are_there = not isinstance(error, BrokerError)
+            raise error
+        _log_given_up(task.owned, error)
+        self._counts.forget(task.id)
+
+    def _start_over(self, task: StreamTask, error: StreamsError) -> None:
+        """Take a task over again, as often as brokers need to come back, within `task.timeout.ms`.
+
+        That is also how long its commits may be in doubt, one after the other, though brokers answer.
+        """
+        if isinstance(error, BrokerError) and not error.retriable:
+            raise error
+        if isinstance(error, UnknownOutcomeError):
+            self._check_progress(task.owned, error)
+        log.warning("task %s starts over from its last commit: %s", task.id, error, extra={"task": str(task.id)})
+        self._stop(task)
+        task.move_to(StreamTaskState.WAITING)
+        task.owned.close(abort=False)
+        self._brokers.wait()
+        self._updater.add(task, again=True)
+
+    def _check_progress(self, owned: OwnedTask, error: UnknownOutcomeError) -> None:
+        """Let a task start over, or end with an error if it has done so in vain for too long."""
+        owned.doubted_since = owned.doubted_since or time.monotonic()
+        stuck_s = time.monotonic() - owned.doubted_since
+        if stuck_s > self._timeout_s:
+            message = f"Task {owned.id} has made no progress for {stuck_s:.0f} s: {error.message}"
+            raise UnknownOutcomeError(message, hint="task.timeout.ms says how long it starts over.") from error
+
+    def _close(self, task: StreamTask, *, is_ours: bool = True) -> None:
+        """Close a task that runs. What it has not committed is forgotten."""
+        self._stop(task)
+        self._counts.forget(task.id)
+        task.move_to(StreamTaskState.CLOSED)
+        task.owned.close(abort=is_ours and self._brokers.are_there)
+
+    def _stop(self, task: StreamTask) -> None:
+        self._counts.stopped(task.owned)
+        self._fetching.end(task.owned)
+        self._schedule.forget(task.id)
+
+    def _forget_closed(self) -> None:
+        for task in [task for task in self._tasks.values() if task.state is StreamTaskState.CLOSED]:
+            del self._tasks[task.id]
+
+
+class _Running(Mapping[TaskId, OwnedTask]):
+    """The tasks that run, as others see them."""
+
+    def __init__(self, tasks: Mapping[TaskId, StreamTask]) -> None:
+        self._tasks = tasks
+
+    def __getitem__(self, task_id: TaskId) -> OwnedTask:
+        task = self._tasks[task_id]
+        if not task.is_running:
+            raise KeyError(task_id)
+        return task.owned
+
+    def __iter__(self) -> Iterator[TaskId]:
+        return iter([task.id for task in self._tasks.values() if task.is_running])
+
+    def __len__(self) -> int:
+        return sum(task.is_running for task in self._tasks.values())
+
+
+def _log_given_up(owned: OwnedTask, error: TaskMigratedError) -> None:
+    log.warning("task %s is given up: %s", owned.id, error, extra={"task": str(owned.id)})

@@ -105,7 +105,7 @@ def _refuse(options: Mapping[str, object], why: str, hint: str) -> None:
 
 
 def _alone(running: Worker, ending: Ending) -> WorkerSummary:
-    from pipeline.hosting.garbage import collect_rarely
+    from pipeline.hosting.garbage_collection import collect_rarely
 
     tell_of_staging(running.application)
     collect_rarely()

@@ -18,7 +18,7 @@ from pipeline.cluster.channel import Channel, InstanceReport, Stop
 from pipeline.errors import StateInUseError, StreamsError, TopologyError
 from pipeline.hosting.application import Application
 from pipeline.hosting.logs import LogStyle, start_logging
-from pipeline.hosting.task_state import after_predecessor
+from pipeline.hosting.restoring.task_directory import after_predecessor
 from pipeline.service.instance import new_instance
 from pipeline.spark.engine.executor_errors import another_attempt_may_help, describe_error
 from pipeline.worker.local_state import INSTANCE_DIRECTORY, locked

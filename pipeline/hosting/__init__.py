@@ -1,8 +1,9 @@
 """Tasks against Kafka: what the worker and the Spark host share.
 
-Who takes a task over (`owned_task`) does it in one order, always: fence the predecessor, read the committed offsets, read the
-changelogs' ends, restore (`restoring`), process. Others may follow its changelogs meanwhile (`standby_tasks`). What is run is
-an `application`: `prepare` creates its topics. `control_topic` is where hosts and commands note things down.
+A host runs an `application`; its function `prepare` creates internal topics. `tasks` starts tasks in one order (fence the
+predecessor, read committed offsets, read the ends of changelogs, restore, process) and commits them. `restoring` brings local
+state to the committed point, `inputs` finds where to read, and `ownership` says which host may process. In `control` hosts and
+commands note down which version of an application is live.
 
 May import the runtime, Kafka and RocksDB state; knows neither the DSL nor pyspark.
 """

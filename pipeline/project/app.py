@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pipeline.cluster.deployment import Deployment
     from pipeline.config import AppConfig, ProjectConfig
     from pipeline.hosting.application import Application
-    from pipeline.hosting.lags import InputLag
-    from pipeline.hosting.skipping import Skip
+    from pipeline.hosting.inputs.lags import InputLag
+    from pipeline.hosting.inputs.skipping import Skip
     from pipeline.project.cluster import Cluster
     from pipeline.project.release import AppRelease
     from pipeline.project.worker import AppWorker
@@ -353,7 +353,7 @@ class App:
             TopicError: If a source topic does not exist.
             BrokerError: If brokers do not answer.
         """
-        from pipeline.hosting.lags import input_lags
+        from pipeline.hosting.inputs.lags import input_lags
 
         application = self.loaded()
         return input_lags(application, self._cluster.admin)
@@ -454,7 +454,7 @@ class App:
             SnapshotError: If the file store does not answer.
             BrokerError: If brokers do not answer.
         """
-        from pipeline.hosting.snapshots_from_log import publish_snapshots
+        from pipeline.hosting.tasks.snapshots_from_log import publish_snapshots
 
         if not self.config.streams.snapshot_url:
             message = f"Nothing says where snapshots of {self.name} are kept"
@@ -535,7 +535,7 @@ class App:
             UnderWayError: If somebody runs the task.
             BrokerError: If brokers do not answer.
         """
-        from pipeline.hosting.skipping import plan_skip
+        from pipeline.hosting.inputs.skipping import plan_skip
 
         application = self.loaded()
         self.require_no_switch(application)
@@ -551,7 +551,7 @@ class App:
             UnderWayError: If somebody runs the task meanwhile.
             BrokerError: If brokers refuse.
         """
-        from pipeline.hosting.skipping import carry_out
+        from pipeline.hosting.inputs.skipping import carry_out
 
         return carry_out(self.loaded(), self._cluster.admin, planned)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pipeline.config.directories import make_directory
 from pipeline.errors import CorruptStateError, RangeError, StateInUseError
 from pipeline.hosting.clock import SystemClock
-from pipeline.hosting.publication import staging_name
+from pipeline.hosting.control.publication import staging_name
 from pipeline.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
 from pipeline.kafka.ranges import read_fields
 from pipeline.records import RAW_OFFSET, OffsetRange, TopicPartition

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config import OutputKind
 from pipeline.errors import UnderWayError
-from pipeline.hosting.lags import input_lags
-from pipeline.hosting.publication import staging_name
+from pipeline.hosting.control.publication import staging_name
+from pipeline.hosting.inputs.lags import input_lags
 from pipeline.kafka.ranges import read_fields
 from pipeline.quality.expectations import by_topic, checks_of
 from pipeline.quality.frames import write_frame

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pipeline.errors import ReleaseError
-from pipeline.hosting.publication import CONTROL_TOPIC
+from pipeline.hosting.control.publication import CONTROL_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

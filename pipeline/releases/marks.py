@@ -1,7 +1,7 @@
 """Marks: one offset vector that running versions of an application have processed exactly, and hold at.
 
-The record of the application asks for it, phase by phase (`hosting.publication.Mark`), and the owners of tasks answer in the
-metadata of the offsets they commit. Versions of which no worker runs are brought to the vector by bounded runs.
+The record of the application asks for it, phase by phase (`hosting.control.publication.Mark`), and the owners of tasks answer
+in the metadata of the offsets they commit. Versions of which no worker runs are brought to the vector by bounded runs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import UnderWayError, VersionConflictError
 from pipeline.hosting.application import source_partitions, with_partitions
-from pipeline.hosting.publication import Mark, acknowledged_mark
+from pipeline.hosting.control.publication import Mark, acknowledged_mark
 from pipeline.records import OffsetVector, TopicPartition
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipeline.errors import NotReadyError
-from pipeline.hosting.lags import input_lags
+from pipeline.hosting.inputs.lags import input_lags
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pipeline.hosting.application import Application
-    from pipeline.hosting.lags import InputLag
+    from pipeline.hosting.inputs.lags import InputLag
     from pipeline.kafka.admin import Admin
 
 

@@ -24,8 +24,8 @@ from pipeline.errors import (
 )
 from pipeline.hosting.actor import this_user
 from pipeline.hosting.clock import SystemClock
-from pipeline.hosting.control_topic import ControlTopic
-from pipeline.hosting.publication import CONTROL_TOPIC, SWITCHING, LiveVersion, Mark, require_never_released
+from pipeline.hosting.control.control_topic import ControlTopic
+from pipeline.hosting.control.publication import CONTROL_TOPIC, SWITCHING, LiveVersion, Mark, require_never_released
 from pipeline.kafka.admin import Admin
 from pipeline.releases.history import Change, encoded, history, last_revision, names_of
 from pipeline.releases.verdicts import GateVerdict, require_approvable

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import GateFailedError, ReleaseError
 from pipeline.hosting.clock import SystemClock
-from pipeline.hosting.fencing import require_nobody
+from pipeline.hosting.ownership.fencing import require_nobody
 from pipeline.kafka.admin import Admin
 from pipeline.quality.suites import declared
 from pipeline.records import OffsetRange, OffsetVector, TopicPartition, counted

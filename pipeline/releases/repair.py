@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import ApprovalNeededError, GateFailedError, RangeError, ReleaseError
 from pipeline.hosting.application import source_partitions
-from pipeline.hosting.publication import staging_name
+from pipeline.hosting.control.publication import staging_name
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.ranges import offsets_at_time
 from pipeline.quality.suites import declared

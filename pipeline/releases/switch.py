@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import UnderWayError
 from pipeline.hosting.application import prepare, with_topics
-from pipeline.hosting.fencing import fence_owners, require_nobody
+from pipeline.hosting.ownership.fencing import fence_owners, require_nobody
 from pipeline.releases.corrections import Corrections
 from pipeline.releases.live_switch import LiveSwitch
 from pipeline.releases.marks import Marks

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.config import OutputKind
 from pipeline.errors import ReleaseError
-from pipeline.hosting.publication import staging_name
+from pipeline.hosting.control.publication import staging_name
 from pipeline.kafka.admin import TopicSpec
 from pipeline.releases.outputs import outputs
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.dsl.builder import StreamsBuilder
 from pipeline.errors import RangeError, ReleaseError
 from pipeline.hosting.application import Application, load_application, with_topics
-from pipeline.hosting.publication import staging_name
+from pipeline.hosting.control.publication import staging_name
 from pipeline.kafka.admin import Admin
 from pipeline.processor.handlers import may_keep_letters
 from pipeline.records import OffsetRange, OffsetVector, TopicPartition

@@ -1,7 +1,7 @@
 """How a task holds for a mark: what it reads of others goes up to given offsets, and what is internal drains.
 
-A mark (`hosting.publication.Mark`) is a consistent picture of a running application. Limits are set on the queues of inputs:
-what lies beyond is put aside, so that the loops over records know nothing of it.
+A mark (`hosting.control.publication.Mark`) is a consistent picture of a running application. Limits are set on the queues of
+inputs: what lies beyond is put aside, so that the loops over records know nothing of it.
 
 An input that is internal has a limit as well once its end is named: tasks above may hear before this one that the hold is
 over, and what they write then is to be processed with the right that this task has got by then.

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from pipeline.errors import RangeError
 from pipeline.hosting.application import with_topics
 from pipeline.hosting.clock import SystemClock
-from pipeline.hosting.fencing import settled_offsets
-from pipeline.hosting.offset_reset import reset_offsets
+from pipeline.hosting.inputs.offset_reset import reset_offsets
+from pipeline.hosting.ownership.fencing import settled_offsets
 from pipeline.kafka.ranges import check_ranges, offsets_at_time
 from pipeline.records import OffsetRange, OffsetVector, TopicPartition
 

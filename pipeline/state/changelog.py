@@ -23,7 +23,7 @@ def changelog_config(builder: StoreBuilder) -> dict[str, str]:
 
     Windows are never deleted by brokers, as with Kafka Streams (`WindowedChangelogTopicConfig`): they compare event times with
     their own clock, and windows that are open in records of last year would be gone at once. Their owner deletes what the
-    store has forgotten (`pipeline.hosting.purge`).
+    store has forgotten (`pipeline.hosting.tasks.purge`).
 
     Nor do brokers compact versions, as with Kafka Streams (`VersionedChangelogTopicConfig`): of those of last year they would
     leave one per key at once. Their owner deletes none: the latest version of a key is needed for ever.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pipeline.errors import ConfigError, DeserializationError, RangeError
-from pipeline.hosting.control_topic import ControlTopic
+from pipeline.hosting.control.control_topic import ControlTopic
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.ranges import check_ranges
 from pipeline.records import OffsetRange, TopicPartition

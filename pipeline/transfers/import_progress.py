@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pipeline.errors import RangeError, TaskMigratedError
-from pipeline.hosting.control_topic import ControlTopic
+from pipeline.hosting.control.control_topic import ControlTopic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

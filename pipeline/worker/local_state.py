@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.config.directories import close_to_others, make_directory
 from pipeline.errors import StateError, StateInUseError
-from pipeline.hosting.task_state import after_predecessor
+from pipeline.hosting.restoring.task_directory import after_predecessor
 from pipeline.records import TaskId
 from pipeline.state.rocksdb import RocksDbBackend
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipeline.errors import StreamsError
-from pipeline.hosting.sole_host import group_of, hosts_in
+from pipeline.hosting.ownership.sole_host import group_of, hosts_in
 from pipeline.runtime.layout import own_topics
 from pipeline.worker.local_state import directories_of, locked
 

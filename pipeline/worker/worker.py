@@ -6,10 +6,10 @@ from contextlib import nullcontext
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from pipeline.hosting.alone import processing_alone
-from pipeline.hosting.control_tail import ControlTail
-from pipeline.hosting.narrow_times import warn_of_narrow_times
-from pipeline.hosting.sole_host import WORKER
+from pipeline.hosting.control.control_tail import ControlTail
+from pipeline.hosting.inputs.narrow_times import warn_of_narrow_times
+from pipeline.hosting.ownership.alone import processing_alone
+from pipeline.hosting.ownership.sole_host import WORKER
 from pipeline.kafka.admin import Admin
 from pipeline.worker.states import WorkerState, moved
 from pipeline.worker.stream_thread.stream_thread import StreamThread
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from pipeline.hosting.application import Application
-    from pipeline.hosting.publication import LiveVersion
+    from pipeline.hosting.control.publication import LiveVersion
     from pipeline.records import TopicPartition
     from pipeline.worker.states import WorkerSummary
 

@@ -23,7 +23,7 @@ from rows import FEW, FEW_GATED, GATED_PER_RECORD, JAVA, MANY, MILLRACE, SPARK
 from sides import Run, Side
 
 from pipeline.config import ProjectConfig
-from pipeline.hosting.publication import staging_name
+from pipeline.hosting.control.publication import staging_name
 from pipeline.kafka.admin import TopicSpec
 from pipeline.kafka.producer import IdempotentProducer
 from pipeline.releases.releaser import Releaser

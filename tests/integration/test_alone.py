@@ -13,9 +13,9 @@ from confluent_kafka import Consumer
 
 from pipeline import STRING, Consumed, Produced, StreamsBuilder
 from pipeline.errors import StreamsError, UnderWayError
-from pipeline.hosting.alone import processing_alone
-from pipeline.hosting.skipping import plan_skip
-from pipeline.hosting.sole_host import RUN, WORKER
+from pipeline.hosting.inputs.skipping import plan_skip
+from pipeline.hosting.ownership.alone import processing_alone
+from pipeline.hosting.ownership.sole_host import RUN, WORKER
 from pipeline.records import OffsetVector, TopicPartition
 from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.planning.runs import RunLog
@@ -104,9 +104,9 @@ import sys
 from pathlib import Path
 from pipeline import STRING, Consumed, Produced, StreamsBuilder
 from pipeline.config import AppConfig, StreamsConfig
-from pipeline.hosting.alone import processing_alone
+from pipeline.hosting.ownership.alone import processing_alone
 from pipeline.hosting.application import Application
-from pipeline.hosting.sole_host import RUN
+from pipeline.hosting.ownership.sole_host import RUN
 from pipeline.kafka.admin import Admin
 from pipeline.spark.planning.runs import RunLog
 from pipeline.spark.ranges import RunRange

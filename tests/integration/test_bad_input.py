@@ -13,9 +13,9 @@ from pipeline import JSON, LONG, STRING, Consumed, Grouped, Materialized, Produc
 from pipeline.config import AppConfig
 from pipeline.errors import BrokerError, DeserializationError, ProcessingError, RangeError, TopicError
 from pipeline.hosting.application import Application
-from pipeline.hosting.control_topic import ControlTopic
-from pipeline.hosting.fencing import transactional_id
-from pipeline.hosting.skipping import SKIPPED_TOPIC, carry_out, plan_skip
+from pipeline.hosting.control.control_topic import ControlTopic
+from pipeline.hosting.inputs.skipping import SKIPPED_TOPIC, carry_out, plan_skip
+from pipeline.hosting.ownership.fencing import transactional_id
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.producer import TransactionalProducer
 from pipeline.records import TopicPartition

@@ -22,9 +22,9 @@ from pipeline import (
 from pipeline.errors import TopicError
 from pipeline.hosting.application import prepare
 from pipeline.hosting.clock import SystemClock
-from pipeline.hosting.owned_task import OwnedTask
-from pipeline.hosting.standby_tasks import StandbyTasks
-from pipeline.hosting.store_changelog_reader import silently
+from pipeline.hosting.restoring.store_changelog_reader import silently
+from pipeline.hosting.tasks.owned_task import OwnedTask
+from pipeline.hosting.tasks.standby_tasks import StandbyTasks
 from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetVector, TaskId, TopicPartition
 from pipeline.state.rocksdb import RocksDbBackend

@@ -17,7 +17,7 @@ from pipeline.errors import (
     UnknownOutcomeError,
 )
 from pipeline.hosting.clock import SystemClock
-from pipeline.hosting.owned_task import OwnedTask
+from pipeline.hosting.tasks.owned_task import OwnedTask
 from pipeline.worker.worker import Worker
 from tests import handlers
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipeline.errors import ConfigError, EngineError, RangeError
-from pipeline.hosting.control_topic import ControlTopic
+from pipeline.hosting.control.control_topic import ControlTopic
 from pipeline.spark.engine import databases
 from pipeline.transfers.exports import EXPORTS_TOPIC, ExportSpec, run_export
 from pipeline.transfers.imports import ImportSpec, run_import

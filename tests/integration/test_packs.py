@@ -10,7 +10,7 @@ from pipeline import STRING, Consumed, Produced, Repartitioned, StreamsBuilder
 from pipeline.errors import TaskMigratedError
 from pipeline.hosting.application import prepare
 from pipeline.hosting.clock import SystemClock
-from pipeline.hosting.owned_task import OwnedTask
+from pipeline.hosting.tasks.owned_task import OwnedTask
 from pipeline.kafka.producer import IdempotentProducer
 from pipeline.records import RawRecord, TaskId, TopicPartition
 from pipeline.runtime.packs import pack_header, packed

@@ -10,7 +10,7 @@ import pytest
 from pipeline import STRING, Consumed, JoinWindows, Produced, StreamsBuilder, Topology
 from pipeline.hosting.application import prepare
 from pipeline.hosting.clock import SystemClock
-from pipeline.hosting.standby_tasks import StandbyTasks
+from pipeline.hosting.tasks.standby_tasks import StandbyTasks
 from pipeline.records import TaskId, TopicPartition
 from pipeline.worker.worker import Worker
 from tests.read_only_stores import looking_up

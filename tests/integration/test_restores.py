@@ -10,8 +10,8 @@ import pytest
 from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
 from pipeline.hosting.application import prepare
 from pipeline.hosting.clock import SystemClock
-from pipeline.hosting.owned_task import OwnedTask
-from pipeline.hosting.standby_tasks import StandbyTasks
+from pipeline.hosting.tasks.owned_task import OwnedTask
+from pipeline.hosting.tasks.standby_tasks import StandbyTasks
 from pipeline.kafka.producer import TransactionalProducer
 from pipeline.records import TaskId, TopicPartition
 from pipeline.worker.queries.queries import KeyQuery, Page, Question, Reason, Refusal

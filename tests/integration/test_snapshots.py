@@ -19,7 +19,7 @@ from pipeline.config import AppConfig, StreamsConfig
 from pipeline.errors import ConfigError
 from pipeline.hosting.application import Application, prepare
 from pipeline.hosting.clock import SystemClock
-from pipeline.hosting.snapshots_from_log import publish_snapshots
+from pipeline.hosting.tasks.snapshots_from_log import publish_snapshots
 from pipeline.records import TopicPartition
 from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.ranges import resolve

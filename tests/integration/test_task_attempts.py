@@ -16,7 +16,7 @@ import pytest
 from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
 from pipeline.errors import BrokerError, ConfigError, UnknownOutcomeError
 from pipeline.hosting.application import prepare
-from pipeline.hosting.owned_task import OwnedTask
+from pipeline.hosting.tasks.owned_task import OwnedTask
 from pipeline.kafka.embedded.broker import EmbeddedBroker
 from pipeline.records import OffsetRange, TaskId, TopicPartition
 from pipeline.spark.bounded_runs.attempts import attempt

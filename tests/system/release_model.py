@@ -20,9 +20,9 @@ from pipeline import LONG
 from pipeline.config import ProjectConfig
 from pipeline.errors import ReleaseError, StreamsError
 from pipeline.hosting.application import prepare
-from pipeline.hosting.control_tail import ControlTail
-from pipeline.hosting.control_topic import ControlTopic
-from pipeline.hosting.publication import CONTROL_TOPIC, SWITCHING
+from pipeline.hosting.control.control_tail import ControlTail
+from pipeline.hosting.control.control_topic import ControlTopic
+from pipeline.hosting.control.publication import CONTROL_TOPIC, SWITCHING
 from pipeline.kafka.membership import GroupMember
 from pipeline.records import OffsetVector
 from pipeline.releases.registry import Registry, Step
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from pipeline.hosting.publication import LiveVersion
+    from pipeline.hosting.control.publication import LiveVersion
     from pipeline.records import TaskId
     from pipeline.releases.history import Change
 

@@ -29,7 +29,7 @@ from pipeline import (
     windowed,
 )
 from pipeline.errors import ProcessingError, RangeError
-from pipeline.hosting.fencing import transactional_id
+from pipeline.hosting.ownership.fencing import transactional_id
 from pipeline.kafka.embedded.broker import EmbeddedBroker
 from pipeline.kafka.producer import TransactionalProducer, group_metadata
 from pipeline.records import TaskId

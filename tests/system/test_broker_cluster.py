@@ -17,7 +17,7 @@ from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, St
 from pipeline.config import AppConfig
 from pipeline.errors import BrokerError
 from pipeline.hosting.application import Application
-from pipeline.hosting.owned_task import transactional_id
+from pipeline.hosting.tasks.owned_task import transactional_id
 from pipeline.kafka import groups
 from pipeline.kafka.membership import GroupMember
 from pipeline.records import TaskId, TopicPartition

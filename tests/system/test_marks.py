@@ -13,7 +13,7 @@ import pytest
 from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, Repartitioned, StreamsBuilder
 from pipeline.errors import UnderWayError
 from pipeline.hosting.application import prepare
-from pipeline.hosting.publication import Mark, acknowledged_mark, live_version_of, require_right, staging_name
+from pipeline.hosting.control.publication import Mark, acknowledged_mark, live_version_of, require_right, staging_name
 from pipeline.kafka.producer import TransactionalProducer
 from pipeline.records import TopicPartition
 from pipeline.releases.registry import Registry, Release, Step

@@ -29,11 +29,11 @@ from pipeline.errors import (
     UnderWayError,
     VersionConflictError,
 )
-from pipeline.hosting.alone import processing_alone
 from pipeline.hosting.application import load_application, prepare, with_topics
 from pipeline.hosting.clock import SystemClock
-from pipeline.hosting.owned_task import OwnedTask
-from pipeline.hosting.sole_host import RUN
+from pipeline.hosting.ownership.alone import processing_alone
+from pipeline.hosting.ownership.sole_host import RUN
+from pipeline.hosting.tasks.owned_task import OwnedTask
 from pipeline.kafka.admin import TopicSpec
 from pipeline.kafka.producer import TransactionalProducer
 from pipeline.releases.build import build_topology

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline.hosting.publication import CONTROL_TOPIC
+from pipeline.hosting.control.publication import CONTROL_TOPIC
 from pipeline.releases.releaser import Releaser
 from tests.system.platforms import (
     FAULTS,

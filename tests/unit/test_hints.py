@@ -11,7 +11,7 @@ import pipeline
 DELETES = re.compile(r"millrace reset|--reset|\bdelete (it|the|its)\b|begin anew", re.IGNORECASE)
 ALLOWED = {
     "cli": "commands say what they do",
-    "hosting/offset_reset.py": "without committed offsets there is no state to lose; reset --from sets where to begin",
+    "hosting/inputs/offset_reset.py": "without committed offsets there is no state to lose; reset --from sets where to begin",
     "kafka/embedded/broker.py": "the data is damaged",
     "spark/ranges.py": "records are to be processed once more, which is what a reset is for; a release comes first",
     "state/buffer.py": "local state is a copy of the changelogs",

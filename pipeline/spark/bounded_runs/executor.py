@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import BrokerError, RangeError, SnapshotError, StateInUseError, StreamsError, TaskError
 from pipeline.hosting.clock import SystemClock
-from pipeline.hosting.garbage import collect_rarely
-from pipeline.hosting.global_tables import open_global_state
-from pipeline.hosting.owned_task import OwnedTask
-from pipeline.hosting.purge import Purge
-from pipeline.hosting.snapshots import has_snapshots
-from pipeline.hosting.task_state import after_predecessor
+from pipeline.hosting.garbage_collection import collect_rarely
+from pipeline.hosting.restoring.snapshots import has_snapshots
+from pipeline.hosting.restoring.task_directory import after_predecessor
+from pipeline.hosting.tasks.global_tables import open_global_state
+from pipeline.hosting.tasks.owned_task import OwnedTask
+from pipeline.hosting.tasks.purge import Purge
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.producer import LONGEST_TRANSACTION_MS
 from pipeline.processor.metrics import totals

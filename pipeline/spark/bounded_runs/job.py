@@ -8,11 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipeline.errors import BrokerError, RangeError, UnderWayError
-from pipeline.hosting.alone import processing_alone
 from pipeline.hosting.application import prepare
-from pipeline.hosting.fencing import fence_owners, settled_offsets
-from pipeline.hosting.narrow_times import warn_of_narrow_times
-from pipeline.hosting.sole_host import RUN
+from pipeline.hosting.inputs.narrow_times import warn_of_narrow_times
+from pipeline.hosting.ownership.alone import processing_alone
+from pipeline.hosting.ownership.fencing import fence_owners, settled_offsets
+from pipeline.hosting.ownership.sole_host import RUN
 from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetRange, TaskId, TopicPartition, counted
 from pipeline.runtime.layout import plan_layout
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pipeline.hosting.application import Application
-    from pipeline.hosting.sole_host import SoleHost
+    from pipeline.hosting.ownership.sole_host import SoleHost
     from pipeline.kafka.admin import CommittedOffset
     from pipeline.spark.planning.schedule import Slice
     from pipeline.spark.planning.unfinished import Begun

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from pipeline.errors import RangeError
 from pipeline.hosting.clock import SystemClock
-from pipeline.hosting.garbage import collect_rarely
-from pipeline.hosting.global_tables import open_global_state
-from pipeline.hosting.snapshots import open_snapshot
-from pipeline.hosting.task_start import TaskStart
-from pipeline.hosting.task_state import open_backend
+from pipeline.hosting.garbage_collection import collect_rarely
+from pipeline.hosting.restoring.snapshots import open_snapshot
+from pipeline.hosting.restoring.task_directory import open_backend
+from pipeline.hosting.tasks.global_tables import open_global_state
+from pipeline.hosting.tasks.task_start import TaskStart
 from pipeline.kafka.admin import Admin
 from pipeline.partitioning import partition_for
 from pipeline.records import TopicPartition

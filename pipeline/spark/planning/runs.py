@@ -10,8 +10,8 @@ import msgspec
 
 from pipeline.errors import BrokerError
 from pipeline.hosting.clock import SystemClock
-from pipeline.hosting.control_topic import ControlTopic
-from pipeline.hosting.sole_host import group_of, hosts_in
+from pipeline.hosting.control.control_topic import ControlTopic
+from pipeline.hosting.ownership.sole_host import group_of, hosts_in
 from pipeline.kafka.admin import Admin
 from pipeline.spark.planning.unfinished import Begun
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from pipeline.hosting.application import Application
-    from pipeline.hosting.sole_host import SoleHost
+    from pipeline.hosting.ownership.sole_host import SoleHost
     from pipeline.runtime.layout import Layout
     from pipeline.spark.ranges import RunRange
     from pipeline.spark.tasks.work import TaskResult

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipeline.hosting.fencing import settled_offsets
+from pipeline.hosting.ownership.fencing import settled_offsets
 from pipeline.kafka.ranges import offsets_at_time, read_range
 from pipeline.records import OffsetRange
 from pipeline.spark.planning.runs import RunLog

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import RangeError
-from pipeline.hosting.offset_reset import reset_policies
-from pipeline.hosting.snapshots import usable_snapshots
+from pipeline.hosting.inputs.offset_reset import reset_policies
+from pipeline.hosting.restoring.snapshots import usable_snapshots
 from pipeline.records import OffsetRange, OffsetVector, ResetStrategy, TaskId, TopicPartition
 from pipeline.runtime.layout import plan_layout
 from pipeline.spark.dry_runs.dry_task import run_dry

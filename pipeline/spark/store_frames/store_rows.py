@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pipeline.errors import RangeError
 from pipeline.hosting.clock import SystemClock
-from pipeline.hosting.snapshots import open_snapshot, open_state
+from pipeline.hosting.restoring.snapshots import open_snapshot, open_state
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.ranges import read_range
 from pipeline.records import OffsetRange

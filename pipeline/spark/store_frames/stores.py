@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import ConfigError, InvalidStateStoreError, RangeError
 from pipeline.hosting.application import with_topics
-from pipeline.hosting.lags import input_lags
-from pipeline.hosting.snapshots import usable_snapshots
+from pipeline.hosting.inputs.lags import input_lags
+from pipeline.hosting.restoring.snapshots import usable_snapshots
 from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetVector, TopicPartition
 from pipeline.runtime.layout import changelog_name, plan_layout

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Self
 
-from pipeline.hosting.garbage import uncollected
+from pipeline.hosting.garbage_collection import uncollected
 from pipeline.kafka.ranges import read_fields
 from pipeline.spark.tasks.spilling import WriterMerge
 

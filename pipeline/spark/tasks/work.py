@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import TopologyError
 from pipeline.hosting.application import Application
-from pipeline.hosting.global_tables import global_partitions
+from pipeline.hosting.tasks.global_tables import global_partitions
 from pipeline.processor.metrics import added
 
 if TYPE_CHECKING:

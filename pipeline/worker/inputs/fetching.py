@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pipeline.config import StreamsConfig
-    from pipeline.hosting.owned_task import OwnedTask
+    from pipeline.hosting.tasks.owned_task import OwnedTask
     from pipeline.kafka.consumer import Polled
     from pipeline.records import TaskId, TopicPartition
     from pipeline.runtime.global_state import GlobalState

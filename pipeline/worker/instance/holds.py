@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline.hosting.publication import LiveVersion
+    from pipeline.hosting.control.publication import LiveVersion
 
 
 class Holds:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping
     from multiprocessing.connection import Connection
 
-    from pipeline.hosting.publication import LiveVersion
+    from pipeline.hosting.control.publication import LiveVersion
     from pipeline.records import TaskId
     from pipeline.topology.topology import Topology
     from pipeline.worker.instance.spawning import ChildProcess

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from pipeline.errors import ConfigError, StreamsError, TopologyError
 from pipeline.hosting.application import prepare, with_partitions, with_topics
 from pipeline.hosting.clock import SystemClock
-from pipeline.hosting.control_tail import ControlTail
-from pipeline.hosting.fencing import await_no_sole_host
-from pipeline.hosting.narrow_times import warn_of_narrow_times
+from pipeline.hosting.control.control_tail import ControlTail
+from pipeline.hosting.inputs.narrow_times import warn_of_narrow_times
+from pipeline.hosting.ownership.fencing import await_no_sole_host
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.consumer import RecordConsumer
 from pipeline.kafka.producer import IdempotentProducer
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pipeline.hosting.application import Application
-    from pipeline.hosting.publication import LiveVersion
+    from pipeline.hosting.control.publication import LiveVersion
     from pipeline.records import TaskId
     from pipeline.runtime.layout import Layout
     from pipeline.topology.topology import Topology

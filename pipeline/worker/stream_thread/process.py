@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import RecordError, StreamsError
 from pipeline.hosting.application import Application
-from pipeline.hosting.garbage import collect_rarely
+from pipeline.hosting.garbage_collection import collect_rarely
 from pipeline.hosting.logs import LogStyle, start_logging
 from pipeline.worker.queries.pipe import readiness
 from pipeline.worker.queries.server import QueryServer

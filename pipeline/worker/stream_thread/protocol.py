@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline.config import AppConfig
-    from pipeline.hosting.publication import LiveVersion
+    from pipeline.hosting.control.publication import LiveVersion
     from pipeline.records import TaskId
     from pipeline.worker.states import WorkerSummary
     from pipeline.worker.task_figures import TaskFigures

@@ -7,14 +7,14 @@ import threading
 from typing import TYPE_CHECKING
 
 from pipeline.errors import BrokerError, SnapshotError
-from pipeline.hosting.snapshots import has_snapshots, publish_checkpoint
+from pipeline.hosting.restoring.snapshots import has_snapshots, publish_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pipeline.hosting.application import Application
-    from pipeline.hosting.owned_task import OwnedTask
-    from pipeline.hosting.snapshots import TaskCheckpoint
+    from pipeline.hosting.restoring.snapshots import TaskCheckpoint
+    from pipeline.hosting.tasks.owned_task import OwnedTask
     from pipeline.kafka.admin import Admin
     from pipeline.records import TaskId, TopicPartition
     from pipeline.state.snapshots import Digests

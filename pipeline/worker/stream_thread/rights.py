@@ -6,12 +6,12 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from pipeline.hosting.task_right import right_by
+from pipeline.hosting.tasks.task_right import right_by
 
 if TYPE_CHECKING:
-    from pipeline.hosting.owned_task import OwnedTask
-    from pipeline.hosting.publication import LiveVersion
-    from pipeline.hosting.task_right import Right
+    from pipeline.hosting.control.publication import LiveVersion
+    from pipeline.hosting.tasks.owned_task import OwnedTask
+    from pipeline.hosting.tasks.task_right import Right
     from pipeline.worker.alignment.alignment import Alignment
     from pipeline.worker.inputs.known_topics import KnownTopics
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pipeline.errors import BrokerError, MissingOffsetError, TaskMigratedError
 from pipeline.hosting.clock import SystemClock
-from pipeline.hosting.global_tables import open_global_state
-from pipeline.hosting.missing_records import explained
-from pipeline.hosting.owned_task import OwnedTask
-from pipeline.hosting.purge import Purge
-from pipeline.hosting.store_changelog_reader import WHOLE_SLICE, silently
+from pipeline.hosting.inputs.missing_records import explained
+from pipeline.hosting.restoring.store_changelog_reader import WHOLE_SLICE, silently
+from pipeline.hosting.tasks.global_tables import open_global_state
+from pipeline.hosting.tasks.owned_task import OwnedTask
+from pipeline.hosting.tasks.purge import Purge
 from pipeline.kafka.admin import Admin
 from pipeline.records import TopicPartition
 from pipeline.runtime.context import KEPT_BYTES
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pipeline.hosting.application import Application
-    from pipeline.hosting.publication import LiveVersion
+    from pipeline.hosting.control.publication import LiveVersion
     from pipeline.records import TaskId
     from pipeline.runtime.global_state import GlobalState
     from pipeline.worker.queries.queries import Page, Question, Refusal

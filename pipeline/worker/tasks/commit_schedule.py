@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from pipeline.hosting.owned_task import OwnedTask
+    from pipeline.hosting.tasks.owned_task import OwnedTask
     from pipeline.records import TaskId
 
 _PARTS = 4

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from pipeline.errors import StreamsError
-    from pipeline.hosting.owned_task import OwnedTask
+    from pipeline.hosting.tasks.owned_task import OwnedTask
     from pipeline.records import TaskId
     from pipeline.worker.inputs.interruptions import Interruptions
     from pipeline.worker.tasks.commit_schedule import CommitSchedule

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from pipeline.errors import BrokerError
-from pipeline.hosting.standby_tasks import StandbyTasks
+from pipeline.hosting.tasks.standby_tasks import StandbyTasks
 
 if TYPE_CHECKING:
     from pipeline.kafka.admin import Admin

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from pipeline.errors import BrokerError, CorruptStateError, RangeError, StreamsError, UnknownOutcomeError
-from pipeline.hosting.store_changelog_reader import StoreChangelogReader
+from pipeline.hosting.restoring.store_changelog_reader import StoreChangelogReader
 from pipeline.worker.tasks.task_states import StreamTaskState
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pipeline.worker.task_figures import TaskFigures
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from pipeline.hosting.owned_task import OwnedTask
+    from pipeline.hosting.tasks.owned_task import OwnedTask
     from pipeline.records import TaskId
     from pipeline.worker.task_figures import Waiting
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pipeline.errors import BrokerError, TaskMigratedError, UnknownOutcomeError
-from pipeline.hosting.owned_task import OwnedTask
+from pipeline.hosting.tasks.owned_task import OwnedTask
 from pipeline.records import TaskId
 from pipeline.worker.tasks.commit_schedule import CommitSchedule
 from pipeline.worker.tasks.commits import Commits

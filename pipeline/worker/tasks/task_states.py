@@ -11,7 +11,7 @@ from pipeline.errors import StreamsError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pipeline.hosting.owned_task import OwnedTask
+    from pipeline.hosting.tasks.owned_task import OwnedTask
     from pipeline.records import TaskId
 
 

@@ -14,7 +14,7 @@ from events import tell
 from pipeline import StreamsBuilder
 from pipeline.config import ProjectConfig
 from pipeline.hosting.application import load_application
-from pipeline.hosting.publication import staging_name
+from pipeline.hosting.control.publication import staging_name
 from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetVector, TopicPartition
 from pipeline.releases.differ import Differ

@@ -13,7 +13,7 @@ from events import tell
 from pipeline import StreamsBuilder
 from pipeline.config import ProjectConfig
 from pipeline.hosting.application import load_application
-from pipeline.hosting.garbage import collect_rarely
+from pipeline.hosting.garbage_collection import collect_rarely
 from pipeline.worker.worker import Worker
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 
 import pipeline
 from pipeline.errors import ReleaseError, VersionConflictError
-from pipeline.hosting.publication import Mark
+from pipeline.hosting.control.publication import Mark
 from pipeline.releases.registry import Registry, Release, Step
 from tests.unit.releases.notes import MemoryNotes
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pipeline.errors import NotReadyError
-from pipeline.hosting.lags import InputLag
+from pipeline.hosting.inputs.lags import InputLag
 from pipeline.records import TopicPartition
 from pipeline.releases.readiness import readiness
 

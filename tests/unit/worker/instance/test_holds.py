@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.hosting.publication import LiveVersion, Mark
+from pipeline.hosting.control.publication import LiveVersion, Mark
 from pipeline.worker.instance.holds import Holds
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import BrokerError
-from pipeline.hosting.purge import Purge
+from pipeline.hosting.tasks.purge import Purge
 from pipeline.records import TopicPartition
 
 if TYPE_CHECKING:

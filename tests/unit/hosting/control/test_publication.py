@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.hosting.publication import acknowledged_mark
+from pipeline.hosting.control.publication import acknowledged_mark
 from pipeline.runtime.offset_metadata import OffsetMetadata
 
 

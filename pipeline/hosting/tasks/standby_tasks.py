@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pipeline.errors import BrokerError, CorruptStateError, RangeError, StreamsError
-from pipeline.hosting.task_start import TaskStart
+from pipeline.hosting.tasks.task_start import TaskStart
 from pipeline.kafka.consumer import MessageBatch, RecordConsumer
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from pipeline.records import OffsetRange, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from pipeline.hosting.changelog_ranges import Missing
+    from pipeline.hosting.restoring.changelog_ranges import Missing
     from pipeline.kafka.admin import Admin
     from pipeline.kafka.consumer import MessageBatch
     from pipeline.runtime.task import Task

@@ -10,8 +10,8 @@ from pipeline import STRING, Consumed, Produced, StreamsBuilder
 from pipeline.config import AppConfig, StreamsConfig
 from pipeline.errors import UnderWayError
 from pipeline.hosting.application import Application
-from pipeline.hosting.publication import LiveVersion, Mark
-from pipeline.hosting.task_right import Right, right_by
+from pipeline.hosting.control.publication import LiveVersion, Mark
+from pipeline.hosting.tasks.task_right import Right, right_by
 from pipeline.records import TopicPartition
 from pipeline.runtime.holding import Hold
 

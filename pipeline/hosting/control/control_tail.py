@@ -11,8 +11,8 @@ import msgspec
 
 from pipeline.errors import StreamsError, TaskMigratedError, UnknownOutcomeError, VersionConflictError
 from pipeline.hosting.clock import SystemClock
-from pipeline.hosting.control_topic import ControlTopic
-from pipeline.hosting.publication import CONTROL_TOPIC, SWITCHING, LiveVersion, decoded
+from pipeline.hosting.control.control_topic import ControlTopic
+from pipeline.hosting.control.publication import CONTROL_TOPIC, SWITCHING, LiveVersion, decoded
 from pipeline.kafka.admin import Admin
 from pipeline.kafka.consumer import RecordConsumer
 from pipeline.records import TopicPartition

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import OpenTransactionError, UnderWayError
 from pipeline.hosting.application import source_partitions, with_partitions
-from pipeline.hosting.sole_host import group_of, hosts_in
+from pipeline.hosting.ownership.sole_host import group_of, hosts_in
 from pipeline.kafka.producer import TransactionalProducer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pipeline.hosting.application import Application
-    from pipeline.hosting.sole_host import SoleHost
+    from pipeline.hosting.ownership.sole_host import SoleHost
     from pipeline.kafka.admin import Admin, CommittedOffset
     from pipeline.records import TaskId, TopicPartition
 

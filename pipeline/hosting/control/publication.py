@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pipeline.errors import NotLiveError, ReleaseError, UnderWayError
-from pipeline.hosting.control_topic import ControlTopic
+from pipeline.hosting.control.control_topic import ControlTopic
 from pipeline.runtime.offset_metadata import OffsetMetadata
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.hosting.snapshots import has_snapshots, publish_checkpoint, take_checkpoint
-from pipeline.hosting.task_start import TaskStart
+from pipeline.hosting.restoring.snapshots import has_snapshots, publish_checkpoint, take_checkpoint
+from pipeline.hosting.tasks.task_start import TaskStart
 
 if TYPE_CHECKING:
     from pipeline.hosting.application import Application

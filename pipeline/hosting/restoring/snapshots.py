@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipeline.errors import CorruptStateError, SnapshotError
-from pipeline.hosting.task_state import open_backend
+from pipeline.hosting.restoring.task_directory import open_backend
 from pipeline.records import TopicPartition
 from pipeline.state.snapshots import FORMAT_VERSION, Manifest, SnapshotStore
 

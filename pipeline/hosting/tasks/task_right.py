@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipeline.errors import NotLiveError
-from pipeline.hosting.publication import STAGING_HINT, live_version_of, require_never_released, staging_name
+from pipeline.hosting.control.publication import STAGING_HINT, live_version_of, require_never_released, staging_name
 from pipeline.processor.handlers import may_keep_letters
 from pipeline.records import TopicPartition
 from pipeline.runtime.holding import Hold
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pipeline.hosting.application import Application
-    from pipeline.hosting.publication import LiveVersion
+    from pipeline.hosting.control.publication import LiveVersion
     from pipeline.kafka.admin import Admin
 
 

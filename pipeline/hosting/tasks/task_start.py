@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pipeline.errors import RangeError
-from pipeline.hosting.changelog_ranges import find_missing
-from pipeline.hosting.lost_history import lost_history
-from pipeline.hosting.snapshots import open_state
-from pipeline.hosting.store_changelog_reader import restore, silently
+from pipeline.hosting.restoring.changelog_ranges import find_missing
+from pipeline.hosting.restoring.lost_history import lost_history
+from pipeline.hosting.restoring.snapshots import open_state
+from pipeline.hosting.restoring.store_changelog_reader import restore, silently
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
 from pipeline.state.api import idle
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from pipeline.hosting.application import Application
-    from pipeline.hosting.changelog_ranges import Missing
-    from pipeline.hosting.store_changelog_reader import OnRestore
+    from pipeline.hosting.restoring.changelog_ranges import Missing
+    from pipeline.hosting.restoring.store_changelog_reader import OnRestore
     from pipeline.kafka.admin import Admin, CommittedOffset
     from pipeline.records import Headers, TaskId, TopicPartition
     from pipeline.runtime.ports import Clock

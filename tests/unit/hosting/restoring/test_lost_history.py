@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from pipeline import STRING, Consumed, Materialized, StreamsBuilder
-from pipeline.hosting.changelog_ranges import Missing
-from pipeline.hosting.lost_history import lost_history
+from pipeline.hosting.restoring.changelog_ranges import Missing
+from pipeline.hosting.restoring.lost_history import lost_history
 from pipeline.kafka.admin import CommittedOffset
 from pipeline.records import OffsetRange, TaskId, TopicPartition
 from pipeline.runtime.offset_metadata import OffsetMetadata

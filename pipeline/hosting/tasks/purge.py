@@ -15,7 +15,7 @@ from pipeline.state.changelog import ADDITIONAL_RETENTION_MS
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from pipeline.hosting.owned_task import OwnedTask
+    from pipeline.hosting.tasks.owned_task import OwnedTask
     from pipeline.kafka.admin import Admin
     from pipeline.records import TopicPartition
 

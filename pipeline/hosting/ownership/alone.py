@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pipeline.errors import BrokerError, StreamsError
-from pipeline.hosting.fencing import SOLE_SESSION_MS, await_no_members, session_ms, under_way
-from pipeline.hosting.sole_host import SoleHost, Stand, chosen_in, decided, group_of, hosts_in, said
+from pipeline.hosting.ownership.fencing import SOLE_SESSION_MS, await_no_members, session_ms, under_way
+from pipeline.hosting.ownership.sole_host import SoleHost, Stand, chosen_in, decided, group_of, hosts_in, said
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

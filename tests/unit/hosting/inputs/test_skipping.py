@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.hosting.skipping import _skip
+from pipeline.hosting.inputs.skipping import _skip
 from pipeline.kafka.admin import CommittedOffset
 from pipeline.records import RawRecord, TaskId, TopicPartition
 from pipeline.runtime.offset_metadata import OffsetMetadata
 from pipeline.runtime.packs import pack_header, packed
 
 if TYPE_CHECKING:
-    from pipeline.hosting.skipping import Skip
+    from pipeline.hosting.inputs.skipping import Skip
 
 TP = TopicPartition("clicks-v1-by-page-repartition", 0)
 VALUES = [b"0", b"1", b"2"]

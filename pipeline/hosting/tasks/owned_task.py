@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config import EXACTLY_ONCE_V2
 from pipeline.errors import StreamsError, TaskMigratedError
-from pipeline.hosting.fencing import transactional_id
-from pipeline.hosting.offset_reset import reset_offsets
-from pipeline.hosting.publication import require_right
-from pipeline.hosting.snapshots import TaskCheckpoint, publish_checkpoint, take_checkpoint
-from pipeline.hosting.store_changelog_reader import silently
-from pipeline.hosting.task_right import right_at_start, take_right
-from pipeline.hosting.task_start import TaskStart
+from pipeline.hosting.control.publication import require_right
+from pipeline.hosting.inputs.offset_reset import reset_offsets
+from pipeline.hosting.ownership.fencing import transactional_id
+from pipeline.hosting.restoring.snapshots import TaskCheckpoint, publish_checkpoint, take_checkpoint
+from pipeline.hosting.restoring.store_changelog_reader import silently
+from pipeline.hosting.tasks.task_right import right_at_start, take_right
+from pipeline.hosting.tasks.task_start import TaskStart
 from pipeline.kafka.producer import IdempotentProducer, KafkaRecordCollector, TransactionalProducer
 from pipeline.kafka.record_times import time_limits
 from pipeline.runtime.layout import full_name
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from pipeline.hosting.application import Application
-    from pipeline.hosting.changelog_ranges import Missing
-    from pipeline.hosting.task_right import Right
+    from pipeline.hosting.restoring.changelog_ranges import Missing
+    from pipeline.hosting.tasks.task_right import Right
     from pipeline.kafka.admin import Admin, CommittedOffset
     from pipeline.processor.metrics import Measurement
     from pipeline.records import TaskId, TopicPartition
@@ -358,7 +358,7 @@ class OwnedTask:
         yield from (tp.topic for tp in spec.own_changelogs.values())
 
     def _fence(self) -> None:
-        """Fence the predecessor, then learn what may be written: see `hosting.publication`."""
+        """Fence the predecessor, then learn what may be written: see `hosting.control.publication`."""
         self._owner = owner = self._new_owner()
         if self._follows_releases:
             self.right = take_right(self._application, self._admin)

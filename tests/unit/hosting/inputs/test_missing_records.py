@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipeline.errors import MissingOffsetError
-from pipeline.hosting.missing_records import explained
+from pipeline.hosting.inputs.missing_records import explained
 from pipeline.records import TopicPartition
 
 COMMITTED = 7

@@ -11,9 +11,9 @@ from pipeline.errors import ProcessingError, RangeError
 from pipeline.hosting.actor import this_user
 from pipeline.hosting.application import source_partitions, with_partitions
 from pipeline.hosting.clock import SystemClock
-from pipeline.hosting.control_topic import ControlTopic
-from pipeline.hosting.fencing import require_nobody, transactional_id
-from pipeline.hosting.offset_reset import reset_offsets
+from pipeline.hosting.control.control_topic import ControlTopic
+from pipeline.hosting.inputs.offset_reset import reset_offsets
+from pipeline.hosting.ownership.fencing import require_nobody, transactional_id
 from pipeline.kafka.producer import TransactionalProducer
 from pipeline.kafka.ranges import read_range
 from pipeline.processor.handlers import ErrorHandlerContext, dead_letter_queue_record

@@ -17,7 +17,7 @@ from pipeline.state.api import WINDOWED, StoreKind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pipeline.hosting.changelog_ranges import Missing
+    from pipeline.hosting.restoring.changelog_ranges import Missing
     from pipeline.kafka.admin import Admin, CommittedOffset
     from pipeline.runtime.task_spec import TaskSpec
     from pipeline.state.api import StoreBuilder

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, CronDataIntervalTimetable, Param, TaskGroup, TriggerRule
+from airflow.sdk import DAG, AssetOrTimeSchedule, CronDataIntervalTimetable, Param, TaskGroup, TriggerRule
 
 from millrace_airflow.approval import (
     KEEP,
@@ -56,7 +56,8 @@ expectations beside the live version, and switched over to at an exact offset. A
 If the gate has warnings, a person approves or rejects that very verdict (*Required actions*).
 """
 _QUALITY = """
-Judges what the live version of **{app}** has published, by the expectations of its gate, after each of its runs in Airflow.
+Judges what the live version of **{app}** has published, by the expectations of its gate: on its schedule, if it has one,
+and after each of its runs in Airflow. The page *Millrace* shows what was found, with Data Docs.
 """
 
 
@@ -188,9 +189,17 @@ def release(place: Place, app: AppConfig) -> DAG:
 
 
 def quality(place: Place, app: AppConfig) -> DAG:
-    """Judge what the live version has published; by hand, or after each run if that is scheduled."""
-    with _dag(f"{app.name}__quality", place, app, _QUALITY, schedule=outputs_of(app.name), params={}) as dag:
-        QualityOperator(task_id="judge", **place.arguments(app))
+    """Judge what the live version has published: by hand, on its schedule, and after each run in Airflow."""
+    written: Any = outputs_of(app.name)
+    schedule = app.quality_schedule
+    if schedule is not None:
+        times = CronDataIntervalTimetable(schedule, timezone="UTC")
+        written = AssetOrTimeSchedule(timetable=times, assets=[written])
+    params = {
+        "since": Param("", type="string", description="last, a vector of public topics or a time; empty: everything")
+    }
+    with _dag(f"{app.name}__quality", place, app, _QUALITY, schedule=written, params=params) as dag:
+        QualityOperator(task_id="judge", since="{{ params['since'] }}", **place.arguments(app))
     return dag
 
 

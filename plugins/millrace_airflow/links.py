@@ -29,6 +29,40 @@ class ApplicationLink(BaseOperatorLink):
         return page_of(getattr(operator, "app", ""))
 
 
+class DocsLink(BaseOperatorLink):
+    """Leads from a task that has judged something to Data Docs of the last check, where there are any."""
+
+    @property
+    def name(self) -> str:
+        """The text of the button."""
+        return "Data Docs"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002 - Airflow's signature
+        """Return the address of the page that the task has built; empty for none."""
+        page = getattr(operator, "docs_page", "")
+        return f"{docs_of(getattr(operator, 'app', ''))}/{quote(page)}" if page else ""
+
+
+class SparkLink(BaseOperatorLink):
+    """Leads from a task to the page of the Spark that works for it, while that runs."""
+
+    @property
+    def name(self) -> str:
+        """The text of the button."""
+        return "Spark"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002 - Airflow's signature
+        """Return the address of Spark's page; empty if no Spark was started, or it says none."""
+        from millrace_airflow.sessions import spark_page
+
+        return spark_page()
+
+
+def docs_of(app: str) -> str:
+    """Return the address below which an application's Data Docs are."""
+    return f"{page_of(app)}/docs"
+
+
 def page_of(app: str) -> str:
     """Return the address of an application's page; of that of all applications for an empty name."""
     return f"{base()}{PAGE}/apps/{quote(app)}" if app else f"{base()}{PAGE}/"

@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from millrace_airflow.acting import acting, end_at_once
 from millrace_airflow.assets import outputs_of, topic_asset
 from millrace_airflow.hooks import CONNECTION, located
-from millrace_airflow.links import ApplicationLink
+from millrace_airflow.links import ApplicationLink, DocsLink, SparkLink
 from millrace_airflow.sessions import (
     Wish,
     bounded,
@@ -21,6 +21,7 @@ from millrace_airflow.sessions import (
     rehearse,
     releaser_of,
     run,
+    spark_page,
     written_since,
     written_until,
 )
@@ -72,7 +73,7 @@ class BoundedRunOperator(BaseOperator):
         "master",
         "millrace_conn_id",
     )
-    operator_extra_links = (ApplicationLink(),)
+    operator_extra_links = (ApplicationLink(), SparkLink())
     ui_color = "#e7f0fb"
 
     def __init__(
@@ -146,7 +147,7 @@ class BoundedRunOperator(BaseOperator):
             return str(chosen)
         if store.get(_WRITTEN) is None:
             store.set(_WRITTEN, written_until(application))
-        self._tell(run(planned, self._report), chosen)
+        self._tell(run(planned, partial(self._report, context)), chosen)
         if store.get(_TOLD) is None:
             self._tell_readers(context, project, application, chosen, store.get(_WRITTEN))
             store.set(_TOLD, "yes")
@@ -191,7 +192,8 @@ class BoundedRunOperator(BaseOperator):
         if summary.totals:
             self.log.info("counted by processors: %s", dict(summary.totals))
 
-    def _report(self, done: int, offsets: int) -> None:
+    def _report(self, context: Context, done: int, offsets: int) -> None:
+        context["ti"].xcom_push(SparkLink().xcom_key, spark_page())  # while it is there to be looked at
         self.log.info("%d of %d offsets are committed (%.0f %%)", done, offsets, 100 * done / max(offsets, 1))
 
 
@@ -209,7 +211,7 @@ class ReleaseOperator(BaseOperator):
     """
 
     template_fields: Sequence[str] = ("config", "app", "step", "to", "verdict", "master", "millrace_conn_id")
-    operator_extra_links = (ApplicationLink(),)
+    operator_extra_links = (ApplicationLink(), DocsLink(), SparkLink())
     ui_color = "#eef7ea"
 
     def __init__(
@@ -227,6 +229,7 @@ class ReleaseOperator(BaseOperator):
         super().__init__(**documented(self, kwargs))
         self.config = config
         self.app = app
+        self.docs_page = ""
         self.step = step
         self.to = to
         self.verdict = verdict
@@ -258,8 +261,12 @@ class ReleaseOperator(BaseOperator):
             raise AirflowFailException(message)
         project = located(self.config, self.millrace_conn_id).project()
         releaser = releaser_of(project, self.app, self.master, by)
-        self.log.info("%s", steps[self.step](releaser))
-        release = releaser.status()
+        try:
+            self.log.info("%s", steps[self.step](releaser))
+        finally:
+            release = releaser.status()
+            if self.step == "gate" and release.verdict is not None:
+                self.docs_page = next(iter(release.verdict.pages.values()), "")
         return release.verdict.id if self.step == "gate" and release.verdict is not None else release.step.value
 
 
@@ -268,29 +275,41 @@ class QualityOperator(BaseOperator):
 
     Args:
         app: The application.
+        since: `last`, for records that are new since the last check; a vector of public topics, or a time. Empty for all.
         config: Path of `streams.toml`; where the connection says it if left out.
         master: Spark's master URL, or that of a Spark Connect server; as the connection or `[spark]` says if left out.
         millrace_conn_id: The connection.
     """
 
-    template_fields: Sequence[str] = ("config", "app", "master", "millrace_conn_id")
-    operator_extra_links = (ApplicationLink(),)
+    template_fields: Sequence[str] = ("config", "app", "since", "master", "millrace_conn_id")
+    operator_extra_links = (ApplicationLink(), DocsLink())
     ui_color = "#f3ebfb"
 
     def __init__(
-        self, *, app: str, config: str = "", master: str = "", millrace_conn_id: str = CONNECTION, **kwargs: Any
+        self,
+        *,
+        app: str,
+        since: str = "",
+        config: str = "",
+        master: str = "",
+        millrace_conn_id: str = CONNECTION,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**documented(self, kwargs))
         self.app = app
+        self.since = since
+        self.docs_page = ""
         self.config = config
         self.master = master
         self.millrace_conn_id = millrace_conn_id
 
-    def execute(self, context: Context) -> dict[str, str]:  # noqa: ARG002 - Airflow's signature
+    def execute(self, context: Context) -> dict[str, str]:
         """Judge, and return the outcome of each expectation. What fails is not tried again."""
         project = located(self.config, self.millrace_conn_id).project
-        found = acting(lambda: judge_live(project(), self.app, self.master))
-        self.log.info("judged up to %s", found.at)
+        by = f"airflow:{self.dag_id}/{context['run_id']}"
+        found = acting(lambda: judge_live(project(), self.app, self.master, by, self.since))
+        self.docs_page = next(iter(found.verdict.pages.values()), "")
+        self.log.info("check %s: judged up to %s", found.id, found.at)
         for name, outcome in found.verdict.outcomes.items():
             self.log.log(logging.WARNING if outcome.startswith("failed") else logging.INFO, "%s: %s", name, outcome)
         if found.verdict.critical:

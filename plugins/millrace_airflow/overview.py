@@ -1,4 +1,4 @@
-"""The page's view of an application: what of each partition is done, runs or has failed, and where its release stands."""
+"""The page's view of an application: the state of each partition's offsets, the release, the last runs and checks."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from millrace_airflow.sessions import front_door
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from pipeline.config import ProjectConfig
     from pipeline.records import OffsetRange, TopicPartition
+    from pipeline.releases.check_log import CheckRecord
+    from pipeline.releases.registry import Release
+    from pipeline.spark.planning.runs import RunRecord
 
-_RUNS = 50
-"""So many of the last runs are looked at."""
-DONE, RUNNING, FAILED, LEFT = "done", "running", "failed", "left"
+_RUNS, _SHOWN = 50, 10
+"""So many of the last runs are looked at, and shown."""
+DONE, GATED, RUNNING, FAILED, LEFT, EXPIRED = "done", "gated", "running", "failed", "left", "expired"
+STATES = (DONE, GATED, RUNNING, FAILED, LEFT, EXPIRED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +29,8 @@ class Stretch:
     """Offsets of a partition of which one thing is true.
 
     Args:
-        state: `done`, `running`, `failed` or `left`.
+        state: `done`; `gated`, if they are done and a gate has judged the candidate there; `running`, `failed` or `left`; or
+            `expired`, if retention has deleted them.
         start: The first offset.
         end: The offset behind the last one.
     """
@@ -43,7 +49,7 @@ class Partition:
         start: The first offset that still exists.
         end: The last stable offset.
         lag: Offsets that are left.
-        stretches: What is true of its offsets, first to last.
+        stretches: States of its offsets, first to last.
     """
 
     name: str
@@ -58,25 +64,28 @@ class Overview:
     """An application as it is now.
 
     Args:
-        app: The application.
-        live: The version that is live.
-        release: Where its release stands, in words.
-        verdict: The last verdict of a gate, line by line; empty if there is none.
+        release: The version that is live, and where the release stands.
         partitions: Its inputs.
-        runs: The last runs, latest first, each in a line.
+        runs: The last runs, latest first.
+        checks: The last checks, latest first.
+        docs: The directory of its Data Docs; None if there are none.
     """
 
-    app: str
-    live: str
-    release: str
-    verdict: tuple[str, ...]
+    release: Release
     partitions: tuple[Partition, ...]
-    runs: tuple[str, ...]
+    runs: tuple[RunRecord, ...]
+    checks: tuple[CheckRecord, ...]
+    docs: Path | None = None
 
     @property
     def lag(self) -> int:
         """Offsets that are left in all inputs."""
         return sum(each.lag for each in self.partitions)
+
+    @property
+    def step(self) -> str:
+        """The step that the release has reached, and its candidate."""
+        return f"{self.release.step.value} {self.release.candidate or ''}".strip()
 
 
 def overview(project: ProjectConfig, app: str) -> Overview:
@@ -89,20 +98,34 @@ def overview(project: ProjectConfig, app: str) -> Overview:
     from pipeline.spark.ranges import RunRange
 
     millrace = front_door(project)
-    release, runs = release_of(millrace.reach(), project.app(app)), millrace.app(app).runs(_RUNS)
+    release, application = release_of(millrace.reach(), project.app(app)), millrace.app(app)
+    runs = application.runs(_RUNS)
     ranges = [(run.state, RunRange.parse(run.range).ranges) for run in runs if run.version == release.live]
+    judged = _judged(release)
     partitions = []
     for each in millrace.app(app, release.live).lag():
         if not each.is_internal:
-            stretches = stretches_of(each.start, each.committed or each.start, each.end, _of(each.tp, ranges))
+            committed = each.start if each.committed is None else each.committed
+            states = _of(each.tp, ranges)
+            stretches = stretches_of(each.start, committed, each.end, states, judged.get(each.tp, 0))
             partitions.append(Partition(str(each.tp), each.start, each.end, each.lag, stretches))
-    verdict = () if release.verdict is None else tuple(str(release.verdict).splitlines())
-    told = f"{release.step.value} {release.candidate or ''}".strip()
-    lines = tuple(f"{run.state}: {run.version} by {run.by}, {run.range} {run.error or ''}".strip() for run in runs[:10])
-    return Overview(app, release.live, told, verdict, tuple(partitions), lines)
+    checks = tuple(application.checks(_SHOWN))
+    return Overview(release, tuple(partitions), tuple(runs[:_SHOWN]), checks, project.app(app).docs_directory)
 
 
-def stretches_of(start: int, committed: int, end: int, runs: Iterable[tuple[str, OffsetRange]]) -> tuple[Stretch, ...]:
+def _judged(release: Release) -> Mapping[TopicPartition, int]:
+    """The offsets up to which the last gate has judged a candidate that may still be cut."""
+    from pipeline.records import OffsetVector
+    from pipeline.releases.registry import Step
+
+    if release.verdict is None or release.step not in {Step.GATED, Step.CUTTING}:
+        return {}
+    return OffsetVector.parse(release.verdict.at).offsets
+
+
+def stretches_of(
+    start: int, committed: int, end: int, runs: Iterable[tuple[str, OffsetRange]], judged: int = 0
+) -> tuple[Stretch, ...]:
     """Say what is true of a partition's offsets. What is committed is done, whoever did it.
 
     >>> from pipeline.records import OffsetRange
@@ -114,14 +137,16 @@ def stretches_of(start: int, committed: int, end: int, runs: Iterable[tuple[str,
         committed: Where the application stands.
         end: The last stable offset.
         runs: States and ranges of runs, latest first: of what two of them have asked for, the later one's state holds.
+        judged: Up to where a gate has judged a candidate.
     """
     asked = [(RUNNING if state == RUNNING else FAILED, r) for state, r in runs if state != DONE]
-    borders = {start, committed, end, *(offset for _, r in asked for offset in (r.start, r.end))}
+    borders = {start, committed, judged, end, *(offset for _, r in asked for offset in (r.start, r.end))}
     cuts = sorted(offset for offset in borders if start <= offset <= end)
-    found: list[Stretch] = []
+    found = [Stretch(EXPIRED, 0, start)] if start else []
     for first, behind in pairwise(cuts):
         covering = (state for state, r in asked if r.start <= first and behind <= r.end)
-        state = DONE if behind <= committed else next(covering, LEFT)
+        done = GATED if behind <= judged else DONE
+        state = done if behind <= committed else next(covering, LEFT)
         if found and found[-1].state == state:
             found[-1] = Stretch(state, found[-1].start, behind)
         else:

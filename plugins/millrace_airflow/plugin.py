@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.plugins_manager import AirflowPlugin
 
 from millrace_airflow import pools
-from millrace_airflow.links import PAGE, ApplicationLink, page_of
+from millrace_airflow.links import PAGE, ApplicationLink, DocsLink, SparkLink, page_of
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -33,7 +33,7 @@ class MillracePlugin(AirflowPlugin):
 
     name = "millrace"
     listeners = [pools]  # noqa: RUF012 - as Airflow declares it
-    operator_extra_links = [ApplicationLink()]  # noqa: RUF012
+    operator_extra_links = [ApplicationLink(), DocsLink(), SparkLink()]  # noqa: RUF012
     fastapi_apps: list[Any] = [{"app": Page(), "url_prefix": PAGE, "name": "Millrace"}]  # noqa: RUF012
     external_views: list[Any] = [  # noqa: RUF012
         {"name": "Millrace", "href": page_of(""), "destination": "nav", "url_route": "millrace"}

@@ -32,7 +32,7 @@ def get_provider_info() -> dict[str, Any]:
                 "ui-field-behaviour": _BEHAVIOUR,
             }
         ],
-        "extra-links": ["millrace_airflow.links.ApplicationLink"],
+        "extra-links": [f"millrace_airflow.links.{name}" for name in ("ApplicationLink", "DocsLink", "SparkLink")],
     }
 
 

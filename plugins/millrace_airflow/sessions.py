@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -99,13 +100,27 @@ def rehearse(chosen: BoundedRun) -> dict[str, int]:
     return {topic: frame.count() for topic, frame in chosen.dry_run().items()}
 
 
-def judge_live(project: ProjectConfig, app: str, master: str) -> LiveVerdict:
+def judge_live(project: ProjectConfig, app: str, master: str, by: str, since: str) -> LiveVerdict:
     """Judge the public topics of an application by the expectations of its gate.
+
+    Args:
+        project: The project.
+        app: The application.
+        master: As of `front_door`.
+        by: Names the task in the history of checks.
+        since: As of `App.check`.
 
     Raises:
         StreamsError: If they cannot be judged.
     """
-    return front_door(project, master).app(app).check()
+    return front_door(project, master, by).app(app).check(since)
+
+
+def spark_page() -> str:
+    """Return the address of the page of the Spark that runs in this process; empty if there is none."""
+    pyspark = sys.modules.get("pyspark")
+    context = None if pyspark is None else pyspark.SparkContext._active_spark_context  # noqa: SLF001 - others start one
+    return "" if context is None else context.uiWebUrl or ""
 
 
 def releaser_of(project: ProjectConfig, app: str, master: str, by: str) -> Releaser:

@@ -43,6 +43,13 @@ with TestClient(create_app(), base_url="http://localhost") as client:
     ask("/millrace/apps/" + sys.argv[1], **admin)
     ask("/millrace/apps/gone", **admin)
     ask("/api/v2/plugins", **admin)
+    docs = "/millrace/apps/" + sys.argv[1] + "/docs/"
+    ask(docs + "site/index.html")
+    ask(docs + "site/static/styles.css")
+    ask(docs + "site/index.html", **viewer)
+    for path in ("site/gone.html", "results/secret.json", "site/static/..%2F..%2Fresults%2Fsecret.json"):
+        ask(docs + path, **admin)
+    ask(docs + "site/static/..%2Findex.html")
     print("=" + json.dumps(answers))
 """
 
@@ -54,8 +61,12 @@ def test_whoever_is_logged_in_sees_the_page_and_only_who_may_trigger_gets_links(
     (tmp_path / f"{unique}.py").write_text(example.replace('"example"', f'"{unique}"'))
     servers = json.dumps(broker.bootstrap_servers)
     (tmp_path / "streams.toml").write_text(
-        f'[kafka]\n"bootstrap.servers" = {servers}\n[apps.{unique}]\ntopology = "{unique}:build"\n'
+        f'[kafka]\n"bootstrap.servers" = {servers}\n[apps.{unique}]\ntopology = "{unique}:build"\ndata_docs = "docs"\n'
     )
+    for path in ("site/index.html", "site/static/styles.css", "results/secret.json"):
+        file = tmp_path / "docs" / unique / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"the {path}")
     broker.create(1, *(f"{unique}.{name}" for name in ("payments", "sums", "receipts")))
     broker.write(f"{unique}.payments", [(b"ann/1", LONG.serialize(5), 1), (b"ann/2", LONG.serialize(-2), 2)])
     (tmp_path / "plugins").mkdir()
@@ -73,28 +84,32 @@ def test_whoever_is_logged_in_sees_the_page_and_only_who_may_trigger_gets_links(
     )
     assert done.returncode == 0, done.stderr[-3000:]
     (told,) = [line[1:] for line in done.stdout.splitlines() if line.startswith("=")]
-    anonymous, stranger, everything, seen, acted, gone, plugins = json.loads(told)
+    anonymous, stranger, everything, seen, acted, gone, plugins, *docs = json.loads(told)
     assert (anonymous[0], stranger[0], gone[0]) == (401, 401, 404)
     assert (everything[0], seen[0], acted[0]) == (200, 200, 200)
-    for page in (everything[1], seen[1]):
-        assert "You may look at this application, not act on it." in page
-        assert "Trigger" not in page
+    assert f'href="/millrace/apps/{unique}"' in everything[1]
+    assert "You may look at this application, not act on it." in seen[1]
+    assert "Trigger" not in seen[1]
     assert f"Trigger {unique}__release" in acted[1]
     assert f'href="/dags/{unique}__backfill"' in acted[1]
     assert "v1 is live; release: none; 2 offsets behind" in acted[1]
     assert 'title="left 0..2"' in acted[1]
     assert '"href":"/millrace/"' in plugins[1].replace(": ", ":")
+    assert [code for code, _ in docs] == [401, 200, 200, 404, 404, 404, 404]
+    assert docs[2][1] == "the site/index.html"
 
 
-def test_offsets_of_a_partition_are_done_running_failed_or_left() -> None:
+def test_offsets_are_expired_gated_done_running_failed_or_left() -> None:
     from millrace_airflow.overview import Stretch, stretches_of  # noqa: PLC0415
     from pipeline.records import OffsetRange  # noqa: PLC0415
 
     runs = [("running", OffsetRange(40, 60)), ("died", OffsetRange(10, 50)), ("done", OffsetRange(60, 90))]
-    assert stretches_of(0, 20, 100, runs) == (
-        Stretch("done", 0, 20),
+    assert stretches_of(5, 20, 100, runs, judged=15) == (
+        Stretch("expired", 0, 5),
+        Stretch("gated", 5, 15),
+        Stretch("done", 15, 20),
         Stretch("failed", 20, 40),
         Stretch("running", 40, 60),
         Stretch("left", 60, 100),
     )
-    assert stretches_of(7, 7, 7, []) == ()
+    assert stretches_of(7, 7, 7, []) == (Stretch("expired", 0, 7),)

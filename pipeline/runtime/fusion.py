@@ -148,7 +148,9 @@ class Fusion:
         lines = writer.below(node, "key", "value")
         if not writer.has_lines:
             return None
-        made: Forward = self._made(f"{node}, forward", _FORWARD.format(nodes=indent(lines, " " * 4)), writer.names)
+        made: Forward = self._made(
+            f"{node}, forward", _FORWARD.format(nodes=indent(lines or "pass", " " * 4)), writer.names
+        )
         return made
 
     def flush(self, node: str) -> Flush | None:

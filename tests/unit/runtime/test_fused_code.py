@@ -13,6 +13,7 @@ import pytest
 from pipeline import (
     LONG,
     STRING,
+    Branched,
     Consumed,
     Grouped,
     KStream,
@@ -159,6 +160,15 @@ def test_an_operator_is_fused_because_it_says_lines_whatever_its_class(operator:
     assert list(code.unfused.values()) == ([] if operator is Twice else ["value is not for it"])
     (loop,) = [text for name, text in code.functions.items() if name.startswith("KSTREAM-SOURCE")]
     assert ("for _ in range(2):" in loop) == (operator is Twice)
+
+
+def test_operators_with_nothing_below_them_are_fused() -> None:
+    builder, stream = built()
+    stream.split().branch(lambda _key, _value: True, Branched("one")).default_branch(Branched("two"))
+    stream.merge(stream)
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.input_topic("in", STRING, STRING).pipe_input("a", "b")
+        assert not driver.dropped()
 
 
 def test_with_a_handler_that_wants_input_records_nothing_is_fused() -> None:

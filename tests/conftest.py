@@ -19,6 +19,7 @@ from hypothesis import settings
 
 from pipeline.config import AppConfig, StreamsConfig
 from pipeline.hosting.application import Application
+from pipeline.hosting.connected import ConnectedApplication
 from pipeline.kafka.admin import Admin, TopicSpec
 from pipeline.kafka.embedded.broker import EmbeddedBroker
 from pipeline.kafka.producer import IdempotentProducer
@@ -62,6 +63,9 @@ class Broker:
     def admin(self) -> Admin:
         return Admin(self.kafka)
 
+    def connected(self, application: Application) -> ConnectedApplication:
+        return ConnectedApplication(application, self.admin())
+
     def application(self, name: str, topology: Topology, state: Path, **streams: Any) -> Application:
         """Version `v1` of an application on this broker.
 
@@ -98,7 +102,7 @@ class Broker:
         tps = [TopicPartition(topic, n) for n in range(admin.partitions([topic])[topic])]
         first, last = admin.beginning_offsets(tps), admin.settled_end_offsets(tps)
         found: dict[TopicPartition, list[RawRecord]] = {tp: [] for tp in tps}
-        for tp, records in read_range(admin, self.kafka, {tp: OffsetRange(first[tp], last[tp]) for tp in tps}):
+        for tp, records in read_range(admin, {tp: OffsetRange(first[tp], last[tp]) for tp in tps}):
             found[tp] += records
         return [record for tp in tps for record in found[tp]]
 

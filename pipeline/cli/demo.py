@@ -43,8 +43,8 @@ def load(context: typer.Context, days: Days = None) -> None:
     """Create the demo's topics and write its data. A topic that has exactly these records stays as it is."""
     from pipeline.demo.data import load as load_data
 
-    kafka = settings_of(context).project().reach()
-    load_data(kafka, lambda topic, size: typer.echo(f"{topic}: {size} records"), days=days)
+    admin = settings_of(context).project().cluster.admin
+    load_data(admin, lambda topic, size: typer.echo(f"{topic}: {size} records"), days=days)
 
 
 @app.command()
@@ -54,7 +54,7 @@ def reset(context: typer.Context) -> None:
 
     project = settings_of(context).project()
     delays = project.config.app("delays")
-    reset_data(project.reach(), delays, project.config.state_directory(delays))
+    reset_data(project.cluster.admin, delays, project.config.state_directory(delays))
 
 
 @app.command()
@@ -66,7 +66,7 @@ def check(
     """Compare the output topic with pandas' results over the original data, key by key. The exit code is 1 if they differ."""
     from pipeline.demo.check import compare, expected, published
 
-    found = published(settings_of(context).project().reach())
+    found = published(settings_of(context).project().cluster.admin)
     comparison = compare(found, expected(cancelled_count_as_on_time=version == "v1", days=days))
     typer.echo(f"{comparison.compared} keys compared: {'all equal' if comparison.is_equal else 'they differ'}")
     for key, hour_ms in comparison.differing:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from pipeline.project.bounded import BoundedRun
-    from pipeline.spark.bounded_runs.job import RunSummary
+    from pipeline.spark.bounded_runs.summary import RunSummary
     from pipeline.spark.ranges import RunRange
 
 _SHOWN_ROWS = 5

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from pipeline.project.bounded import BoundedRun
-    from pipeline.spark.bounded_runs.job import RunPlan, RunSummary
+    from pipeline.spark.bounded_runs.plan import RunPlan
+    from pipeline.spark.bounded_runs.summary import RunSummary
     from pipeline.spark.planning.runs import RunRecord
     from pipeline.spark.tasks.work import TaskResult
 

@@ -93,7 +93,7 @@ class _Shell:
             message = f"The topology of {found.name} is no file of statements"
             raise ConfigError(message, hint=f"millrace describe {found.name} shows it.")
         statements = Statements.of(_text(Path(path)), path)
-        selecting = Selecting(found.project.kafka, found.config.schema_registry, statements.catalog)
+        selecting = Selecting(lambda: found.cluster.admin, found.config.schema_registry, statements.catalog)
         pull = None if from_topics else lambda text: Rows(*pulled(found, text, server=server))
         return cls(statements, selecting, pull, as_json=as_json)
 

@@ -43,10 +43,10 @@ def create(
     ] = None,
 ) -> None:
     """Create topics. One that exists must have this number of partitions."""
-    from pipeline.kafka.admin import Admin, TopicSpec
+    from pipeline.kafka.admin import TopicSpec
 
     settings = dict(_pair(each) for each in config or [])
-    admin = Admin(settings_of(context).project().reach())
+    admin = settings_of(context).project().cluster.admin
     admin.create_topics(TopicSpec(name, partitions, settings, replication_factor) for name in topics)
     typer.echo(f"{', '.join(topics)}: {counted(partitions, 'partition')}")
 
@@ -57,9 +57,7 @@ def list_topics(
     prefix: Annotated[str, typer.Argument(help="List only topics whose names begin with this.")] = "",
 ) -> None:
     """List topics with their numbers of partitions, without those that brokers keep for themselves."""
-    from pipeline.kafka.admin import Admin
-
-    admin = Admin(settings_of(context).project().reach())
+    admin = settings_of(context).project().cluster.admin
     names = [name for name in admin.list_topics(prefix) if not name.startswith("__")]
     for name, count in sorted(admin.partitions(names).items()):
         typer.echo(f"{name}: {counted(count, 'partition')}")
@@ -97,7 +95,7 @@ def read(
         message = "--to does not go with --follow, which has no end"
         raise ConfigError(message, hint="Leave one of them out.")
     serdes = _serdes(context, topic, key_serde, value_serde, of_app, version, window)
-    reader = TopicReader(settings_of(context).project().reach(), topic, *serdes)
+    reader = TopicReader(settings_of(context).project().cluster.admin, topic, *serdes)
     records = reader.follow(start) if follow else reader.read(start, end or "latest")
     for record in itertools.islice(records, limit):
         typer.echo(_json(record) if as_json else _line(record))
@@ -127,9 +125,9 @@ def write(
     from pipeline.transfers.topic_writing import LineFormat, write_lines
 
     serdes = _serdes(context, topic, key_serde, value_serde or (None if of_app else "json"), of_app, version, None)
-    kafka = settings_of(context).project().reach()
+    admin = settings_of(context).project().cluster.admin
     with _opened(file) as lines:
-        written = write_lines(kafka, topic, lines, LineFormat(*serdes, key, timestamp, separator))
+        written = write_lines(admin, topic, lines, LineFormat(*serdes, key, timestamp, separator))
     typer.echo(f"{counted(written, 'record')} written to {topic}")
 
 

@@ -12,13 +12,13 @@ import msgspec
 
 from pipeline.errors import RangeError, StreamsError
 from pipeline.hosting.clock import SystemClock
-from pipeline.kafka.admin import Admin, TopicSpec
+from pipeline.kafka.admin import TopicSpec
 from pipeline.kafka.consumer import RecordConsumer
 from pipeline.kafka.producer import IdempotentProducer
 from pipeline.records import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from pipeline.kafka.admin import Admin
 
 DEPLOYMENTS_TOPIC = "millrace-deployments"
 _CONFIG = {"cleanup.policy": "delete", "retention.ms": str(24 * 3600 * 1000)}
@@ -57,12 +57,12 @@ class Channel:
     """Messages within one deployment, from its beginning on.
 
     Args:
-        kafka: Client properties.
+        admin: Asks the brokers.
         deployment: Names the deployment.
     """
 
-    def __init__(self, kafka: Mapping[str, str], deployment: str) -> None:
-        self._kafka = kafka
+    def __init__(self, admin: Admin, deployment: str) -> None:
+        self._admin = admin
         self._key = deployment.encode()
         self._decode = msgspec.json.Decoder(Message).decode
         self._consumer: RecordConsumer | None = None
@@ -76,8 +76,8 @@ class Channel:
             UnknownOutcomeError: If a producer could not be used any more; the next call makes a new one.
         """
         if self._producer is None:
-            _create(Admin(self._kafka))
-            self._producer = IdempotentProducer(self._kafka)
+            _create(self._admin)
+            self._producer = IdempotentProducer(self._admin.kafka)
         now_ms = SystemClock().now_ms()
         try:
             self._producer.send(DEPLOYMENTS_TOPIC, self._key, msgspec.json.encode(message), now_ms, (), 0)
@@ -119,10 +119,9 @@ class Channel:
 
     def _listen(self) -> RecordConsumer:
         """From the oldest record on: an instance that is started late has to hear that it is to stop."""
-        admin = Admin(self._kafka)
-        _create(admin)
-        start = admin.beginning_offsets([_TP])
-        self._consumer = consumer = RecordConsumer(self._kafka)
+        _create(self._admin)
+        start = self._admin.beginning_offsets([_TP])
+        self._consumer = consumer = RecordConsumer(self._admin.kafka)
         consumer.assign(start)
         return consumer
 

@@ -30,7 +30,7 @@ from pipeline.worker.stream_thread.protocol import StreamJob
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from pipeline.hosting.application import Application
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.topology.topology import Topology
     from pipeline.worker.states import WorkerSummary
 
@@ -63,7 +63,7 @@ class Deployment:
     They are members of the application's group, like instances that were started anywhere else.
 
     Args:
-        application: What to run. Its state directory is one on the cluster's machines.
+        connected: What to run. Its state directory is one on the cluster's machines.
         spark: A Spark session, of a cluster or of Spark Connect.
         build: Builds the topology on executors; must be importable there.
         instances: How many; each takes a core.
@@ -73,7 +73,7 @@ class Deployment:
 
     def __init__(
         self,
-        application: Application,
+        connected: ConnectedApplication,
         spark: Any,
         build: Callable[[StreamJob], Topology],
         *,
@@ -81,14 +81,15 @@ class Deployment:
         token: str = "",
         on_report: Callable[[InstanceReport], None] = lambda _report: None,
     ) -> None:
-        self.id = f"{application.id}-{uuid.uuid4().hex[:8]}"
-        self.application = application
+        self.id = f"{connected.id}-{uuid.uuid4().hex[:8]}"
+        self.application = connected.application
+        self._admin = connected.admin
         self.spark = spark
         self._build = build
         self._instances = instances
         self._token = token
         self._on_report = on_report
-        self._fingerprint = application.topology.fingerprint()
+        self._fingerprint = self.application.topology.fingerprint()
         self._running: dict[int, float] = {}
         self._heard: set[int] = set()
         self._ended: queue.SimpleQueue[tuple[int, InstanceEnd | _Died]] = queue.SimpleQueue()
@@ -112,7 +113,7 @@ class Deployment:
         Raises:
             StreamsError: What ended the first instance that failed, when all have ended; `EngineError` if Spark itself has.
         """
-        channel = Channel(self.application.kafka, self.id)
+        channel = Channel(self._admin, self.id)
         for number in range(self._instances):
             self._start(number)
         try:

@@ -19,6 +19,7 @@ from pipeline.errors import StateInUseError, StreamsError, TopologyError
 from pipeline.hosting.application import Application
 from pipeline.hosting.logs import LogStyle, start_logging
 from pipeline.hosting.restoring.task_directory import after_predecessor
+from pipeline.kafka.admin import Admin
 from pipeline.service.instance import new_instance
 from pipeline.spark.engine.executor_errors import another_attempt_may_help, describe_error
 from pipeline.worker.local_state import INSTANCE_DIRECTORY, locked
@@ -138,7 +139,7 @@ def _run(application: Application, work: InstanceWork, build: Callable[[StreamJo
             host = socket.gethostname()
             reports.append(InstanceReport(work.number, host, state, server, done.processed, done.commits))
 
-        with _attending(Channel(application.kafka, work.deployment), supervisor, reports, report):
+        with _attending(Channel(Admin(application.kafka), work.deployment), supervisor, reports, report):
             done = supervisor.run()
     return InstanceEnd(done)
 

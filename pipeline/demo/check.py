@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.apps.delays import HOUR, LATE_MINUTES, OUTPUT, Stats
 from pipeline.demo.data import first_days, frames
-from pipeline.kafka.admin import Admin
 from pipeline.kafka.ranges import read_range
 from pipeline.records import OffsetRange, TopicPartition
 from pipeline.serde.json import JSON
@@ -16,6 +15,8 @@ from pipeline.serde.windowed import windowed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from pipeline.kafka.admin import Admin
 
 Key = tuple[str, int]
 """`<origin> <airline>` and the hour, ms."""
@@ -34,14 +35,13 @@ class Comparison:
         return not self.differing
 
 
-def published(kafka: Mapping[str, str], topic: str = OUTPUT) -> dict[Key, Stats]:
+def published(admin: Admin, topic: str = OUTPUT) -> dict[Key, Stats]:
     """The table that the output topic holds: the last value of each key."""
-    admin = Admin(kafka)
     tps = [TopicPartition(topic, n) for n in range(admin.partitions([topic])[topic])]
     first, last = admin.beginning_offsets(tps), admin.settled_end_offsets(tps)
     keys, values = windowed(STRING, HOUR), JSON(Stats)
     table: dict[Key, Stats] = {}
-    for _, records in read_range(admin, kafka, {tp: OffsetRange(first[tp], last[tp]) for tp in tps}):
+    for _, records in read_range(admin, {tp: OffsetRange(first[tp], last[tp]) for tp in tps}):
         for record in records:
             key = keys.deserialize(record.key or b"")
             where = key.key, key.window.start

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.apps.delays import AIRLINES, FLIGHTS, OUTPUT, PLANES, Flight, Plane
 from pipeline.errors import ConfigError
-from pipeline.kafka.admin import Admin, TopicSpec
+from pipeline.kafka.admin import TopicSpec
 from pipeline.kafka.producer import IdempotentProducer
 from pipeline.records import TopicPartition
 from pipeline.releases.registry import Registry
@@ -15,10 +15,11 @@ from pipeline.serde.json import JSON
 from pipeline.serde.primitives import STRING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pipeline.config import AppConfig
+    from pipeline.kafka.admin import Admin
 
 PARTITIONS = 4
 YEAR_START_MS = 1_356_998_400_000
@@ -67,15 +68,14 @@ def first_days(flights: Any, days: int | None) -> Any:
     return frame.sort_values("departed_ms", kind="stable")
 
 
-def load(kafka: Mapping[str, str], on_progress: Callable[[str, int], None], *, days: int | None = None) -> None:
+def load(admin: Admin, on_progress: Callable[[str, int], None], *, days: int | None = None) -> None:
     """Create the topics and write the data, flights in order of departure; a topic that has just these is left as it is.
 
     Args:
-        kafka: Client properties.
+        admin: Asks the brokers.
         on_progress: Told each topic and how many records it has.
         days: Flights of how many days from the first of the year on; of all if None.
     """
-    admin = Admin(kafka)
     admin.create_topics(TOPICS)
     data = frames()
     sources: dict[str, tuple[Any, Callable[[Any], Iterator[tuple[str | None, bytes, int]]]]] = {
@@ -90,29 +90,28 @@ def load(kafka: Mapping[str, str], on_progress: Callable[[str, int], None], *, d
             admin.delete_topics([topic])
             admin.create_topics(spec for spec in TOPICS if spec.name == topic)
         if topic_size(admin, topic) == 0:
-            producer = IdempotentProducer(kafka)
+            producer = IdempotentProducer(admin.kafka)
             for key, value, timestamp in records(frame):
                 producer.send(topic, None if key is None else STRING.serialize(key), value, timestamp, (), None)
             producer.flush()
         on_progress(topic, len(frame))
 
 
-def reset(kafka: Mapping[str, str], app: AppConfig, state_directory: Path) -> None:
+def reset(admin: Admin, app: AppConfig, state_directory: Path) -> None:
     """Forget everything the application has computed, in all versions, and empty its output; the input data stay.
 
     Args:
-        kafka: Client properties.
+        admin: Asks the brokers.
         app: The demo's application.
         state_directory: Where local state is kept.
     """
-    admin = Admin(kafka)
     for version in {app.version, *app.versions}:
         admin.delete_topics(admin.list_topics(f"{app.application_id(version)}-"))
         admin.delete_group(app.application_id(version))
         shutil.rmtree(state_directory / app.application_id(version), ignore_errors=True)
     admin.delete_topics([OUTPUT])
     admin.create_topics(spec for spec in TOPICS if spec.name == OUTPUT)
-    Registry(kafka).forget(app.name)
+    Registry.at(admin).forget(app.name)
 
 
 def topic_size(admin: Admin, topic: str) -> int:

@@ -14,6 +14,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,7 @@ _STOP_SECONDS = 60.0
 _LOG_LINES = 30
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Story:
     """The demo, with all that its steps share.
 
@@ -77,12 +78,12 @@ class Story:
         self._set_the_scene()
         self._live_for_half()
         self._bounded_run()
-        v1 = published(self.project.kafka)
+        v1 = published(self._admin)
         self._query(v1)
         held = self._check("v1")
         with self._at_work():
             self._release()
-            v2 = published(self.project.kafka)
+            v2 = published(self._admin)
             self._changed(v1, v2)
             held &= self._check("v2")
             self._rollback()
@@ -98,24 +99,23 @@ class Story:
             status = self.broker.start()
         self.console.print(f"Apache Kafka runs at {status.bootstrap_servers}")
         with self.console.status("Writing flights, planes, airlines, airports and weather to Kafka"):
-            load(self.project.kafka, self._written, days=self.days)
+            load(self._admin, self._written, days=self.days)
             app = self.project.app(APP)
-            reset(self.project.kafka, app, self.project.state_directory(app))
+            reset(self._admin, app, self.project.state_directory(app))
 
     def _written(self, topic: str, records: int) -> None:
         self.console.print(f"  {topic}: {records} records")
 
     def _live_for_half(self) -> None:
         self._say("Live: a worker takes half of the flights, and is then stopped")
-        admin = Admin(self.project.kafka)
-        ends = admin.end_offsets(self._flights())
+        ends = self._admin.end_offsets(self._flights())
         worker = subprocess.Popen(
             self._millrace("worker", APP), env=dict(self.environ), stdout=subprocess.PIPE, text=True
         )
         with Progress(console=self.console, transient=True) as bar:
             task = bar.add_task("flights", total=sum(ends.values()) // 2)
             while worker.poll() is None and not bar.finished:
-                bar.update(task, completed=sum(self._committed(admin).values()))
+                bar.update(task, completed=sum(self._committed().values()))
                 time.sleep(_LOOK_SECONDS)
         worker.send_signal(signal.SIGTERM)
         told, _ = worker.communicate(timeout=_STOP_SECONDS)
@@ -123,7 +123,7 @@ class Story:
             message = f"The worker ended with exit code {worker.returncode}"
             raise ProcessingError(message)
         self.console.print(told.strip().splitlines()[-1])
-        self.console.print(f"It stands at {_vector(self._committed(admin))}, of {sum(ends.values())} flights")
+        self.console.print(f"It stands at {_vector(self._committed())}, of {sum(ends.values())} flights")
 
     def _bounded_run(self) -> None:
         self._say("Bounded: Airflow runs the rest on Spark, from where the worker stopped")
@@ -131,7 +131,7 @@ class Story:
         self._airflow("dags", "test", f"{APP}__run")
         for summary in re.findall(r"\d+ records processed, dropped: \{.*?\}", self._airflow_log.read_text()):
             self.console.print(summary, highlight=False)
-        self.console.print(f"It stands at {_vector(self._committed(Admin(self.project.kafka)))}")
+        self.console.print(f"It stands at {_vector(self._committed())}")
 
     def _query(self, table: Mapping[Key, Stats]) -> None:
         self._say("The result: the hours with the most late flights")
@@ -165,7 +165,7 @@ class Story:
         self._say("Version 1 counts cancelled flights as on time. Airflow releases v2, and nothing is stopped for it")
         self.console.print("plan, reprocess from the start into fresh state, judge by Great Expectations, switch over")
         self._airflow("dags", "test", f"{APP}__release")
-        release = Registry(self.project.kafka).read(APP, self.project.app(APP).version)
+        release = Registry.at(self._admin).read(APP, self.project.app(APP).version)
         if release.verdict is not None:
             for name, outcome in release.verdict.outcomes.items():
                 self.console.print(f"  {name}: {outcome}", highlight=False)
@@ -201,22 +201,26 @@ class Story:
     def _check(self, version: str) -> bool:
         with self.console.status(f"Recomputing {version} with pandas from the original data"):
             wanted = expected(cancelled_count_as_on_time=version == "v1", days=self.days)
-            comparison = compare(published(self.project.kafka), wanted)
+            comparison = compare(published(self._admin), wanted)
         verdict = "[green]all equal[/]" if comparison.is_equal else f"[red]different[/], as {comparison.differing}"
         self.console.print(f"Checked against pandas, {version}: {comparison.compared} keys, {verdict}")
         return comparison.is_equal
+
+    @cached_property
+    def _admin(self) -> Admin:
+        return Admin(self.project.kafka)
 
     def _say(self, title: str) -> None:
         self.console.print()
         self.console.rule(f"[bold]{title}", align="left")
 
     def _flights(self) -> list[TopicPartition]:
-        count = Admin(self.project.kafka).partitions([FLIGHTS])[FLIGHTS]
+        count = self._admin.partitions([FLIGHTS])[FLIGHTS]
         return [TopicPartition(FLIGHTS, number) for number in range(count)]
 
-    def _committed(self, admin: Admin) -> dict[TopicPartition, int]:
+    def _committed(self) -> dict[TopicPartition, int]:
         app = self.project.app(APP)
-        found = admin.committed(app.application_id(app.version), self._flights())
+        found = self._admin.committed(app.application_id(app.version), self._flights())
         return {tp: committed.offset for tp, committed in found.items()}
 
     def _millrace(self, *arguments: str) -> list[str]:

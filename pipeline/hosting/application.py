@@ -7,23 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config import BOUNDED_WALL_CLOCK, call_attribute
-from pipeline.errors import ConfigError, TopicError, TopologyError
+from pipeline.errors import ConfigError, TopologyError
 from pipeline.extras import require_extra
-from pipeline.kafka.admin import Admin, TopicSpec
 from pipeline.processor.handlers import error_handlers
 from pipeline.processor.timestamps import timestamp_extractor
 from pipeline.runtime.context import Environment
-from pipeline.runtime.layout import (
-    Layout,
-    changelog_name,
-    internal_name,
-    is_internal_topic,
-    plan_layout,
-    without_caches,
-)
+from pipeline.runtime.layout import without_caches
 from pipeline.runtime.serde_places import with_places
 from pipeline.runtime.task_spec import TaskSpec
-from pipeline.state.snapshots import check_url
 from pipeline.topology.topology import Topology
 
 if TYPE_CHECKING:
@@ -33,11 +24,6 @@ if TYPE_CHECKING:
     from pipeline.processor.handlers import ErrorHandlers
     from pipeline.records import TaskId, TopicPartition
     from pipeline.topology.nodes import SubTopology
-
-_LOST_HINT = (
-    "Start again if brokers were just restarted: one may not know all topics yet. If this is another topology than the one that"
-    " has worked, make it a new version. If the topics were deleted, what was in them is lost: a new version computes it again."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,101 +175,3 @@ def load_application(
     topology = topology_of(config, chosen, new_builder)
     directory = project.state_directory(config)
     return Application(config, chosen, topology, project.kafka, directory, published)
-
-
-def with_topics(application: Application, admin: Admin) -> Application:
-    """The application with the topics that its patterns match now; without patterns, itself.
-
-    Kafka's internal topics and the application's own are left out.
-    """
-    if not application.topology.has_patterns:
-        return application
-    others = (topic for topic in admin.list_topics() if not is_internal_topic(application.id, topic))
-    topics = [topic for topic in others if not topic.startswith("__")]
-    return replace(application, topology=application.topology.resolved(topics))
-
-
-def source_partitions(application: Application, admin: Admin) -> dict[str, int]:
-    """Number of partitions of each topic of others that it reads, with those that its patterns match now.
-
-    Raises:
-        BrokerError: If the brokers do not answer.
-    """
-    return admin.partitions(with_topics(application, admin).topology.external_topics)
-
-
-def with_partitions(application: Application, partitions: Mapping[str, int]) -> tuple[Application, Layout]:
-    """The application with its patterns resolved to those of the given topics that match, and its tasks.
-
-    Args:
-        application: The application.
-        partitions: As `source_partitions` gives them, here or on another instance.
-
-    Raises:
-        TopicError: If topics that are joined differ in partitions.
-    """
-    resolved = replace(application, topology=application.topology.resolved(partitions))
-    return resolved, plan_layout(resolved.topology, resolved.id, partitions)
-
-
-def prepare(application: Application, admin: Admin) -> Layout:
-    """Check the handlers of an application, where its snapshots are and the topics it reads and writes, and create its own.
-
-    Raises:
-        ConfigError: If a handler or extractor cannot be imported, or nothing here understands `snapshot.url`.
-        TopicError: If a topic is missing, or has the wrong number of partitions; or one of its own has been deleted.
-    """
-    topology = application.topology
-    error_handlers(application.config.streams)
-    timestamp_extractor(application.config.streams.default_timestamp_extractor)
-    if application.config.streams.snapshot_url:
-        check_url(application.config.streams.snapshot_url)
-    layout = plan_layout(topology, application.id, admin.partitions(topology.external_topics))
-    published = application.published or {}
-    sinks = [published.get(topic, topic) for topic in topology.sink_topics]
-    admin.require(sinks, f"application {application.id} writes to")
-    streams = application.config.streams
-    letters = application.dead_letters or streams.errors_dead_letter_queue_topic_name
-    if letters is not None:
-        admin.require([letters], f"application {application.id} keeps failures in")
-    _check_nothing_is_lost(application, layout, admin)
-    admin.create_topics(
-        TopicSpec(t.name, t.partitions, {**streams.topic, **t.config}, streams.replication_factor)
-        for t in layout.internal_topics
-    )
-    return layout
-
-
-def _check_nothing_is_lost(application: Application, layout: Layout, admin: Admin) -> None:
-    """Make sure that the internal topics that are to be created have not been there before.
-
-    Kafka Streams creates them anew (`InternalTopicManager.makeReady`), and goes on without the state that was in them.
-
-    Raises:
-        TopicError: If tasks that use one have committed.
-    """
-    own = {topic.name for topic in layout.internal_topics}
-    if own == admin.partitions(own).keys():
-        return
-    used = _used_topics(application, layout, admin)
-    lost = used - admin.partitions(used).keys()  # asked after the commits: another instance may have just created them
-    if lost:
-        names = ", ".join(sorted(lost))
-        message = f"{application.id} has worked before, and topics of its own are not there: {names}"
-        raise TopicError(message, hint=_LOST_HINT)
-
-
-def _used_topics(application: Application, layout: Layout, admin: Admin) -> set[str]:
-    """The internal topics that tasks write to which have committed; what a reset commits has no metadata."""
-    committed = admin.committed(application.id, {tp for inputs in layout.tasks.values() for tp in inputs})
-    worked = {
-        task_id.sub_topology
-        for task_id, inputs in layout.tasks.items()
-        if any(tp in committed and committed[tp].metadata for tp in inputs)
-    }
-    used = set()
-    for sub in application.topology.sub_topologies():
-        if sub.id in worked:
-            used |= {changelog_name(application.id, store.name) for store in sub.stores if store.logging}
-            used |= {internal_name(application.id, name) for name in sub.written_repartition_topics}
-    return used

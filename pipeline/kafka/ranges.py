@@ -44,16 +44,15 @@ def check_ranges(admin: Admin, ranges: Mapping[TopicPartition, OffsetRange]) -> 
 
 
 def offsets_at_time(
-    admin: Admin, kafka: Mapping[str, str], ranges: Mapping[TopicPartition, OffsetRange], timestamp_ms: int
+    admin: Admin, ranges: Mapping[TopicPartition, OffsetRange], timestamp_ms: int
 ) -> dict[TopicPartition, int]:
-    """Of each range the first record at or after a time; the range's end if there is none.
+    """Return by partition the offset of the first record at or after a time; the range's end if there is none.
 
     Brokers find ends of transactions as well, which have their clock's time: of what was imported long after it has happened,
     nothing behind the first of them would count. So records are read on from what they find, until one is late enough.
 
     Args:
         admin: Asks the brokers.
-        kafka: Client properties.
         ranges: The partitions, and where to look.
         timestamp_ms: The time.
 
@@ -64,7 +63,7 @@ def offsets_at_time(
     found = admin.offsets_for_time(ranges, timestamp_ms)
     rest = {tp: OffsetRange(min(max(found[tp], r.start), r.end), r.end) for tp, r in ranges.items()}
     first: dict[TopicPartition, int] = {}
-    for tp, batch in read_fields(admin, kafka, rest, enough=first):
+    for tp, batch in read_fields(admin, rest, enough=first):
         offset = next((fields[RAW_OFFSET] for fields in batch if fields[RAW_TIMESTAMP] >= timestamp_ms), None)
         if offset is not None:
             first.setdefault(tp, offset)
@@ -95,16 +94,15 @@ def _first_time(admin: Admin, tp: TopicPartition, offset: int) -> str:
 
 
 def read_range(
-    admin: Admin, kafka: Mapping[str, str], ranges: Mapping[TopicPartition, OffsetRange]
+    admin: Admin, ranges: Mapping[TopicPartition, OffsetRange]
 ) -> Iterator[tuple[TopicPartition, list[RawRecord]]]:
     """Read as `read_fields` does, and return records with names."""
-    for tp, batch in read_fields(admin, kafka, ranges):
+    for tp, batch in read_fields(admin, ranges):
         yield tp, [tuple.__new__(RawRecord, fields) for fields in batch]  # half the time of a call
 
 
 def read_fields(
     admin: Admin,
-    kafka: Mapping[str, str],
     ranges: Mapping[TopicPartition, OffsetRange],
     enough: Container[TopicPartition] = (),
 ) -> Iterator[tuple[TopicPartition, list[RawFields]]]:
@@ -115,7 +113,6 @@ def read_fields(
 
     Args:
         admin: Asks the brokers whether the ranges are there.
-        kafka: Client properties.
         ranges: What to read; empty ranges give nothing.
         enough: Partitions that whoever reads adds here, at whatever batch, are not read any further.
 
@@ -127,7 +124,7 @@ def read_fields(
     open_ranges = {tp: r for tp, r in ranges.items() if r.size}
     if not open_ranges:
         return
-    consumer = RecordConsumer({**UP_TO_AN_END, **kafka})
+    consumer = RecordConsumer({**UP_TO_AN_END, **admin.kafka})
     try:
         consumer.assign({tp: r.start for tp, r in open_ranges.items()})
         silent = 0

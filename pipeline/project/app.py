@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from pipeline.config.secrets import TOKEN, checked_token
 from pipeline.dsl.builder import StreamsBuilder
 from pipeline.errors import ConfigError
-from pipeline.hosting.application import load_application, prepare, with_topics
+from pipeline.hosting.application import load_application
 from pipeline.hosting.clock import SystemClock
+from pipeline.hosting.connected import ConnectedApplication
 from pipeline.project.bounded import MAX_RECORDS_PER_SLICE, BoundedRun
 from pipeline.project.description import described, generated_code
 from pipeline.project.instances import asked
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from pipeline.records import TopicPartition
     from pipeline.releases.check_log import CheckRecord
     from pipeline.releases.live_quality import LiveVerdict
-    from pipeline.spark.bounded_runs.job import RunSummary
+    from pipeline.spark.bounded_runs.summary import RunSummary
     from pipeline.spark.planning.runs import RunRecord
     from pipeline.spark.ranges import RunRange
     from pipeline.state.snapshots import Manifest
@@ -56,7 +57,7 @@ class App:
     def __init__(self, cluster: Cluster, project: ProjectConfig, name: str, version: str | None) -> None:
         self.project = project
         self.name = name
-        self._cluster = cluster
+        self.cluster = cluster
         self._named_version = version
 
     @property
@@ -76,7 +77,7 @@ class App:
             return self._named_version
         from pipeline.releases.registry import live_version
 
-        return live_version(self._cluster.reach(), self.config)
+        return live_version(self.cluster.admin, self.config)
 
     @property
     def application_id(self) -> str:
@@ -121,8 +122,11 @@ class App:
         """
         from pipeline.releases.versions import processing_application
 
-        self._cluster.reach()
-        return processing_application(self.project, self.name, self._named_version)
+        return processing_application(self.project, self.cluster.admin, self.name, self._named_version)
+
+    def _connected(self, application: Application | None = None) -> ConnectedApplication:
+        """Return the application on its brokers; as it is loaded to look at, if none is given."""
+        return ConnectedApplication(self.loaded() if application is None else application, self.cluster.admin)
 
     def require_no_switch(self, application: Application) -> None:
         """Make sure that what was loaded may process: no switch of versions is under way, or has taken place since.
@@ -133,7 +137,7 @@ class App:
         from pipeline.releases.registry import require_no_switch
 
         live = application.version if self._named_version is None else None
-        require_no_switch(application.kafka, application.config, live)
+        require_no_switch(self.cluster.admin, application.config, live)
 
     # Live
 
@@ -224,9 +228,14 @@ class App:
         from pipeline.cluster.deployment import DEPLOYMENT_SETTINGS, Deployment
 
         application = self._to_run(threads, state_dir, server)
-        spark = self._cluster.sessions.session(defaults=DEPLOYMENT_SETTINGS)
+        spark = self.cluster.sessions.session(defaults=DEPLOYMENT_SETTINGS)
         return Deployment(
-            application, spark, build_topology, instances=instances, token=self.token, on_report=on_report
+            self._connected(application),
+            spark,
+            build_topology,
+            instances=instances,
+            token=self.token,
+            on_report=on_report,
         )
 
     def _to_run(self, threads: int | None, state_dir: str | Path | None, server: str | None) -> Application:
@@ -266,11 +275,12 @@ class App:
         application = self.processing()
         if wall_clock_punctuation is not None:
             application = application.with_wall_clock_punctuation(wall_clock_punctuation)
-        chosen = resolve(application, self._cluster.admin, start, to) if isinstance(start, str) else start
+        connected = self._connected(application)
+        chosen = resolve(connected, start, to) if isinstance(start, str) else start
         return BoundedRun(
-            application,
+            connected,
             chosen,
-            self._cluster,
+            self.cluster,
             lambda: self.require_no_switch(application),
             advance_to_ms=None if advance_stream_time_to is None else time_ms(advance_stream_time_to),
             max_records_per_slice=max_records_per_slice,
@@ -324,7 +334,7 @@ class App:
         """
         from pipeline.spark.planning.runs import RunLog
 
-        return RunLog(self._cluster.reach()).runs(self.config.name)[:limit]
+        return RunLog(self.cluster.admin).runs(self.config.name)[:limit]
 
     # What there is
 
@@ -340,7 +350,7 @@ class App:
             BrokerError: If brokers do not answer.
         """
         application_id = self.application_id
-        group = self._cluster.admin.group(application_id)
+        group = self.cluster.admin.group(application_id)
         address = server or self.config.streams.application_server
         is_asked = bool(group.members or server) and bool(address) and not address.endswith(":0")
         instance = self.ask("GET", "/status", server=address) if is_asked else None
@@ -355,8 +365,7 @@ class App:
         """
         from pipeline.hosting.inputs.lags import input_lags
 
-        application = self.loaded()
-        return input_lags(application, self._cluster.admin)
+        return input_lags(self._connected())
 
     def frame(self, store: str, at: str = "latest") -> Any:
         """Return a state store as a DataFrame of Spark (`pipeline.spark.store_frames.stores.read_store`).
@@ -372,9 +381,7 @@ class App:
         """
         from pipeline.spark.store_frames.stores import read_store
 
-        application = self.loaded()
-        self._cluster.reach()
-        return read_store(application, store, self._cluster.sessions.session(), build_topology, at=at)
+        return read_store(self._connected(), store, self.cluster.sessions.session(), build_topology, at=at)
 
     def export_store(
         self,
@@ -406,11 +413,9 @@ class App:
         from pipeline.spark.store_frames.stores import read_store, write_store
         from pipeline.transfers.transfer_checks import check_format
 
-        sessions = self._cluster.sessions
+        sessions = self.cluster.sessions
         check_format(format, sessions.settings, packages)
-        application = self.loaded()
-        self._cluster.reach()
-        frame = read_store(application, store, sessions.session(packages), build_topology, at=at)
+        frame = read_store(self._connected(), store, sessions.session(packages), build_topology, at=at)
         return write_store(frame, target, format, options or {})
 
     def ask(
@@ -442,7 +447,7 @@ class App:
         Raises:
             ConfigError: If a header cannot hold it.
         """
-        return self.config.streams.server_token or checked_token(TOKEN, self._cluster.environ.get(TOKEN, ""))
+        return self.config.streams.server_token or checked_token(TOKEN, self.cluster.environ.get(TOKEN, ""))
 
     # What operators do to it
 
@@ -459,9 +464,9 @@ class App:
         if not self.config.streams.snapshot_url:
             message = f"Nothing says where snapshots of {self.name} are kept"
             raise ConfigError(message, hint=f'Set "snapshot.url" in [apps.{self.name}.config].')
-        admin = self._cluster.admin
-        application = with_topics(self.loaded(), admin)
-        return list(publish_snapshots(application, prepare(application, admin), admin, SystemClock()))
+        connected = self._connected().resolved()
+        connected.prepare()
+        return publish_snapshots(connected, SystemClock())
 
     def plan_reset(self, start: str = "earliest") -> Reset:
         """Return what it would take to begin anew; nothing is done.
@@ -476,9 +481,9 @@ class App:
         from pipeline.spark.ranges import resolve
         from pipeline.worker.reset import plan_reset
 
-        application, admin = self.loaded(), self._cluster.admin
-        offsets = resolve(application, admin, start, "latest").start
-        return plan_reset(application, admin, offsets, self.project.application_ids)
+        connected = self._connected()
+        offsets = resolve(connected, start, "latest").start
+        return plan_reset(connected, offsets, self.project.application_ids)
 
     def reset(self, plan: Reset) -> None:
         """Begin anew: all that it has computed is deleted.
@@ -492,7 +497,7 @@ class App:
         """
         from pipeline.worker.reset import reset
 
-        reset(plan, self._cluster.admin)
+        reset(plan, self.cluster.admin)
 
     def local_state(self, state_dir: Path | None = None) -> list[Path]:
         """Return where its state on this machine is.
@@ -539,7 +544,7 @@ class App:
 
         application = self.loaded()
         self.require_no_switch(application)
-        return plan_skip(application, self._cluster.admin, tp, offset)
+        return plan_skip(self._connected(application), tp, offset)
 
     def skip(self, planned: Skip) -> Skip:
         """Skip a record; it goes to the dead letter topic, if the application has one.
@@ -553,7 +558,7 @@ class App:
         """
         from pipeline.hosting.inputs.skipping import carry_out
 
-        return carry_out(self.loaded(), self._cluster.admin, planned)
+        return carry_out(self._connected(), planned)
 
     def check(self, since: str = "") -> LiveVerdict:
         """Judge what the live version has published, by its expectations, and note what was found in the history of checks.
@@ -571,8 +576,8 @@ class App:
         from pipeline.hosting.actor import this_user
         from pipeline.releases.live_quality import LiveCheck
 
-        sessions, by = self._cluster.sessions, self._cluster.by or this_user()
-        return LiveCheck(self.processing(), self._cluster.admin, sessions.session, SystemClock()).run(since, by)
+        sessions, by = self.cluster.sessions, self.cluster.by or this_user()
+        return LiveCheck(self._connected(self.processing()), sessions.session, SystemClock()).run(since, by)
 
     def checks(self, limit: int | None = None) -> list[CheckRecord]:
         """Return the history of checks, latest first.
@@ -585,7 +590,7 @@ class App:
         """
         from pipeline.releases.check_log import CheckLog
 
-        return CheckLog(self._cluster.reach()).checks(self.config.name)[:limit]
+        return CheckLog(self.cluster.admin).checks(self.config.name)[:limit]
 
     def release(self, to: str | None = None) -> AppRelease:
         """Return the release of a new version, or the one that is under way.
@@ -600,7 +605,7 @@ class App:
 
         if to is not None:
             self.config.topology_of(to)
-        return AppRelease(self._cluster, self.project, self.name, to)
+        return AppRelease(self.cluster, self.project, self.name, to)
 
     def scale(self, threads: int, server: str | None = None) -> Mapping[str, Any]:
         """Set the number of stream threads of an instance while it runs.

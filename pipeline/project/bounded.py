@@ -12,8 +12,11 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from pipeline.hosting.application import Application
+    from pipeline.hosting.connected import ConnectedApplication
+    from pipeline.kafka.admin import Admin
     from pipeline.project.cluster import Cluster
-    from pipeline.spark.bounded_runs.job import RunPlan, RunSummary
+    from pipeline.spark.bounded_runs.plan import RunPlan
+    from pipeline.spark.bounded_runs.summary import RunSummary
     from pipeline.spark.ranges import RunRange
 
 MAX_RECORDS_PER_SLICE = 2_000_000
@@ -25,7 +28,7 @@ class BoundedRun:
     """A range of offsets that an application is to process on Spark.
 
     Args:
-        application: What is to process them.
+        connected: What is to process them.
         run_range: The range.
         cluster: Where Spark comes from.
         check: Raises if the application must not process.
@@ -35,7 +38,7 @@ class BoundedRun:
 
     def __init__(
         self,
-        application: Application,
+        connected: ConnectedApplication,
         run_range: RunRange,
         cluster: Cluster,
         check: Callable[[], None],
@@ -43,12 +46,22 @@ class BoundedRun:
         advance_to_ms: int | None = None,
         max_records_per_slice: int = MAX_RECORDS_PER_SLICE,
     ) -> None:
-        self.application = application
+        self._connected = connected
         self.range = run_range
         self._cluster = cluster
         self._check = check
         self._advance_to_ms = advance_to_ms
         self._max_records_per_slice = max_records_per_slice
+
+    @property
+    def application(self) -> Application:
+        """The application that is to process the range."""
+        return self._connected.application
+
+    @property
+    def admin(self) -> Admin:
+        """The client that asks the brokers."""
+        return self._connected.admin
 
     def plan(self) -> RunPlan:
         """Return how it would go; nothing is created or changed.
@@ -57,9 +70,9 @@ class BoundedRun:
             RangeError: If the range cannot be read.
             BrokerError: If brokers do not answer.
         """
-        from pipeline.spark.bounded_runs.job import plan_run
+        from pipeline.spark.bounded_runs.plan import plan_run
 
-        return plan_run(self.application, self.range, self._max_records_per_slice)
+        return plan_run(self._connected, self.range, self._max_records_per_slice)
 
     def dry_run(self) -> dict[str, Any]:
         """Process the range without committing anything.
@@ -77,7 +90,7 @@ class BoundedRun:
 
         session = self._cluster.sessions.session()
         limit = self._max_records_per_slice
-        return dry_run(self.application, self.range, session, build_topology, max_records_per_slice=limit)
+        return dry_run(self._connected, self.range, session, build_topology, max_records_per_slice=limit)
 
     def run(
         self,
@@ -111,7 +124,7 @@ class BoundedRun:
             self._followed(bar or on_progress, every_s),
         ):
             return run(
-                self.application,
+                self._connected,
                 self.range,
                 self._cluster.sessions.session,
                 build_topology,
@@ -127,7 +140,7 @@ class BoundedRun:
 
         if on_progress is None:
             return nullcontext()
-        return followed(self.application, self.range, on_progress, every_s)
+        return followed(self._connected, self.range, on_progress, every_s)
 
 
 @contextmanager

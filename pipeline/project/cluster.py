@@ -40,7 +40,7 @@ class Cluster:
 
     @cached_property
     def admin(self) -> Admin:
-        """Asks the brokers, once they have answered.
+        """The client that asks the brokers, once they have answered. All threads share it.
 
         Raises:
             BrokerError: If they do not answer, with what is wrong.
@@ -50,13 +50,6 @@ class Cluster:
         require_answer(self.kafka, self._on_wait)
         return Admin(self.kafka)
 
-    def reach(self) -> Mapping[str, str]:
-        """Make sure, once, that the brokers answer.
-
-        Returns:
-            The client properties.
-
-        Raises:
-            BrokerError: If they do not answer, with what is wrong.
-        """
-        return self.admin.kafka
+    def is_answered(self, within_s: float) -> bool:
+        """Whether any broker answers within so many seconds."""
+        return Admin(self.kafka).is_answered(within_s)

@@ -100,6 +100,11 @@ class Millrace:
         return self._config
 
     @property
+    def cluster(self) -> Cluster:
+        """The brokers, and the Spark, that its applications run on."""
+        return self._cluster
+
+    @property
     def spark_sessions(self) -> SparkSessions:
         """The source of its Spark sessions."""
         return self._cluster.sessions
@@ -178,7 +183,7 @@ class Millrace:
         Raises:
             BrokerError: If they do not answer, with what is wrong.
         """
-        return self._cluster.reach()
+        return self._cluster.admin.kafka
 
     def run_import(
         self,
@@ -204,7 +209,7 @@ class Millrace:
         sessions = self.spark_sessions
         check_import(spec, sessions.settings, sessions.master, packages)
         here = source_here(spec, sessions.settings, sessions.master)
-        return run_import(spec, self.reach(), lambda: sessions.session(packages), on_progress, here=here)
+        return run_import(spec, self._cluster.admin, lambda: sessions.session(packages), on_progress, here=here)
 
     def run_export(
         self,
@@ -229,4 +234,4 @@ class Millrace:
 
         check_format(spec.format, self.spark_sessions.settings, packages)
         check_schema(spec.schema)
-        return run_export(spec, self.reach(), lambda: self.spark_sessions.session(packages), on_progress)
+        return run_export(spec, self._cluster.admin, lambda: self.spark_sessions.session(packages), on_progress)

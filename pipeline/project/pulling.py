@@ -51,7 +51,7 @@ def _first_answer(
         StreamsError: As the last instance that was asked says; or if there is none.
     """
     failure: StreamsError | None = None
-    for each in [server] if server else servers_of(app.project.kafka, app.application_id):
+    for each in [server] if server else servers_of(app.cluster.admin, app.application_id):
         ask = _asking(app, each, params)
         try:
             return ask, ask(body)

@@ -36,9 +36,9 @@ class AppRelease:
 
     def __init__(self, cluster: Cluster, project: ProjectConfig, name: str, to: str | None) -> None:
         self._to = to
-        self.releaser = Releaser(project, name, cluster.sessions.session, cluster.by or "", admin=cluster.admin)
+        self.releaser = Releaser(project, name, cluster.admin, cluster.sessions.session, cluster.by or "")
         """All that a release can do, step by step, with what each step returns."""
-        self.repairer = Repairer(project, name, cluster.sessions.session, cluster.by or "", admin=cluster.admin)
+        self.repairer = Repairer(project, name, cluster.admin, cluster.sessions.session, cluster.by or "")
         """Corrects a stretch of the live version's tables."""
 
     @property

@@ -12,7 +12,7 @@ from pipeline.errors import BrokerError
 from pipeline.hosting.control.control_topic import ControlTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from pipeline.kafka.admin import Admin
 
 log = logging.getLogger(__name__)
 
@@ -61,11 +61,11 @@ class CheckLog:
     """Writes and lists the records of checks.
 
     Args:
-        kafka: Client properties.
+        admin: Asks the brokers.
     """
 
-    def __init__(self, kafka: Mapping[str, str]) -> None:
-        self._topic = ControlTopic(kafka, CHECKS_TOPIC)
+    def __init__(self, admin: Admin) -> None:
+        self._topic = ControlTopic(admin, CHECKS_TOPIC)
 
     def checks(self, app: str) -> list[CheckRecord]:
         """Return the checks of an application, latest first.

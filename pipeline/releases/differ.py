@@ -57,17 +57,13 @@ class Differ:
         topic: The public topic: `old`.
         wanted: The staging topic of a version: `new`. It has as many partitions.
         directory: Where the index is kept. While another process uses it, an index of its own is built beside it.
-        kafka: Client properties.
         admin: Asks the brokers.
     """
 
-    def __init__(
-        self, name: str, topic: str, wanted: str, directory: Path, kafka: Mapping[str, str], admin: Admin
-    ) -> None:
+    def __init__(self, name: str, topic: str, wanted: str, directory: Path, admin: Admin) -> None:
         """Open the index, or begin one."""
         self._name = name
         self._topics = {Side.OLD: topic, Side.NEW: wanted}
-        self._kafka = kafka
         self._admin = admin
         self._temporary: Path | None = None
         self._backend = self._opened(directory)
@@ -84,7 +80,7 @@ class Differ:
             name: Names whoever publishes; needed for that alone.
         """
         staging, directory = staging_name(application.id, topic), application.directory / _DIRECTORY / topic
-        return cls(name, topic, staging, directory, application.kafka, admin)
+        return cls(name, topic, staging, directory, admin)
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -179,7 +175,7 @@ class Differ:
             return self._publish(check, switch, side, is_settled=is_settled, covers=covers)
 
     def _publish(self, check: Callable[[], None], switch: str, side: Side, *, is_settled: bool, covers: Covers) -> int:
-        producer = TransactionalProducer(self._kafka, self._name, transaction_timeout_ms=LONGEST_TRANSACTION_MS)
+        producer = TransactionalProducer(self._admin.kafka, self._name, transaction_timeout_ms=LONGEST_TRANSACTION_MS)
         try:
             producer.init()
             check()
@@ -223,7 +219,7 @@ class Differ:
         starts = self._starts(upto)
         ranges = {tp: OffsetRange(start, upto[tp]) for tp, start in starts.items()}
         self._index.note(_READ_AT, SystemClock().now_ms())
-        for tp, records in read_fields(self._admin, self._kafka, ranges):
+        for tp, records in read_fields(self._admin, ranges):
             if records:
                 self._index.apply(sides[tp.topic], tp, records, records[-1][RAW_OFFSET] + 1)
         self._backend.write({}, upto)  # behind the last record there may be ends of transactions, and gaps

@@ -98,7 +98,7 @@ def forecast(app: str, wanted: RunRange, admin: Admin) -> Forecast:
     Raises:
         BrokerError: If brokers do not answer.
     """
-    rate = measured_rate(RunLog(admin.kafka).runs(app))
+    rate = measured_rate(RunLog(admin).runs(app))
     seconds = None if rate is None else wanted.size / rate.records_per_s
     return Forecast(_bytes(wanted, admin), rate, seconds, () if seconds is None else _races(wanted, seconds, admin))
 

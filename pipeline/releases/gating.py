@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config import OutputKind
 from pipeline.errors import UnderWayError
+from pipeline.hosting.connected import ConnectedApplication
 from pipeline.hosting.control.publication import staging_name
 from pipeline.hosting.inputs.lags import input_lags
 from pipeline.kafka.ranges import read_fields
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from pipeline.config.functions import PickledFunction
     from pipeline.hosting.application import Application
+    from pipeline.hosting.inputs.lags import InputLag
     from pipeline.kafka.admin import Admin
     from pipeline.quality.expectations import Expectations
     from pipeline.quality.frames import Frame
@@ -145,7 +147,8 @@ class Gate:
                     verdict += self._of_table(candidate, (old, sink), topic, expectations, point, covers, if_empty)
                     verdict += Verdict({}) if scope is not None else self._digests(candidate, topic)
             if scope is None:
-                verdict += judge_insides(candidate, checks, self._admin, directory, self._spark, self._report)
+                connected = ConnectedApplication(candidate, self._admin)
+                verdict += judge_insides(connected, checks, directory, self._spark, self._report)
         finally:
             shutil.rmtree(directory, ignore_errors=True)
         return verdict
@@ -192,7 +195,7 @@ class Gate:
         ends = point.of(staging_name(candidate.id, topic))
         first = self._admin.beginning_offsets(ends)
         ranges = {tp: OffsetRange(min(first[tp], end), end) for tp, end in ends.items()}
-        batches = read_fields(self._admin, candidate.kafka, ranges)
+        batches = read_fields(self._admin, ranges)
         frame = self._frame(candidate, topic, log_rows(batches, sink))
         return self._judged(topic, frame, expectations.table, "_", if_empty=WARNING if expectations.table else INFO)
 
@@ -210,10 +213,11 @@ class Gate:
         return (
             self._versions.are_at_one_place(live, candidate)
             and self._versions.place(live, candidate) == vector
-            and not any(
-                each.is_internal and each.lag for one in (live, candidate) for each in input_lags(one, self._admin)
-            )
+            and not any(each.is_internal and each.lag for one in (live, candidate) for each in self._lags(one))
         )
+
+    def _lags(self, application: Application) -> list[InputLag]:
+        return input_lags(ConnectedApplication(application, self._admin))
 
     def _partitions(self, candidate: Application) -> list[TopicPartition]:
         topics = outputs(candidate).keys()

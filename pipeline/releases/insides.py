@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from pipeline.hosting.application import Application
-    from pipeline.kafka.admin import Admin
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.quality.expectations import Checks
     from pipeline.quality.reports import Report
     from pipeline.spark.planning.runs import RunRecord
@@ -31,9 +30,8 @@ _OWN = ("key", "window_start", "window_end", "timestamp", "valid_from", "valid_t
 
 
 def judge_insides(
-    application: Application,
+    connected: ConnectedApplication,
     checks: Checks,
-    admin: Admin,
     directory: Path,
     spark: Callable[[], Any],
     report: Report,
@@ -42,9 +40,8 @@ def judge_insides(
     """Judge the stores and the bounded runs of a version, as they are now.
 
     Args:
-        application: The version.
+        connected: The version.
         checks: The expectations.
-        admin: Asks the brokers.
         directory: Where frames may be written; it is removed afterwards.
         spark: Gives a Spark session, for frames that are large.
         report: Where results go.
@@ -67,15 +64,16 @@ def judge_insides(
 
     found = Verdict({})
     for store, expectations in checks.stores.items():
-        found += judged(f"{STORE}{store}", store_rows(application, store, admin), expectations)
+        found += judged(f"{STORE}{store}", store_rows(connected, store), expectations)
     if checks.runs:
-        runs = RunLog(application.kafka).runs(application.config.name)
+        application = connected.application
+        runs = RunLog(connected.admin).runs(application.config.name)
         own = [run for run in runs if run.version == application.version and run.started_ms >= since_ms]
         found += judged(RUNS, run_rows(own), checks.runs)
     return found
 
 
-def store_rows(application: Application, store: str, admin: Admin) -> Iterator[dict[str, Any]]:
+def store_rows(connected: ConnectedApplication, store: str) -> Iterator[dict[str, Any]]:
     """Return the rows of a store, of what is committed now, with the fields of its values as columns.
 
     Raises:
@@ -83,7 +81,7 @@ def store_rows(application: Application, store: str, admin: Admin) -> Iterator[d
         DeserializationError: If a row cannot be read.
         BrokerError: If brokers do not answer.
     """
-    for work in works_of(application, store, admin):
+    for work in works_of(connected, store):
         for batch in read_rows(work, build_topology):
             for row in batch.to_pylist():
                 yield _with_fields(row)

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from pipeline.hosting.application import Application
-    from pipeline.kafka.admin import Admin
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.quality.expectations import Checks
     from pipeline.runtime.ports import Clock
     from pipeline.topology.nodes import SinkNode
@@ -60,19 +59,19 @@ class LiveCheck:
     """Judges the public topics of a live version.
 
     Args:
-        application: The live version.
-        admin: Asks the brokers.
+        connected: The live version.
         spark: Gives a Spark session, for frames that are large.
         clock: Says when.
     """
 
-    def __init__(self, application: Application, admin: Admin, spark: Callable[[], Any], clock: Clock) -> None:
-        self._application = application
-        self._admin = admin
+    def __init__(self, connected: ConnectedApplication, spark: Callable[[], Any], clock: Clock) -> None:
+        self._connected = connected
+        self._application = connected.application
+        self._admin = connected.admin
         self._spark = spark
         self._clock = clock
-        self._log = CheckLog(application.kafka)
-        self._directory = application.directory / _DIRECTORY
+        self._log = CheckLog(connected.admin)
+        self._directory = connected.application.directory / _DIRECTORY
 
     def run(self, since: str, by: str) -> LiveVerdict:
         """Judge, and note what was found in the history. Expectations of differences do not apply.
@@ -125,8 +124,7 @@ class LiveCheck:
         if is_log:
             rows = self._records(sink, ends, OffsetVector({}), is_log)
             return self._judged(topic, rows, expectations, WARNING if expectations else INFO, report)
-        directory, kafka = self._directory / "tables" / topic, self._application.kafka
-        with Differ("", topic, topic, directory, kafka, self._admin) as differ:
+        with Differ("", topic, topic, self._directory / "tables" / topic, self._admin) as differ:
             differ.advance(ends, {})
             pairs = (pair._replace(old=None, new=pair.new or pair.old) for pair in differ.rows())  # one topic is both
             return self._judged(topic, table_rows(pairs, sink, topic), expectations, "", report)
@@ -141,13 +139,13 @@ class LiveCheck:
         """The records of a range; those that delete a row of a table are none of its rows."""
         first = self._admin.beginning_offsets(ends)
         ranges = {tp: OffsetRange(min(max(first[tp], start.offsets.get(tp, 0)), end), end) for tp, end in ends.items()}
-        batches = read_fields(self._admin, self._application.kafka, ranges)
+        batches = read_fields(self._admin, ranges)
         kept = ((tp, [each for each in batch if is_log or each[RAW_VALUE] is not None]) for tp, batch in batches)
         return log_rows(kept, sink)
 
     def _of_insides(self, checks: Checks, report: Report, since_ms: int) -> Verdict:
         frame = self._directory / "frame"
-        return judge_insides(self._application, checks, self._admin, frame, self._spark, report, since_ms)
+        return judge_insides(self._connected, checks, frame, self._spark, report, since_ms)
 
     def _judged(
         self, topic: str, rows: Iterable[Mapping[str, Any]], expectations: Iterable[Any], if_empty: str, report: Report
@@ -174,7 +172,7 @@ class LiveCheck:
             at_ms = time_ms(since)
             first = self._admin.beginning_offsets(ends)
             whole = {tp: OffsetRange(min(first[tp], end), end) for tp, end in ends.items()}
-            return OffsetVector(offsets_at_time(self._admin, self._application.kafka, whole, at_ms)), at_ms
+            return OffsetVector(offsets_at_time(self._admin, whole, at_ms)), at_ms
         for tp in vector.offsets:
             if tp not in ends:
                 message = f"{tp} is no partition that {self._application.config.name} publishes to"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pipeline.errors import UnderWayError, VersionConflictError
-from pipeline.hosting.application import source_partitions, with_partitions
+from pipeline.hosting.connected import ConnectedApplication
 from pipeline.hosting.control.publication import Mark, acknowledged_mark
 from pipeline.records import OffsetVector, TopicPartition
 
@@ -89,7 +89,7 @@ class Marks:
             UnderWayError: If they do not come to one place in time.
             VersionConflictError: If somebody else has written the record meanwhile.
         """
-        inputs = [_inputs_of(application, self._admin) for application in versions]
+        inputs = [_inputs_of(ConnectedApplication(application, self._admin)) for application in versions]
         for _ in range(_ATTEMPTS):
             running = [each for each in inputs if self.is_running(each.application)]
             hold_ms = _HOLD_MS if len(running) == len(inputs) else _HOLD_FOR_RUNS_MS
@@ -220,12 +220,8 @@ class _Attempt:
         return said is not None and said[0] == self._id and said[1] >= self._phase
 
 
-def _inputs_of(application: Application, admin: Admin) -> _Inputs:
-    _, layout = with_partitions(application, source_partitions(application, admin))
-    own = {topic.name for topic in layout.repartition_topics}
-    tps = {tp for inputs in layout.tasks.values() for tp in inputs}
-    return _Inputs(
-        application,
-        frozenset(tp for tp in tps if tp.topic not in own),
-        frozenset(tp for tp in tps if tp.topic in own),
-    )
+def _inputs_of(connected: ConnectedApplication) -> _Inputs:
+    found = connected.resolved()
+    own = {topic.name for topic in found.layout.repartition_topics}
+    internal = frozenset(tp for tp in found.inputs if tp.topic in own)
+    return _Inputs(connected.application, found.inputs - internal, internal)

@@ -12,9 +12,8 @@ from pipeline.hosting.inputs.lags import input_lags
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pipeline.hosting.application import Application
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.hosting.inputs.lags import InputLag
-    from pipeline.kafka.admin import Admin
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ def readiness(
         before = at, done, ends
 
 
-def looking(application: Application, admin: Admin, every_s: float) -> Callable[[], tuple[float, list[InputLag]]]:
+def looking(connected: ConnectedApplication, every_s: float) -> Callable[[], tuple[float, list[InputLag]]]:
     """Return a function that looks at an application's lags, waiting between two looks."""
     seen = False
 
@@ -95,7 +94,7 @@ def looking(application: Application, admin: Admin, every_s: float) -> Callable[
         if seen:
             time.sleep(every_s)
         seen = True
-        return time.monotonic(), input_lags(application, admin)
+        return time.monotonic(), input_lags(connected)
 
     return look
 

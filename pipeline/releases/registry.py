@@ -26,7 +26,6 @@ from pipeline.hosting.actor import this_user
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.control.control_topic import ControlTopic
 from pipeline.hosting.control.publication import CONTROL_TOPIC, SWITCHING, LiveVersion, Mark, require_never_released
-from pipeline.kafka.admin import Admin
 from pipeline.releases.history import Change, encoded, history, last_revision, names_of
 from pipeline.releases.verdicts import GateVerdict, require_approvable
 
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pipeline.config import AppConfig
+    from pipeline.kafka.admin import Admin
     from pipeline.runtime.ports import Clock
 
 _BOOKKEEPING = frozenset({"app", "revision", "operation", "changed_by", "changed_ms"})
@@ -167,19 +167,25 @@ class Registry:
     """Reads and writes releases.
 
     Args:
-        kafka: Client properties.
+        notes: Where they are noted.
         by: Who writes; this user on this machine if left out.
-        notes: Where they are noted; the control topic if left out.
         clock: Says when something is written.
     """
 
-    def __init__(
-        self, kafka: Mapping[str, str], by: str = "", *, notes: Notes | None = None, clock: Clock | None = None
-    ) -> None:
-        """The control topic is created when it is first written."""
-        self._notes: Notes = ControlTopic(kafka, CONTROL_TOPIC) if notes is None else notes
+    def __init__(self, notes: Notes, by: str = "", *, clock: Clock | None = None) -> None:
+        self._notes = notes
         self._by = by or this_user()
         self._clock: Clock = SystemClock() if clock is None else clock
+
+    @classmethod
+    def at(cls, admin: Admin, by: str = "") -> Registry:
+        """Return the registry of a cluster: its control topic, which is created when it is first written.
+
+        Args:
+            admin: Asks the brokers.
+            by: Who writes; this user on this machine if left out.
+        """
+        return cls(ControlTopic(admin, CONTROL_TOPIC), by)
 
     def read(self, app: str, default_version: str) -> Release:
         """Return the release of an application; one that was never released is live in its configured version."""
@@ -262,14 +268,14 @@ class Registry:
         self._notes.write(dict.fromkeys([app, *names_of(app, self._notes.read())]), lambda: None)
 
 
-def release_of(kafka: Mapping[str, str], app: AppConfig) -> Release:
+def release_of(admin: Admin, app: AppConfig) -> Release:
     """Return the release of an application; one that was never released is live in its configured version.
 
     Raises:
         ReleaseError: If it was released, and the control topic has lost it.
         BrokerError: If brokers do not answer.
     """
-    return known_release(Registry(kafka), app, Admin(kafka))
+    return known_release(Registry.at(admin), app, admin)
 
 
 def known_release(registry: Registry, app: AppConfig, admin: Admin) -> Release:
@@ -286,28 +292,28 @@ def known_release(registry: Registry, app: AppConfig, admin: Admin) -> Release:
     return release
 
 
-def live_version(kafka: Mapping[str, str], app: AppConfig) -> str:
-    """The version whose outputs are public.
+def live_version(admin: Admin, app: AppConfig) -> str:
+    """Return the version whose outputs are public.
 
     Raises:
         ReleaseError: If the control topic has lost the application.
         BrokerError: If brokers do not answer.
     """
-    return release_of(kafka, app).live
+    return release_of(admin, app).live
 
 
-def require_no_switch(kafka: Mapping[str, str], app: AppConfig, live: str | None = None) -> None:
+def require_no_switch(admin: Admin, app: AppConfig, live: str | None = None) -> None:
     """Make sure that a version may process: what it commits in the middle of a switch would be lost to the other one.
 
     Args:
-        kafka: Client properties.
+        admin: Asks the brokers.
         app: The application.
         live: The version that is to process because it was live when somebody looked; None if it was named.
 
     Raises:
         UnderWayError: If a switch is under way, or has taken place since.
     """
-    release = release_of(kafka, app)
+    release = release_of(admin, app)
     LiveVersion(app.name, release.live, release.step.value).require_no_switch()
     if live is not None and release.live != live:
         message = f"{app.name}: {release.live} has taken the place of {live} just now"

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import GateFailedError, ReleaseError
 from pipeline.hosting.clock import SystemClock
+from pipeline.hosting.connected import ConnectedApplication
 from pipeline.hosting.ownership.fencing import require_nobody
-from pipeline.kafka.admin import Admin
 from pipeline.quality.suites import declared
 from pipeline.records import OffsetRange, OffsetVector, TopicPartition, counted
 from pipeline.releases.differing import DifferentRow, different_rows
@@ -43,9 +43,10 @@ if TYPE_CHECKING:
 
     from pipeline.config import ProjectConfig
     from pipeline.hosting.application import Application
+    from pipeline.kafka.admin import Admin
     from pipeline.releases.history import Change
     from pipeline.releases.readiness import Readiness
-    from pipeline.spark.bounded_runs.job import RunSummary
+    from pipeline.spark.bounded_runs.summary import RunSummary
     from pipeline.topology.outputs import Output
 
 _BEGUN = frozenset({Step.PLANNED, Step.REPROCESSED, Step.GATED})
@@ -104,29 +105,29 @@ class Releaser:
     Args:
         project: All applications.
         app: Which one.
+        admin: Asks the brokers.
         spark: Gives a Spark session when one is needed.
         by: Who does it, for the history; this user on this machine if left out.
         on_step: Told what a switch of running versions has done, after each step that a crash may follow.
         registry: Where releases are noted; the control topic if left out.
-        admin: Asks the brokers.
     """
 
     def __init__(
         self,
         project: ProjectConfig,
         app: str,
+        admin: Admin,
         spark: Callable[[], Any],
         by: str = "",
         on_step: Callable[[str], None] = lambda _done: None,
         *,
         registry: Registry | None = None,
-        admin: Admin | None = None,
     ) -> None:
         self._project = project
         self._config = project.app(app)
-        self._admin = Admin(project.kafka) if admin is None else admin
-        self._registry = Registry(project.kafka, by) if registry is None else registry
-        self._runs = RunLog(project.kafka)
+        self._admin = admin
+        self._registry = Registry.at(admin, by) if registry is None else registry
+        self._runs = RunLog(admin)
         self._versions = Versions(project, app, self._admin, spark)
         self._gate = Gate(self._config.quality, self._versions, self._admin, spark)
         self._switch = Switch(self._config.name, self._versions, self._registry, self._admin, on_step)
@@ -218,7 +219,7 @@ class Releaser:
     def _check_abort(self, _argument: str) -> Release:
         release = self.status()
         release.to(Step.ABORTED)
-        require_nobody(self._versions.application(_candidate(release)), self._admin)
+        require_nobody(self._connected(_candidate(release)))
         return release
 
     def _check_retire(self, version: str) -> Release:
@@ -227,8 +228,11 @@ class Releaser:
         if chosen == release.live or (release.step not in SETTLED and chosen in {release.candidate, release.previous}):
             message = f"{release.app}: {chosen} cannot be retired: {release.live} is live, and {release.stands}"
             raise ReleaseError(message, hint="Retire the version before, once the release is done.")
-        require_nobody(self._versions.application(chosen), self._admin)
+        require_nobody(self._connected(chosen))
         return release
+
+    def _connected(self, version: str) -> ConnectedApplication:
+        return ConnectedApplication(self._versions.application(version), self._admin)
 
     def _require_declared(self, release: Release) -> None:
         require_declared(self._config, release.live, "live")
@@ -447,8 +451,8 @@ class Releaser:
             ReleaseError: If nothing is being released.
             BrokerError: If brokers do not answer.
         """
-        candidate = self._versions.application(_candidate(self._at(*_BEGUN)))
-        return readiness(looking(candidate, self._admin, every_s), max_lag=max_lag, looks=looks, timeout_s=timeout_s)
+        candidate = self._connected(_candidate(self._at(*_BEGUN)))
+        return readiness(looking(candidate, every_s), max_lag=max_lag, looks=looks, timeout_s=timeout_s)
 
     def retire(self, version: str | None = None) -> Release:
         """Delete what a version that is not live has computed: its topics, its offsets, its state. There is no way back to it.

@@ -13,9 +13,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import ApprovalNeededError, GateFailedError, RangeError, ReleaseError
-from pipeline.hosting.application import source_partitions
+from pipeline.hosting.connected import ConnectedApplication
 from pipeline.hosting.control.publication import staging_name
-from pipeline.kafka.admin import Admin
 from pipeline.kafka.ranges import offsets_at_time
 from pipeline.quality.suites import declared
 from pipeline.records import OffsetRange, TopicPartition, counted
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 
     from pipeline.config import ProjectConfig
     from pipeline.hosting.application import Application
+    from pipeline.kafka.admin import Admin
     from pipeline.releases.difference import Pair
     from pipeline.releases.scope import Reach, Scope
 
@@ -123,27 +123,27 @@ class Repairer:
     Args:
         project: All applications.
         app: Which one.
+        admin: Asks the brokers.
         spark: Gives a Spark session when one is needed.
         by: Who does it, for the history; this user on this machine if left out.
         registry: Where releases are noted; the control topic if left out.
-        admin: Asks the brokers.
     """
 
     def __init__(
         self,
         project: ProjectConfig,
         app: str,
+        admin: Admin,
         spark: Callable[[], Any],
         by: str = "",
         *,
         registry: Registry | None = None,
-        admin: Admin | None = None,
     ) -> None:
         self._project = project
         self._config = project.app(app)
         self._spark = spark
-        self._admin = Admin(project.kafka) if admin is None else admin
-        self._registry = Registry(project.kafka, by) if registry is None else registry
+        self._admin = admin
+        self._registry = Registry.at(admin, by) if registry is None else registry
         self._corrections = Corrections(app, self._registry, self._admin)
 
     def plan(self, scope: Scope) -> RepairPlan:
@@ -183,8 +183,9 @@ class Repairer:
         self._discard_others(versions, repaired)
         if not self._admin.committed(repaired.id, plan.range.ranges):  # else it goes on after a crash
             self._admin.alter_offsets(repaired.id, plan.range.start.offsets)
-        wanted = resolve(repaired, self._admin, COMMITTED, str(plan.range.end))
-        run(repaired, wanted, self._spark, build_topology)
+        connected = ConnectedApplication(repaired, self._admin)
+        wanted = resolve(connected, COMMITTED, str(plan.range.end))
+        run(connected, wanted, self._spark, build_topology)
         self._corrections.read_ahead(repaired)
         switch = Switch(self._config.name, versions, self._registry, self._admin)
         marked = switch.marks.take(release, [live, repaired])
@@ -266,7 +267,8 @@ class Repairer:
 
     def _range(self, live: Application, scope: Scope, reach: Reach) -> RunRange:
         """Find what has to be processed: from the first record of the scope's time on, as far as the live version has come."""
-        tps = [TopicPartition(t, n) for t, count in source_partitions(live, self._admin).items() for n in range(count)]
+        partitions = ConnectedApplication(live, self._admin).resolved().partitions
+        tps = [TopicPartition(topic, n) for topic, count in partitions.items() for n in range(count)]
         self._require_all_kept(tps)
         first = self._admin.beginning_offsets(tps)
         reached = {tp: found.offset for tp, found in self._admin.committed(live.id, tps).items()}
@@ -274,7 +276,7 @@ class Repairer:
             message = f"{live.id} has never run: there is nothing to repair"
             raise RangeError(message, hint=f"Run it first: millrace run {self._config.name}")
         whole = {tp: OffsetRange(first[tp], max(first[tp], reached.get(tp, 0))) for tp in tps}
-        starts = offsets_at_time(self._admin, live.kafka, whole, scope.start_ms - reach.kept_ms)
+        starts = offsets_at_time(self._admin, whole, scope.start_ms - reach.kept_ms)
         lost = next((tp for tp, each in whole.items() if each.start and starts[tp] == each.start), None)
         if lost is not None:
             message = f"{lost} begins at offset {first[lost]}: earlier records of the range may have been deleted"
@@ -285,7 +287,7 @@ class Repairer:
 
     def _require_closed(self, live: Application, whole: Mapping[TopicPartition, OffsetRange], at_ms: int) -> None:
         """Make sure that no window of the scope may change any more: the live version would publish it again."""
-        closing = offsets_at_time(self._admin, live.kafka, whole, at_ms)
+        closing = offsets_at_time(self._admin, whole, at_ms)
         still = next((tp for tp, each in whole.items() if each.size and closing[tp] == each.end), None)
         if still is not None:
             message = (

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pipeline.errors import UnderWayError
-from pipeline.hosting.application import prepare, with_topics
+from pipeline.hosting.connected import ConnectedApplication
 from pipeline.hosting.ownership.fencing import fence_owners, require_nobody
 from pipeline.releases.corrections import Corrections
 from pipeline.releases.live_switch import LiveSwitch
@@ -144,11 +144,11 @@ class Switch:
         Raises:
             UnderWayError: If a worker or a run does.
         """
-        require_nobody(application, self._admin)
+        require_nobody(ConnectedApplication(application, self._admin))
 
     def _fence(self, application: Application) -> None:
         """Take all tasks over for a moment: whoever still runs one can commit nothing more."""
-        fence_owners(application, prepare(with_topics(application, self._admin), self._admin).tasks)
+        fence_owners(application, ConnectedApplication(application, self._admin).resolved().prepare().tasks)
 
     def _bring(self, application: Application, vector: Mapping[TopicPartition, int]) -> None:
         """Bring a version without workers to a vector; whoever has left something of it open is shut out."""

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.dsl.builder import StreamsBuilder
 from pipeline.errors import RangeError, ReleaseError
-from pipeline.hosting.application import Application, load_application, with_topics
+from pipeline.hosting.application import Application, load_application
+from pipeline.hosting.connected import ConnectedApplication
 from pipeline.hosting.control.publication import staging_name
-from pipeline.kafka.admin import Admin
 from pipeline.processor.handlers import may_keep_letters
 from pipeline.records import OffsetRange, OffsetVector, TopicPartition
 from pipeline.releases.build import build_topology
 from pipeline.releases.registry import Registry, release_of
 from pipeline.releases.tables import create_letters, create_staging
 from pipeline.runtime.layout import own_topics
-from pipeline.spark.bounded_runs.job import RunSummary, run
+from pipeline.spark.bounded_runs.job import run
+from pipeline.spark.bounded_runs.summary import RunSummary
 from pipeline.spark.ranges import COMMITTED, EARLIEST, RunRange, resolve
 from pipeline.worker.local_state import locked
 
@@ -25,13 +26,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from pipeline.config import AppConfig, ProjectConfig
+    from pipeline.kafka.admin import Admin
 
 
-def processing_application(project: ProjectConfig, name: str, version: str | None = None) -> Application:
-    """An application that is to process: the live version publishes, any other one writes to its staging topics.
+def processing_application(project: ProjectConfig, admin: Admin, name: str, version: str | None = None) -> Application:
+    """Load an application that is to process: the live version publishes, any other one writes to its staging topics.
 
     Args:
         project: All applications.
+        admin: Asks the brokers.
         name: Which one.
         version: Which version; None for the live one.
 
@@ -42,15 +45,15 @@ def processing_application(project: ProjectConfig, name: str, version: str | Non
         BrokerError: If brokers do not answer.
     """
     config = project.app(name)
-    release = release_of(project.kafka, config)
+    release = release_of(admin, config)
     chosen = version or release.live
     if chosen == release.live:
         require_declared(config, chosen, "live")
         return load_application(project, name, StreamsBuilder, version=chosen)
-    versions = Versions(project, name, Admin(project.kafka), _no_spark)
+    versions = Versions(project, name, admin, _no_spark)
     staged = versions.releasable(chosen)
     if not release.revision:  # staging topics without a record mean that the control topic is lost
-        Registry(project.kafka).write(release)
+        Registry.at(admin).write(release)
     return versions.staged(staged.version)
 
 
@@ -158,8 +161,8 @@ class Versions:
         """Process with `follower` what `leader` has processed."""
         target = OffsetVector(self.target(leader, follower))
         start = COMMITTED if self._admin.committed(follower.id, target.offsets) else EARLIEST
-        wanted = resolve(follower, self._admin, start, str(target))
-        return run(follower, wanted, self._spark, build_topology)
+        connected = self._connected(follower)
+        return run(connected, resolve(connected, start, str(target)), self._spark, build_topology)
 
     def standing(self, application: Application) -> RunSummary:
         """Return the summary of a run over nothing, where a version stands: its workers process it already."""
@@ -174,8 +177,9 @@ class Versions:
         known = self._admin.committed(application.id, vector)
         if {tp: committed.offset for tp, committed in known.items()} == dict(vector):
             return
-        wanted = resolve(application, self._admin, COMMITTED if known else EARLIEST, str(OffsetVector(dict(vector))))
-        run(application, wanted, self._spark, build_topology)
+        connected = self._connected(application)
+        wanted = resolve(connected, COMMITTED if known else EARLIEST, str(OffsetVector(dict(vector))))
+        run(connected, wanted, self._spark, build_topology)
 
     def discard(self, version: Application) -> None:
         """Delete what a version that is not live has computed: its topics, its offsets, and its state on this machine.
@@ -193,7 +197,10 @@ class Versions:
         self._admin.delete_group(version.id)
 
     def _sources(self, application: Application) -> frozenset[str]:
-        return frozenset(with_topics(application, self._admin).topology.source_topics)
+        return frozenset(self._connected(application).resolved().application.topology.source_topics)
+
+    def _connected(self, application: Application) -> ConnectedApplication:
+        return ConnectedApplication(application, self._admin)
 
     def _partitions(self, topics: frozenset[str]) -> list[TopicPartition]:
         return [

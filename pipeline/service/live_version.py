@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from pipeline.errors import StreamsError
+from pipeline.kafka.admin import Admin
 from pipeline.service.reading import RefusedError
 from pipeline.worker.group.servers import servers_of
 from pipeline.worker.queries.queries import Reason, Refusal
@@ -35,7 +36,7 @@ class LiveVersion:
     def __init__(self, instance: Host, find: Callable[[str], Sequence[str]] | None = None) -> None:
         """Ask nobody yet."""
         self._instance = instance
-        self._find = find or (lambda group: servers_of(instance.application.kafka, group))
+        self._find = find or (lambda group: servers_of(Admin(instance.application.kafka), group))
         self._lock = threading.Lock()
         self._found: tuple[str, float, Sequence[str]] = ("", 0.0, ())
 

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pipeline.errors import RangeError
-from pipeline.hosting.application import with_topics
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.inputs.offset_reset import reset_offsets
 from pipeline.hosting.ownership.fencing import settled_offsets
@@ -18,8 +17,7 @@ from pipeline.records import OffsetRange, OffsetVector, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pipeline.hosting.application import Application
-    from pipeline.kafka.admin import Admin
+    from pipeline.hosting.connected import ConnectedApplication
 
 log = logging.getLogger(__name__)
 
@@ -88,12 +86,11 @@ class RunRange:
         return OffsetVector({tp: r.end for tp, r in self.ranges.items()})
 
 
-def resolve(application: Application, admin: Admin, start: str = COMMITTED, end: str = LATEST) -> RunRange:
+def resolve(connected: ConnectedApplication, start: str = COMMITTED, end: str = LATEST) -> RunRange:
     """Turn what a user asked for into offsets.
 
     Args:
-        application: What is to run.
-        admin: Asks the brokers.
+        connected: What is to run.
         start: `committed` (where the application stands; if it never ran, where its sources say, or `auto.offset.reset`),
             `earliest`, a vector, or a time.
         end: `latest` (last stable offsets), a vector, or a time; a time means the first record at or after it. Of partitions
@@ -104,42 +101,41 @@ def resolve(application: Application, admin: Admin, start: str = COMMITTED, end:
         ConfigError: If it never ran, and is not to choose where to begin.
         TopicError: If a source topic does not exist.
     """
-    application = with_topics(application, admin)
-    topics = application.topology.source_topics
-    admin.require(topics, f"application {application.id} reads")
+    connected, admin = connected.resolved(), connected.admin
+    topics = connected.application.topology.source_topics
+    admin.require(topics, f"application {connected.id} reads")
     tps = [TopicPartition(t, n) for t, count in admin.partitions(topics).items() for n in range(count)]
-    first = _bound(application, admin, tps, start)
-    last = _bound(application, admin, tps, end)
-    ends = _from_where_it_stands(application, admin, first, last, _is_time(end)) if start == COMMITTED else last
+    first = _bound(connected, tps, start)
+    last = _bound(connected, tps, end)
+    ends = _from_where_it_stands(connected, first, last, is_time=_is_time(end)) if start == COMMITTED else last
     chosen = RunRange({tp: _range(tp, first[tp], ends[tp]) for tp in sorted(tps)})
     check_ranges(admin, chosen.ranges)
     return chosen
 
 
-def completed(application: Application, admin: Admin, run_range: RunRange) -> RunRange:
-    """A range with all partitions of its topics; those that it leaves out, as they were added since, stay where they stand.
+def completed(connected: ConnectedApplication, run_range: RunRange) -> RunRange:
+    """Return a range with all partitions of its topics. Partitions that were added since stay where they stand.
 
     Args:
-        application: What is to run; its patterns are resolved.
-        admin: Asks the brokers.
+        connected: What is to run; its patterns are resolved.
         run_range: The range.
 
     Raises:
         ConfigError: If it never read a partition, and is not to choose where to begin.
         BrokerError: If brokers do not answer.
     """
-    counts = admin.partitions(application.topology.source_topics)
+    counts = connected.admin.partitions(connected.application.topology.source_topics)
     new = {TopicPartition(topic, n) for topic, count in counts.items() for n in range(count)} - run_range.ranges.keys()
-    stands = _bound(application, admin, new, COMMITTED) if new else {}
+    stands = _bound(connected, new, COMMITTED) if new else {}
     return RunRange({**run_range.ranges, **{tp: OffsetRange(offset, offset) for tp, offset in sorted(stands.items())}})
 
 
 def _from_where_it_stands(
-    application: Application,
-    admin: Admin,
+    connected: ConnectedApplication,
     stands: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
-    is_time: bool,  # noqa: FBT001 - how the ends were found
+    *,
+    is_time: bool,
 ) -> Mapping[TopicPartition, int]:
     """The ends; of partitions that are processed beyond a time, where they stand: a day that is done is no mistake.
 
@@ -147,20 +143,20 @@ def _from_where_it_stands(
         RangeError: If offsets were asked for that are processed already, or the records that were processed are not there.
     """
     beyond = sorted(tp for tp in stands if ends[tp] < stands[tp])
-    written = admin.end_offsets(beyond)
+    written = connected.admin.end_offsets(beyond)
     for tp in beyond:
         if written[tp] < stands[tp]:
-            message = f"{application.id} stands at offset {stands[tp]} of {tp}, which ends at {written[tp]}"
+            message = f"{connected.id} stands at offset {stands[tp]} of {tp}, which ends at {written[tp]}"
             raise RangeError(message, hint=_SHORTER)
         if not is_time:
             message = (
-                f"{application.id} stands at offset {stands[tp]} of {tp}: {ends[tp]} as the end is processed already"
+                f"{connected.id} stands at offset {stands[tp]} of {tp}: {ends[tp]} as the end is processed already"
             )
             raise RangeError(message, hint=AGAIN)
     if beyond and not any(stands[tp] < ends[tp] for tp in stands):
         log.warning(
             "%s stands at or behind the end that was asked for: all of it is processed already. %s",
-            application.id,
+            connected.id,
             AGAIN,
         )
     return {tp: max(end, stands[tp]) for tp, end in ends.items()}
@@ -170,42 +166,38 @@ def _is_time(text: str) -> bool:
     return text not in {COMMITTED, EARLIEST, LATEST} and "@" not in text
 
 
-def _bound(
-    application: Application, admin: Admin, tps: Iterable[TopicPartition], text: str
-) -> dict[TopicPartition, int]:
-    partitions = list(tps)
+def _bound(connected: ConnectedApplication, tps: Iterable[TopicPartition], text: str) -> dict[TopicPartition, int]:
+    admin, partitions = connected.admin, list(tps)
     match text:
         case "committed":
-            known = settled_offsets(application, admin, partitions)
+            known = settled_offsets(connected, partitions)
             missing = [tp for tp in partitions if tp not in known]
-            starts = reset_offsets(application, admin, missing, SystemClock().now_ms())
+            starts = reset_offsets(connected, missing, SystemClock().now_ms())
             return starts | {tp: c.offset for tp, c in known.items()}
         case "earliest":
             return admin.beginning_offsets(partitions)
         case "latest":
             return admin.end_offsets(partitions)
         case _ if "@" in text:
-            return _vector(application, admin, partitions, text)
+            return _vector(connected, partitions, text)
         case _:
             time_ms, first, last = _bound_ms(text), admin.beginning_offsets(partitions), admin.end_offsets(partitions)
             everything = {tp: OffsetRange(first[tp], last[tp]) for tp in partitions}
-            return offsets_at_time(admin, admin.kafka, everything, time_ms)
+            return offsets_at_time(admin, everything, time_ms)
 
 
-def _vector(
-    application: Application, admin: Admin, partitions: list[TopicPartition], text: str
-) -> dict[TopicPartition, int]:
-    """Offsets that were spelled out; partitions left out keep what is committed."""
+def _vector(connected: ConnectedApplication, partitions: list[TopicPartition], text: str) -> dict[TopicPartition, int]:
+    """Return offsets that were spelled out; partitions that are left out keep what is committed."""
     try:
         given = OffsetVector.parse(text).offsets
     except ValueError as error:
         raise RangeError(str(error)) from error
     unknown = sorted(set(given) - set(partitions))
     if unknown:
-        message = f"{application.id} does not read {', '.join(map(str, unknown))}"
+        message = f"{connected.id} does not read {', '.join(map(str, unknown))}"
         raise RangeError(message, hint=f"It reads {', '.join(map(str, sorted(partitions)))}.")
     left_out = [tp for tp in partitions if tp not in given]
-    return _bound(application, admin, left_out, COMMITTED) | dict(given)
+    return _bound(connected, left_out, COMMITTED) | dict(given)
 
 
 def time_ms(text: str) -> int:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pipeline.kafka.admin import Admin
 from pipeline.kafka.ranges import read_range
 from pipeline.records import OffsetRange
 from pipeline.spark.engine.failures import on_executor
+from pipeline.spark.tasks.work import admin_here
 from pipeline.transfers.jdbc import TOMBSTONE
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def _read_piece(tp: TopicPartition, wanted: OffsetRange, kafka: dict[str, str]) 
     """Runs on executors: a part of a partition, in Arrow batches of `_SCHEMA`."""
     kinds = (pa.binary(), pa.binary(), pa.timestamp("us", "UTC"), pa.int32(), pa.int64())
     schema = pa.schema(list(zip(("_key", "value", "_timestamp", "_partition", "_offset"), kinds, strict=True)))
-    for _, records in read_range(Admin(kafka), kafka, {tp: wanted}):
+    for _, records in read_range(admin_here(kafka), {tp: wanted}):
         columns = (
             [record.key for record in records],
             [record.value for record in records],

@@ -16,7 +16,6 @@ import msgspec
 
 from pipeline.errors import ConfigError, DeserializationError, RangeError
 from pipeline.hosting.control.control_topic import ControlTopic
-from pipeline.kafka.admin import Admin
 from pipeline.kafka.ranges import check_ranges
 from pipeline.records import OffsetRange, TopicPartition
 from pipeline.spark.bounded_runs.progress import watched
@@ -31,6 +30,8 @@ from pipeline.transfers.jdbc import JdbcTarget, Written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    from pipeline.kafka.admin import Admin
 
 __all__ = ["ExportSpec", "ExportSummary", "run_export"]
 
@@ -55,13 +56,13 @@ class ExportSummary:
 
 
 def run_export(
-    spec: ExportSpec, kafka: Mapping[str, str], spark: Any, on_progress: Callable[[int, int], None] | None = None
+    spec: ExportSpec, admin: Admin, spark: Any, on_progress: Callable[[int, int], None] | None = None
 ) -> ExportSummary:
     """Export what has been written to the topic since the last export; first what a failed one left.
 
     Args:
         spec: What.
-        kafka: Client properties.
+        admin: Asks the brokers.
         spark: A Spark session, or a function that makes one: it is called if there is something to export.
         on_progress: Called again and again with the offsets read and those of the whole batch, from another thread. Never over
             Spark Connect, which has no accumulators.
@@ -75,7 +76,7 @@ def run_export(
         DeserializationError: If a value does not fit the schema.
         BrokerError: If brokers do not answer.
     """
-    admin, topic = Admin(kafka), ControlTopic(kafka, EXPORTS_TOPIC)
+    topic = ControlTopic(admin, EXPORTS_TOPIC)
     _check_spec(spec)
     admin.require([spec.topic], f"export {spec.id} reads")
     last = _last(topic, spec.id)
@@ -84,13 +85,13 @@ def run_export(
     done, session = [], lazily(spark)
     if not last.is_done:
         check_ranges(admin, last.ranges)
-        done.append(_write(spec, last, kafka, session(), topic, on_progress))
+        done.append(_write(spec, last, admin.kafka, session(), topic, on_progress))
         last = done[-1].batch or last
     new = _next_batch(spec, last, admin)
     if new is not None:
         _check_free(spec, new, session())
         topic.write({spec.id: msgspec.json.encode(asdict(new))}, lambda: _check(topic, spec.id, last))
-        done.append(_write(spec, new, kafka, session(), topic, on_progress))
+        done.append(_write(spec, new, admin.kafka, session(), topic, on_progress))
     batch = done[-1].batch if done else None
     return ExportSummary(batch, sum(each.read for each in done), sum(each.written for each in done))
 

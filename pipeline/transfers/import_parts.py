@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import StreamsError
 from pipeline.hosting.clock import SystemClock
-from pipeline.kafka.admin import Admin
 from pipeline.kafka.producer import LONGEST_TRANSACTION_MS, TransactionalProducer
 from pipeline.records import TopicPartition
 from pipeline.spark.bounded_runs.progress import watched
 from pipeline.spark.engine.executor_errors import another_attempt_may_help, describe_error, rebuilt_error
 from pipeline.spark.engine.failures import on_executor
 from pipeline.spark.engine.text_rows import text_row
+from pipeline.spark.tasks.work import admin_here
 from pipeline.transfers.import_progress import IMPORTS_TOPIC, Progress
 from pipeline.transfers.import_rows import records_of
 from pipeline.transfers.import_source import reading, rows_of
@@ -22,6 +22,7 @@ from pipeline.transfers.import_source import reading, rows_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from pipeline.kafka.admin import Admin
     from pipeline.transfers.import_progress import Batch
     from pipeline.transfers.import_spec import ImportSpec
 
@@ -31,7 +32,7 @@ _SCHEMA = "result string"
 def write_batch(
     spec: ImportSpec,
     batch: Batch,
-    kafka: dict[str, str],
+    admin: Admin,
     spark: Any,
     on_progress: Callable[[int, int], None] | None,
 ) -> tuple[int, int]:
@@ -40,7 +41,7 @@ def write_batch(
     Args:
         spec: The import.
         batch: Which one; must be noted as begun.
-        kafka: Client properties.
+        admin: Asks the brokers.
         spark: A Spark session.
         on_progress: As `run_import` has it.
 
@@ -56,7 +57,7 @@ def write_batch(
     source = rows_of(spec, batch, spark)
     if not source.columns:
         return 0, 0
-    rows = records_of(spec, source, batch)
+    rows, kafka = records_of(spec, source, batch), dict(admin.kafka)
 
     def process(batches: Iterable[Any]) -> Iterator[Any]:
         numbered = (row for rows in batches for row in rows.to_pylist())
@@ -66,7 +67,7 @@ def write_batch(
             yield text_row("result", result)
 
     everything = 0 if on_progress is None else reading(spec, source.count)
-    with watched(_written_since_now(spec.topic, kafka), everything, on_progress):
+    with watched(_written_since_now(spec.topic, admin), everything, on_progress):
         results = [json.loads(row.result) for row in reading(spec, rows.mapInArrow(process, _SCHEMA).collect)]
     for result in results:
         if "error" in result:
@@ -93,9 +94,8 @@ def _producer(spec: ImportSpec, part: int, kafka: Mapping[str, str]) -> Transact
     return TransactionalProducer(kafka, transactional_id, transaction_timeout_ms=LONGEST_TRANSACTION_MS)
 
 
-def _written_since_now(topic: str, kafka: dict[str, str]) -> Callable[[], int]:
+def _written_since_now(topic: str, admin: Admin) -> Callable[[], int]:
     """Return a function that counts the records a topic has got, committed or not; an estimate if others write as well."""
-    admin = Admin(kafka)
     tps = [TopicPartition(topic, number) for number in range(admin.partitions([topic])[topic])]
     before = sum(admin.written_offsets(tps).values())
     return lambda: sum(admin.written_offsets(tps).values()) - before
@@ -118,7 +118,7 @@ def _write_part(
     spec: ImportSpec, batch: Batch, part: int, records: Iterable[dict[str, Any]], kafka: dict[str, str]
 ) -> tuple[int, int]:
     """Take the part over, and write it unless that is done; gives the number of rows, and that of records written."""
-    progress, now_ms = Progress(kafka, spec.id), SystemClock().now_ms()
+    progress, now_ms = Progress(admin_here(kafka), spec.id), SystemClock().now_ms()
     producer = _producer(spec, part, kafka)
     try:
         producer.init()

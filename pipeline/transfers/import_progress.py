@@ -13,6 +13,7 @@ from pipeline.hosting.control.control_topic import ControlTopic
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pipeline.kafka.admin import Admin
     from pipeline.transfers.import_spec import ImportSpec
 
 IMPORTS_TOPIC = "millrace-imports"
@@ -85,13 +86,13 @@ class Progress:
     """How far an import is: its last batch, the parts of it that are done, and files that are done.
 
     Args:
-        kafka: Client properties.
+        admin: Asks the brokers.
         name: The import's id.
     """
 
-    def __init__(self, kafka: Mapping[str, str], name: str) -> None:
+    def __init__(self, admin: Admin, name: str) -> None:
         """All calls raise `BrokerError` if brokers do not answer."""
-        self._topic = ControlTopic(kafka, IMPORTS_TOPIC)
+        self._topic = ControlTopic(admin, IMPORTS_TOPIC)
         self._name = name
 
     def last(self) -> Batch:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from pipeline.errors import ConfigError, RangeError
-from pipeline.kafka.admin import Admin
 from pipeline.spark.session import lazily
 from pipeline.transfers.import_parts import fence_parts, write_batch
 from pipeline.transfers.import_progress import Batch, Progress, Terms
@@ -25,8 +24,10 @@ from pipeline.transfers.import_source import with_what_is_new
 from pipeline.transfers.import_spec import ImportSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
+
+    from pipeline.kafka.admin import Admin
 
 __all__ = ["ImportSpec", "ImportSummary", "run_import"]
 
@@ -48,7 +49,7 @@ class ImportSummary:
 
 def run_import(
     spec: ImportSpec,
-    kafka: Mapping[str, str],
+    admin: Admin,
     spark: Any,
     on_progress: Callable[[int, int], None] | None = None,
     *,
@@ -58,7 +59,7 @@ def run_import(
 
     Args:
         spec: What.
-        kafka: Client properties.
+        admin: Asks the brokers.
         spark: A Spark session, or a function that makes one: it is called once the topic is found to be there.
         on_progress: Called again and again with the records written and the rows of the whole batch, from another thread; to
             know these, the rows are counted first.
@@ -76,7 +77,7 @@ def run_import(
     if spec.missing_timestamp not in {"fail", "now"}:
         message = f"{spec.missing_timestamp!r} cannot become of rows without a time"
         raise ConfigError(message, hint="Allowed: fail, now")
-    admin, progress = Admin(kafka), Progress(kafka, spec.id)
+    progress = Progress(admin, spec.id)
     admin.require([spec.topic], f"import {spec.id} writes to")
     if here is not None and _has_nothing_new(spec, progress, here):
         _check_goes_on(spec, progress.last(), admin.topic_ids([spec.topic])[spec.topic])
@@ -85,12 +86,12 @@ def run_import(
     read = written = batches = 0
     while True:
         last = progress.last()
-        batch = _to_do(spec, kafka, admin, session, last)
+        batch = _to_do(spec, admin, session, last)
         if batch is None:
             return ImportSummary(read, written, batches)
         if batch != last:
             progress.begin(batch, last)
-        rows, records = write_batch(spec, batch, dict(kafka), session, on_progress)
+        rows, records = write_batch(spec, batch, admin, session, on_progress)
         read, written = read + rows, written + records
         progress.finish(batch)
         batches += 1
@@ -109,12 +110,12 @@ def _has_nothing_new(spec: ImportSpec, progress: Progress, source: Path) -> bool
     return bool(there) and there <= known
 
 
-def _to_do(spec: ImportSpec, kafka: Mapping[str, str], admin: Admin, spark: Any, last: Batch) -> Batch | None:
+def _to_do(spec: ImportSpec, admin: Admin, spark: Any, last: Batch) -> Batch | None:
     """The batch that was cut off, if a part of it is written, or else what is new; None if nothing is."""
-    progress, topic_id = Progress(kafka, spec.id), admin.topic_ids([spec.topic])[spec.topic]
+    progress, topic_id = Progress(admin, spec.id), admin.topic_ids([spec.topic])[spec.topic]
     _check_goes_on(spec, last, topic_id)
     if not last.is_done:
-        fence_parts(spec, last, kafka)
+        fence_parts(spec, last, admin.kafka)
         if progress.has_parts(last):
             _check_same_terms(spec, last)
             return last

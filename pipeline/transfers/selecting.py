@@ -16,8 +16,9 @@ from pipeline.transfers.topic_reading import TopicReader
 from pipeline.transfers.topic_serdes import jsonable, time_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
+    from pipeline.kafka.admin import Admin
     from pipeline.sql.catalog import Catalog, Source
     from pipeline.sql.commands import Print, Select
     from pipeline.sql.planner import Selection
@@ -41,12 +42,12 @@ class Selecting:
     """Reads the topics of sources.
 
     Args:
-        kafka: Client properties.
+        brokers: Returns the client that asks the brokers.
         schema_registry: Settings of the schema registry; empty if there is none.
         catalog: The sources.
     """
 
-    kafka: Mapping[str, str]
+    brokers: Callable[[], Admin]
     schema_registry: Mapping[str, Any]
     catalog: Catalog
 
@@ -79,7 +80,7 @@ class Selecting:
             TopicError: If the topic does not exist.
         """
         source = next((each for each in self.catalog.sources.values() if each.topic == command.topic), None)
-        reader = TopicReader(self.kafka, command.topic, BYTES, BYTES)
+        reader = TopicReader(self.brokers(), command.topic, BYTES, BYTES)
         records = reader.follow("earliest" if command.from_beginning else "latest")
         rows = (self._line(source, record) for record in records)
         return Rows(_PRINTED, islice(rows, 0, _end(command), command.interval))
@@ -119,7 +120,7 @@ class Selecting:
                     yield made.key, made.value
 
     def _records(self, topics: list[str], *, follows: bool) -> Iterator[ReadRecord]:
-        readers = [TopicReader(self.kafka, topic, BYTES, BYTES) for topic in topics]
+        readers = [TopicReader(self.brokers(), topic, BYTES, BYTES) for topic in topics]
         if follows:
             return readers[0].follow("earliest")
         if len(readers) == 1:

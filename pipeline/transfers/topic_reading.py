@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import DeserializationError, RangeError
-from pipeline.kafka.admin import Admin
 from pipeline.kafka.consumer import RecordConsumer
 from pipeline.kafka.ranges import offsets_at_time, read_fields
 from pipeline.records import OffsetRange, OffsetVector, TopicPartition
@@ -16,6 +15,7 @@ from pipeline.spark.ranges import time_ms
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from pipeline.kafka.admin import Admin
     from pipeline.records import Headers, RawFields
     from pipeline.serde.api import Serde
 
@@ -42,13 +42,13 @@ class TopicReader:
     """Reads what is committed in a topic.
 
     Args:
-        kafka: Client properties.
+        admin: Asks the brokers.
         topic: The topic.
         key_serde: How keys are read.
         value_serde: How values are read.
     """
 
-    kafka: Mapping[str, str]
+    admin: Admin
     topic: str
     key_serde: Serde[Any]
     value_serde: Serde[Any]
@@ -65,15 +65,14 @@ class TopicReader:
             RangeError: If a bound is none, or the end lies before the start.
             DeserializationError: If a serde cannot read a record.
         """
-        admin = Admin(self.kafka)
-        first, last = self._bounds(admin, start), self._bounds(admin, end)
+        admin, first, last = self.admin, self._bounds(start), self._bounds(end)
         for tp, offset in first.items():
             if last[tp] < offset:
                 message = f"{tp}: the end, offset {last[tp]}, lies before the start, {offset}"
                 raise RangeError(message)
         ranges = {tp: OffsetRange(first[tp], last[tp]) for tp in sorted(first)}
         for tp, wanted in ranges.items():  # one after the other: to people, order within a partition is what counts
-            for _, batch in read_fields(admin, self.kafka, {tp: wanted}):
+            for _, batch in read_fields(admin, {tp: wanted}):
                 yield from self._decoded(tp, batch)
 
     def follow(self, start: str) -> Iterator[ReadRecord]:
@@ -88,16 +87,15 @@ class TopicReader:
             DeserializationError: If a serde cannot read a record.
             BrokerError: If brokers do not answer any more.
         """
-        admin = Admin(self.kafka)
-        starts = self._bounds(admin, start)
-        consumer, silent = RecordConsumer(self.kafka), 0
+        starts = self._bounds(start)
+        consumer, silent = RecordConsumer(self.admin.kafka), 0
         try:
             consumer.assign(starts)
             while True:
                 polled = consumer.poll(_BATCH, _POLL_SECONDS)
                 silent = 0 if polled.records else silent + 1
                 if silent % _LOST_POLLS == _LOST_POLLS - 1:
-                    admin.require([self.topic], "are followed")
+                    self.admin.require([self.topic], "are followed")
                 for tp, batch in polled.records.items():
                     yield from self._decoded(tp, batch)
         finally:
@@ -122,7 +120,8 @@ class TopicReader:
                 message, hint=hint, topic=tp.topic, partition=tp.partition, offset=offset
             ) from error
 
-    def _bounds(self, admin: Admin, text: str) -> Mapping[TopicPartition, int]:
+    def _bounds(self, text: str) -> Mapping[TopicPartition, int]:
+        admin = self.admin
         admin.require([self.topic], "are to be read")
         tps = [TopicPartition(self.topic, n) for n in range(admin.partitions([self.topic])[self.topic])]
         match text:
@@ -131,11 +130,11 @@ class TopicReader:
             case "latest":
                 return admin.end_offsets(tps)
             case _ if "@" in text:
-                return self._vector(admin, tps, text)
+                return self._vector(tps, text)
             case _:
-                return self._at_time(admin, tps, text)
+                return self._at_time(tps, text)
 
-    def _vector(self, admin: Admin, tps: list[TopicPartition], text: str) -> Mapping[TopicPartition, int]:
+    def _vector(self, tps: list[TopicPartition], text: str) -> Mapping[TopicPartition, int]:
         try:
             given = OffsetVector.parse(text).offsets
         except ValueError as error:
@@ -144,13 +143,14 @@ class TopicReader:
         if unknown:
             message = f"{', '.join(map(str, unknown))} is no partition of {self.topic}"
             raise RangeError(message, hint=f"It has {tps[0]} to {tps[-1]}.")
-        return {**admin.end_offsets([tp for tp in tps if tp not in given]), **given}
+        return {**self.admin.end_offsets([tp for tp in tps if tp not in given]), **given}
 
-    def _at_time(self, admin: Admin, tps: list[TopicPartition], text: str) -> Mapping[TopicPartition, int]:
+    def _at_time(self, tps: list[TopicPartition], text: str) -> Mapping[TopicPartition, int]:
         try:
             at_ms = time_ms(text)
         except RangeError as error:
             message = f"{text!r} is neither earliest, latest, a vector ({self.topic}-0@12) nor a time"
             raise RangeError(message, hint=error.hint) from error
+        admin = self.admin
         first, last = admin.beginning_offsets(tps), admin.end_offsets(tps)
-        return offsets_at_time(admin, self.kafka, {tp: OffsetRange(first[tp], last[tp]) for tp in tps}, at_ms)
+        return offsets_at_time(admin, {tp: OffsetRange(first[tp], last[tp]) for tp in tps}, at_ms)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import ConfigError, RangeError, SerializationError
 from pipeline.hosting.clock import SystemClock
-from pipeline.kafka.admin import Admin
 from pipeline.kafka.producer import IdempotentProducer
 from pipeline.records import counted
 from pipeline.serde.json import JSON
@@ -15,8 +14,9 @@ from pipeline.spark.ranges import time_ms
 from pipeline.transfers.topic_serdes import from_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
+    from pipeline.kafka.admin import Admin
     from pipeline.serde.api import Serde
 
 _Record = tuple[bytes | None, bytes | None, int]
@@ -78,11 +78,11 @@ class LineFormat:
         return key, value
 
 
-def write_lines(kafka: Mapping[str, str], topic: str, lines: Iterable[str], form: LineFormat) -> int:
+def write_lines(admin: Admin, topic: str, lines: Iterable[str], form: LineFormat) -> int:
     """Write lines to a topic, each once; returns how many were written. Empty lines are none.
 
     Args:
-        kafka: Client properties.
+        admin: Asks the brokers.
         topic: The topic; must exist.
         lines: The lines.
         form: How they become records.
@@ -94,8 +94,8 @@ def write_lines(kafka: Mapping[str, str], topic: str, lines: Iterable[str], form
         BrokerError: If brokers do not take the records.
     """
     form.check()
-    Admin(kafka).require([topic], "are to be written")
-    producer, clock = IdempotentProducer(kafka), SystemClock()
+    admin.require([topic], "are to be written")
+    producer, clock = IdempotentProducer(admin.kafka), SystemClock()
     try:
         for number, line in enumerate(lines, 1):
             text = line.rstrip("\r\n")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
     from pathlib import Path
 
-    from pipeline.hosting.application import Application
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.kafka.admin import Admin
     from pipeline.records import OffsetVector
 
@@ -39,18 +39,18 @@ class Reset:
     members: tuple[str, ...] = ()
 
 
-def plan_reset(application: Application, admin: Admin, offsets: OffsetVector, others: Collection[str] = ()) -> Reset:
+def plan_reset(connected: ConnectedApplication, offsets: OffsetVector, others: Collection[str] = ()) -> Reset:
     """Say what a reset would do.
 
     Args:
-        application: What is to begin anew.
-        admin: Asks the brokers.
+        connected: What is to begin anew.
         offsets: Where in its sources.
         others: Ids of other applications: their topics are left alone, even if their names begin like this one's.
 
     Raises:
         BrokerError: If the brokers do not answer.
     """
+    application, admin = connected.application, connected.admin
     topics = own_topics(application.id, admin.list_topics(), others)
     directories = directories_of(application.id, application.state_directory)
     return Reset(application.id, topics, directories, offsets, _at_work(application.id, admin))

@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from pipeline.hosting.connected import ConnectedApplication
 from pipeline.hosting.control.control_tail import ControlTail
 from pipeline.hosting.inputs.narrow_times import warn_of_narrow_times
 from pipeline.hosting.ownership.alone import processing_alone
@@ -46,10 +47,11 @@ class Worker:
         self.has_begun = False
         """Whether it has taken tasks; until then it reads what there is, and holds nothing that an end could leave behind."""
         self._application = application
+        self._connected = ConnectedApplication(application, Admin(application.kafka))
         self._on_state = on_state
         self._thread = StreamThread(application, on_restore=on_restore)
         self._news: SimpleQueue[LiveVersion] = SimpleQueue()
-        self._tail = ControlTail(application.kafka, application.config.name, self._news.put)
+        self._tail = ControlTail(self._connected.admin, application.config.name, self._news.put)
         self._stopping = False
 
     @property
@@ -96,11 +98,11 @@ class Worker:
             self._thread.close()
 
     def _alone(self) -> AbstractContextManager[object]:
-        return processing_alone(self._application, Admin(self._application.kafka), WORKER)
+        return processing_alone(self._connected, WORKER)
 
     def _process(self, *, until_caught_up: bool) -> WorkerSummary:
         self._thread.start()
-        warn_of_narrow_times(self._application, Admin(self._application.kafka))
+        warn_of_narrow_times(self._connected)
         self._tail.start()
         self.has_begun = True
         self._thread.assign_all()

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from pipeline.config import ProjectConfig
-    from pipeline.hosting.application import Application
+    from pipeline.project.bounded import BoundedRun
     from pipeline.releases.releaser import Releaser
-    from pipeline.spark.bounded_runs.job import RunSummary
+    from pipeline.spark.bounded_runs.summary import RunSummary
     from pipeline.spark.ranges import RunRange
 
 _RANGE, _WRITTEN, _TOLD = "range", "written", "told"
@@ -146,26 +146,24 @@ class BoundedRunOperator(BaseOperator):
                 self.log.info("%s: %d records would be written", topic, count)
             return str(chosen)
         if store.get(_WRITTEN) is None:
-            store.set(_WRITTEN, written_until(application))
+            store.set(_WRITTEN, written_until(planned))
         self._tell(run(planned, partial(self._report, context)), chosen)
         if store.get(_TOLD) is None:
-            self._tell_readers(context, project, application, chosen, store.get(_WRITTEN))
+            self._tell_readers(context, project, planned, store.get(_WRITTEN))
             store.set(_TOLD, "yes")
         return str(chosen)
 
-    def _tell_readers(
-        self, context: Context, project: ProjectConfig, application: Application, chosen: RunRange, before: str
-    ) -> None:
+    def _tell_readers(self, context: Context, project: ProjectConfig, planned: BoundedRun, before: str) -> None:
         """Make an event of each topic that was written, with its offsets and those that were processed."""
         outlet = outputs_of(self.app)
         if outlet not in self.outlets:
             return
-        for topic, written in written_since(application, before).items():
+        for topic, written in written_since(planned, before).items():
             extra = {
                 "app": self.app,
-                "version": application.version,
+                "version": planned.application.version,
                 "offsets": str(written),
-                "processed": str(chosen),
+                "processed": str(planned.range),
             }
             asset = topic_asset(project.kafka["bootstrap.servers"], topic)
             context["outlet_events"][outlet].add(asset, extra=dict(extra))

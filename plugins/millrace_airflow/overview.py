@@ -98,7 +98,7 @@ def overview(project: ProjectConfig, app: str) -> Overview:
     from pipeline.spark.ranges import RunRange
 
     millrace = front_door(project)
-    release, application = release_of(millrace.reach(), project.app(app)), millrace.app(app)
+    release, application = release_of(millrace.cluster.admin, project.app(app)), millrace.app(app)
     runs = application.runs(_RUNS)
     ranges = [(run.state, RunRange.parse(run.range).ranges) for run in runs if run.version == release.live]
     judged = _judged(release)

@@ -10,13 +10,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pipeline.config import ProjectConfig
-    from pipeline.hosting.application import Application
     from pipeline.project.bounded import BoundedRun
     from pipeline.project.millrace import Millrace
     from pipeline.records import TopicPartition
     from pipeline.releases.live_quality import LiveVerdict
     from pipeline.releases.releaser import Releaser
-    from pipeline.spark.bounded_runs.job import RunSummary
+    from pipeline.spark.bounded_runs.summary import RunSummary
     from pipeline.spark.ranges import RunRange
 
 _REPORT_SECONDS = 10.0
@@ -63,9 +62,7 @@ def front_door(project: ProjectConfig, master: str = "", by: str = "") -> Millra
 
 def is_answered(project: ProjectConfig, within_s: float) -> bool:
     """Return whether a broker answers within some seconds."""
-    from pipeline.kafka.admin import Admin
-
-    return Admin(project.kafka).is_answered(within_s)
+    return front_door(project).cluster.is_answered(within_s)
 
 
 def bounded(project: ProjectConfig, wish: Wish, kept: str | None = None) -> BoundedRun:
@@ -128,32 +125,31 @@ def releaser_of(project: ProjectConfig, app: str, master: str, by: str) -> Relea
     return front_door(project, master, by).app(app).release().releaser
 
 
-def written_until(application: Application) -> str:
-    """Return where the topics end that an application writes, as text. A version that is not live writes to staging topics."""
+def written_until(chosen: BoundedRun) -> str:
+    """Return where the topics end that a run writes to, as text. A version that is not live writes to staging topics."""
     from pipeline.records import OffsetVector
 
-    return str(OffsetVector(_ends(application)))
+    return str(OffsetVector(_ends(chosen)))
 
 
-def written_since(application: Application, before: str) -> dict[str, RunRange]:
-    """Return what an application has written since its topics ended at `before`, by topic, without those that are unchanged."""
+def written_since(chosen: BoundedRun, before: str) -> dict[str, RunRange]:
+    """Return by topic what has been written to a run's outputs since they ended at `before`; without unchanged topics."""
     from pipeline.records import OffsetRange, OffsetVector
     from pipeline.spark.ranges import RunRange
 
     starts = OffsetVector.parse(before).offsets
     found: dict[str, dict[TopicPartition, OffsetRange]] = {}
-    for tp, end in sorted(_ends(application).items()):
+    for tp, end in sorted(_ends(chosen).items()):
         if end > starts.get(tp, 0):
             found.setdefault(tp.topic, {})[tp] = OffsetRange(starts.get(tp, 0), end)
     return {topic: RunRange(ranges) for topic, ranges in found.items()}
 
 
-def _ends(application: Application) -> dict[TopicPartition, int]:
-    from pipeline.kafka.admin import Admin
+def _ends(chosen: BoundedRun) -> dict[TopicPartition, int]:
     from pipeline.records import TopicPartition
 
-    admin, published = Admin(application.kafka), application.published or {}
-    counts = admin.partitions({published.get(topic, topic) for topic in application.topology.sink_topics})
+    admin, published = chosen.admin, chosen.application.published or {}
+    counts = admin.partitions({published.get(topic, topic) for topic in chosen.application.topology.sink_topics})
     return admin.end_offsets(TopicPartition(topic, n) for topic, count in counts.items() for n in range(count))
 
 
@@ -216,11 +212,10 @@ def _watched(project: ProjectConfig, app: str, version: str, until_ms: int, max_
 
 def _processed(project: ProjectConfig, app: str, version: str, end: str) -> Look:
     """Whether an application has processed what lies before a vector, wherever it runs."""
-    from pipeline.kafka.admin import Admin
     from pipeline.records import OffsetVector
 
     wanted = OffsetVector.parse(end).offsets
-    done = Admin(project.kafka).committed(project.app(app).application_id(version), wanted)
+    done = front_door(project).cluster.admin.committed(project.app(app).application_id(version), wanted)
     left = sum(max(0, offset - (done[tp].offset if tp in done else 0)) for tp, offset in wanted.items())
     return Look(f"{app} {version} has {left} offsets left", is_over=not left)
 

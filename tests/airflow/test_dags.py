@@ -16,6 +16,7 @@ import pytest
 from millrace_airflow import sessions
 from pipeline import LONG
 from pipeline.config import ProjectConfig
+from pipeline.kafka.admin import Admin
 from pipeline.project.sessions import SparkSessions
 from pipeline.releases.registry import Registry
 from pipeline.spark.planning.runs import RunLog
@@ -229,7 +230,7 @@ def test_a_bounded_run_and_a_dry_backfill_run_as_dags(shop: Shop, home: Path, mo
     assert shop.total == 5
     rehearsed = shop.dag("backfill", **{"from": "earliest", "dry_run": True})
     assert re.search(rf"{shop.name}\.sums: [1-9]\d* records would be written", rehearsed.shown), rehearsed.shown
-    (done,) = RunLog(shop.broker.kafka).runs(shop.name)
+    (done,) = RunLog(shop.broker.admin()).runs(shop.name)
     monkeypatch.syspath_prepend(str(home))
     monkeypatch.setattr(SparkSessions, "session", no_spark)
     for end in ("latest", "1970-01-01"):
@@ -244,7 +245,7 @@ def test_a_bounded_run_and_a_dry_backfill_run_as_dags(shop: Shop, home: Path, mo
 def test_releases_are_approved_and_rolled_back_pass_and_retire_or_are_blocked(
     shop: Shop, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    registry = Registry(shop.broker.kafka)
+    registry = Registry.at(shop.broker.admin())
     shop.dag("run")
     warned = shop.dag("release", ("Approve", "Roll back"), version="v2", then="ask")
     assert "Skipping registering" not in warned.shown
@@ -306,7 +307,7 @@ def states_of(done: Done, *tasks: str) -> list[str]:
 
 def require_looks(project: ProjectConfig, app: str, live: str) -> None:
     """What waits see of the application."""
-    end = str(RunRange.parse(RunLog(project.kafka).runs(app)[0].range).end)
+    end = str(RunRange.parse(RunLog(Admin(project.kafka)).runs(app)[0].range).end)
     done = sessions.look(project, "processed", app=app, version=live, end=end)
     assert done == sessions.Look(f"{app} {live} has 0 offsets left", is_over=True)
     assert sessions.look(project, "idle", app=app).is_over
@@ -318,9 +319,9 @@ def require_looks(project: ProjectConfig, app: str, live: str) -> None:
 def run_again(project: ProjectConfig, wish: sessions.Wish, kept: str | None) -> int:
     """Run what is done already or has no records; gives the number of records processed."""
     chosen = sessions.bounded(project, wish, kept)
-    before = sessions.written_until(chosen.application)
+    before = sessions.written_until(chosen)
     summary = sessions.run(chosen, lambda _done, _all: None)
-    assert sessions.written_since(chosen.application, before) == {}
+    assert sessions.written_since(chosen, before) == {}
     return summary.processed
 
 

@@ -111,7 +111,7 @@ class Laboratory:
         self.admin.create_topics([TopicSpec(run.target, PARTITIONS)])
         with Side(run) as side, closing(self.progress(run)) as progress:
             yield side, progress
-        check(self.admin, self.kafka, run.row, run.side, run.target, run.source)
+        check(self.admin, run.row, run.side, run.target, run.source)
         self.clean(run)
 
     def progress(self, run: Run) -> Progress:
@@ -255,7 +255,8 @@ def release(laboratory: Laboratory, run: Run) -> Figures:
     with laboratory.running(run) as (side, progress):
         wait(side, progress)
         os.environ.update(names)  # the release builds the topologies as well
-        releaser = Releaser(ProjectConfig.load(run.directory / "streams.toml", {}), run.name, _no_spark)
+        project = ProjectConfig.load(run.directory / "streams.toml", {})
+        releaser = Releaser(project, run.name, laboratory.admin, _no_spark)
         releaser.start("v2")
         with Side(second) as other, feeding(source, laboratory.kafka, RELEASED_PER_SECOND) as until_grown:
             while laboratory.admin.group(second.group).state != "stable":

@@ -109,7 +109,7 @@ class Progress:
         left = {tp: OffsetRange(self._committed[tp], max(end, self._committed[tp])) for tp, end in ends.items()}
         if sum(part.size for part in left.values()) > _MARKERS:
             return False
-        return not any(records for _, records in read_range(self._admin, self._kafka, left))
+        return not any(records for _, records in read_range(self._admin, left))
 
 
 def measure(side: Side, progress: Progress) -> Figures:

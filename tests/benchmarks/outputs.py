@@ -13,21 +13,19 @@ from pipeline.records import OffsetRange
 from pipeline.serde.primitives import LONG
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from inputs import Input, Output
     from rows import Row
 
     from pipeline.kafka.admin import Admin
 
 
-def check(admin: Admin, kafka: Mapping[str, str], row: Row, side: str, topic: str, source: Input) -> None:
+def check(admin: Admin, row: Row, side: str, topic: str, source: Input) -> None:
     """Compare a side's output with the expected one, record by record.
 
     Raises:
         RuntimeError: If it is another; or, without a cache, if an update of a table is missing.
     """
-    found = _read(admin, kafka, topic)
+    found = _read(admin, topic)
     if side == QUIX:
         found = [_from_quixstreams(row.topology, key, value) for key, value in found]
     if is_table(row.topology):
@@ -40,11 +38,11 @@ def check(admin: Admin, kafka: Mapping[str, str], row: Row, side: str, topic: st
         raise RuntimeError(message)
 
 
-def _read(admin: Admin, kafka: Mapping[str, str], topic: str) -> Output:
+def _read(admin: Admin, topic: str) -> Output:
     tps = partitions(topic)
     first, last = admin.beginning_offsets(tps), admin.settled_end_offsets(tps)
     ranges = {tp: OffsetRange(first[tp], last[tp]) for tp in tps}
-    return [(r.key, r.value) for _, records in read_range(admin, kafka, ranges) for r in records]
+    return [(r.key, r.value) for _, records in read_range(admin, ranges) for r in records]
 
 
 def _from_quixstreams(topology: str, key: bytes | None, value: bytes | None) -> tuple[bytes | None, bytes | None]:

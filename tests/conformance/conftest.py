@@ -116,8 +116,8 @@ class SparkHost(KafkaHost):
     name: str = "spark"
 
     def process(self, application: Application, build: Callable[[StreamsBuilder], Topology]) -> None:
-        run_range = resolve(application, self.broker.admin(), "committed", "latest")
-        run(application, run_range, spark_session(), on_executor(build))
+        connected = self.broker.connected(application)
+        run(connected, resolve(connected), spark_session(), on_executor(build))
 
 
 def on_executor(build: Callable[[StreamsBuilder], Topology]) -> Callable[[Job], Topology]:

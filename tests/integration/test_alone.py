@@ -13,6 +13,7 @@ from confluent_kafka import Consumer
 
 from pipeline import STRING, Consumed, Produced, StreamsBuilder
 from pipeline.errors import StreamsError, UnderWayError
+from pipeline.hosting.connected import ConnectedApplication
 from pipeline.hosting.inputs.skipping import plan_skip
 from pipeline.hosting.ownership.alone import processing_alone
 from pipeline.hosting.ownership.sole_host import RUN, WORKER
@@ -40,11 +41,15 @@ class Case:
     app: Application
     admin: Admin
 
+    @property
+    def connected(self) -> ConnectedApplication:
+        return ConnectedApplication(self.app, self.admin)
+
     def alone(self, kind: str = RUN, by: str | None = None) -> Any:
-        return processing_alone(self.app, self.admin, kind, by)
+        return processing_alone(self.connected, kind, by)
 
     def run(self) -> None:
-        run(self.app, resolve(self.app, self.admin), no_spark, lambda _job: self.app.topology)
+        run(self.connected, resolve(self.connected), no_spark, lambda _job: self.app.topology)
 
 
 def no_spark() -> None:
@@ -62,8 +67,8 @@ def case(broker: Any, unique: str, tmp_path: Path) -> Case:
 REFUSED: dict[str, Callable[[Case], object]] = {
     "a run": Case.run,
     "a worker that is to catch up": lambda case: Worker(case.app).run(until_caught_up=True),
-    "a skip": lambda case: plan_skip(case.app, case.admin, TopicPartition(f"{case.app.config.name}.in", 0), 0),
-    "a reset": lambda case: reset(plan_reset(case.app, case.admin, OffsetVector({})), case.admin),
+    "a skip": lambda case: plan_skip(case.connected, TopicPartition(f"{case.app.config.name}.in", 0), 0),
+    "a reset": lambda case: reset(plan_reset(case.connected, OffsetVector({})), case.admin),
 }
 
 
@@ -106,6 +111,7 @@ from pipeline import STRING, Consumed, Produced, StreamsBuilder
 from pipeline.config import AppConfig, StreamsConfig
 from pipeline.hosting.ownership.alone import processing_alone
 from pipeline.hosting.application import Application
+from pipeline.hosting.connected import ConnectedApplication
 from pipeline.hosting.ownership.sole_host import RUN
 from pipeline.kafka.admin import Admin
 from pipeline.spark.planning.runs import RunLog
@@ -117,8 +123,8 @@ builder.stream(f"{name}.in", Consumed(STRING, STRING)).to(f"{name}.out", Produce
 config = AppConfig(name, "none:none", streams=StreamsConfig(consumer={"session.timeout.ms": session}))
 kafka = {"bootstrap.servers": servers}
 app = Application(config, "v1", builder.build(), kafka, Path())
-with processing_alone(app, Admin(kafka), RUN, "bob@server") as host:
-    RunLog(kafka).started(app, RunRange({}), host)
+with processing_alone(ConnectedApplication(app, Admin(kafka)), RUN, "bob@server") as host:
+    RunLog(Admin(kafka)).started(app, RunRange({}), host)
     print("processes", flush=True)
     sys.stdin.read()
 """
@@ -130,12 +136,12 @@ def test_a_host_that_was_killed_is_waited_for_and_its_run_has_died(case: Case, b
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as dying:
         assert dying.stdout is not None
         assert dying.stdout.readline() == "processes\n"
-        assert [each.state for each in RunLog(broker.kafka).runs(name)] == ["running"]
+        assert [each.state for each in RunLog(broker.admin()).runs(name)] == ["running"]
         with pytest.raises(UnderWayError, match="a run of bob@server"):
             case.run()
         dying.kill()
     case.run()
-    assert [each.state for each in RunLog(broker.kafka).runs(name)] == ["done", "died"]
+    assert [each.state for each in RunLog(broker.admin()).runs(name)] == ["done", "died"]
 
 
 def test_a_run_waits_for_leaving_workers_and_is_refused_beside_staying_ones(
@@ -155,4 +161,4 @@ def test_a_run_waits_for_leaving_workers_and_is_refused_beside_staying_ones(
         assert running.is_alive()
     member.close()
     running.join(120)
-    assert [each.state for each in RunLog(case.app.kafka).runs(case.app.config.name)] == ["done"]
+    assert [each.state for each in RunLog(case.admin).runs(case.app.config.name)] == ["done"]

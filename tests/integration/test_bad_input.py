@@ -16,7 +16,6 @@ from pipeline.hosting.application import Application
 from pipeline.hosting.control.control_topic import ControlTopic
 from pipeline.hosting.inputs.skipping import SKIPPED_TOPIC, carry_out, plan_skip
 from pipeline.hosting.ownership.fencing import transactional_id
-from pipeline.kafka.admin import Admin
 from pipeline.kafka.producer import TransactionalProducer
 from pipeline.records import TopicPartition
 from pipeline.spark.ranges import resolve
@@ -151,7 +150,7 @@ def test_a_range_that_cannot_be_processed_is_refused(
     broker.admin().delete_records({TopicPartition(topic, 0): 3})
     chosen = application(broker, unique, tmp_path, copy(unique))
     with pytest.raises(RangeError, match=complaint):
-        resolve(chosen, Admin(broker.kafka), start.replace("{in}", topic), end.replace("{in}", topic))
+        resolve(broker.connected(chosen), start.replace("{in}", topic), end.replace("{in}", topic))
 
 
 def test_a_users_mistake_shows_no_traceback_in_the_shell(tmp_path: Path) -> None:
@@ -226,23 +225,23 @@ def test_one_record_is_skipped_and_state_and_all_others_stay(broker: Any, unique
     assert f"millrace skip APP {tp}@{bad}" in str(stopped_by(app))
     for wrong, said in ((bad + 1, f"processes is {bad}, not {bad + 1}"), (bad - 1, f"processes is {bad}, not")):
         with pytest.raises(RangeError, match=said):
-            plan_skip(app, admin, tp, wrong)
+            plan_skip(broker.connected(app), tp, wrong)
     with pytest.raises(RangeError, match=r"No task of .* reads nowhere-0"):
-        plan_skip(app, admin, TopicPartition("nowhere", 0), 0)
-    planned = plan_skip(app, admin, tp, bad)
+        plan_skip(broker.connected(app), TopicPartition("nowhere", 0), 0)
+    planned = plan_skip(broker.connected(app), tp, bad)
     assert admin.committed(app.id, [tp, other]) == before
-    carry_out(app, admin, planned)
+    carry_out(broker.connected(app), planned)
     after = admin.committed(app.id, [tp, other])
     assert after[other] == before[other]
     assert (after[tp].offset, after[tp].metadata) == (bad + 1, before[tp].metadata)
     with pytest.raises(RangeError, match=f"processes is {bad + 1}, not {bad}"):
-        carry_out(app, admin, planned)
+        carry_out(broker.connected(app), planned)
     (letter,) = broker.read(f"{unique}.letters")
     assert (letter.key, letter.value) == (b"a", b"poison")
     Worker(app).run(until_caught_up=True)
     counts = [(r.key, LONG.deserialize(r.value)) for r in broker.read(f"{unique}.out")]
     assert dict(counts) == {b"a": 3, b"b": 1}
-    noted = ControlTopic(broker.kafka, SKIPPED_TOPIC).read()
+    noted = ControlTopic(broker.admin(), SKIPPED_TOPIC).read()
     assert f"{unique}/v1/{tp}@{bad}" in noted
 
 
@@ -251,11 +250,10 @@ def test_a_record_of_which_a_task_is_run_is_not_skipped(broker: Any, unique: str
     tp = TopicPartition(f"{unique}.in", 0)
     app = application(broker, unique, tmp_path, poisoned(unique))
     broker.write(tp.topic, [(b"a", b"poison", 30)])
-    admin = broker.admin()
-    planned = plan_skip(app, admin, tp, 0)
+    planned = plan_skip(broker.connected(app), tp, 0)
     successor = TransactionalProducer(broker.kafka, transactional_id(app.id, planned.task_id))
     successor.init()
     successor.commit({tp: (1, "")}, app.id)  # meanwhile somebody has gone on
     with pytest.raises(RangeError, match="has processed all of"):
-        carry_out(app, admin, planned)
+        carry_out(broker.connected(app), planned)
     successor.close()

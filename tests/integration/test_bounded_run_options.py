@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from pipeline import Topology
     from pipeline.hosting.application import Application
-    from pipeline.spark.bounded_runs.job import RunSummary
+    from pipeline.spark.bounded_runs.summary import RunSummary
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -110,7 +110,13 @@ class Case:
 
     def run(self, build: Callable[[StreamsBuilder], Topology], streams: Any = None, **options: Any) -> RunSummary:
         app = self.app(build, **(streams or {}))
-        return run(app, resolve(app, self.broker.admin()), spark_session(), on_executor(build), **options)
+        return run(
+            self.broker.connected(app),
+            resolve(self.broker.connected(app)),
+            spark_session(),
+            on_executor(build),
+            **options,
+        )
 
     def written(self) -> list[tuple[bytes, bytes]]:
         return sorted((r.key, r.value) for r in self.broker.read(f"{self.name}.out"))
@@ -159,7 +165,7 @@ def test_a_run_says_what_it_will_do_and_what_each_task_did_and_is_recorded(case:
     assert tasks["0_0"].read + tasks["0_1"].read == 40
     assert sum(task.commits for task in summary.tasks) >= 4
     assert sum(task.published for task in summary.tasks) == len(case.written())
-    (recorded,) = RunLog(case.broker.kafka).runs(case.name)
+    (recorded,) = RunLog(case.broker.admin()).runs(case.name)
     assert (recorded.by, recorded.state, recorded.version) == ("somebody", "done", "v1")
     assert (recorded.records_in, recorded.records_out) == (40, len(case.written()))
     assert recorded.range == str(plan.range)
@@ -172,14 +178,18 @@ def test_where_nothing_is_to_be_done_no_spark_is_started(case: Case) -> None:
         pytest.fail("Spark was started")
 
     app = case.app(waiting(case.name))
-    empty = run(app, resolve(app, case.broker.admin()), no_spark, on_executor(waiting(case.name)))
+    empty = run(
+        case.broker.connected(app), resolve(case.broker.connected(app)), no_spark, on_executor(waiting(case.name))
+    )
     assert (empty.processed, empty.tasks) == (0, ())
-    assert run_export(ExportSpec(f"{case.name}.in", "out", "parquet"), case.broker.kafka, no_spark).batch is None
+    assert run_export(ExportSpec(f"{case.name}.in", "out", "parquet"), case.broker.admin(), no_spark).batch is None
     with pytest.raises(TopicError, match="writes to do not exist: nowhere"):
-        run_import(ImportSpec("nowhere", "in", "parquet"), case.broker.kafka, no_spark)
+        run_import(ImportSpec("nowhere", "in", "parquet"), case.broker.admin(), no_spark)
     case.broker.write(f"{case.name}.in", [(b"a", b"x", 1)])
     case.run(waiting(case.name))
-    again = run(app, resolve(app, case.broker.admin()), no_spark, on_executor(waiting(case.name)))
+    again = run(
+        case.broker.connected(app), resolve(case.broker.connected(app)), no_spark, on_executor(waiting(case.name))
+    )
     assert (again.processed, again.tasks) == (0, ())
 
 
@@ -191,7 +201,7 @@ def test_a_run_that_fails_is_recorded_with_its_reason(case: Case) -> None:
     case.broker.write(f"{case.name}.in", [(b"k", b"no number", 1)])
     with pytest.raises(DeserializationError):
         case.run(build)
-    (recorded,) = RunLog(case.broker.kafka).runs(case.name)
+    (recorded,) = RunLog(case.broker.admin()).runs(case.name)
     assert recorded.state == "failed"
     assert "cannot be decoded" in str(recorded.error)
 
@@ -219,8 +229,18 @@ def test_lost_input_records_are_passed_over_only_if_the_start_is_named(
         case.run(build)
     assert f"Start at {first}@8,{second}@9," in str(refused.value.hint)
     with pytest.raises(RangeError, match=rf"stands at offset 5 of {first}; the run is to process 9\.\.10"):
-        run(app, resolve(app, admin, f"{first}@9,{second}@9"), spark_session(), on_executor(build))
-    run(app, resolve(app, admin, f"{first}@8,{second}@9"), spark_session(), on_executor(build))
+        run(
+            case.broker.connected(app),
+            resolve(case.broker.connected(app), f"{first}@9,{second}@9"),
+            spark_session(),
+            on_executor(build),
+        )
+    run(
+        case.broker.connected(app),
+        resolve(case.broker.connected(app), f"{first}@8,{second}@9"),
+        spark_session(),
+        on_executor(build),
+    )
     counts = {r.key: LONG.deserialize(r.value or b"") for r in case.broker.read(f"{case.name}.out")}
     assert counts == {b"k0": 7, b"k1": 6}
 

@@ -20,8 +20,8 @@ from pipeline import (
     windowed,
 )
 from pipeline.errors import TopicError
-from pipeline.hosting.application import prepare
 from pipeline.hosting.clock import SystemClock
+from pipeline.hosting.connected import ConnectedApplication
 from pipeline.hosting.restoring.store_changelog_reader import silently
 from pipeline.hosting.tasks.owned_task import OwnedTask
 from pipeline.hosting.tasks.standby_tasks import StandbyTasks
@@ -100,7 +100,7 @@ class Cutting(Admin):
 
 def counts_of_standby(case: Case, admin: Admin) -> set[int]:
     """The counts that a standby has when it has followed the changelog for as many records as there are keys."""
-    standbys = StandbyTasks(case.app, prepare(case.app, admin), admin, SystemClock())
+    standbys = StandbyTasks(case.app, ConnectedApplication(case.app, admin).prepare(), admin, SystemClock())
     standbys.follow(TASK)
     applied = 0
     while applied < len(KEYS):
@@ -157,7 +157,7 @@ def test_state_of_a_recreated_topic_is_thrown_away_though_its_offsets_fit(
     admin, here = Admin(case.broker.kafka), case.app
     elsewhere = here.in_directory(tmp_path / "elsewhere")
     source = TopicPartition(f"{case.name}.in", 0)
-    reset(plan_reset(elsewhere, admin, OffsetVector(admin.end_offsets([source]))), admin)
+    reset(plan_reset(ConnectedApplication(elsewhere, admin), OffsetVector(admin.end_offsets([source]))), admin)
     others = [b"other" + key for key in KEYS]
     case.broker.write(f"{case.name}.in", [(key, b"", 2) for key in others])
     Worker(elsewhere).run(until_caught_up=True)
@@ -195,7 +195,7 @@ def test_a_changelog_cut_off_just_before_its_restore_is_restored_from_there(case
     case.work()
     shutil.rmtree(case.state)
     admin = Cutting(case, end)
-    owned = OwnedTask(case.app, prepare(case.app, admin), TASK, admin, SystemClock(), {})
+    owned = OwnedTask(case.app, ConnectedApplication(case.app, admin).prepare(), TASK, admin, SystemClock(), {})
     owned.open()
     owned.close()
     assert owned.restored_records == len(KEYS)
@@ -209,7 +209,7 @@ def test_a_changelog_cut_off_during_a_take_over_is_restored_from_there(case: Cas
     case.work()
     shutil.rmtree(case.state)
     admin = Cutting(case, end)
-    owned = OwnedTask(case.app, prepare(case.app, admin), TASK, admin, SystemClock(), {})
+    owned = OwnedTask(case.app, ConnectedApplication(case.app, admin).prepare(), TASK, admin, SystemClock(), {})
     task, updater = StreamTask(owned), StateUpdater(admin, case.app.kafka, 60_000, silently)
     updater.add(task)
     while not (updated := updater.run_once(10_000, 0.1)):
@@ -244,7 +244,7 @@ def test_a_changelog_that_was_deleted_is_not_made_anew_before_a_reset(case: Case
         case.work()
     assert admin.list_topics(case.changelog.topic) == []
     beginning = OffsetVector({TopicPartition(f"{case.name}.in", 0): 0})
-    reset(plan_reset(case.app, admin, beginning), admin)
+    reset(plan_reset(ConnectedApplication(case.app, admin), beginning), admin)
     assert case.work() == 0
     case.check()
 

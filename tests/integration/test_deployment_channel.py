@@ -28,7 +28,7 @@ def says(message: Message, teller: Channel, hearer: Channel) -> None:
 
 
 def test_driver_and_instance_hear_each_other_again_when_their_topic_was_deleted(broker: Any, unique: str) -> None:
-    driver, instance = Channel(broker.kafka, unique), Channel(broker.kafka, unique)
+    driver, instance = Channel(broker.admin(), unique), Channel(broker.admin(), unique)
     says(REPORT, instance, driver)
     says(Stop(), driver, instance)
     broker.admin().delete_topics([DEPLOYMENTS_TOPIC])

@@ -44,9 +44,7 @@ class Topics:
 
     @contextmanager
     def differ(self) -> Iterator[Differ]:
-        with Differ(
-            self.public, self.public, self.staging, self.directory, self.broker.kafka, self.broker.admin()
-        ) as d:
+        with Differ(self.public, self.public, self.staging, self.directory, self.broker.admin()) as d:
             yield d
 
     def compared(self) -> dict[str, Change]:
@@ -78,9 +76,9 @@ def test_a_differ_reads_only_what_is_new_and_only_up_to_the_given_ends(
     topics.write(topics.public, cy="4", bob="9")
     read, ranges = differ_module.read_fields, []
 
-    def watched(admin: Any, kafka: Any, wanted: Any) -> Any:
+    def watched(admin: Any, wanted: Any) -> Any:
         ranges.append({tp.topic: each.size for tp, each in wanted.items() if each.size})
-        return read(admin, kafka, wanted)
+        return read(admin, wanted)
 
     monkeypatch.setattr(differ_module, "read_fields", watched)
     with topics.differ() as differ:
@@ -172,9 +170,9 @@ def test_one_index_serves_both_directions(topics: Topics, monkeypatch: pytest.Mo
     topics.write(topics.staging, ann="7")
     read, ranges = differ_module.read_fields, []
 
-    def watched(admin: Any, kafka: Any, wanted: Any) -> Any:
+    def watched(admin: Any, wanted: Any) -> Any:
         ranges.append({tp.topic for tp, each in wanted.items() if each.size})
-        return read(admin, kafka, wanted)
+        return read(admin, wanted)
 
     monkeypatch.setattr(differ_module, "read_fields", watched)
     with topics.differ() as differ:

@@ -22,8 +22,8 @@ from pipeline import (
     windowed,
 )
 from pipeline.errors import UnsupportedByHostError
-from pipeline.spark import dry_run
 from pipeline.spark.bounded_runs.job import run
+from pipeline.spark.dry_runs.outputs import dry_run
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
 from tests.conformance.conftest import on_executor
@@ -78,21 +78,23 @@ def test_a_dry_run_gives_what_the_run_would_write_and_leaves_no_trace(broker: An
     write_words(broker, name, 0, 500)
     app, admin, spark = application(broker, name, tmp_path, build), broker.admin(), spark_session()
 
-    outputs = dry_run(app, resolve(app, admin), spark, on_executor(build), max_records_per_slice=300)
+    outputs = dry_run(
+        broker.connected(app), resolve(broker.connected(app)), spark, on_executor(build), max_records_per_slice=300
+    )
     foreseen, updates = counts_of(outputs), outputs[f"{name}.out"].count()
     assert admin.list_topics(f"{app.id}-") == []
     assert broker.read(f"{name}.out") == []
     assert list(tmp_path.iterdir()) == []
 
-    run(app, resolve(app, admin), spark, on_executor(build), max_records_per_slice=300)
+    run(broker.connected(app), resolve(broker.connected(app)), spark, on_executor(build), max_records_per_slice=300)
     assert {key: value for (_, key), value in foreseen.items()} == published(broker, name)
     assert updates == len(broker.read(f"{name}.out")) == 2 * 5  # of each slice one for each word
 
     write_words(broker, name, 500, 700)
-    standing = resolve(app, admin)
-    foreseen = counts_of(dry_run(app, standing, spark, on_executor(build)))
-    assert resolve(app, admin) == standing
-    run(app, standing, spark, on_executor(build))
+    standing = resolve(broker.connected(app))
+    foreseen = counts_of(dry_run(broker.connected(app), standing, spark, on_executor(build)))
+    assert resolve(broker.connected(app)) == standing
+    run(broker.connected(app), standing, spark, on_executor(build))
     assert {key: value for (_, key), value in foreseen.items()} == published(broker, name)
 
 
@@ -100,14 +102,16 @@ def test_a_dry_run_begins_with_the_applications_state_or_with_none(broker: Any, 
     build, name = counting(unique), unique
     broker.create(1, f"{name}.in", f"{name}.out")
     write_words(broker, name, 0, 50)
-    app, admin, spark = application(broker, name, tmp_path, build), broker.admin(), spark_session()
-    run(app, resolve(app, admin), spark, on_executor(build))
+    app, spark = application(broker, name, tmp_path, build), spark_session()
+    run(broker.connected(app), resolve(broker.connected(app)), spark, on_executor(build))
     write_words(broker, name, 50, 60)
 
-    whole = counts_of(dry_run(app, resolve(app, admin, "earliest"), spark, on_executor(build)))
+    whole = counts_of(
+        dry_run(broker.connected(app), resolve(broker.connected(app), "earliest"), spark, on_executor(build))
+    )
     assert {key: count for (_, key), (count, _) in whole.items()} == {b"w%d" % n: 12 for n in range(5)}
     with pytest.raises(RangeError, match="no state to begin with at offset 20"):
-        dry_run(app, resolve(app, admin, f"{name}.in-0@20"), spark, on_executor(build))
+        dry_run(broker.connected(app), resolve(broker.connected(app), f"{name}.in-0@20"), spark, on_executor(build))
 
 
 def test_there_is_no_dry_run_of_a_join_by_foreign_key(broker: Any, unique: str, tmp_path: Path) -> None:
@@ -120,7 +124,7 @@ def test_there_is_no_dry_run_of_a_join_by_foreign_key(broker: Any, unique: str, 
     app = application(broker, unique, tmp_path, build)
     broker.create(2, f"{unique}.left", f"{unique}.right")
     with pytest.raises(UnsupportedByHostError, match="read what they write"):
-        dry_run(app, resolve(app, broker.admin()), None, on_executor(build))
+        dry_run(broker.connected(app), resolve(broker.connected(app)), None, on_executor(build))
 
 
 def test_an_error_in_a_dry_run_says_where(broker: Any, unique: str, tmp_path: Path) -> None:
@@ -133,7 +137,7 @@ def test_an_error_in_a_dry_run_says_where(broker: Any, unique: str, tmp_path: Pa
     write_words(broker, unique, 0, 3)
     app = application(broker, unique, tmp_path, build)
     with pytest.raises(SerializationError, match=f"cannot write .* to {unique}.out"):
-        dry_run(app, resolve(app, broker.admin()), spark_session(), on_executor(build))
+        dry_run(broker.connected(app), resolve(broker.connected(app)), spark_session(), on_executor(build))
 
 
 def test_each_topic_is_a_frame_with_the_columns_of_its_serdes(broker: Any, unique: str, tmp_path: Path) -> None:
@@ -153,7 +157,7 @@ def test_each_topic_is_a_frame_with_the_columns_of_its_serdes(broker: Any, uniqu
     broker.create(1, f"{unique}.in", *outputs)
     broker.write(f"{unique}.in", [(b"k", b"word", 60_000)])
     app = application(broker, unique, tmp_path, build)
-    found = dry_run(app, resolve(app, broker.admin()), spark_session(), on_executor(build))
+    found = dry_run(broker.connected(app), resolve(broker.connected(app)), spark_session(), on_executor(build))
     assert list(found) == outputs
     assert found[outputs[1]].count() == 0
     (count,) = (

@@ -66,7 +66,7 @@ def test_files_are_imported_once_with_keys_times_and_producers_partitions(
     source = tmp_path / "in"
     write_lines(source / "a.json", rows(0, 50))
     spec = ImportSpec(unique, str(source), "json", key=("user",), timestamp="at", parts=3)
-    assert run_import(spec, broker.kafka, spark).written == 50
+    assert run_import(spec, broker.admin(), spark).written == 50
     assert values(broker, unique) == rows(0, 50)
     for record in broker.read(unique):
         row = json.loads(record.value)
@@ -74,16 +74,16 @@ def test_files_are_imported_once_with_keys_times_and_producers_partitions(
     ends = broker.admin().end_offsets([TopicPartition(unique, number) for number in range(3)])
     assert {tp.partition for tp, end in ends.items() if end} == {partition_for(b"u%d" % n, 3) for n in range(5)}
 
-    assert run_import(spec, broker.kafka, spark).written == 0
-    assert run_import(spec, broker.kafka, no_spark, here=source).written == 0
+    assert run_import(spec, broker.admin(), spark).written == 0
+    assert run_import(spec, broker.admin(), no_spark, here=source).written == 0
     write_lines(source / "further ones" / "b.json", rows(50, 60))
-    assert run_import(spec, broker.kafka, spark, here=source).written == 0  # Spark looks into no directory below
+    assert run_import(spec, broker.admin(), spark, here=source).written == 0  # Spark looks into no directory below
     write_lines(source / "c d.json", rows(50, 60))
-    assert run_import(spec, broker.kafka, spark, here=source).written == 10
+    assert run_import(spec, broker.admin(), spark, here=source).written == 10
     assert values(broker, unique) == rows(0, 60)
     (source / "further ones" / "b.json").unlink()
     (source / "_SUCCESS").touch()
-    assert run_import(spec, broker.kafka, no_spark, here=source).written == 0
+    assert run_import(spec, broker.admin(), no_spark, here=source).written == 0
 
 
 @pytest.mark.parametrize("key", [("user",), ()])
@@ -92,7 +92,7 @@ def test_the_records_of_a_partition_keep_the_order_of_the_source(
 ) -> None:
     broker.create(3, unique)
     write_lines(tmp_path / "in" / "a.json", rows(0, 200))
-    run_import(ImportSpec(unique, str(tmp_path / "in"), "json", key=key), broker.kafka, spark)
+    run_import(ImportSpec(unique, str(tmp_path / "in"), "json", key=key), broker.admin(), spark)
     ids = [json.loads(record.value)["id"] for record in broker.read(unique)]
     assert sorted(ids) == list(range(200))
     assert sum(later < earlier for earlier, later in pairwise(ids)) == 2, "where another partition begins, only"
@@ -106,12 +106,12 @@ def test_an_import_that_fails_in_the_middle_is_completed_and_writes_nothing_twic
     write_lines(tmp_path / "in" / "a.json", [*rows(0, 100), large])
     spec = ImportSpec(unique, str(tmp_path / "in"), "json", key=("id",), parts=4)
     with pytest.raises(BrokerError, match=unique):
-        run_import(spec, broker.kafka, spark)
+        run_import(spec, broker.admin(), spark)
     done = len(broker.read(unique))
     assert 0 < done < 100
     broker.configure(unique, {"max.message.bytes": "1000000"})
     write_lines(tmp_path / "in" / "b.json", rows(101, 110))
-    summary = run_import(spec, broker.kafka, spark)
+    summary = run_import(spec, broker.admin(), spark)
     assert (summary.read, summary.written, summary.batches) == (110, 110 - done, 2)
     assert values(broker, unique) == [*rows(0, 100), large, *rows(101, 110)]
 
@@ -123,15 +123,15 @@ def test_files_are_imported_whatever_their_names_and_columns(
     source = tmp_path / "in"
     source.mkdir()
     spec = ImportSpec(unique, str(source), "json", key=("id",))
-    assert run_import(spec, broker.kafka, spark).batches == 0, "nothing is there yet"
+    assert run_import(spec, broker.admin(), spark).batches == 0, "nothing is there yet"
     write_lines(source / "day=1" / "a b%20c[1]{x}.json", rows(0, 2))
     write_lines(source / "day=1" / "ü#?*.json", rows(2, 3))
     (source / "day=1" / "empty.json").touch()
-    assert run_import(spec, broker.kafka, spark).written == 3
+    assert run_import(spec, broker.admin(), spark).written == 3
     write_lines(source / "day=2" / "fewer.json", [{"id": 3}])
-    assert run_import(spec, broker.kafka, spark).written == 1
+    assert run_import(spec, broker.admin(), spark).written == 1
     (source / "day=2" / "empty.json").touch()
-    assert run_import(spec, broker.kafka, spark).written == 0
+    assert run_import(spec, broker.admin(), spark).written == 0
     assert values(broker, unique) == [*({**row, "day": 1} for row in rows(0, 3)), {"id": 3, "day": 2}]
 
 
@@ -143,9 +143,9 @@ def test_csv_files_whose_columns_are_in_another_order_are_not_taken_for_one_anot
     (tmp_path / "b.csv").write_text("user,id\nv,2\n")
     spec = ImportSpec(unique, str(tmp_path), "csv", {"header": "true"}, key=("id",))
     with pytest.raises(EngineError, match="header"):
-        run_import(spec, broker.kafka, spark)
+        run_import(spec, broker.admin(), spark)
     (tmp_path / "b.csv").write_text("id,user\n2,v\n")
-    assert run_import(spec, broker.kafka, spark).written == 2
+    assert run_import(spec, broker.admin(), spark).written == 2
     assert values(broker, unique) == [{"id": "1", "user": "u"}, {"id": "2", "user": "v"}]
 
 
@@ -157,7 +157,7 @@ def test_an_interrupted_batch_is_completed_as_begun_though_rows_have_changed(
     write_lines(tmp_path / "a.json", [*rows(0, 100), large])
     spec = ImportSpec(unique, str(tmp_path), "json", incremental="id")
     with pytest.raises(BrokerError, match=unique):
-        run_import(spec, broker.kafka, spark)
+        run_import(spec, broker.admin(), spark)
     done = values(broker, unique)
     assert 0 < len(done) < 100
     changed = [{**row, "more": 1} for row in rows(0, 102)]
@@ -168,8 +168,8 @@ def test_an_interrupted_batch_is_completed_as_begun_though_rows_have_changed(
         replace(spec, schema="id long, user string"),
     ):
         with pytest.raises(ConfigError, match="a part of it was written"):
-            run_import(other, broker.kafka, spark)
-    assert run_import(spec, broker.kafka, spark).written == 102 - len(done)
+            run_import(other, broker.admin(), spark)
+    assert run_import(spec, broker.admin(), spark).written == 102 - len(done)
     assert values(broker, unique) == [row if row in done else {**row, "more": 1} for row in rows(0, 102)]
 
 
@@ -180,10 +180,10 @@ def test_a_batch_of_which_nothing_is_written_is_planned_anew(
     write_lines(tmp_path / "bad.json", [{"id": 0, "user": "u", "at": None}])
     spec = ImportSpec(unique, str(tmp_path), "json", key=("id",), timestamp="at")
     with pytest.raises(DeserializationError):
-        run_import(spec, broker.kafka, spark)
+        run_import(spec, broker.admin(), spark)
     (tmp_path / "bad.json").unlink()
     write_lines(tmp_path / "good.json", rows(1, 3))
-    summary = run_import(replace(spec, key=("user",)), broker.kafka, spark)
+    summary = run_import(replace(spec, key=("user",)), broker.admin(), spark)
     assert (summary.written, summary.batches) == (2, 1)
     assert {record.key for record in broker.read(unique)} == {b"u1", b"u2"}
 
@@ -195,19 +195,19 @@ def test_an_import_by_another_column_table_or_topic_does_not_go_on(
     for name in ("one", "other"):
         write_lines(tmp_path / f"{name}.json", rows(0, 3))
     spec = ImportSpec(unique, str(tmp_path / "one.json"), "json", incremental="id")
-    assert run_import(spec, broker.kafka, spark).written == 3
+    assert run_import(spec, broker.admin(), spark).written == 3
     for column in ("at", None):
         with pytest.raises(ConfigError, match="told new rows by id so far"):
-            run_import(replace(spec, incremental=column), broker.kafka, spark)
+            run_import(replace(spec, incremental=column), broker.admin(), spark)
     other = replace(spec, source=str(tmp_path / "other.json"))
     with pytest.raises(ConfigError, match=r"has had rows of .*one.json so far, up to 2"):
-        run_import(other, broker.kafka, spark)
-    assert run_import(replace(other, name=unique), broker.kafka, spark).written == 0, "it is said to be the same"
-    assert run_import(replace(other, name=f"{unique}-other"), broker.kafka, spark).written == 3
+        run_import(other, broker.admin(), spark)
+    assert run_import(replace(other, name=unique), broker.admin(), spark).written == 0, "it is said to be the same"
+    assert run_import(replace(other, name=f"{unique}-other"), broker.admin(), spark).written == 3
     broker.admin().delete_topics([unique])
     broker.create(1, unique)
     with pytest.raises(RangeError, match="was created anew"):
-        run_import(spec, broker.kafka, spark)
+        run_import(spec, broker.admin(), spark)
 
 
 def test_a_table_is_imported_by_a_column_that_rises(broker: Any, unique: str, tmp_path: Path, spark: Any) -> None:
@@ -221,10 +221,10 @@ def test_a_table_is_imported_by_a_column_that_rises(broker: Any, unique: str, tm
 
     spec = ImportSpec(unique, "ORDERS", "jdbc", options, key=("ID", "NAME"), incremental="ID")
     insert(rows(0, 20))
-    assert run_import(spec, broker.kafka, spark).written == 20
-    assert run_import(spec, broker.kafka, spark).written == 0
+    assert run_import(spec, broker.admin(), spark).written == 20
+    assert run_import(spec, broker.admin(), spark).written == 0
     insert(rows(20, 25))
-    assert run_import(spec, broker.kafka, spark).written == 5
+    assert run_import(spec, broker.admin(), spark).written == 5
     written = broker.read(unique)
     assert sorted(json.loads(r.value)["ID"] for r in written) == list(range(25))
     assert written[0].key == b'{"ID":%d,"NAME":"%s"}' % (
@@ -253,16 +253,16 @@ def test_records_are_added_to_a_table_once_whenever_an_export_dies(
     with monkeypatch.context() as patched:  # rows are moved, but nobody hears of it
         patched.setattr(exports, "replace", lambda *_args, **_changes: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            run_export(spec, broker.kafka, spark)
+            run_export(spec, broker.admin(), spark)
     assert sorted(row.id for row in found("ORDERS")) == list(range(20))
     write(20, 30)
     with monkeypatch.context() as patched:  # in the middle of the transaction
         patched.setattr(jdbc, "literal", lambda text: "no text" if "@" in text else literal(text))
         with pytest.raises((Py4JJavaError, EngineError)):
-            run_export(spec, broker.kafka, spark)
+            run_export(spec, broker.admin(), spark)
     assert sorted(row.id for row in found("ORDERS")) == list(range(20))
-    assert run_export(spec, broker.kafka, spark).written == 10
-    assert run_export(spec, broker.kafka, spark).batch is None
+    assert run_export(spec, broker.admin(), spark).written == 10
+    assert run_export(spec, broker.admin(), spark).batch is None
     assert sorted(row.id for row in found("ORDERS")) == list(range(30))
     tables = [row.TABLE_NAME for row in found("information_schema.tables") if row.TABLE_SCHEMA == "PUBLIC"]
     assert sorted(tables) == ["ORDERS", "millrace_exports"]  # nothing is left behind
@@ -273,12 +273,12 @@ def test_what_cannot_be_imported_is_said_before_anything_is_written(
 ) -> None:
     write_lines(tmp_path / "in" / "a.json", rows(0, 2))
     with pytest.raises(TopicError, match=unique):
-        run_import(ImportSpec(unique, str(tmp_path / "in"), "json"), broker.kafka, spark)
+        run_import(ImportSpec(unique, str(tmp_path / "in"), "json"), broker.admin(), spark)
     broker.create(1, unique)
     with pytest.raises(ConfigError, match="has no column nobody"):
-        run_import(ImportSpec(unique, str(tmp_path / "in"), "json", key=("nobody",)), broker.kafka, spark)
+        run_import(ImportSpec(unique, str(tmp_path / "in"), "json", key=("nobody",)), broker.admin(), spark)
     with pytest.raises(ConfigError, match="cannot be read"):
-        run_import(ImportSpec(unique, str(tmp_path / "nowhere"), "json"), broker.kafka, spark)
+        run_import(ImportSpec(unique, str(tmp_path / "nowhere"), "json"), broker.admin(), spark)
     assert broker.read(unique) == []
 
 
@@ -293,12 +293,12 @@ def test_an_export_writes_each_record_once_and_goes_on_where_it_ended(
 
     spec = ExportSpec(unique, str(target), "parquet", schema="id long, user string, at long")
     write(0, 30)
-    summary = run_export(spec, broker.kafka, spark)
+    summary = run_export(spec, broker.admin(), spark)
     assert summary.batch is not None
     assert (summary.batch.number, summary.read, summary.written) == (1, 30, 30)
-    assert run_export(spec, broker.kafka, spark) == ExportSummary(None)
+    assert run_export(spec, broker.admin(), spark) == ExportSummary(None)
     write(30, 40)
-    run_export(spec, broker.kafka, spark)
+    run_export(spec, broker.admin(), spark)
     found = spark.read.parquet(str(target)).orderBy("id").collect()
     assert [{"id": r.id, "user": r.user, "at": r.at} for r in found] == rows(0, 40)
     assert all(r._key == r.user for r in found)
@@ -314,9 +314,9 @@ def test_an_export_that_died_before_noting_its_end_is_done_again_in_place(
     with monkeypatch.context() as patched:
         patched.setattr(exports, "replace", lambda *_args, **_changes: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            run_export(spec, broker.kafka, spark)
+            run_export(spec, broker.admin(), spark)
     broker.write(unique, [(b"k", b"later", 11)])
-    run_export(spec, broker.kafka, spark)
+    run_export(spec, broker.admin(), spark)
     found = spark.read.json(str(tmp_path / "out")).orderBy("_offset").collect()
     assert [r.value for r in found] == [*(f"v{n}" for n in range(10)), "later"]
 
@@ -330,10 +330,10 @@ def test_an_export_does_not_overwrite_what_it_has_not_written(
     target = tmp_path / "out [1]"
     target.mkdir()
     (target / "notes.txt").write_text("not an export's")
-    run_export(ExportSpec(unique, str(target), "json"), broker.kafka, spark)
+    run_export(ExportSpec(unique, str(target), "json"), broker.admin(), spark)
     for _ in range(2):  # nothing has been begun by the first attempt
         with pytest.raises(ConfigError, match="there are files"):
-            run_export(ExportSpec(f"{unique}-other", str(target), "json"), broker.kafka, spark)
+            run_export(ExportSpec(f"{unique}-other", str(target), "json"), broker.admin(), spark)
     assert [
         json.loads(line)["value"] for path in target.glob("*/*.json") for line in path.read_text().splitlines()
     ] == [unique]
@@ -346,15 +346,15 @@ def test_another_target_is_refused_unless_the_export_is_said_to_be_which(
     broker.create(1, unique)
     broker.write(unique, [(b"k", b"v", 1)] * 3)
     spec = ExportSpec(unique, str(tmp_path / "one"), "json")
-    run_export(spec, broker.kafka, spark)
+    run_export(spec, broker.admin(), spark)
     broker.write(unique, [(b"k", b"v", 1)])
     other = replace(spec, target=str(tmp_path / "other"))
     with pytest.raises(ConfigError, match=r"has gone to .*/one so far, up to batch 1, not to .*/other"):
-        run_export(other, broker.kafka, spark)
-    assert run_export(replace(other, name=f"{unique}-all"), broker.kafka, spark).read == 4
+        run_export(other, broker.admin(), spark)
+    assert run_export(replace(other, name=f"{unique}-all"), broker.admin(), spark).read == 4
     moved = replace(spec, target=str(tmp_path / "moved"), name=unique)
-    assert run_export(moved, broker.kafka, spark).read == 1
-    assert run_export(replace(moved, name=""), broker.kafka, spark) == ExportSummary(None)
+    assert run_export(moved, broker.admin(), spark).read == 1
+    assert run_export(replace(moved, name=""), broker.admin(), spark) == ExportSummary(None)
 
 
 def test_a_value_that_does_not_fit_the_schema_ends_the_export_until_it_is_left_out(
@@ -363,8 +363,8 @@ def test_a_value_that_does_not_fit_the_schema_ends_the_export_until_it_is_left_o
     broker.create(1, unique)
     broker.write(unique, [(b"k", b'{"id": 1}', 1), (b"k", b"no json", 1)])
     with pytest.raises(DeserializationError, match=rf"schema id long \(topic {unique}, partition 0, offset 1\)"):
-        run_export(ExportSpec(unique, str(tmp_path / "out"), "parquet", schema="id long"), broker.kafka, spark)
-    run_export(ExportSpec(unique, str(tmp_path / "out"), "parquet"), broker.kafka, spark)
+        run_export(ExportSpec(unique, str(tmp_path / "out"), "parquet", schema="id long"), broker.admin(), spark)
+    run_export(ExportSpec(unique, str(tmp_path / "out"), "parquet"), broker.admin(), spark)
     found = spark.read.parquet(str(tmp_path / "out")).orderBy("_offset").collect()[1]
     assert (found.value, found._key) == ("no json", "k")
 
@@ -375,12 +375,12 @@ def test_records_that_went_by_retention_before_they_were_exported_are_told(
     broker.create(1, unique)
     broker.write(unique, [(b"k", b"v", 1000)])
     spec = ExportSpec(unique, str(tmp_path / "out"), "json")
-    run_export(spec, broker.kafka, spark)
+    run_export(spec, broker.admin(), spark)
     broker.write(unique, [(b"k", b"v", 60_000)] * 9)
     broker.admin().delete_records({TopicPartition(unique, 0): 4})
     told = r"offsets 1 to 4 \(3 records or less\) are gone \(the first that is left is of 1970-01-01T00:01:00\+00:00\)"
     with pytest.raises(RangeError, match=told):
-        run_export(spec, broker.kafka, spark)
+        run_export(spec, broker.admin(), spark)
 
 
 @pytest.mark.parametrize("dies", [False, True], ids=["a batch that is done", "one that was cut off"])
@@ -394,14 +394,15 @@ def test_a_topic_that_was_created_anew_is_not_taken_for_the_one_that_was_exporte
         if dies:
             patched.setattr(exports, "_write", lambda *_args: 1 / 0)
         with pytest.raises(ZeroDivisionError) if dies else nullcontext():
-            run_export(spec, broker.kafka, spark)
+            run_export(spec, broker.admin(), spark)
     broker.admin().delete_topics([unique])
     broker.create(1, unique)
     broker.write(unique, [(b"k", b"new", 1)] * 5)
     with pytest.raises(RangeError, match="was created anew since batch 1"):
-        run_export(spec, broker.kafka, spark)
+        run_export(spec, broker.admin(), spark)
     assert (
-        run_export(replace(spec, name=f"{unique}-again", target=str(tmp_path / "again")), broker.kafka, spark).read == 5
+        run_export(replace(spec, name=f"{unique}-again", target=str(tmp_path / "again")), broker.admin(), spark).read
+        == 5
     )
 
 
@@ -419,9 +420,9 @@ def test_progress_is_told_while_transfers_run(broker: Any, unique: str, tmp_path
         assert heard.wait(60)
     assert told[0] == (3, 7)
     spec = ImportSpec(unique, str(tmp_path / "in"), "json", key=("id",))
-    assert run_import(spec, broker.kafka, spark, tell).written == 50
+    assert run_import(spec, broker.admin(), spark, tell).written == 50
     export = ExportSpec(unique, str(tmp_path / "out"), "json")
-    assert run_export(export, broker.kafka, spark, tell).read == 50
+    assert run_export(export, broker.admin(), spark, tell).read == 50
     assert {everything for _, everything in told} <= {7, 50, 50 + 4}  # a transaction's end has an offset, too
 
 
@@ -442,18 +443,18 @@ def test_a_row_without_an_event_time_ends_an_import_unless_the_present_will_do(
     write_lines(tmp_path / "in" / "a.json", [{"id": 1, "at": 5}, {"id": 2, "at": None}])
     spec = ImportSpec(unique, str(tmp_path / "in"), "json", key=("id",), timestamp="at")
     with pytest.raises(ConfigError, match="'later' cannot become"):
-        run_import(replace(spec, missing_timestamp="later"), broker.kafka, spark)
+        run_import(replace(spec, missing_timestamp="later"), broker.admin(), spark)
     with pytest.raises(DeserializationError, match=r"no event time in column at \(file .*a.json, key 2\)"):
-        run_import(spec, broker.kafka, spark)
+        run_import(spec, broker.admin(), spark)
     with pytest.raises(DeserializationError, match=r'no event time in column at \(.*value {"at":null,"id":2}\)'):
-        run_import(replace(spec, key=(), name=f"{unique}-keyless"), broker.kafka, spark)
+        run_import(replace(spec, key=(), name=f"{unique}-keyless"), broker.admin(), spark)
     assert broker.read(unique) == []
-    assert run_import(replace(spec, missing_timestamp="now"), broker.kafka, spark).written == 2
+    assert run_import(replace(spec, missing_timestamp="now"), broker.admin(), spark).written == 2
     known, missing = sorted(record.timestamp for record in broker.read(unique))
     assert (known, missing > 1_000_000_000_000) == (5, True)
     write_lines(tmp_path / "in" / "b.json", [{"id": 3, "at": -1}])
     with pytest.raises(DeserializationError, match=r"an event time before 1970 \(-1 ms\) in column at .*key 3"):
-        run_import(replace(spec, missing_timestamp="now"), broker.kafka, spark)
+        run_import(replace(spec, missing_timestamp="now"), broker.admin(), spark)
 
 
 def test_times_of_databases_are_imported_to_the_microsecond_and_numbers_as_ms(
@@ -463,7 +464,7 @@ def test_times_of_databases_are_imported_to_the_microsecond_and_numbers_as_ms(
     columns = "TIMESTAMP'2026-01-01 00:00:00.123456Z' AS t, TIMESTAMP_NTZ'2026-01-01 00:00:00.000001' AS n, 1D AS d"
     spark.sql(f"SELECT {columns}, CAST(1767225600123 AS DECIMAL(20, 0)) AS at").write.parquet(str(tmp_path / "in"))
     spec = ImportSpec(unique, str(tmp_path / "in"), "parquet", key=("t", "d"), timestamp="at")
-    run_import(spec, broker.kafka, spark)
+    run_import(spec, broker.admin(), spark)
     (record,) = broker.read(unique)
     row, key = json.loads(record.value), json.loads(record.key)
     assert datetime.fromisoformat(row["t"]) == datetime(2026, 1, 1, microsecond=123456, tzinfo=UTC)
@@ -483,6 +484,6 @@ def test_rows_that_do_not_fit_the_schema_end_an_import_unless_nulls_are_wanted(
     (tmp_path / "a.csv").write_text("1,ann\nno number,bob\n")
     spec = ImportSpec(unique, str(tmp_path / "a.csv"), "csv", schema="id int, user string")
     with pytest.raises(EngineError, match=r"cannot import csv source .*a.csv"):
-        run_import(spec, broker.kafka, spark)
+        run_import(spec, broker.admin(), spark)
     assert broker.read(unique) == []
-    assert run_import(replace(spec, options={"mode": "PERMISSIVE"}), broker.kafka, spark).written == 2
+    assert run_import(replace(spec, options={"mode": "PERMISSIVE"}), broker.admin(), spark).written == 2

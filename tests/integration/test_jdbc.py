@@ -94,11 +94,11 @@ def test_records_are_added_once_each_and_the_next_export_goes_on(
     broker.create(2, unique)
     spec = export(database, unique)
     write(broker, unique, *((b"k%d" % n, {"id": n, "amount": n / 2}) for n in range(20)))
-    summary = run_export(spec, broker.kafka, spark)
+    summary = run_export(spec, broker.admin(), spark)
     assert (summary.read, summary.written) == (20, 20)
-    assert run_export(spec, broker.kafka, spark).batch is None
+    assert run_export(spec, broker.admin(), spark).batch is None
     write(broker, unique, (b"k20", {"id": 20, "amount": 10}))
-    assert run_export(spec, broker.kafka, spark).written == 1
+    assert run_export(spec, broker.admin(), spark).written == 1
     found = database.rows(f"SELECT id, amount, _key FROM {unique} ORDER BY id")
     assert found == [[str(n), f"{n / 2:g}", f"k{n}"] for n in range(21)]
     assert database.rows(f"SELECT batch FROM millrace_exports WHERE export = '{unique}'") == [["2"]]
@@ -120,10 +120,10 @@ def test_an_export_that_died_after_the_tables_transaction_writes_nothing_twice(
     with monkeypatch.context() as patched:
         patched.setattr(ControlTopic, "write", dies)
         with pytest.raises(KeyboardInterrupt):
-            run_export(spec, broker.kafka, spark)
+            run_export(spec, broker.admin(), spark)
     assert database.rows(f"SELECT count(*) FROM {unique}") == [["5"]]
     write(broker, unique, (b"k", {"id": 5, "amount": 0}))
-    assert run_export(spec, broker.kafka, spark).written == 1
+    assert run_export(spec, broker.admin(), spark).written == 1
     assert database.rows(f"SELECT id FROM {unique} ORDER BY id") == [[str(n)] for n in range(6)]
 
 
@@ -135,11 +135,11 @@ def test_an_export_that_died_before_the_transaction_is_done_again(
     with monkeypatch.context() as patched:
         patched.setattr(JdbcTarget, "_move", lambda *_arguments: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            run_export(spec, broker.kafka, spark)
+            run_export(spec, broker.admin(), spark)
     assert database.rows(f"SELECT count(*) FROM {unique}") == [["0"]]
     (left,) = staging(database)
     database.rows(f"INSERT INTO {left[0]} SELECT * FROM {left[0]}")
-    run_export(spec, broker.kafka, spark)
+    run_export(spec, broker.admin(), spark)
     assert database.rows(f"SELECT id FROM {unique} ORDER BY id") == [[str(n)] for n in range(5)]
     assert staging(database) == []
 
@@ -155,7 +155,7 @@ def test_rows_that_spark_wrote_twice_are_moved_once(
         move(target, opened, table, *others)
 
     monkeypatch.setattr(JdbcTarget, "_move", twice)
-    run_export(export(database, unique), broker.kafka, spark)
+    run_export(export(database, unique), broker.admin(), spark)
     assert database.rows(f"SELECT id FROM {unique} ORDER BY id") == [[str(n)] for n in range(5)]
 
 
@@ -169,14 +169,14 @@ def test_by_key_the_last_record_counts_and_one_without_a_value_deletes(
     write(
         broker, unique, (b"a", {"id": 1, "amount": 1}), (b"b", {"id": 2, "amount": 1}), (b"a", {"id": 1, "amount": 2})
     )
-    assert run_export(spec, broker.kafka, spark).written == 2
+    assert run_export(spec, broker.admin(), spark).written == 2
     write(broker, unique, (b"b", None), (b"c", {"id": 3, "amount": 1}), (b"c", None), (b"a", {"id": 1, "amount": 3}))
-    summary = run_export(spec, broker.kafka, spark)
+    summary = run_export(spec, broker.admin(), spark)
     assert (summary.read, summary.written) == (4, 2)
     assert database.rows(f"SELECT _key, id, amount FROM {unique}") == [["a", "1", "3"]]
     assert staging(database) == []
     with pytest.raises(ConfigError, match="in PostgreSQL only"):
-        run_export(replace(spec, options={"url": "jdbc:derby:x"}), broker.kafka, spark)
+        run_export(replace(spec, options={"url": "jdbc:derby:x"}), broker.admin(), spark)
 
 
 def test_what_cannot_be_replaced_is_refused_with_its_coordinates(
@@ -186,7 +186,7 @@ def test_what_cannot_be_replaced_is_refused_with_its_coordinates(
     write(broker, unique, (b"a", {"id": 1, "amount": 1}), (b"b", None))
     spec = export(database, unique, key=("id",))
     with pytest.raises(ConfigError, match=r"no id to replace a row by \(partition 0, offset 1\)"):
-        run_export(spec, broker.kafka, spark)
+        run_export(spec, broker.admin(), spark)
 
 
 def test_a_target_that_is_ahead_or_cannot_be_reached_is_left_alone(
@@ -195,14 +195,14 @@ def test_a_target_that_is_ahead_or_cannot_be_reached_is_left_alone(
     broker.create(1, unique)
     write(broker, unique, (b"a", {"id": 1, "amount": 1}))
     spec = export(database, unique)
-    run_export(spec, broker.kafka, spark)
-    ControlTopic(broker.kafka, EXPORTS_TOPIC).write({unique: None})  # as if it had never been
+    run_export(spec, broker.admin(), spark)
+    ControlTopic(broker.admin(), EXPORTS_TOPIC).write({unique: None})  # as if it had never been
     write(broker, unique, (b"a", {"id": 2, "amount": 1}))
     with pytest.raises(RangeError, match="The target has batch 1"):
-        run_export(spec, broker.kafka, spark)
+        run_export(spec, broker.admin(), spark)
     nowhere = replace(spec, options={"url": "jdbc:postgresql://127.0.0.1:1/postgres", "user": "test"})
     with pytest.raises(EngineError, match=r"Spark cannot connect to jdbc:postgresql://127.0.0.1:1/postgres: .*refused"):
-        run_export(nowhere, broker.kafka, spark)
+        run_export(nowhere, broker.admin(), spark)
 
 
 def test_rows_are_imported_by_a_time_to_the_microsecond_in_any_time_zone(
@@ -212,13 +212,13 @@ def test_rows_are_imported_by_a_time_to_the_microsecond_in_any_time_zone(
     database.rows(f"CREATE TABLE {unique} (id int, at timestamptz)")
     spec = ImportSpec(unique, unique, "jdbc", database.options, key=("id",), timestamp="at", incremental="at")
     database.rows(f"INSERT INTO {unique} VALUES (1, '2026-10-25T00:30:00.000001Z'), (2, '2026-10-25T00:30:00.000002Z')")
-    summary = run_import(spec, broker.kafka, spark)
+    summary = run_import(spec, broker.admin(), spark)
     assert (summary.read, summary.written) == (2, 2)
     database.rows(f"INSERT INTO {unique} VALUES (3, '2026-10-25T00:30:00.000002Z'), (4, '2026-10-25T00:30:00.000003Z')")
     zone = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")  # where that hour comes twice
     try:
-        run_import(spec, broker.kafka, spark)
+        run_import(spec, broker.admin(), spark)
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone)
     assert sorted(r.key for r in broker.read(unique)) == [b"1", b"2", b"4"]  # not 3: its time had been imported
@@ -226,6 +226,6 @@ def test_rows_are_imported_by_a_time_to_the_microsecond_in_any_time_zone(
     with pytest.raises(ConfigError, match="Column id is text"):
         run_import(
             ImportSpec(unique, f"{unique}_text", "jdbc", database.options, incremental="id", name="text"),
-            broker.kafka,
+            broker.admin(),
             spark,
         )

@@ -53,7 +53,7 @@ def new_topic(broker: Any, unique: str, **config: str) -> TopicPartition:
 
 def read(broker: Any, tp: TopicPartition, start: int, end: int) -> list[str]:
     admin = broker.admin()
-    batches = read_range(admin, broker.kafka, {tp: OffsetRange(start, end)})
+    batches = read_range(admin, {tp: OffsetRange(start, end)})
     return [(r.value or b"").decode() for _, records in batches for r in records]
 
 
@@ -208,7 +208,7 @@ def test_keys_without_a_partition_go_where_kafkas_hash_says(broker: Any, unique:
     broker.write(unique, [(key, b"v", 1) for key in keys])
     admin = broker.admin()
     ends = admin.end_offsets([TopicPartition(unique, n) for n in range(5)])
-    batches = read_range(admin, broker.kafka, {tp: OffsetRange(0, end) for tp, end in ends.items()})
+    batches = read_range(admin, {tp: OffsetRange(0, end) for tp, end in ends.items()})
     found = {(r.key, tp.partition) for tp, records in batches for r in records}
     assert found == {(key, partition_for(key, 5)) for key in keys}
 
@@ -366,14 +366,14 @@ def test_several_partitions_are_read_each_to_its_own_end(broker: Any, unique: st
         broker.write(unique, [(b"k", b"v", 1)] * 1000, partition)
     wanted = {TopicPartition(unique, n): OffsetRange(n * 10, 500 + n) for n in range(3)}
     offsets: dict[TopicPartition, list[int]] = {tp: [] for tp in wanted}
-    for tp, records in read_range(broker.admin(), broker.kafka, wanted):
+    for tp, records in read_range(broker.admin(), wanted):
         offsets[tp] += [r.offset for r in records]
     assert offsets == {tp: list(range(r.start, r.end)) for tp, r in wanted.items()}
 
 
 def test_empty_ranges_need_no_broker() -> None:
     tp = TopicPartition("nowhere", 0)
-    assert list(read_range(Admin(NOWHERE), NOWHERE, {tp: OffsetRange(5, 5)})) == []
+    assert list(read_range(Admin(NOWHERE), {tp: OffsetRange(5, 5)})) == []
 
 
 def test_a_range_beyond_the_last_stable_offset_is_refused(broker: Any, unique: str) -> None:
@@ -420,7 +420,7 @@ def test_a_time_passes_over_the_ends_of_transactions(broker: Any, unique: str, t
     admin, deadline = broker.admin(), time.monotonic() + 60
     while admin.end_offsets([tp]) != {tp: 8} and time.monotonic() < deadline:  # the second one's end is written later
         time.sleep(0.01)
-    assert offsets_at_time(admin, broker.kafka, {tp: OffsetRange(0, 8)}, time_ms) == {tp: expected}
+    assert offsets_at_time(admin, {tp: OffsetRange(0, 8)}, time_ms) == {tp: expected}
 
 
 def test_a_time_never_leads_beyond_the_last_stable_offset(broker: Any, unique: str) -> None:

@@ -51,7 +51,7 @@ def test_a_record_is_late_whoever_goes_on(
         if host == "worker":
             Worker(app).run(until_caught_up=True)
         else:
-            run(app, resolve(app, broker.admin()), spark_session(), on_executor(build))
+            run(broker.connected(app), resolve(broker.connected(app)), spark_session(), on_executor(build))
 
     work(hosts[0], (b"k", 1000), (b"other", 17_900))
     if guarantee == AT_LEAST_ONCE:

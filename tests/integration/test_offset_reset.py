@@ -88,13 +88,12 @@ def test_a_worker_that_may_not_choose_where_to_begin_says_so(topics: Any, unique
 
 
 def test_a_range_begins_where_a_worker_would_unless_it_is_said(topics: Any, unique: str, tmp_path: Path) -> None:
-    admin = topics.admin()
     by_duration = application(topics, unique, tmp_path, configured="by_duration:PT3H")
-    assert str(resolve(by_duration, admin)) == f"{unique}.in-0@1..2"
+    assert str(resolve(topics.connected(by_duration))) == f"{unique}.in-0@1..2"
     none = application(topics, unique, tmp_path, configured="none")
     with pytest.raises(ConfigError, match="No valid committed offset"):
-        resolve(none, admin)
-    assert str(resolve(none, admin, f"{unique}.in-0@0")) == f"{unique}.in-0@0..2"
+        resolve(topics.connected(none))
+    assert str(resolve(topics.connected(none), f"{unique}.in-0@0")) == f"{unique}.in-0@0..2"
 
 
 @pytest.mark.spark
@@ -103,7 +102,7 @@ def test_a_first_run_from_the_latest_offsets_notes_where_the_next_begins(
 ) -> None:
     chosen = application(topics, unique, tmp_path, configured="latest")
     build = on_executor(copying(unique, None))
-    assert run(chosen, resolve(chosen, topics.admin()), spark_session(), build).processed == 0
+    assert run(topics.connected(chosen), resolve(topics.connected(chosen)), spark_session(), build).processed == 0
     write(topics, unique, new=0)
-    run(chosen, resolve(chosen, topics.admin()), spark_session(), build)
+    run(topics.connected(chosen), resolve(topics.connected(chosen)), spark_session(), build)
     assert [record.value for record in topics.read(f"{unique}.out")] == [b"new"]

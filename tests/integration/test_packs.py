@@ -8,8 +8,8 @@ import pytest
 
 from pipeline import STRING, Consumed, Produced, Repartitioned, StreamsBuilder
 from pipeline.errors import TaskMigratedError
-from pipeline.hosting.application import prepare
 from pipeline.hosting.clock import SystemClock
+from pipeline.hosting.connected import ConnectedApplication
 from pipeline.hosting.tasks.owned_task import OwnedTask
 from pipeline.kafka.producer import IdempotentProducer
 from pipeline.records import RawRecord, TaskId, TopicPartition
@@ -43,7 +43,7 @@ def application(broker: Any, unique: str, tmp_path: Path) -> Application:
 def own_by(application: Application, broker: Any, tmp_path: Path) -> Iterator[Callable[[str], OwnedTask]]:
     """Makes owners of the task below the repartition topic, each with a directory of its own."""
     admin = broker.admin()
-    layout, opened = prepare(application, admin), []
+    layout, opened = ConnectedApplication(application, admin).prepare(), []
 
     def own_by(name: str) -> OwnedTask:
         opened.append(OwnedTask(application.in_directory(tmp_path / name), layout, BELOW, admin, SystemClock(), {}))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipeline import STRING, Consumed, JoinWindows, Produced, StreamsBuilder, Topology
-from pipeline.hosting.application import prepare
 from pipeline.hosting.clock import SystemClock
+from pipeline.hosting.connected import ConnectedApplication
 from pipeline.hosting.tasks.standby_tasks import StandbyTasks
 from pipeline.records import TaskId, TopicPartition
 from pipeline.worker.worker import Worker
@@ -53,7 +53,7 @@ def test_a_standby_of_a_read_only_store_has_what_is_committed_and_no_more(
     broker.write(changes.topic, [(b"b", b"z", 3)])
     application = broker.application(unique, topology, tmp_path / "other", commit_interval_ms=10)
     admin = broker.admin()
-    standbys = StandbyTasks(application, prepare(application, admin), admin, SystemClock())
+    standbys = StandbyTasks(application, ConnectedApplication(application, admin).prepare(), admin, SystemClock())
 
     def follow_until(**expected: str) -> None:
         deadline = time.monotonic() + 60

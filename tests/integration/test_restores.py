@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
-from pipeline.hosting.application import prepare
 from pipeline.hosting.clock import SystemClock
+from pipeline.hosting.connected import ConnectedApplication
 from pipeline.hosting.tasks.owned_task import OwnedTask
 from pipeline.hosting.tasks.standby_tasks import StandbyTasks
 from pipeline.kafka.producer import TransactionalProducer
@@ -170,7 +170,7 @@ class Counting:
         words = builder.stream(f"{name}.in", Consumed(STRING, STRING))
         words.group_by_key(Grouped(STRING, STRING)).count(Materialized("counts"))
         self.app = broker.application(name, builder.build(), state, processing_guarantee=guarantee)
-        self.layout = prepare(self.app, self.admin)
+        self.layout = ConnectedApplication(self.app, self.admin).prepare()
         self.changelog = TopicPartition(f"{self.app.id}-counts-changelog", 0)
 
     def opened(self, state: Path | None = None) -> OwnedTask:

@@ -21,6 +21,7 @@ from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, St
 from pipeline.config import AppConfig, StreamsConfig
 from pipeline.errors import BrokerError, TopicError
 from pipeline.hosting.application import Application
+from pipeline.hosting.connected import ConnectedApplication
 from pipeline.kafka.admin import Admin, TopicSpec
 from pipeline.kafka.embedded import broker as embedded
 from pipeline.kafka.embedded.artifacts import find_java
@@ -196,5 +197,8 @@ def test_an_application_works_with_the_rights_that_are_documented(kafka: dict[st
         future.result(30)
     summary = Worker(application).run(until_caught_up=True)
     assert (summary.processed, summary.dropped) == (2, {})
-    reset(plan_reset(application, Admin(limited), OffsetVector({TopicPartition("words", 0): 0})), Admin(limited))
+    reset(
+        plan_reset(ConnectedApplication(application, Admin(limited)), OffsetVector({TopicPartition("words", 0): 0})),
+        Admin(limited),
+    )
     assert Worker(application).run(until_caught_up=True).processed == 2

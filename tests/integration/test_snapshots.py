@@ -17,8 +17,9 @@ import pytest
 from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
 from pipeline.config import AppConfig, StreamsConfig
 from pipeline.errors import ConfigError
-from pipeline.hosting.application import Application, prepare
+from pipeline.hosting.application import Application
 from pipeline.hosting.clock import SystemClock
+from pipeline.hosting.connected import ConnectedApplication
 from pipeline.hosting.tasks.snapshots_from_log import publish_snapshots
 from pipeline.records import TopicPartition
 from pipeline.spark.bounded_runs.job import run
@@ -72,7 +73,9 @@ class Case:
 
     def publish(self) -> None:
         admin = self.broker.admin()
-        publish_snapshots(self.app, prepare(self.app, admin), admin, SystemClock())
+        connected = ConnectedApplication(self.app, admin)
+        connected.prepare()
+        publish_snapshots(connected, SystemClock())
 
     def counts(self) -> dict[bytes, int]:
         return {r.key: LONG.deserialize(r.value) for r in self.broker.read(f"{self.name}.out")}
@@ -152,14 +155,18 @@ def test_a_worker_publishes_what_has_changed_now_and_then(case: Case) -> None:
 
 @pytest.mark.spark
 def test_every_slice_leaves_a_snapshot_with_which_another_machine_goes_on(case: Case) -> None:
-    admin, spark = case.broker.admin(), spark_session()
+    spark = spark_session()
     case.write(0, 50)
-    summary = run(case.app, resolve(case.app, admin), spark, on_executor(case.build))
+    summary = run(
+        case.broker.connected(case.app), resolve(case.broker.connected(case.app)), spark, on_executor(case.build)
+    )
     (task,) = summary.tasks
     assert task.snapshot == case.manifests()[-1].name
     case.lose_state()
     case.write(50, 60)
-    summary = run(case.app, resolve(case.app, admin), spark, on_executor(case.build))
+    summary = run(
+        case.broker.connected(case.app), resolve(case.broker.connected(case.app)), spark, on_executor(case.build)
+    )
     assert summary.restored == 0
     assert summary.warnings == ()
     assert case.counts() == {b"w%d" % n: 12 for n in range(WORDS)}
@@ -169,7 +176,12 @@ def test_every_slice_leaves_a_snapshot_with_which_another_machine_goes_on(case: 
 def test_a_store_that_cannot_be_written_is_a_warning_of_the_run(case: Case) -> None:
     (case.tmp_path / "snapshots").write_text("a file, no directory")
     case.write(0, 50)
-    summary = run(case.app, resolve(case.app, case.broker.admin()), spark_session(), on_executor(case.build))
+    summary = run(
+        case.broker.connected(case.app),
+        resolve(case.broker.connected(case.app)),
+        spark_session(),
+        on_executor(case.build),
+    )
     assert "cannot be" in summary.warnings[0]
     assert case.counts() == {b"w%d" % n: 10 for n in range(WORDS)}
 

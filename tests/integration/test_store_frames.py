@@ -23,10 +23,10 @@ from pipeline import (
 )
 from pipeline.errors import InvalidStateStoreError, SnapshotError
 from pipeline.records import TopicPartition
-from pipeline.spark import read_store
 from pipeline.spark.bounded_runs.job import run
 from pipeline.spark.ranges import resolve
 from pipeline.spark.session import spark_session
+from pipeline.spark.store_frames.stores import read_store
 from pipeline.worker.worker import Worker
 from tests.conformance.conftest import on_executor
 
@@ -84,7 +84,7 @@ def test_every_kind_of_table_is_read_with_the_columns_of_its_serdes(broker: Any,
     shutil.rmtree(tmp_path)  # nothing is asked of the local state
 
     def frame(store: str) -> Any:
-        return read_store(app, store, spark, on_executor(build))
+        return read_store(broker.connected(app), store, spark, on_executor(build))
 
     counts = frame("counts")
     assert rows(counts, "key", "value", "timestamp") == [("a", 2, at(3)), ("b", 1, at(31))]
@@ -114,18 +114,18 @@ def counting(name: str) -> Callable[[StreamsBuilder], Topology]:
 
 
 def test_a_store_is_read_at_the_offsets_where_runs_ended(broker: Any, unique: str, tmp_path: Path) -> None:
-    build, spark, admin = counting(unique), spark_session(), broker.admin()
+    build, spark = counting(unique), spark_session()
     app = application(broker, unique, tmp_path / "state", build, snapshot_url=f"file://{tmp_path}/snapshots")
     broker.create(1, f"{unique}.in")
 
     def processed(first: int, last: int) -> str:
         broker.write(f"{unique}.in", [(None, b"w%d" % (n % 3), n + 1) for n in range(first, last)])
-        chosen = resolve(app, admin)
-        run(app, chosen, spark, on_executor(build))
+        chosen = resolve(broker.connected(app))
+        run(broker.connected(app), chosen, spark, on_executor(build))
         return str(chosen.end)
 
     def counts(at: str) -> list[tuple[Any, ...]]:
-        return rows(read_store(app, "counts", spark, on_executor(build), at=at), "key", "value")
+        return rows(read_store(broker.connected(app), "counts", spark, on_executor(build), at=at), "key", "value")
 
     first, last = processed(0, 3), processed(3, 9)
     assert counts(first) == [("w0", 1), ("w1", 1), ("w2", 1)]
@@ -137,7 +137,7 @@ def test_a_store_is_read_at_the_offsets_where_runs_ended(broker: Any, unique: st
     for file in (snapshots / "files").iterdir():
         file.write_bytes(b"damaged")
     assert counts("latest") == [("w0", 3), ("w1", 3), ("w2", 3)]  # out of the changelog
-    damaged = read_store(app, "counts", spark, on_executor(build), at=first)
+    damaged = read_store(broker.connected(app), "counts", spark, on_executor(build), at=first)
     with pytest.raises(Exception, match=r"millrace-error: \[.SnapshotError") as failed:
         damaged.collect()
     assert SnapshotError.__name__ in str(failed.value)
@@ -160,7 +160,7 @@ def test_a_store_is_read_at_any_offsets_as_a_run_that_ended_there_left_it(
     broker.create(3, f"{unique}.in")
 
     def minutes(at: str, app: Application = keeping) -> list[tuple[Any, ...]]:
-        frame = read_store(app, "minutes", spark, on_executor(build), at=at)
+        frame = read_store(broker.connected(app), "minutes", spark, on_executor(build), at=at)
         return rows(frame, "key", "window_start", "value", "timestamp", "partition")
 
     def processed(app: Application, first: int, last: int) -> str:
@@ -169,8 +169,8 @@ def test_a_store_is_read_at_any_offsets_as_a_run_that_ended_there_left_it(
             numbers = range(first + partition, last, 3)
             records = [(None, b"w%d" % (n % 2), at(n * 10 - 120 * (n % 5 == 0))) for n in numbers]
             broker.write(f"{unique}.in", records, partition)
-        chosen = resolve(app, admin)
-        run(app, chosen, spark, on_executor(build))
+        chosen = resolve(broker.connected(app))
+        run(broker.connected(app), chosen, spark, on_executor(build))
         return str(chosen.end)
 
     early, rows_then = processed(plain, 12, 40), minutes("latest")
@@ -211,5 +211,5 @@ def test_only_committed_records_are_read(broker: Any, unique: str, tmp_path: Pat
     producer.send(changelog.topic, b"w", LONG.serialize(99), 2, (), 0)
     producer.abort()
     producer.close()
-    found = read_store(app, "counts", spark, on_executor(build))
+    found = read_store(broker.connected(app), "counts", spark, on_executor(build))
     assert rows(found, "key", "value", "timestamp") == [("w", 1, 1)]

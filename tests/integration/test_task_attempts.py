@@ -15,7 +15,6 @@ import pytest
 
 from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, StreamsBuilder
 from pipeline.errors import BrokerError, ConfigError, UnknownOutcomeError
-from pipeline.hosting.application import prepare
 from pipeline.hosting.tasks.owned_task import OwnedTask
 from pipeline.kafka.embedded.broker import EmbeddedBroker
 from pipeline.records import OffsetRange, TaskId, TopicPartition
@@ -43,9 +42,10 @@ class Case:
         broker.create(1, f"{name}.in", f"{name}.out")
         broker.write(f"{name}.in", [(b"k", b"%d" % n, n + 1) for n in range(RECORDS)])
         app = broker.application(name, self.build(), state, **streams)
-        prepare(app, broker.admin())
+        connected = broker.connected(app)
+        connected.prepare()
         ranges = {TopicPartition(f"{name}.in", 0): OffsetRange(0, RECORDS)}
-        self.work = TaskWork(job_of(app, broker.admin()), TaskId(0, 0), ranges)
+        self.work = TaskWork(job_of(connected), TaskId(0, 0), ranges)
 
     def build(self, _job: Any = None) -> Topology:
         builder = StreamsBuilder()

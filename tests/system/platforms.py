@@ -141,7 +141,7 @@ v2 = "{name}_app:build_v2"
 
     def releaser(self, on_step: Callable[[str], None] = lambda _done: None) -> Releaser:
         config = ProjectConfig.load(self.path, {})
-        return Releaser(config, self.name, spark_session, on_step=on_step)
+        return Releaser(config, self.name, self.broker.admin(), spark_session, on_step=on_step)
 
     def model(self, version: str) -> dict[tuple[str, int], int]:
         """The table of a version, by one pass over all inputs."""

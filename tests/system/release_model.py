@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from pipeline import LONG
 from pipeline.config import ProjectConfig
 from pipeline.errors import ReleaseError, StreamsError
-from pipeline.hosting.application import prepare
 from pipeline.hosting.control.control_tail import ControlTail
 from pipeline.hosting.control.control_topic import ControlTopic
 from pipeline.hosting.control.publication import CONTROL_TOPIC, SWITCHING
@@ -214,7 +213,7 @@ v2 = "{name}_app:build_v2"
         self._machines = 0
         self._lock = threading.RLock()
         self._ends = threading.Event()
-        self._tail = ControlTail(broker.kafka, name, lambda _record: None)
+        self._tail = ControlTail(broker.admin(), name, lambda _record: None)
         self._tail.start()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -269,9 +268,9 @@ v2 = "{name}_app:build_v2"
         """Start a host, on a machine that has no state; it gets tasks with the next `assign`."""
         self._machines += 1
         try:
-            application = processing_application(self.config, self.name, version)
+            application = processing_application(self.config, self.broker.admin(), self.name, version)
             application = replace(application, state_directory=self.directory / f"state-{self._machines}")
-            layout = prepare(application, self.broker.admin())
+            layout = self.broker.connected(application).prepare()
             tasks = StreamThread(application, gives_up=True)
             tasks.start()
         except StreamsError as error:
@@ -369,9 +368,9 @@ v2 = "{name}_app:build_v2"
 
     def releaser(self, fault: str = "nothing", at: int = 0) -> Releaser:
         """A coordinator, to which something happens at one of its reads and writes."""
-        notes = MortalNotes(ControlTopic(self.broker.kafka, CONTROL_TOPIC), at, lambda: self.fault(fault))
-        registry = Registry(self.broker.kafka, notes=notes)
-        return Releaser(self.config, self.name, _no_spark, on_step=notes.moment, registry=registry)
+        notes = MortalNotes(ControlTopic(self.broker.admin(), CONTROL_TOPIC), at, lambda: self.fault(fault))
+        registry = Registry(notes)
+        return Releaser(self.config, self.name, self.broker.admin(), _no_spark, on_step=notes.moment, registry=registry)
 
     def take(self, step: str, fault: str = "nothing", at: int = 0) -> bool:
         """Take a step of a release, or try to; whether it was taken."""
@@ -443,7 +442,7 @@ v2 = "{name}_app:build_v2"
     def switches(self) -> list[Change]:
         """The switches of versions, first to last, as the history has them."""
         found: dict[int, Change] = {}
-        for change in Registry(self.broker.kafka).history(self.name):
+        for change in Registry.at(self.broker.admin()).history(self.name):
             if change.epoch:
                 found.setdefault(change.epoch, change)
         return list(found.values())

@@ -125,7 +125,9 @@ def run_reference(broker: Any, name: str, state: Path, chosen: RunRange | None =
     broker.create(2, f"{name}.expected")
     build = sales(name, f"{name}.expected")
     reference = application(broker, f"{name}-reference", state, build)
-    run(reference, chosen or resolve(reference, broker.admin()), spark_session(), on_executor(build))
+    run(
+        broker.connected(reference), chosen or resolve(broker.connected(reference)), spark_session(), on_executor(build)
+    )
 
 
 def table(broker: Any, topic: str) -> dict[bytes, tuple[int, int]]:
@@ -141,17 +143,19 @@ def test_two_runs_are_one_run_and_with_enough_grace_the_worker(
     broker.create(2, *outs.values())
     builds = {way: sales(unique, out, grace=grace) for way, out in outs.items()}
     apps = {way: application(broker, f"{unique}-{way}", tmp_path, build) for way, build in builds.items()}
-    admin, spark = broker.admin(), spark_session()
+    spark = spark_session()
 
-    whole = resolve(apps["whole"], admin)
-    assert run(apps["whole"], whole, spark, on_executor(builds["whole"])).totals == {READ: 3000}
+    whole = resolve(broker.connected(apps["whole"]))
+    assert run(broker.connected(apps["whole"]), whole, spark, on_executor(builds["whole"])).totals == {READ: 3000}
     counted = 0.0
 
     middle = "1970-01-01T00:05:00+00:00"
     for end in (middle, "latest"):
-        half = resolve(apps["halves"], admin, "committed", end)
+        half = resolve(broker.connected(apps["halves"]), "committed", end)
         assert 0 < half.size < whole.size
-        done = run(apps["halves"], half, spark, on_executor(builds["halves"]), max_records_per_slice=1000)
+        done = run(
+            broker.connected(apps["halves"]), half, spark, on_executor(builds["halves"]), max_records_per_slice=1000
+        )
         counted += done.totals[READ]
 
     assert counted == 3000
@@ -164,12 +168,17 @@ def test_two_runs_are_one_run_and_with_enough_grace_the_worker(
 
 
 def test_runs_and_workers_go_on_where_the_other_stopped(broker: Any, unique: str, tmp_path: Path) -> None:
-    (app, build), admin, spark = summing(broker, unique, tmp_path), broker.admin(), spark_session()
-    run(app, resolve(app, admin, "committed", "1970-01-01T00:03:00+00:00"), spark, on_executor(build))
+    (app, build), spark = summing(broker, unique, tmp_path), spark_session()
+    run(
+        broker.connected(app),
+        resolve(broker.connected(app), "committed", "1970-01-01T00:03:00+00:00"),
+        spark,
+        on_executor(build),
+    )
     Worker(app).run(until_caught_up=True)
     once = table(broker, f"{unique}.out")
     broker.write(f"{unique}.orders", [(b"u6", JSON.serialize({"n": 5, "item": "i0"}), 1 + 200 * 2999)])
-    run(app, resolve(app, admin), spark, on_executor(build))
+    run(broker.connected(app), resolve(broker.connected(app)), spark, on_executor(build))
     twice = table(broker, f"{unique}.out")
     (changed,) = [key for key in twice if twice[key] != once.get(key)]
     assert twice[changed][0] == once[changed][0] + 5
@@ -189,10 +198,10 @@ def test_a_task_killed_in_the_middle_is_tried_again_and_counts_nothing_twice(
 
     build = sales(unique, f"{unique}.out", die_once)
     app = application(broker, unique, tmp_path / "state", build)
-    chosen = resolve(app, broker.admin())
-    assert run(app, chosen, spark_session(), on_executor(build)).totals == {READ: 3000}
+    chosen = resolve(broker.connected(app))
+    assert run(broker.connected(app), chosen, spark_session(), on_executor(build)).totals == {READ: 3000}
     assert died.exists()
-    assert resolve(app, broker.admin()).size == 0
+    assert resolve(broker.connected(app)).size == 0
 
     run_reference(broker, unique, tmp_path / "state", chosen)
     written, expected = broker.read(f"{unique}.out"), broker.read(f"{unique}.expected")
@@ -207,24 +216,24 @@ def test_a_range_kept_before_partitions_were_added_is_still_processed(broker: An
     broker.create(1, f"{unique}.in", f"{unique}.out")
     broker.write(f"{unique}.in", [(b"old", b"", 1)])
     app = application(broker, unique, tmp_path, build)
-    kept = resolve(app, broker.admin())
+    kept = resolve(broker.connected(app))
     client = AdminClient(broker.kafka)
     client.create_partitions([NewPartitions(f"{unique}.in", 2)])[f"{unique}.in"].result()
     until(lambda: broker.admin().partitions([f"{unique}.in"]) == {f"{unique}.in": 2}, "added a partition")
     broker.write(f"{unique}.in", [(b"new", b"", 2)], 1)
     for _ in range(2):
-        run(app, kept, spark_session(), on_executor(build))
+        run(broker.connected(app), kept, spark_session(), on_executor(build))
         assert [r.key for r in broker.read(f"{unique}.out")] == [b"old"]
-    run(app, resolve(app, broker.admin()), spark_session(), on_executor(build))
+    run(broker.connected(app), resolve(broker.connected(app)), spark_session(), on_executor(build))
     assert [r.key for r in broker.read(f"{unique}.out")] == [b"old", b"new"]
 
 
 def test_a_run_that_is_repeated_after_it_is_done_does_nothing(broker: Any, unique: str, tmp_path: Path) -> None:
     app, build = summing(broker, unique, tmp_path)
-    chosen = resolve(app, broker.admin())
-    run(app, chosen, spark_session(), on_executor(build))
+    chosen = resolve(broker.connected(app))
+    run(broker.connected(app), chosen, spark_session(), on_executor(build))
     before = broker.read(f"{unique}.out")
-    assert run(app, chosen, spark_session(), on_executor(build)).processed == 0
+    assert run(broker.connected(app), chosen, spark_session(), on_executor(build)).processed == 0
     assert broker.read(f"{unique}.out") == before
 
 
@@ -240,29 +249,36 @@ def test_a_done_range_may_be_asked_for_while_a_later_run_is_interrupted(
             message = "interrupted"
             raise ValueError(message)
 
-    admin, spark, grace = broker.admin(), spark_session(), timedelta(0)
+    spark, grace = spark_session(), timedelta(0)
     build = sales(unique, f"{unique}.out", fail, grace=grace)
     app = application(broker, unique, tmp_path, build)
     day_end = "1970-01-01T00:05:00+00:00"
-    day = resolve(app, admin, "committed", day_end)
-    run(app, day, spark, on_executor(build))
+    day = resolve(broker.connected(app), "committed", day_end)
+    run(broker.connected(app), day, spark, on_executor(build))
     with pytest.raises(ProcessingError, match="interrupted"):  # one of two tasks has written its part
-        run(app, resolve(app, admin), spark, on_executor(build))
+        run(broker.connected(app), resolve(broker.connected(app)), spark, on_executor(build))
     before = broker.read(f"{unique}.out")
-    for again in (day, resolve(app, admin, "committed", day_end)):
-        assert run(app, again, spark, on_executor(build)).processed == 0
+    for again in (day, resolve(broker.connected(app), "committed", day_end)):
+        assert run(broker.connected(app), again, spark, on_executor(build)).processed == 0
     assert broker.read(f"{unique}.out") == before
     with pytest.raises(RangeError, match="Event time cannot be moved on"):
-        run(app, day, spark, on_executor(build), advance_to_ms=1)
+        run(broker.connected(app), day, spark, on_executor(build), advance_to_ms=1)
     with pytest.raises(RangeError, match="is processed already"):
-        resolve(app, admin, "committed", ",".join(f"{tp}@{r.start}" for tp, r in day.ranges.items() if r.size))
+        resolve(
+            broker.connected(app), "committed", ",".join(f"{tp}@{r.start}" for tp, r in day.ranges.items() if r.size)
+        )
     mended.touch()
-    run(app, resolve(app, admin), spark, on_executor(build))
+    run(broker.connected(app), resolve(broker.connected(app)), spark, on_executor(build))
 
     build = sales(unique, f"{unique}.expected", grace=grace)
     reference = application(broker, f"{unique}-reference", tmp_path, build)
     for end in (day_end, "latest"):
-        run(reference, resolve(reference, admin, "committed", end), spark, on_executor(build))
+        run(
+            broker.connected(reference),
+            resolve(broker.connected(reference), "committed", end),
+            spark,
+            on_executor(build),
+        )
     assert table(broker, f"{unique}.out") == table(broker, f"{unique}.expected")
 
 
@@ -296,14 +312,14 @@ def test_the_result_depends_on_ranges_not_on_cores_spills_or_interruptions(
         broker.create(2, out)
         build = sales(unique, out, on_record, grace=timedelta(0))
         app = application(broker, f"{out}-app", tmp_path, build, **streams)
-        chosen = resolve(app, broker.admin())
+        chosen = resolve(broker.connected(app))
         if way in {"again", "from there"}:
             with pytest.raises(ProcessingError, match="interrupted"):
-                run(app, chosen, spark, on_executor(build), max_records_per_slice=900)
+                run(broker.connected(app), chosen, spark, on_executor(build), max_records_per_slice=900)
         size = 900
         if way == "from there":  # as the same command would do: its range begins at what is committed now
-            chosen, size = resolve(app, broker.admin()), 300
-        summary = run(app, chosen, spark, on_executor(build), max_records_per_slice=size)
+            chosen, size = resolve(broker.connected(app)), 300
+        summary = run(broker.connected(app), chosen, spark, on_executor(build), max_records_per_slice=size)
         assert summary.slices == {"again": 3, "from there": 5}.get(way, 4)  # with the two that were begun
         written[way] = [(r.key, r.value, r.timestamp) for r in broker.read(out)]
         latest[way] = table(broker, out)
@@ -333,7 +349,7 @@ def test_a_worker_that_stops_within_a_runs_pack_leaves_the_rest_to_the_next(
     app, admin, spark = application(broker, unique, tmp_path, build), broker.admin(), spark_session()
     way.write_text("interrupted")
     with pytest.raises(ProcessingError, match="interrupted"):
-        run(app, resolve(app, admin), spark, on_executor(build))
+        run(broker.connected(app), resolve(broker.connected(app)), spark, on_executor(build))
     layout = plan_layout(app.topology, app.id, admin.partitions(app.topology.source_topics))
     handed_over = [tp for tps in layout.tasks.values() for tp in tps if tp.topic == layout.repartition_topics[0].name]
 
@@ -347,14 +363,14 @@ def test_a_worker_that_stops_within_a_runs_pack_leaves_the_rest_to_the_next(
         Worker(app).run(until_caught_up=True)
     way.write_text("the last")
     if last == "run":
-        run(app, resolve(app, admin), spark, on_executor(build))
+        run(broker.connected(app), resolve(broker.connected(app)), spark, on_executor(build))
     else:
         Worker(app).run(until_caught_up=True)
 
     broker.create(2, f"{unique}.expected")
     build = sales(unique, f"{unique}.expected", grace=timedelta(hours=1))
     reference = application(broker, f"{unique}-reference", tmp_path, build)
-    run(reference, resolve(reference, admin), spark, on_executor(build))
+    run(broker.connected(reference), resolve(broker.connected(reference)), spark, on_executor(build))
     assert table(broker, f"{unique}.out") == table(broker, f"{unique}.expected")
 
 
@@ -363,7 +379,12 @@ def test_a_run_goes_on_although_a_dead_one_has_left_a_transaction_open(
     unsettled: str, broker: Any, unique: str, tmp_path: Path
 ) -> None:
     (app, build), admin, spark = summing(broker, unique, tmp_path), broker.admin(), spark_session()
-    run(app, resolve(app, admin, "committed", "1970-01-01T00:03:00+00:00"), spark, on_executor(build))
+    run(
+        broker.connected(app),
+        resolve(broker.connected(app), "committed", "1970-01-01T00:03:00+00:00"),
+        spark,
+        on_executor(build),
+    )
     (repartition,) = [topic for topic in admin.list_topics(f"{app.id}-") if topic.endswith("-repartition")]
     dead = TransactionalProducer(broker.kafka, transactional_id(app.id, TaskId(0, 0)), transaction_timeout_ms=900_000)
     dead.init()
@@ -371,7 +392,7 @@ def test_a_run_goes_on_although_a_dead_one_has_left_a_transaction_open(
     dead._client.producer.flush()
     pending = ClientTopicPartition(unsettled.format(unique=unique, repartition=repartition), 0, 1)
     dead._client.producer.send_offsets_to_transaction([pending], group_metadata(app.id), 30)
-    run(app, resolve(app, admin), spark, on_executor(build))
+    run(broker.connected(app), resolve(broker.connected(app)), spark, on_executor(build))
     dead.close()
     run_reference(broker, unique, tmp_path)
     assert table(broker, f"{unique}.out") == table(broker, f"{unique}.expected")
@@ -379,8 +400,8 @@ def test_a_run_goes_on_although_a_dead_one_has_left_a_transaction_open(
 
 def test_a_run_over_an_input_that_grows_ends_where_it_was_to_end(broker: Any, unique: str, tmp_path: Path) -> None:
     app, build = summing(broker, unique, tmp_path)
-    admin, spark = broker.admin(), spark_session()
-    chosen = resolve(app, admin)
+    spark = spark_session()
+    chosen = resolve(broker.connected(app))
     written = 3000
 
     def grow() -> None:
@@ -392,12 +413,12 @@ def test_a_run_over_an_input_that_grows_ends_where_it_was_to_end(broker: Any, un
         written += 20
 
     with Repeating(grow, 0.05):
-        first = run(app, chosen, spark, on_executor(build), max_records_per_slice=500)
+        first = run(broker.connected(app), chosen, spark, on_executor(build), max_records_per_slice=500)
     assert written > 3000
     assert first.totals == {READ: 3000}
     run_reference(broker, unique, tmp_path, chosen)
     assert table(broker, f"{unique}.out") == table(broker, f"{unique}.expected")
-    rest = run(app, resolve(app, admin), spark, on_executor(build))
+    rest = run(broker.connected(app), resolve(broker.connected(app)), spark, on_executor(build))
     assert rest.totals == {READ: written - 3000}
 
 
@@ -424,9 +445,9 @@ def test_a_run_and_its_shared_clients_outlive_a_broker_that_comes_back(
         broker.create(2, f"{unique}.out")
         build = sales(unique, f"{unique}.out", kill_once)
         app = application(broker, unique, tmp_path / "state", build)
-        chosen, spark = resolve(app, broker.admin()), spark_session()
+        chosen, spark = resolve(broker.connected(app)), spark_session()
         helper.start()
-        done = run(app, chosen, spark, on_executor(build), max_records_per_slice=1000)
+        done = run(broker.connected(app), chosen, spark, on_executor(build), max_records_per_slice=1000)
         assert (done.totals, killed.exists()) == ({READ: 3000}, True)
         amounts = [min(n, 1000 * (n % USERS)) for n in range(3000)]
         expected = {f"i{n}": sum(amounts[n::ITEMS]) for n in range(ITEMS)}

@@ -209,7 +209,13 @@ def test_a_bounded_run_goes_on_when_its_coordinators_die(
     broker.write(f"{unique}.in", [(b"%d" % n, b"w%d" % (n % 7), n + 1) for n in range(records)])
     with ThreadPoolExecutor(1) as thread:
         killer = thread.submit(kill_and_start)
-        done = run(app, resolve(app, broker.admin()), spark_session(), on_executor(build), max_records_per_slice=1000)
+        done = run(
+            broker.connected(app),
+            resolve(broker.connected(app)),
+            spark_session(),
+            on_executor(build),
+            max_records_per_slice=1000,
+        )
         killer.result()
     assert (done.slices, sum(task.read for task in done.tasks)) == (3, records)
     counts = [(record.key, LONG.deserialize(record.value)) for record in broker.read(f"{unique}.out")]

@@ -81,7 +81,13 @@ def test_a_worker_and_a_run_read_compacted_inputs_alike_to_their_ends(broker: An
     worker = Worker(broker.application(f"{unique}-live", live(StreamsBuilder()), tmp_path / "live"))
     worker.run(until_caught_up=True)
     app = broker.application(f"{unique}-bounded", bounded(StreamsBuilder()), tmp_path / "bounded")
-    run(app, resolve(app, broker.admin()), spark_session(), on_executor(bounded), max_records_per_slice=15)
+    run(
+        broker.connected(app),
+        resolve(broker.connected(app)),
+        spark_session(),
+        on_executor(bounded),
+        max_records_per_slice=15,
+    )
 
     expected = {b"u%d" % u: f"visit {(names.get(b'u%d' % u) or b'None').decode()}".encode() for u in range(USERS)}
     for way in ("live", "bounded"):

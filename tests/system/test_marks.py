@@ -12,8 +12,8 @@ import pytest
 
 from pipeline import LONG, STRING, Consumed, Grouped, Materialized, Produced, Repartitioned, StreamsBuilder
 from pipeline.errors import UnderWayError
-from pipeline.hosting.application import prepare
-from pipeline.hosting.control.publication import Mark, acknowledged_mark, live_version_of, require_right, staging_name
+from pipeline.hosting.connected import ConnectedApplication
+from pipeline.hosting.control.publication import Mark, acknowledged_mark, live_version_of, staging_name
 from pipeline.kafka.producer import TransactionalProducer
 from pipeline.records import TopicPartition
 from pipeline.releases.registry import Registry, Release, Step
@@ -49,10 +49,10 @@ class Case:
         self.broker, self.name, self.directory = broker, name, directory
         self.left, self.right, self.out = f"{name}.left", f"{name}.right", f"{name}.out"
         self.settings = {"commit_interval_ms": 100} | settings
-        self.admin, self.registry = broker.admin(), Registry(broker.kafka)
+        self.admin, self.registry = broker.admin(), Registry.at(broker.admin())
         broker.create(2, self.left, self.right, self.out)
         self.app = self.version("v1")
-        self.layout = prepare(self.app, self.admin)
+        self.layout = ConnectedApplication(self.app, self.admin).prepare()
         self.release = Release(name, "v1")
         self.written = 0
         self.driven: list[StreamThread] = []
@@ -78,7 +78,7 @@ class Case:
             self.written += 1
 
     def turn(self) -> None:
-        record = live_version_of(self.broker.kafka, self.name, self.admin) if self.driven else None
+        record = live_version_of(self.admin, self.name) if self.driven else None
         for tasks in self.driven:
             if record is not None and tasks not in self.deaf:
                 tasks.learn(record)
@@ -180,7 +180,7 @@ def test_a_worker_holds_at_the_offsets_of_a_mark_drains_its_levels_and_goes_on(c
         assert case.committed() == limits
         assert case.totals() == case.expected(50), "nothing beyond the limits"
         with pytest.raises(UnderWayError, match="v1 holds for mark m"):
-            require_right(case.app, case.admin)
+            ConnectedApplication(case.app, case.admin).require_right()
         case.note(mark=None)
         case.until_counted(60)
         assert (
@@ -225,7 +225,7 @@ def test_a_mark_whose_coordinator_never_comes_back_is_given_up_but_not_in_a_swit
 
 def test_two_versions_hold_at_one_place_and_change_who_publishes_without_a_restart(case: Case) -> None:
     other = case.version("v2")
-    prepare(other, case.admin)
+    ConnectedApplication(other, case.admin).prepare()
     staging = {app.version: create_staging(case.admin, app) for app in (case.app, other)}
     case.apps = (case.app, replace(other, published=staging["v2"]))
     case.note(live="v1")
@@ -279,7 +279,7 @@ def test_what_a_task_writes_after_a_switch_goes_where_its_version_writes_by_then
 
 
 def test_an_instance_that_is_killed_while_it_holds_is_replaced_by_one_that_holds(group: Group) -> None:
-    registry, admin = Registry(group.broker.kafka), group.broker.admin()
+    registry, admin = Registry.at(group.broker.admin()), group.broker.admin()
     tps = [TopicPartition(f"{group.name}.in", n) for n in range(4)]
 
     def have_said(phase: int) -> bool:

@@ -29,7 +29,7 @@ from pipeline.errors import (
     UnderWayError,
     VersionConflictError,
 )
-from pipeline.hosting.application import load_application, prepare, with_topics
+from pipeline.hosting.application import load_application
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.ownership.alone import processing_alone
 from pipeline.hosting.ownership.sole_host import RUN
@@ -99,7 +99,12 @@ choosing_nothing = "{unique}:build"
 
     def run(self, version: str) -> None:
         application = load_application(self.config, self.unique, StreamsBuilder, version=version)
-        run(application, resolve(application, self.broker.admin()), spark_session(), build_topology)
+        run(
+            self.broker.connected(application),
+            resolve(self.broker.connected(application)),
+            spark_session(),
+            build_topology,
+        )
 
     def sums(self) -> dict[str, int]:
         records = self.broker.read(f"{self.unique}.sums")
@@ -111,7 +116,7 @@ choosing_nothing = "{unique}:build"
         return sorted((r.key.decode(), LONG.deserialize(r.value)) for r in records)
 
     def releaser(self) -> Releaser:
-        return Releaser(self.config, self.unique, spark_session)
+        return Releaser(self.config, self.unique, self.broker.admin(), spark_session)
 
     def gated(self) -> Releaser:
         """A release of version 2 that may be cut over to."""
@@ -310,7 +315,7 @@ def test_a_gate_that_fails_leaves_the_live_version_live_and_says_why(project: Pr
         releaser.cut()
     assert releaser.status().live == "v1"
     assert project.sums() == {"ann": 5000}
-    Registry(project.config.kafka).write(releaser.status().to(Step.GATED))  # by other expectations
+    Registry.at(project.broker.admin()).write(releaser.status().to(Step.GATED))  # by other expectations
     with pytest.raises(GateFailedError):
         releaser.gate()
     with pytest.raises(ReleaseError, match="this needs gated"):
@@ -329,7 +334,7 @@ def test_a_version_that_chooses_topics_is_refused_and_publishes_nothing(
     project: Project,
 ) -> None:
     project.pay(("ann", 5))
-    releaser, registry = project.releaser(), Registry(project.config.kafka)
+    releaser, registry = project.releaser(), Registry.at(project.broker.admin())
     refusal = r"choosing chooses topics per record \(KSTREAM-SINK-0000000001\)"
     with pytest.raises(ReleaseError, match=refusal):
         releaser.plan("choosing")
@@ -368,12 +373,12 @@ def test_a_switch_that_died_around_its_corrections_is_completed_by_a_rerun(
             cut(releaser)
     assert releaser.status().step is Step.CUTTING
     with pytest.raises(UnderWayError, match="nothing else may process"):
-        require_no_switch(project.config.kafka, project.config.app(project.unique), "v1")
+        require_no_switch(project.broker.admin(), project.config.app(project.unique), "v1")
     done = cut(project.releaser())
     assert (done.live, done.corrections) == ("v2", 2), "those of the attempt that died are counted"
     assert project.sums() == {"ann": 3, "bob": -1}
     with pytest.raises(UnderWayError, match="v2 has taken the place of v1"):
-        require_no_switch(project.config.kafka, project.config.app(project.unique), "v1")
+        require_no_switch(project.broker.admin(), project.config.app(project.unique), "v1")
     assert project.releaser().rollback().live == "v1"
     assert project.sums() == {"ann": 5, "bob": 0}
 
@@ -392,7 +397,7 @@ def test_a_command_takes_the_live_version_unless_another_is_named(broker: Any, u
     first, second = described(nobody, "--version", "v1"), described(nobody, "--version", "v2")
     assert first != second
     assert described(broker.bootstrap_servers) == first
-    Registry(broker.kafka).write(Release(unique, "v2"))
+    Registry.at(broker.admin()).write(Release(unique, "v2"))
     assert described(broker.bootstrap_servers) == second
 
 
@@ -416,7 +421,7 @@ def test_a_switch_does_not_begin_while_the_live_version_is_processing(
     v1 = releaser._versions.application("v1")
     for take in (cut, lambda releaser: releaser.check("cut")):  # `check` is what a dry run does
         with (
-            processing_alone(v1, project.broker.admin(), RUN, "another"),
+            processing_alone(project.broker.connected(v1), RUN, "another"),
             pytest.raises(UnderWayError, match=r"-v1 is being processed by a run of another"),
         ):
             take(releaser)
@@ -448,7 +453,7 @@ def test_an_old_version_that_moves_after_its_cut_leaves_no_way_back(
     releaser = project.gated()
     project.pay(("ann", 10), ("ann", -20))
     project.run("v1")
-    Registry(project.config.kafka).write(releaser.status().to(Step.CUTTING))  # it died before it fenced once more
+    Registry.at(project.broker.admin()).write(releaser.status().to(Step.CUTTING))  # it died before it fenced once more
     project.pay(("ann", 1000))
     with pytest.raises(UnderWayError, match="until that is completed"):
         project.run("v1")
@@ -502,18 +507,18 @@ def test_a_candidate_whose_code_has_changed_is_computed_anew(project: Project) -
 def test_a_version_that_is_not_live_publishes_nothing_whoever_names_it(project: Project) -> None:
     project.pay(("ann", 5), ("ann", -2), ("bob", -1))
     project.run("v1")
-    named = processing_application(project.config, project.unique, "v2")
-    run(named, resolve(named, project.broker.admin()), spark_session(), build_topology)
+    named = processing_application(project.config, project.broker.admin(), project.unique, "v2")
+    run(project.broker.connected(named), resolve(project.broker.connected(named)), spark_session(), build_topology)
     assert project.sums() == {"ann": 5, "bob": 0}
     assert len(project.broker.read(f"{project.unique}-v2-staging-{project.unique}.sums")) > 0
     cut(project.gated())
     assert project.sums() == {"ann": 3, "bob": -1}, "corrections start from what it wrote to staging"
     project.pay(("ann", 1))
-    back = processing_application(project.config, project.unique, "v1")
-    run(back, resolve(back, project.broker.admin()), spark_session(), build_topology)
+    back = processing_application(project.config, project.broker.admin(), project.unique, "v1")
+    run(project.broker.connected(back), resolve(project.broker.connected(back)), spark_session(), build_topology)
     assert project.sums() == {"ann": 3, "bob": -1}
     with pytest.raises(ReleaseError, match="chooses topics per record"):
-        processing_application(project.config, project.unique, "choosing")
+        processing_application(project.config, project.broker.admin(), project.unique, "choosing")
 
 
 def test_an_owner_that_was_away_during_a_switch_does_not_publish_afterwards(project: Project) -> None:
@@ -521,8 +526,8 @@ def test_an_owner_that_was_away_during_a_switch_does_not_publish_afterwards(proj
     project.run("v1")
     releaser = project.gated()
     v1 = load_application(project.config, project.unique, StreamsBuilder, version="v1")
-    application = with_topics(v1, project.broker.admin())
-    layout = prepare(application, project.broker.admin())
+    connected = project.broker.connected(v1).resolved()
+    application, layout = connected.application, connected.prepare()
     owned = [
         OwnedTask(application, layout, task, project.broker.admin(), SystemClock(), {}) for task in sorted(layout.tasks)
     ]
@@ -553,12 +558,12 @@ def test_a_version_is_neither_given_up_nor_retired_while_a_run_of_it_is_under_wa
                 take()
         assert releaser.status() == before
 
-    with processing_alone(v2, project.broker.admin(), RUN, "another"):
+    with processing_alone(project.broker.connected(v2), RUN, "another"):
         refused(releaser.abort, lambda: releaser.check("abort"))
     cut(releaser)
-    with processing_alone(v1, project.broker.admin(), RUN, "another"):
+    with processing_alone(project.broker.connected(v1), RUN, "another"):
         refused(releaser.retire, lambda: releaser.check("retire"), lambda: releaser.retire("v1"))
-    with processing_alone(v2, project.broker.admin(), RUN, "another"):
+    with processing_alone(project.broker.connected(v2), RUN, "another"):
         refused(releaser.rollback, lambda: releaser.check("rollback"))
     assert releaser.rollback().live == "v1"
 
@@ -578,12 +583,12 @@ def test_a_lost_control_topic_is_refused_until_somebody_says_which_version_is_li
     project.run("v1")
     releaser = project.gated()
     cut(releaser)
-    Registry(project.config.kafka).forget(project.unique)
+    Registry.at(project.broker.admin()).forget(project.unique)
     project.pay(("bob", -3))
     for look in (
         releaser.status,
-        lambda: live_version(project.config.kafka, project.config.app(project.unique)),
-        lambda: processing_application(project.config, project.unique),
+        lambda: live_version(project.broker.admin(), project.config.app(project.unique)),
+        lambda: processing_application(project.config, project.broker.admin(), project.unique),
         lambda: project.run("v1"),
     ):
         with pytest.raises(ReleaseError, match=r"knows nothing of .*, although it was released: .*-staging-"):
@@ -609,14 +614,14 @@ def _dying_in(name: str, commit: Any) -> type[TransactionalProducer]:
 
 
 def test_of_writers_at_the_same_time_exactly_one_wins(broker: Any, unique: str) -> None:
-    Registry(broker.kafka).write(Release(unique, "v1"))
+    Registry.at(broker.admin()).write(Release(unique, "v1"))
     for _ in range(3):
-        seen = Registry(broker.kafka).read(unique, "v1")
+        seen = Registry.at(broker.admin()).read(unique, "v1")
         outcomes: list[str] = []
 
         def compete(seen: Release = seen, outcomes: list[str] = outcomes) -> None:
             try:
-                Registry(broker.kafka).write(seen)
+                Registry.at(broker.admin()).write(seen)
                 outcomes.append("won")
             except VersionConflictError:
                 outcomes.append("lost")
@@ -627,4 +632,4 @@ def test_of_writers_at_the_same_time_exactly_one_wins(broker: Any, unique: str) 
         for thread in threads:
             thread.join()
         assert outcomes.count("won") == 1, outcomes
-        assert Registry(broker.kafka).read(unique, "v1").revision == seen.revision + 1
+        assert Registry.at(broker.admin()).read(unique, "v1").revision == seen.revision + 1

@@ -104,7 +104,12 @@ v2 = "{unique}:build"
 
     def run(self) -> None:
         application = load_application(self.config, self.unique, StreamsBuilder)
-        run(application, resolve(application, self.broker.admin()), spark_session(), build_topology)
+        run(
+            self.broker.connected(application),
+            resolve(self.broker.connected(application)),
+            spark_session(),
+            build_topology,
+        )
 
     @contextmanager
     def worker(self) -> Iterator[None]:
@@ -133,7 +138,7 @@ v2 = "{unique}:build"
 
     def repairer(self, quality: str = "anything") -> Repairer:
         app = replace(self.config.app(self.unique), quality=f"{self.unique}:{quality}")
-        return Repairer(replace(self.config, apps={self.unique: app}), self.unique, spark_session)
+        return Repairer(replace(self.config, apps={self.unique: app}), self.unique, self.broker.admin(), spark_session)
 
     def topics_of_repairs(self) -> list[str]:
         return [name for name in self.broker.admin().list_topics() if name.startswith(f"{self.unique}-repair-")]
@@ -223,7 +228,7 @@ def test_a_repair_brings_back_the_rows_of_its_range_and_no_others(project: Proje
     check_commands(project)
     assert project.table("counts") == whole
     project.run()
-    registry = Registry(project.config.kafka)
+    registry = Registry.at(project.broker.admin())
     release = registry.read(project.unique, "v1")
     assert (release.mark, release.live) == (None, "v1")
     assert "1 correction, verdict" in release.repaired
@@ -246,7 +251,7 @@ def test_records_that_are_gone_are_not_taken_for_rows_that_never_were(project: P
 def test_other_code_than_that_which_was_released_repairs_nothing(project: Project) -> None:
     project.view(*VIEWS)
     project.run()
-    registry = Registry(project.config.kafka)
+    registry = Registry.at(project.broker.admin())
     registry.write(replace(registry.read(project.unique, "v1"), digests={"v1": "of other code"}))
     with pytest.raises(ReleaseError, match="the code of v1 has changed since it was released"):
         project.repairer().plan(scope(2, 6))

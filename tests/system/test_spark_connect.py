@@ -100,22 +100,22 @@ def test_imports_and_exports_of_files_and_tables_go_through_a_spark_connect_serv
     rows = [{"id": n, "user": f"u{n % 3}"} for n in range(20)]
     (tmp_path / "in.json").write_text("\n".join(map(json.dumps, rows)))
     files = ImportSpec(orders, f"{tmp_path}/in.json", "json", key=("user",))
-    assert run_import(files, broker.kafka, spark).written == 20
-    assert run_import(files, broker.kafka, spark).written == 0
+    assert run_import(files, broker.admin(), spark).written == 20
+    assert run_import(files, broker.admin(), spark).written == 0
 
     options = {"url": f"jdbc:h2:file:{tmp_path}/db;DB_CLOSE_DELAY=-1"}
     table = ExportSpec(orders, "ORDERS", "jdbc", options, "id long, user string")
-    summary = run_export(table, broker.kafka, spark, lambda *_offsets: None)
+    summary = run_export(table, broker.admin(), spark, lambda *_offsets: None)
     assert (summary.read, summary.written) == (20, 20)
     broker.write(orders, [(b"u0", b'{"id": 20, "user": "u0"}', 1)])
-    assert run_export(table, broker.kafka, spark).written == 1
+    assert run_export(table, broker.admin(), spark).written == 1
     back = ImportSpec(copies, "ORDERS", "jdbc", options, key=("_key",), incremental="id")
-    assert run_import(back, broker.kafka, spark).written == 21
+    assert run_import(back, broker.admin(), spark).written == 21
     assert sorted(json.loads(r.value)["id"] for r in broker.read(copies)) == list(range(21))
     elsewhere = replace(table, options={"url": "jdbc:derby:x"}, name=f"{unique}.elsewhere")
     with pytest.raises(UnsupportedByHostError, match="Over Spark Connect tables are written in PostgreSQL and H2 only"):
-        run_export(elsewhere, broker.kafka, spark)
+        run_export(elsewhere, broker.admin(), spark)
 
-    assert run_export(ExportSpec(copies, f"{tmp_path}/out", "json"), broker.kafka, spark).written == 21
+    assert run_export(ExportSpec(copies, f"{tmp_path}/out", "json"), broker.admin(), spark).written == 21
     written = [json.loads(line) for file in tmp_path.rglob("out/*/*.json") for line in file.read_text().splitlines()]
     assert sorted(json.loads(row["value"])["id"] for row in written) == list(range(21))

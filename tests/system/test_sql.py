@@ -64,7 +64,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 def check_pull_queries(config: Path, name: str, broker: Any) -> None:
     """Both instances have a part of each table; each answers for all of it, and so does the shell, which finds one itself."""
-    servers = servers_of({"bootstrap.servers": broker.bootstrap_servers}, f"{name}-v1")
+    servers = servers_of(broker.admin(), f"{name}-v1")
     assert len(servers) == 2
     until(lambda: all(httpx.get(f"http://{each}/ready").is_success for each in servers))
     for server in servers:
@@ -120,7 +120,7 @@ def test_a_worker_and_a_bounded_run_give_what_the_statements_say(broker: Any, un
             running.enter_context(live.worker(server="127.0.0.1:0", state_dir=tmp_path / f"state{number}"))
         until(lambda: all(each.lag == 0 for each in live.lag()))
         check_pull_queries(config, names[0], broker)
-    run(batch, resolve(batch, broker.admin()), spark_session(), build_topology)
+    run(broker.connected(batch), resolve(broker.connected(batch)), spark_session(), build_topology)
     found = tables(broker, names[0])
     assert found == tables(broker, names[1])
     assert found["large"][b"15"] == {"ITEM": "SOFA", "AMOUNT": 15.5}

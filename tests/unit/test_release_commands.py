@@ -30,7 +30,7 @@ from pipeline.releases.readiness import Readiness
 from pipeline.releases.registry import Registry, Release, Step
 from pipeline.releases.releaser import ReleasePlan, Releaser
 from pipeline.releases.verdicts import GateVerdict, suite_digest
-from pipeline.spark.bounded_runs.job import RunSummary
+from pipeline.spark.bounded_runs.summary import RunSummary
 from pipeline.spark.ranges import RunRange
 from tests.unit.releases.notes import MemoryNotes
 
@@ -68,10 +68,10 @@ class Shell:
         self.path.write_text(f"{text}[apps.clicks.versions]\n{lines}\n")
 
     def registry(self, by: str = "ann@desk") -> Registry:
-        return Registry({}, by, notes=self.notes)
+        return Registry(self.notes, by)
 
     def releaser(self, *_: Any) -> Releaser:
-        return Releaser(ProjectConfig.load(self.path, {}), "clicks", lambda: None, registry=self.registry())
+        return Releaser(ProjectConfig.load(self.path, {}), "clicks", Admin({}), lambda: None, registry=self.registry())
 
     def at(self, step: Step, **changes: Any) -> Release:
         digests = self.releaser()._digests(Release("clicks", "v1", candidate="v2"))

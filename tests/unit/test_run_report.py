@@ -8,7 +8,7 @@ from rich.console import Console
 
 from pipeline.cli.run_report import plan_table, runs_table
 from pipeline.records import TaskId
-from pipeline.spark.bounded_runs.job import RunPlan
+from pipeline.spark.bounded_runs.plan import RunPlan
 from pipeline.spark.planning.runs import RunRecord
 from pipeline.spark.ranges import RunRange
 

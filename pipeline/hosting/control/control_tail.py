@@ -13,12 +13,13 @@ from pipeline.errors import StreamsError, TaskMigratedError, UnknownOutcomeError
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.control.control_topic import ControlTopic
 from pipeline.hosting.control.publication import CONTROL_TOPIC, SWITCHING, LiveVersion, decoded
-from pipeline.kafka.admin import Admin
 from pipeline.kafka.consumer import RecordConsumer
 from pipeline.records import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
+
+    from pipeline.kafka.admin import Admin
 
 log = logging.getLogger(__name__)
 
@@ -38,16 +39,15 @@ class ControlTail:
     middle of a switch that is not so; only whoever completes the switch ends the hold.
 
     Args:
-        kafka: Client properties.
+        admin: Asks the brokers.
         app: The application.
         on_change: Told each record that is news, in the thread of the tail.
     """
 
-    def __init__(self, kafka: Mapping[str, str], app: str, on_change: Callable[[LiveVersion], None]) -> None:
-        self._kafka = kafka
+    def __init__(self, admin: Admin, app: str, on_change: Callable[[LiveVersion], None]) -> None:
+        self._admin = admin
         self._app = app
         self._on_change = on_change
-        self._admin = Admin(kafka)
         self._consumer: RecordConsumer | None = None
         self._newest: bytes | None = None
         self._told: bytes | None = None
@@ -103,7 +103,7 @@ class ControlTail:
     def _open(self) -> RecordConsumer | None:
         if CONTROL_TOPIC not in self._admin.partitions([CONTROL_TOPIC]):
             return None
-        self._consumer = RecordConsumer(self._kafka)
+        self._consumer = RecordConsumer(self._admin.kafka)
         self._consumer.assign(self._admin.beginning_offsets([_TP]))
         return self._consumer
 
@@ -127,14 +127,14 @@ class ControlTail:
             return
         log.warning("mark %s was not completed within %d ms: it is given up", record.mark.id, record.mark.hold_ms)
         try:
-            remove_mark(self._kafka, self._app, record)
+            remove_mark(self._admin, self._app, record)
         except (VersionConflictError, TaskMigratedError, UnknownOutcomeError) as error:
             log.info("somebody else writes the control topic, which is read again: %s", error)
         # Looked at again then, unless the topic says meanwhile that the mark is gone.
         self._deadline = record.mark.id, time.monotonic() + _RETRY_SECONDS
 
 
-def remove_mark(kafka: Mapping[str, str], app: str, record: LiveVersion) -> None:
+def remove_mark(admin: Admin, app: str, record: LiveVersion) -> None:
     """Take a mark out of an application's record, unless somebody has written it since; the rest stays as it is.
 
     Raises:
@@ -143,7 +143,7 @@ def remove_mark(kafka: Mapping[str, str], app: str, record: LiveVersion) -> None
         UnknownOutcomeError: If it cannot be said whether it was written.
         BrokerError: If brokers refuse or do not answer.
     """
-    topic = ControlTopic(kafka, CONTROL_TOPIC)
+    topic = ControlTopic(admin, CONTROL_TOPIC)
     found = topic.read().get(app)
     known: dict[str, Any] = {} if found is None else msgspec.json.decode(found)
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pipeline.hosting.clock import SystemClock
-from pipeline.kafka.admin import Admin, TopicSpec
+from pipeline.kafka.admin import TopicSpec
 from pipeline.kafka.producer import IdempotentProducer, TransactionalProducer
 from pipeline.kafka.ranges import read_range
 from pipeline.records import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from pipeline.kafka.admin import Admin
 
 _CONFIG = {"cleanup.policy": "compact", "retention.ms": "-1"}
 
@@ -20,19 +22,17 @@ class ControlTopic:
     """Values under names in a topic, which is created at the first write.
 
     Args:
-        kafka: Client properties.
+        admin: Asks the brokers.
         topic: Its name, and that of the lock which serialises `write`.
-        admin: Asks the brokers; one of its own if left out.
     """
 
-    def __init__(self, kafka: Mapping[str, str], topic: str, admin: Admin | None = None) -> None:
-        self._kafka = kafka
+    def __init__(self, admin: Admin, topic: str) -> None:
+        self._admin = admin
         self._topic = topic
         self._tp = TopicPartition(topic, 0)
-        self._admin = admin or Admin(kafka)
 
     def read(self) -> dict[str, bytes]:
-        """The latest value under each name.
+        """Return the latest value under each name.
 
         Raises:
             BrokerError: If brokers do not answer.
@@ -42,7 +42,7 @@ class ControlTopic:
         end = self._admin.settled_end_offsets([self._tp])[self._tp]
         start = self._admin.beginning_offsets([self._tp])[self._tp]
         found: dict[str, bytes] = {}
-        for _, records in read_range(self._admin, self._kafka, {self._tp: OffsetRange(start, end)}):
+        for _, records in read_range(self._admin, {self._tp: OffsetRange(start, end)}):
             for record in records:
                 name = (record.key or b"").decode()
                 found.pop(name, None)
@@ -63,7 +63,7 @@ class ControlTopic:
             BrokerError: If brokers refuse or do not answer.
         """
         self._create()
-        producer = TransactionalProducer(self._kafka, self._topic)
+        producer = TransactionalProducer(self._admin.kafka, self._topic)
         try:
             producer.init()
             check()
@@ -80,7 +80,7 @@ class ControlTopic:
             BrokerError: If brokers refuse or do not answer.
         """
         self._create()
-        producer = IdempotentProducer(self._kafka)
+        producer = IdempotentProducer(self._admin.kafka)
         try:
             for name, value in values.items():
                 producer.send(self._topic, name.encode(), value, SystemClock().now_ms(), (), 0)

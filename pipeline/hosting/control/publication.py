@@ -18,14 +18,13 @@ from pipeline.runtime.offset_metadata import OffsetMetadata
 
 if TYPE_CHECKING:
     from pipeline.config import AppConfig
-    from pipeline.hosting.application import Application
     from pipeline.kafka.admin import Admin
 
 CONTROL_TOPIC = "millrace-releases"
 SWITCHING: Mapping[str, str] = {"cutting": "cut", "rolling-back": "rollback"}
 """Steps of a release in which nothing may publish, with the command that completes each."""
 
-STAGING_HINT = "Started again, it processes without publishing, into staging topics."
+_STAGING_HINT = "Started again, it processes without publishing, into staging topics."
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -124,14 +123,14 @@ def require_never_released(admin: Admin, app: AppConfig) -> None:
         raise ReleaseError(message, hint=hint)
 
 
-def live_version_of(kafka: Mapping[str, str], app: str, admin: Admin) -> LiveVersion | None:
-    """The version of an application that has the right to publish; None if it was never released.
+def live_version_of(admin: Admin, app: str) -> LiveVersion | None:
+    """Return the version of an application that has the right to publish; None if it was never released.
 
     Raises:
         BrokerError: If brokers do not answer.
         ReleaseError: If the control topic holds something else.
     """
-    found = ControlTopic(kafka, CONTROL_TOPIC, admin).read().get(app)
+    found = ControlTopic(admin, CONTROL_TOPIC).read().get(app)
     return None if found is None else decoded(found, app)
 
 
@@ -148,26 +147,6 @@ def decoded(value: bytes, app: str) -> LiveVersion:
         raise ReleaseError(message, hint="Was it written by a newer version of Millrace?") from error
 
 
-def require_right(application: Application, admin: Admin) -> None:
-    """Make sure that a bounded run may write where it was started to write.
-
-    One that writes to staging topics always may, unless its version holds for a mark: it would go beyond.
-
-    Raises:
-        NotLiveError: If another version is live.
-        UnderWayError: If a switch is under way, or the version holds.
-        BrokerError: If brokers do not answer.
-        ReleaseError: If the control topic holds something else, or its record of the application is lost.
-    """
-    found = live_version_of(application.kafka, application.config.name, admin)
-    if found is not None:
-        found.require_no_mark(application.version)
-    if application.published is not None:
-        return
-    if found is None:
-        require_never_released(admin, application.config)
-        return
-    found.require_no_switch()
-    if found.live != application.version:
-        message = f"{application.config.name} {application.version} may not publish: {found.live} is live"
-        raise NotLiveError(message, hint=STAGING_HINT)
+def not_live(app: str, version: str, record: LiveVersion) -> NotLiveError:
+    """Return the error that a version may not publish."""
+    return NotLiveError(f"{app} {version} may not publish: {record.live} is live", hint=_STAGING_HINT)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipeline.hosting.application import source_partitions, with_partitions
-
 if TYPE_CHECKING:
-    from pipeline.hosting.application import Application
-    from pipeline.kafka.admin import Admin
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.records import TopicPartition
 
 
@@ -30,18 +27,18 @@ class InputLag(NamedTuple):
         return max(self.end - (self.committed if self.committed is not None else self.start), 0)
 
 
-def input_lags(application: Application, admin: Admin) -> list[InputLag]:
-    """Every source partition and every repartition topic's partition that exists, sorted; committed against end.
+def input_lags(connected: ConnectedApplication) -> list[InputLag]:
+    """Return committed offsets and ends of all inputs that exist, repartition topics included; sorted by partition.
 
     Raises:
         TopicError: If a source topic does not exist.
         BrokerError: If the brokers do not answer.
     """
-    _, layout = with_partitions(application, source_partitions(application, admin))
-    internal = {topic.name for topic in layout.repartition_topics}
-    existing = admin.partitions({tp.topic for inputs in layout.tasks.values() for tp in inputs})
-    tps = sorted({tp for inputs in layout.tasks.values() for tp in inputs if tp.topic in existing})
-    committed = admin.committed(application.id, tps)
+    connected, admin = connected.resolved(), connected.admin
+    internal = {topic.name for topic in connected.layout.repartition_topics}
+    existing = admin.partitions({tp.topic for tp in connected.inputs})
+    tps = sorted(tp for tp in connected.inputs if tp.topic in existing)
+    committed = connected.committed(tps)
     starts, ends = admin.beginning_offsets(tps), admin.end_offsets(tps)
     return [
         InputLag(tp, tp.topic in internal, committed[tp].offset if tp in committed else None, starts[tp], ends[tp])

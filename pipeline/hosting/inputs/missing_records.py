@@ -10,8 +10,7 @@ from pipeline.records import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pipeline.hosting.application import Application
-    from pipeline.kafka.admin import Admin
+    from pipeline.hosting.connected import ConnectedApplication
 
 _CREATED_ANEW = (
     "The topic ends before that offset: it was probably created anew. A new version of the application reads it from its first"
@@ -24,27 +23,27 @@ _OWN_TOPIC = (
 
 
 def explained(
-    error: MissingOffsetError, application: Application, admin: Admin, committed: Mapping[TopicPartition, int]
+    error: MissingOffsetError, connected: ConnectedApplication, committed: Mapping[TopicPartition, int]
 ) -> MissingOffsetError:
     """The error with a hint that fits the topic, once it is known that no other owner has processed the records.
 
     Args:
         error: What a reader has found.
-        application: Whose input it is.
-        admin: Asks the brokers.
+        connected: Whose input it is.
         committed: Committed offsets of the task that reads the partition.
 
     Raises:
         BrokerError: If the brokers do not answer.
     """
     tp = TopicPartition(error.topic, error.partition)
-    if tp.topic not in application.topology.source_topics:
+    if tp.topic not in connected.application.topology.source_topics:
         return MissingOffsetError(error.message, hint=_OWN_TOPIC)
-    first = admin.beginning_offsets([tp])[tp]
+    first = connected.admin.beginning_offsets([tp])[tp]
     if first <= committed.get(tp, 0):
         return MissingOffsetError(error.message, hint=_CREATED_ANEW)
+    app = connected.application.config.name
     hint = (
-        f"To go on behind the gap, with the state as it is: millrace run {application.config.name} --from {tp}@{first}."
+        f"To go on behind the gap, with the state as it is: millrace run {app} --from {tp}@{first}."
         " Raise retention.ms of the topic if the records were needed."
     )
     return MissingOffsetError(error.message, hint=hint)

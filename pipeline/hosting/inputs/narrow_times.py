@@ -12,22 +12,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pipeline.hosting.application import Application
-    from pipeline.kafka.admin import Admin
+    from pipeline.hosting.connected import ConnectedApplication
 
 log = logging.getLogger(__name__)
 
 
-def warn_of_narrow_times(application: Application, admin: Admin) -> None:
+def warn_of_narrow_times(connected: ConnectedApplication) -> None:
     """Log which topics that an application writes to refuse event times that brokers usually take.
 
     Args:
-        application: The application, its topics prepared.
-        admin: Asks the brokers, once.
+        connected: The application, its topics prepared.
 
     Raises:
         BrokerError: If the brokers do not answer.
     """
-    for topic, limits in sorted(time_limits(admin, _written(application)).items()):
+    for topic, limits in sorted(time_limits(connected.admin, _written(connected.application)).items()):
         for setting, limit_ms in limits.narrow.items():
             log.warning(
                 "topic %s takes no record whose event time lies more than %d ms from the brokers' clock (%s): such a record"

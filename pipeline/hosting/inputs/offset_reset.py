@@ -11,20 +11,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pipeline.hosting.application import Application
-    from pipeline.kafka.admin import Admin
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.records import TopicPartition
 
 
 def reset_offsets(
-    application: Application, admin: Admin, tps: Iterable[TopicPartition], now_ms: int
+    connected: ConnectedApplication, tps: Iterable[TopicPartition], now_ms: int
 ) -> dict[TopicPartition, int]:
-    """The offset at which each partition is begun, as its source, or else `auto.offset.reset`, says.
+    """Return the offset at which each partition is begun, as its source, or else `auto.offset.reset`, says.
 
     Repartition topics are begun at their beginning in any case: whatever is in them has not been processed yet.
 
     Args:
-        application: Whose topics they are; its patterns are resolved.
-        admin: Asks the brokers.
+        connected: Whose topics they are; its patterns are resolved.
         tps: Partitions without committed offsets.
         now_ms: What durations are counted back from, ms since the epoch.
 
@@ -32,7 +31,7 @@ def reset_offsets(
         ConfigError: If one is not to be begun without a committed offset.
         BrokerError: If the brokers do not answer.
     """
-    policies = reset_policies(application)
+    admin, policies = connected.admin, reset_policies(connected.application)
     chosen: dict[AutoOffsetReset, list[TopicPartition]] = {}
     for tp in tps:
         chosen.setdefault(policies.get(tp.topic, AutoOffsetReset.earliest()), []).append(tp)
@@ -43,7 +42,7 @@ def reset_offsets(
                 topics = ",".join(sorted({tp.topic for tp in partitions}))
                 message = (
                     f"No valid committed offset found for input [{topics}] and no valid reset policy configured: "
-                    f"{application.id} has not read all of it before, and may not choose where to begin"
+                    f"{connected.id} has not read all of it before, and may not choose where to begin"
                 )
                 hint = "Set auto.offset.reset or the source's offset_reset_policy, or set the offsets: millrace reset --from."
                 raise ConfigError(message, hint=hint)

@@ -9,7 +9,6 @@ import msgspec
 
 from pipeline.errors import ProcessingError, RangeError
 from pipeline.hosting.actor import this_user
-from pipeline.hosting.application import source_partitions, with_partitions
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.control.control_topic import ControlTopic
 from pipeline.hosting.inputs.offset_reset import reset_offsets
@@ -23,6 +22,7 @@ from pipeline.runtime.packs import opened, writer_of
 
 if TYPE_CHECKING:
     from pipeline.hosting.application import Application
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.kafka.admin import Admin, CommittedOffset
 
 SKIPPED_TOPIC = "millrace-skipped"
@@ -49,12 +49,11 @@ class Skip:
     metadata: str
 
 
-def plan_skip(application: Application, admin: Admin, tp: TopicPartition, offset: int) -> Skip:
+def plan_skip(connected: ConnectedApplication, tp: TopicPartition, offset: int) -> Skip:
     """Find the record, and make sure that it is the next one of its task.
 
     Args:
-        application: Whose input it is.
-        admin: Asks the brokers.
+        connected: Whose input it is.
         tp: The partition.
         offset: The record's offset.
 
@@ -63,29 +62,28 @@ def plan_skip(application: Application, admin: Admin, tp: TopicPartition, offset
         RangeError: If the application does not read the partition, or another record comes next.
         BrokerError: If the brokers do not answer.
     """
-    require_nobody(application, admin)
-    resolved, layout = with_partitions(application, source_partitions(application, admin))
-    task_id = next((task_id for task_id, inputs in layout.tasks.items() if tp in inputs), None)
+    require_nobody(connected)
+    connected = connected.resolved()
+    task_id = next((task_id for task_id, inputs in connected.layout.tasks.items() if tp in inputs), None)
     if task_id is None:
-        message = f"No task of {application.id} reads {tp}"
+        message = f"No task of {connected.id} reads {tp}"
         raise RangeError(message, hint="millrace lag shows all partitions that it reads.")
-    committed = admin.committed(application.id, [tp]).get(tp)
-    stands = _starts(resolved, admin, tp, committed)
-    record = _next_record(admin, tp, stands)
+    committed = connected.committed([tp]).get(tp)
+    stands = reset_offsets(connected, [tp], SystemClock().now_ms())[tp] if committed is None else committed.offset
+    record = _next_record(connected.admin, tp, stands)
     if record is None or record.offset != offset:
-        raise _elsewhere(resolved, task_id, tp, offset, record)
+        raise _elsewhere(connected.application, task_id, tp, offset, record)
     return _skip(task_id, tp, record, committed)
 
 
-def carry_out(application: Application, admin: Admin, planned: Skip) -> Skip:
+def carry_out(connected: ConnectedApplication, planned: Skip) -> Skip:
     """Skip the record: take its task over, so that no other owner commits meanwhile, and commit the offset behind it.
 
     The record goes to the dead letter topic in the same transaction, if the application has one. The skip is noted in
     `millrace-skipped`.
 
     Args:
-        application: Whose input it is.
-        admin: Asks the brokers.
+        connected: Whose input it is.
         planned: What `plan_skip` found.
 
     Returns:
@@ -96,6 +94,7 @@ def carry_out(application: Application, admin: Admin, planned: Skip) -> Skip:
         TaskMigratedError: If somebody else takes the task over at this moment. Nothing is skipped.
         BrokerError: If the brokers refuse or do not answer.
     """
+    application = connected.application
     owner = TransactionalProducer(
         application.kafka,
         transactional_id(application.id, planned.task_id),
@@ -103,26 +102,20 @@ def carry_out(application: Application, admin: Admin, planned: Skip) -> Skip:
     )
     try:
         owner.init()
-        found = plan_skip(application, admin, planned.tp, planned.record.offset)
+        found = plan_skip(connected, planned.tp, planned.record.offset)
         _send_letter(application, found, owner)
         owner.commit({found.tp: (found.offset, found.metadata)}, application.id)
     finally:
         owner.close()
-    _note(application, found)
+    _note(connected, found)
     return found
-
-
-def _starts(application: Application, admin: Admin, tp: TopicPartition, committed: CommittedOffset | None) -> int:
-    if committed is not None:
-        return committed.offset
-    return reset_offsets(application, admin, [tp], SystemClock().now_ms())[tp]
 
 
 def _next_record(admin: Admin, tp: TopicPartition, start: int) -> RawRecord | None:
     """The first record at or behind an offset; None if there is none."""
     end = admin.end_offsets([tp])[tp]
     for at in range(start, end, _BATCH_OF_LOG):
-        for _, records in read_range(admin, admin.kafka, {tp: OffsetRange(at, min(at + _BATCH_OF_LOG, end))}):
+        for _, records in read_range(admin, {tp: OffsetRange(at, min(at + _BATCH_OF_LOG, end))}):
             if records:
                 return records[0]
     return None
@@ -172,7 +165,8 @@ def _send_letter(application: Application, skip: Skip, owner: TransactionalProdu
     owner.send(letter.topic, letter.key, letter.value, letter.timestamp, letter.headers, letter.partition)
 
 
-def _note(application: Application, skip: Skip) -> None:
+def _note(connected: ConnectedApplication, skip: Skip) -> None:
+    application = connected.application
     name = f"{application.config.name}/{application.version}/{skip.tp}@{skip.record.offset}"
     note = {"by": this_user(), "at_ms": SystemClock().now_ms(), "task": str(skip.task_id)}
-    ControlTopic(application.kafka, SKIPPED_TOPIC).put({name: msgspec.json.encode(note)})
+    ControlTopic(connected.admin, SKIPPED_TOPIC).put({name: msgspec.json.encode(note)})

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pipeline.hosting.application import Application
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.kafka.admin import Admin
     from pipeline.kafka.membership import GroupMember
 
@@ -30,15 +31,14 @@ _PATIENCE_SECONDS = 3.0
 
 
 @contextmanager
-def processing_alone(application: Application, admin: Admin, kind: str, by: str | None = None) -> Iterator[SoleHost]:
+def processing_alone(connected: ConnectedApplication, kind: str, by: str | None = None) -> Iterator[SoleHost]:
     """Process all tasks of an application while no other host does.
 
     Hosts that have died are waited for: brokers free their places when their sessions time out. That the results are exact
     does not depend on it: each task still has one owner.
 
     Args:
-        application: What is processed.
-        admin: Asks the brokers.
+        connected: The application that is processed.
         kind: What processes it: `sole_host.RUN` or `WORKER`.
         by: Who starts it; this user on this machine if left out.
 
@@ -49,10 +49,10 @@ def processing_alone(application: Application, admin: Admin, kind: str, by: str 
         UnderWayError: If another run or worker of the application lives.
         BrokerError: If the brokers refuse or do not answer.
     """
-    place = _Place(application, SoleHost.new(kind, by))
+    place = _Place(connected.application, SoleHost.new(kind, by))
     try:
-        place.take(admin)
-        await_no_members(application, admin)
+        place.take(connected.admin)
+        await_no_members(connected)
         yield place.host
     finally:
         place.leave()

@@ -7,7 +7,6 @@ import time
 from typing import TYPE_CHECKING
 
 from pipeline.errors import OpenTransactionError, UnderWayError
-from pipeline.hosting.application import source_partitions, with_partitions
 from pipeline.hosting.ownership.sole_host import group_of, hosts_in
 from pipeline.kafka.producer import TransactionalProducer
 
@@ -15,8 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pipeline.hosting.application import Application
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.hosting.ownership.sole_host import SoleHost
-    from pipeline.kafka.admin import Admin, CommittedOffset
+    from pipeline.kafka.admin import CommittedOffset
     from pipeline.records import TaskId, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -59,59 +59,59 @@ def under_way(application_id: str, host: SoleHost) -> UnderWayError:
     return UnderWayError(f"{application_id} is being processed by {host}", hint=hint)
 
 
-def require_no_members(application: Application, admin: Admin) -> None:
+def require_no_members(connected: ConnectedApplication) -> None:
     """Make sure that no worker processes an application: being fenced, it would only take its tasks over again.
 
     Raises:
         UnderWayError: If its group has members.
         BrokerError: If the brokers do not answer.
     """
-    members = admin.group(application.id).members
+    members = connected.admin.group(connected.id).members
     if members:
-        message = f"{application.id} is processing: its group has members: {', '.join(members)}"
+        message = f"{connected.id} is processing: its group has members: {', '.join(members)}"
         raise UnderWayError(message, hint="Stop its workers; one that died is a member until its session times out.")
 
 
-def require_no_sole_host(application: Application, admin: Admin) -> None:
+def require_no_sole_host(connected: ConnectedApplication) -> None:
     """Make sure that neither a bounded run, nor a worker that is alone, processes an application.
 
     Raises:
         UnderWayError: If one does.
         BrokerError: If the brokers do not answer.
     """
-    for host in hosts_in(admin.group(group_of(application.id)).members):
-        raise under_way(application.id, host)
+    for host in hosts_in(connected.admin.group(group_of(connected.id)).members):
+        raise under_way(connected.id, host)
 
 
-def require_nobody(application: Application, admin: Admin) -> None:
+def require_nobody(connected: ConnectedApplication) -> None:
     """Make sure that nothing processes an application: no worker, and no bounded run.
 
     Raises:
         UnderWayError: If something does.
         BrokerError: If the brokers do not answer.
     """
-    require_no_members(application, admin)
-    require_no_sole_host(application, admin)
+    require_no_members(connected)
+    require_no_sole_host(connected)
 
 
-def await_no_members(application: Application, admin: Admin) -> None:
+def await_no_members(connected: ConnectedApplication) -> None:
     """Wait until workers that have died are members no more.
 
     Raises:
         UnderWayError: If its group has members for longer than a session.
         BrokerError: If the brokers do not answer.
     """
-    _wait(lambda: require_no_members(application, admin), session_ms(application, _WORKER_SESSION_MS))
+    _wait(lambda: require_no_members(connected), session_ms(connected.application, _WORKER_SESSION_MS))
 
 
-def await_no_sole_host(application: Application, admin: Admin) -> None:
+def await_no_sole_host(connected: ConnectedApplication) -> None:
     """Wait until a run, or a worker that was alone, has ended, if it dies or ends within a session.
 
     Raises:
         UnderWayError: If it processes for longer.
         BrokerError: If the brokers do not answer.
     """
-    _wait(lambda: require_no_sole_host(application, admin), session_ms(application, SOLE_SESSION_MS))
+    _wait(lambda: require_no_sole_host(connected), session_ms(connected.application, SOLE_SESSION_MS))
 
 
 def _wait(check: Callable[[], None], session: int) -> None:
@@ -132,9 +132,11 @@ def _wait(check: Callable[[], None], session: int) -> None:
 
 
 def settled_offsets(
-    application: Application, admin: Admin, tps: Iterable[TopicPartition]
+    connected: ConnectedApplication, tps: Iterable[TopicPartition]
 ) -> dict[TopicPartition, CommittedOffset]:
-    """Return the committed offsets of some inputs. If an owner died in a commit, they are unknown: all tasks are fenced then.
+    """Return the committed offsets of some inputs.
+
+    After an owner has died in a commit they are unknown. All tasks are fenced then, which ends the commit.
 
     Raises:
         TopicError: If topics are missing.
@@ -142,9 +144,8 @@ def settled_offsets(
     """
     asked = list(tps)
     try:
-        return admin.committed(application.id, asked, _COMMIT_SECONDS)
+        return connected.admin.committed(connected.id, asked, _COMMIT_SECONDS)
     except OpenTransactionError as error:
-        log.warning("somebody has left a commit of %s open, which is ended now: %s", application.id, error.message)
-        _, layout = with_partitions(application, source_partitions(application, admin))
-        fence_owners(application, layout.tasks)
-        return admin.committed(application.id, asked)
+        log.warning("somebody has left a commit of %s open, which is ended now: %s", connected.id, error.message)
+        fence_owners(connected.application, connected.resolved().layout.tasks)
+        return connected.committed(asked)

@@ -13,21 +13,19 @@ from pipeline.state.memory import MemoryBackend
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pipeline.hosting.application import Application
-    from pipeline.kafka.admin import Admin
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.runtime.ports import Clock
 
 
-def global_partitions(application: Application, admin: Admin) -> list[TopicPartition]:
-    """All partitions of the topics that global stores are filled from."""
-    topics = [topic for g in application.topology.global_stores for topic in g.source.topics]
-    counts = admin.partitions(topics)
+def global_partitions(connected: ConnectedApplication) -> list[TopicPartition]:
+    """Return all partitions of the topics that global stores are filled from."""
+    topics = [topic for g in connected.application.topology.global_stores for topic in g.source.topics]
+    counts = connected.admin.partitions(topics)
     return [TopicPartition(topic, number) for topic in topics for number in range(counts[topic])]
 
 
 def open_global_state(
-    application: Application,
-    admin: Admin,
+    connected: ConnectedApplication,
     clock: Clock,
     ends: Mapping[TopicPartition, int] | None = None,
     on_restore: Callable[[TopicPartition, int, int], None] | None = None,
@@ -38,8 +36,7 @@ def open_global_state(
     local file.
 
     Args:
-        application: Whose stores.
-        admin: Asks the brokers.
+        connected: Whose stores.
         clock: What time it is.
         ends: Where to stop; the present ends if left out.
         on_restore: Called with partition, records so far and offsets expected.
@@ -48,15 +45,16 @@ def open_global_state(
         RangeError: If an end lies beyond what has been written.
         BrokerError: If the brokers do not answer.
     """
+    application, admin = connected.application, connected.admin
     handlers = global_error_handlers(application.config.streams)
     state = GlobalState(
         application.topology, application.id, MemoryBackend(), clock, handlers, application.environment("global")
     )
-    wanted = ends if ends is not None else admin.end_offsets(global_partitions(application, admin))
+    wanted = ends if ends is not None else admin.end_offsets(global_partitions(connected))
     first = admin.beginning_offsets(wanted)
     ranges = {tp: OffsetRange(min(first[tp], end), end) for tp, end in wanted.items()}
     expected, done = sum(r.size for r in ranges.values()), 0
-    for tp, records in read_range(admin, application.kafka, ranges):
+    for tp, records in read_range(admin, ranges):
         if records:
             state.apply(tp, records, records[-1].offset + 1)
             done += len(records)

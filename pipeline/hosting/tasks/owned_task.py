@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config import EXACTLY_ONCE_V2
 from pipeline.errors import StreamsError, TaskMigratedError
-from pipeline.hosting.control.publication import require_right
+from pipeline.hosting.connected import ConnectedApplication
 from pipeline.hosting.inputs.offset_reset import reset_offsets
 from pipeline.hosting.ownership.fencing import transactional_id
 from pipeline.hosting.restoring.snapshots import TaskCheckpoint, publish_checkpoint, take_checkpoint
@@ -222,7 +222,7 @@ class OwnedTask:
             ConfigError: If nothing is committed for an input, and its source says `none`.
         """
         missing = [tp for tp in self.inputs if tp not in self.committed]
-        starts = reset_offsets(self._application, self._admin, missing, self._clock.now_ms())
+        starts = reset_offsets(ConnectedApplication(self._application, self._admin), missing, self._clock.now_ms())
         return starts | {tp: committed.offset for tp, committed in self.committed.items()}
 
     def commit(self) -> None:
@@ -361,9 +361,9 @@ class OwnedTask:
         """Fence the predecessor, then learn what may be written: see `hosting.control.publication`."""
         self._owner = owner = self._new_owner()
         if self._follows_releases:
-            self.right = take_right(self._application, self._admin)
+            self.right = take_right(ConnectedApplication(self._application, self._admin))
         else:
-            require_right(self._application, self._admin)
+            ConnectedApplication(self._application, self._admin).require_right()
         kafka, overrides = self._application.kafka, self._application.config.streams.producer
         self._records = owner if self._is_exactly_once else IdempotentProducer(kafka, overrides)
         self._records.publish(self.right.published)

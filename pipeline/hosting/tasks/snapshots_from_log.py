@@ -10,25 +10,19 @@ from pipeline.hosting.restoring.snapshots import has_snapshots, publish_checkpoi
 from pipeline.hosting.tasks.task_start import TaskStart
 
 if TYPE_CHECKING:
-    from pipeline.hosting.application import Application
-    from pipeline.kafka.admin import Admin
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.records import TaskId
-    from pipeline.runtime.layout import Layout
     from pipeline.runtime.ports import Clock
     from pipeline.state.snapshots import Manifest
 
 
-def publish_snapshots(
-    application: Application, layout: Layout, admin: Admin, clock: Clock, scratch: Path | None = None
-) -> list[Manifest]:
+def publish_snapshots(connected: ConnectedApplication, clock: Clock, scratch: Path | None = None) -> list[Manifest]:
     """Publish snapshots of all tasks as their changelogs are now. Workers may go on meanwhile.
 
-    Each state is made in a directory of its own, of the newest snapshot and what its changelogs have had since.
+    Each state is made in a directory of its own, from the newest snapshot and the changelogs' records since.
 
     Args:
-        application: Whose tasks.
-        layout: Which tasks there are.
-        admin: Asks the brokers.
+        connected: Whose tasks; its patterns are resolved.
         clock: What time it is.
         scratch: Where the states are made; the system's place for temporary files if left out.
 
@@ -37,18 +31,16 @@ def publish_snapshots(
         BrokerError: If brokers do not answer.
     """
     published = []
-    for task_id in sorted(layout.tasks):
-        if has_snapshots(application, task_id):
+    for task_id in sorted(connected.layout.tasks):
+        if has_snapshots(connected.application, task_id):
             with tempfile.TemporaryDirectory(prefix="millrace-snapshot-", dir=scratch) as directory:
-                elsewhere = application.in_directory(Path(directory))
-                published.append(_publish_from_log(elsewhere, layout, task_id, admin, clock))
+                published.append(_publish_from_log(connected, task_id, clock, Path(directory)))
     return published
 
 
-def _publish_from_log(
-    application: Application, layout: Layout, task_id: TaskId, admin: Admin, clock: Clock
-) -> Manifest:
-    start = TaskStart(application, task_id, layout.tasks[task_id], admin, clock)
+def _publish_from_log(connected: ConnectedApplication, task_id: TaskId, clock: Clock, directory: Path) -> Manifest:
+    application, admin = connected.application.in_directory(directory), connected.admin
+    start = TaskStart(application, task_id, connected.layout.tasks[task_id], admin, clock)
     try:
         start.begin()
         start.restore().close()

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipeline.errors import NotLiveError
-from pipeline.hosting.control.publication import STAGING_HINT, live_version_of, require_never_released, staging_name
+from pipeline.hosting.control.publication import not_live, staging_name
 from pipeline.processor.handlers import may_keep_letters
 from pipeline.records import TopicPartition
 from pipeline.runtime.holding import Hold
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pipeline.hosting.application import Application
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.hosting.control.publication import LiveVersion
-    from pipeline.kafka.admin import Admin
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,7 @@ def right_by(application: Application, record: LiveVersion) -> Right:
     return Right(topics, letters, hold, record.revision)
 
 
-def take_right(application: Application, admin: Admin) -> Right:
+def take_right(connected: ConnectedApplication) -> Right:
     """Read which right a task has that has just been taken over.
 
     Raises:
@@ -74,22 +73,20 @@ def take_right(application: Application, admin: Admin) -> Right:
         BrokerError: If brokers do not answer.
         ReleaseError: If the control topic holds something else, or its record of the application is lost.
     """
-    record = live_version_of(application.kafka, application.config.name, admin)
+    application, record = connected.application, connected.live_version()
     if record is None:
-        if application.published is None:
-            require_never_released(admin, application.config)
         return right_at_start(application)
     right = right_by(application, record)
     if right.hold is None:
         record.require_no_switch()
     if record.live != application.version:
-        _require_staging(application, record, right, admin)
+        _require_staging(connected, record, right)
     return right
 
 
-def _require_staging(application: Application, record: LiveVersion, right: Right, admin: Admin) -> None:
+def _require_staging(connected: ConnectedApplication, record: LiveVersion, right: Right) -> None:
     """Make sure that a version that is not live can be kept from the public: releases make its staging topics."""
+    application = connected.application
     wanted = {*right.published.values(), *filter(None, [right.dead_letters])}
-    if application.topology.choosing_sinks or wanted - admin.partitions(wanted).keys():
-        message = f"{application.config.name} {application.version} may not publish: {record.live} is live"
-        raise NotLiveError(message, hint=STAGING_HINT)
+    if application.topology.choosing_sinks or wanted - connected.admin.partitions(wanted).keys():
+        raise not_live(application.config.name, application.version, record)

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 from zipimport import zipimporter
 
 from pipeline.errors import EngineError, StreamsError
-from pipeline.kafka.admin import Admin
 from pipeline.spark.bounded_runs.executor import run_task
 from pipeline.spark.engine.executor_errors import another_attempt_may_help, describe_error, rebuilt_error
 from pipeline.spark.engine.failures import on_executor, spark_failures
 from pipeline.spark.engine.text_rows import text_row
-from pipeline.spark.tasks.work import TaskResult
+from pipeline.spark.tasks.work import TaskResult, admin_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -84,7 +83,7 @@ def attempt(work: TaskWork, build: Callable[[Job], Topology]) -> str:
     try:
         result = run_task(work, build)
     except StreamsError as error:
-        if another_attempt_may_help(error) and Admin(work.job.kafka).is_answered(_ANSWER_SECONDS):
+        if another_attempt_may_help(error) and admin_here(work.job.kafka).is_answered(_ANSWER_SECONDS):
             raise
         result = TaskResult(str(work.task_id), 0, 0, {}, describe_error(error))
     return json.dumps(asdict(result))

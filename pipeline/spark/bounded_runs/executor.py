@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import TYPE_CHECKING
 
 from pipeline.errors import BrokerError, RangeError, SnapshotError, StateInUseError, StreamsError, TaskError
@@ -19,22 +18,22 @@ from pipeline.hosting.restoring.task_directory import after_predecessor
 from pipeline.hosting.tasks.global_tables import open_global_state
 from pipeline.hosting.tasks.owned_task import OwnedTask
 from pipeline.hosting.tasks.purge import Purge
-from pipeline.kafka.admin import Admin
 from pipeline.kafka.producer import LONGEST_TRANSACTION_MS
 from pipeline.processor.metrics import totals
-from pipeline.runtime.layout import full_name, plan_layout
+from pipeline.runtime.layout import full_name
 from pipeline.spark.bounded_runs.packing import PACK_BYTES, Packing
 from pipeline.spark.ranges import AGAIN
 from pipeline.spark.tasks.inputs import Inputs
 from pipeline.spark.tasks.patience import outlast
 from pipeline.spark.tasks.wall_clock import check_wall_clock, punctuate_wall_clock
-from pipeline.spark.tasks.work import TaskResult, application_of
+from pipeline.spark.tasks.work import TaskResult, connected_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pipeline.hosting.application import Application
-    from pipeline.runtime.layout import Layout
+    from pipeline.hosting.connected import ConnectedApplication
+    from pipeline.kafka.admin import Admin
     from pipeline.runtime.ports import RecordCollector
     from pipeline.spark.tasks.work import Job, TaskWork
     from pipeline.topology.topology import Topology
@@ -49,12 +48,6 @@ _ELSEWHERE = (
 _DONE_BEFORE = (
     "an attempt that died after its commit has processed a part of the range: what it has counted is in no figure"
 )
-
-
-@cache
-def _admin(kafka: tuple[tuple[str, str], ...]) -> Admin:
-    """One for all tasks of this process: it takes two clients' start and end off each of them."""
-    return Admin(dict(kafka))
 
 
 def run_task(work: TaskWork, build: Callable[[Job], Topology]) -> TaskResult:
@@ -72,18 +65,17 @@ def run_task(work: TaskWork, build: Callable[[Job], Topology]) -> TaskResult:
         BrokerError: If brokers do not answer.
     """
     collect_rarely()
-    application = application_of(work.job, build(work.job).resolved(work.job.partitions))
-    admin = _admin(tuple(sorted(work.job.kafka.items())))
+    connected = connected_here(work.job, build)
     sent: list[_Done] = []
-    return outlast(lambda: _take_on(work, application, admin, sent), admin, application.config.streams.task_timeout_ms)
+    timeout_ms = connected.application.config.streams.task_timeout_ms
+    return outlast(lambda: _take_on(work, connected, sent), connected.admin, timeout_ms)
 
 
-def _take_on(work: TaskWork, application: Application, admin: Admin, sent: list[_Done]) -> TaskResult:
-    """Take the task over, and do its work unless it is done; `sent` has what was to be committed by those that came before."""
-    clock = SystemClock()
-    layout = plan_layout(application.topology, application.id, work.job.partitions)
-    written = _handed_over(work, application, layout)
-    global_state = open_global_state(application, admin, clock, work.job.global_ends)
+def _take_on(work: TaskWork, connected: ConnectedApplication, sent: list[_Done]) -> TaskResult:
+    """Take the task over, and do its work unless it is done; `sent` has what earlier tries were to commit."""
+    clock, application, admin = SystemClock(), connected.application, connected.admin
+    written = _handed_over(work, connected)
+    global_state = open_global_state(connected, clock, work.job.global_ends)
     packing: list[Packing] = []
 
     def decorate(collector: RecordCollector) -> RecordCollector:
@@ -94,7 +86,7 @@ def _take_on(work: TaskWork, application: Application, admin: Admin, sent: list[
 
     owned = OwnedTask(
         application,
-        layout,
+        connected.layout,
         work.task_id,
         admin,
         clock,
@@ -107,10 +99,10 @@ def _take_on(work: TaskWork, application: Application, admin: Admin, sent: list[
         after_predecessor(lambda: _open(owned), within_s=_PREDECESSOR_SECONDS, retry_s=_RETRY_SECONDS)
         restored = time.monotonic()
         check_wall_clock(application, owned.task)
-        done = _Processing(work, application, owned, admin, layout, packing).run(sent)
+        done = _Processing(work, connected, owned, packing).run(sent)
         ended = time.monotonic()
         snapshot, warnings = _snapshot(application, owned)
-        warnings += _purge(owned, admin, frozenset(topic.name for topic in layout.repartition_topics))
+        warnings += _purge(owned, admin, frozenset(topic.name for topic in connected.layout.repartition_topics))
         return replace(
             _result(owned, done),
             restore_ms=round((restored - began) * 1000),
@@ -140,11 +132,11 @@ def _warnings(owned: OwnedTask, done: _Done) -> Iterator[str]:
     return (f"Task {owned.id}: {warning}" for warning in (*owned.warnings, *done.warnings))
 
 
-def _handed_over(work: TaskWork, application: Application, layout: Layout) -> dict[str, int]:
-    """The repartition topics that a task writes to, and their numbers of partitions."""
-    sub = next(sub for sub in application.topology.sub_topologies() if sub.id == work.task_id.sub_topology)
-    names = {full_name(sub, application.id, topic) for topic in sub.written_repartition_topics}
-    return {topic.name: topic.partitions for topic in layout.repartition_topics if topic.name in names}
+def _handed_over(work: TaskWork, connected: ConnectedApplication) -> dict[str, int]:
+    """Return the numbers of partitions of the repartition topics that a task writes to."""
+    sub = connected.application.sub_topology(work.task_id.sub_topology)
+    names = {full_name(sub, connected.id, topic) for topic in sub.written_repartition_topics}
+    return {topic.name: topic.partitions for topic in connected.layout.repartition_topics if topic.name in names}
 
 
 def _pack_bytes(application: Application) -> int:
@@ -185,28 +177,23 @@ class _Processing:
 
     Args:
         work: What to do.
-        application: What the task belongs to.
+        connected: The application that the task belongs to.
         owned: The task.
-        admin: Asks the brokers.
-        layout: The application's topics.
         packing: What packs the records that it hands over, if it does.
     """
 
     def __init__(
         self,
         work: TaskWork,
-        application: Application,
+        connected: ConnectedApplication,
         owned: OwnedTask,
-        admin: Admin,
-        layout: Layout,
         packing: Sequence[Packing],
     ) -> None:
         self._work = work
-        self._application = application
+        self._connected = connected
         self._owned = owned
-        self._admin = admin
-        self._repartitions = frozenset(topic.name for topic in layout.repartition_topics)
-        self._changelogs = frozenset(topic.name for topic in layout.changelog_topics)
+        self._repartitions = frozenset(topic.name for topic in connected.layout.repartition_topics)
+        self._changelogs = frozenset(topic.name for topic in connected.layout.changelog_topics)
         self._packing = packing
 
     def run(self, sent: list[_Done]) -> _Done:
@@ -217,15 +204,15 @@ class _Processing:
                 work turns out to be done, that is what they, or another attempt of the same, have done.
         """
         work, task = self._work, self._owned.task
-        is_done = _is_done(work, self._owned, self._admin)
+        is_done = _is_done(work, self._owned, self._connected.admin)
         if is_done and work.advance_to_ms is None:
             return sent[-1] if sent else _Done(warnings=(_DONE_BEFORE,) if work.size else ())
         read = processed = 0
         if not is_done:
-            with Inputs(self._application, self._admin, work.ranges, self._repartitions) as inputs:
+            with Inputs(self._connected, work.ranges, self._repartitions) as inputs:
                 processed = self._process(inputs)
             read = inputs.read
-            punctuate_wall_clock(self._application, task)
+            punctuate_wall_clock(self._connected.application, task)
         if work.advance_to_ms is not None:
             task.advance_stream_time(work.advance_to_ms)
         for tp, wanted in work.ranges.items():

@@ -3,39 +3,38 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipeline.errors import BrokerError, RangeError, UnderWayError
-from pipeline.hosting.application import prepare
 from pipeline.hosting.inputs.narrow_times import warn_of_narrow_times
 from pipeline.hosting.ownership.alone import processing_alone
 from pipeline.hosting.ownership.fencing import fence_owners, settled_offsets
 from pipeline.hosting.ownership.sole_host import RUN
-from pipeline.kafka.admin import Admin
-from pipeline.records import OffsetRange, TaskId, TopicPartition, counted
-from pipeline.runtime.layout import plan_layout
+from pipeline.records import OffsetRange, TopicPartition
 from pipeline.spark.bounded_runs.attempts import run_on_spark
 from pipeline.spark.bounded_runs.levels import Levels
+from pipeline.spark.bounded_runs.plan import plan_run
+from pipeline.spark.bounded_runs.summary import RunSummary, summary_of
 from pipeline.spark.planning.runs import RunLog, committed_at_end
-from pipeline.spark.planning.slices import MAX_RECORDS_PER_SLICE, slices_of
+from pipeline.spark.planning.slices import MAX_RECORDS_PER_SLICE
 from pipeline.spark.planning.unfinished import left_of_cut
-from pipeline.spark.ranges import RunRange, completed
 from pipeline.spark.session import lazily
 from pipeline.spark.tasks.patience import outlast
-from pipeline.spark.tasks.work import TaskResult, job_of, total
-from pipeline.topology.grouping import loops
+from pipeline.spark.tasks.work import job_of, total
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pipeline.hosting.application import Application
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.hosting.ownership.sole_host import SoleHost
     from pipeline.kafka.admin import CommittedOffset
-    from pipeline.spark.planning.schedule import Slice
+    from pipeline.spark.bounded_runs.plan import RunPlan
+    from pipeline.spark.planning.schedule import Slice, Step
     from pipeline.spark.planning.unfinished import Begun
-    from pipeline.spark.tasks.work import Job
+    from pipeline.spark.ranges import RunRange
+    from pipeline.spark.tasks.work import Job, TaskResult
     from pipeline.topology.topology import Topology
 
 log = logging.getLogger(__name__)
@@ -43,84 +42,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class RunPlan:
-    """The work that a run is going to do.
-
-    Args:
-        range: What it processes.
-        slices: The parts of it, one after the other.
-        levels: For each slice: tasks that run at the same time, one level after the other.
-        begun: What runs that were interrupted have begun of it, the first of the slices; None if nothing.
-        is_over: Whether it was done before a later run that was interrupted: nothing is to be done, and that is left alone.
-        loops: Ids of sub-topologies that read what they write, directly or through each other. They process what a slice has of
-            external topics first, and what that leads to in repartition topics after it, whatever the event times.
-    """
-
-    range: RunRange
-    slices: tuple[Slice, ...]
-    levels: tuple[tuple[TaskId, ...], ...]
-    begun: Begun | None = None
-    is_over: bool = False
-    loops: tuple[tuple[int, ...], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class RunSummary:
-    """The outcome of a run, in records.
-
-    Args:
-        range: What it was to process.
-        slices: Number of slices.
-        processed: Records processed, those of repartition topics included.
-        restored: Records restored from changelogs.
-        dropped: Records not processed, by reason.
-        tasks: What each task did, all slices together.
-        warnings: What went wrong without harm to the results.
-        totals: Totals that processors' sensors have counted, those of all tasks together, by the text of their names.
-    """
-
-    range: RunRange
-    slices: int
-    processed: int = 0
-    restored: int = 0
-    dropped: Mapping[str, int] = field(default_factory=dict)
-    tasks: tuple[TaskResult, ...] = ()
-    warnings: tuple[str, ...] = ()
-    totals: Mapping[str, float] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        """Say it in a line."""
-        dropped = ", ".join(f"{reason} {count}" for reason, count in sorted(self.dropped.items())) or "none"
-        done = f"{counted(self.processed, 'record')} processed in {counted(self.slices, 'slice')}"
-        return f"{done}, up to {self.range.end}; dropped: {dropped}"
-
-
-def plan_run(
-    application: Application, run_range: RunRange, max_records_per_slice: int = MAX_RECORDS_PER_SLICE
-) -> RunPlan:
-    """Say how a range would be processed. Nothing is created or changed.
-
-    Of partitions that the range leaves out, nothing is processed.
-
-    Raises:
-        RangeError: If the range cannot be read.
-        BrokerError: If brokers do not answer.
-    """
-    admin = Admin(application.kafka)
-    topology = application.topology.resolved({tp.topic for tp in run_range.ranges})
-    run_range = completed(replace(application, topology=topology), admin, run_range)
-    layout = plan_layout(topology, application.id, admin.partitions(topology.external_topics))
-    cut = slices_of(application, admin, run_range, max_records_per_slice)
-    levels = []
-    for level in topology.levels():
-        ids = {sub.id for sub in level}
-        levels.append(tuple(sorted(task_id for task_id in layout.tasks if task_id.sub_topology in ids)))
-    return RunPlan(run_range, cut.parts, tuple(levels), cut.begun, cut.is_over, loops(topology.sub_topologies()))
-
-
 def run(
-    application: Application,
+    connected: ConnectedApplication,
     run_range: RunRange,
     spark: Any,
     build: Callable[[Job], Topology],
@@ -134,7 +57,7 @@ def run(
     """Process a range. What is done already, by an earlier attempt, is not done again.
 
     Args:
-        application: What to run.
+        connected: What to run.
         run_range: What to process.
         spark: A Spark session, or a function that makes one: it is called when there is something to process.
         build: Builds the topology on executors; must be picklable.
@@ -144,8 +67,8 @@ def run(
             in the state for the records of the next run or of a worker.
         by: Who runs it, for the record of runs; this user on this machine if left out.
         on_plan: Told what is going to be done, before anything is.
-        check: Called when the run is recorded, before anything is done; what it raises ends the run. Who writes something
-            down, looks for runs, and finds none, has what it wrote seen here.
+        check: Called when the run is recorded, before anything is done; what it raises ends the run. Anything written by
+            somebody that then looks for runs, and finds none, is seen here.
 
     Raises:
         RangeError: If the application does not stand at the start of the range, or a run that was interrupted must be
@@ -156,43 +79,18 @@ def run(
         BrokerError: If brokers do not answer.
     """
     try:
-        with processing_alone(application, Admin(application.kafka), RUN, by) as host:
-            plan = plan_run(application, run_range, max_records_per_slice)
+        with processing_alone(connected, RUN, by) as host:
+            plan = plan_run(connected, run_range, max_records_per_slice)
             on_plan(plan)
             if not plan.is_over:
-                return _run_alone(application, plan, host, lazily(spark), build, advance_to_ms, check)
+                return _Run(connected, plan, lazily(spark), build).recorded(host, check, advance_to_ms)
     except UnderWayError:
-        plan = plan_run(application, run_range, max_records_per_slice)
+        plan = plan_run(connected, run_range, max_records_per_slice)
         if not plan.is_over:
             raise
         on_plan(plan)
     _require_finished(advance_to_ms)
     return RunSummary(plan.range, 0)
-
-
-def _run_alone(
-    application: Application,
-    plan: RunPlan,
-    host: SoleHost,
-    spark: Callable[[], Any],
-    build: Callable[[Job], Topology],
-    advance_to_ms: int | None,
-    check: Callable[[], None],
-) -> RunSummary:
-    """Carry out a plan, and record what came of it."""
-    runs, run_range = RunLog(application.kafka), plan.range
-    recorded = runs.started(application, run_range, host)
-    try:
-        check()
-        results = _run_levels(application, plan, spark, build, advance_to_ms, runs)
-    except BaseException as error:
-        runs.failed(recorded, error)
-        raise
-    summary = _summary(plan, results)
-    snapshots = {task.task_id: task.snapshot for task in summary.tasks if task.snapshot is not None}
-    committed = _committed(application, run_range) if snapshots else {}
-    runs.ended(recorded, summary.slices, total(application.id, results), snapshots, committed)
-    return summary
 
 
 def _require_finished(advance_to_ms: int | None) -> None:
@@ -202,100 +100,123 @@ def _require_finished(advance_to_ms: int | None) -> None:
         raise RangeError(message, hint="Finish that first: ask for an end such as latest.")
 
 
-def _committed(application: Application, run_range: RunRange) -> dict[str, tuple[int, str]]:
-    """Return what is committed at the end; empty if brokers do not say: the rest can do without."""
-    admin = Admin(application.kafka)
-    topology = application.topology.resolved({tp.topic for tp in run_range.ranges})
-    try:
-        layout = plan_layout(topology, application.id, admin.partitions(topology.external_topics))
-        return committed_at_end(application, admin, layout, run_range)
-    except BrokerError as error:
-        log.warning("no store can be read from the end of this run on: %s", error.message)
-        return {}
+class _Run:
+    """A plan that is carried out by a host that processes alone.
 
+    Args:
+        connected: What runs.
+        plan: What is to be done.
+        spark: Makes a Spark session.
+        build: Builds the topology on executors.
+    """
 
-def _run_levels(
-    application: Application,
-    plan: RunPlan,
-    spark: Callable[[], Any],
-    build: Callable[[Job], Topology],
-    advance_to_ms: int | None,
-    runs: RunLog,
-) -> list[TaskResult]:
-    admin, ranges = Admin(application.kafka), plan.range.ranges
-    application = replace(application, topology=application.topology.resolved({tp.topic for tp in ranges}))
-    layout = prepare(application, admin)
-    warn_of_narrow_times(application, admin)
-    if admin.has_open_transactions(tp for inputs in layout.tasks.values() for tp in inputs if tp not in ranges):
-        fence_owners(application, layout.tasks)  # of a run that died: nobody could say where repartition topics end
-    known = settled_offsets(application, admin, {tp for inputs in layout.tasks.values() for tp in inputs})
-    _note_starts(application, admin, ranges, known)
-    levels = Levels(job_of(application, admin), admin, layout, application.topology.levels())
-    results: list[TaskResult] = []
-    committed = {tp: known[tp].offset for tp in ranges if tp in known}
-    slices = _slices_left(plan, committed)
-    origin = _origin(slices[0], plan.begun)
-    if plan.begun is not None:
-        levels.know(plan.begun)
+    def __init__(
+        self,
+        connected: ConnectedApplication,
+        plan: RunPlan,
+        spark: Callable[[], Any],
+        build: Callable[[Job], Topology],
+    ) -> None:
+        self._connected = connected.reading({tp.topic for tp in plan.range.ranges})
+        self._plan = plan
+        self._spark = spark
+        self._build = build
+        self._runs = RunLog(connected.admin)
 
-    def outlasting(step: Callable[[], T]) -> T:
-        return outlast(step, admin, application.config.streams.task_timeout_ms)
+    def recorded(self, host: SoleHost, check: Callable[[], None], advance_to_ms: int | None) -> RunSummary:
+        """Carry the plan out, and record that it runs and what came of it."""
+        application, run_range = self._connected.application, self._plan.range
+        record = self._runs.started(application, run_range, host)
+        try:
+            check()
+            results = self._process(advance_to_ms)
+        except BaseException as error:
+            self._runs.failed(record, error)
+            raise
+        summary = summary_of(self._plan, results)
+        snapshots = {task.task_id: task.snapshot for task in summary.tasks if task.snapshot is not None}
+        committed = self._committed() if snapshots else {}
+        self._runs.ended(record, summary.slices, total(application.id, results), snapshots, committed)
+        return summary
 
-    for step in levels.steps(len(slices)):
-        if layout.repartition_topics:
-            outlasting(partial(runs.begin, application, levels.begun(step, slices, origin)))
-        while works := outlasting(partial(levels.works, step, slices)):
-            results += run_on_spark(spark(), works, build)
+    def _process(self, advance_to_ms: int | None) -> list[TaskResult]:
+        known = self._prepare()
+        levels = Levels(job_of(self._connected), self._connected)
+        slices = self._slices_left(known)
+        origin = _origin(slices[0], self._plan.begun)
+        if self._plan.begun is not None:
+            levels.know(self._plan.begun)
+        results: list[TaskResult] = []
+        for step in levels.steps(len(slices)):
+            results += self._take(step, levels, slices, origin)
+        if advance_to_ms is not None:
+            results += self._advance(levels, advance_to_ms)
+        return results
+
+    def _prepare(self) -> Mapping[TopicPartition, CommittedOffset]:
+        """Prepare topics, end what a run that died has left open, and commit where partitions begin.
+
+        Returns:
+            What is committed.
+        """
+        connected, ranges = self._connected, self._plan.range.ranges
+        connected.prepare()
+        warn_of_narrow_times(connected)
+        if connected.admin.has_open_transactions(connected.inputs - ranges.keys()):
+            # Of a run that died: nobody could say where repartition topics end.
+            fence_owners(connected.application, connected.layout.tasks)
+        known = settled_offsets(connected, connected.inputs)
+        # Partitions that are begun behind their last record: the next run goes on from there.
+        begun = {tp: r.start for tp, r in ranges.items() if r.size == 0 and r.start > 0 and tp not in known}
+        if begun:
+            connected.admin.alter_offsets(connected.id, begun)
+        return known
+
+    def _take(
+        self, step: Step, levels: Levels, slices: Sequence[Slice], origin: Mapping[TopicPartition, int]
+    ) -> list[TaskResult]:
+        """Process levels and slices that are independent of each other."""
+        results: list[TaskResult] = []
+        if self._connected.layout.repartition_topics:
+            begun = levels.begun(step, slices, origin)
+            self._outlasting(partial(self._runs.begin, self._connected.application, begun))
+        while works := self._outlasting(partial(levels.works, step, slices)):
+            results += run_on_spark(self._spark(), works, self._build)
             if not levels.repeats(step):
                 break
-        outlasting(partial(levels.finish, step))
-    if advance_to_ms is not None:
-        end = {tp: OffsetRange(r.end, r.end) for tp, r in ranges.items()}
-        for level in range(len(plan.levels)):
+        self._outlasting(partial(levels.finish, step))
+        return results
+
+    def _advance(self, levels: Levels, advance_to_ms: int) -> list[TaskResult]:
+        """Move event time on in all tasks, level by level."""
+        end = {tp: OffsetRange(r.end, r.end) for tp, r in self._plan.range.ranges.items()}
+        results: list[TaskResult] = []
+        for level in range(len(self._plan.levels)):
             works = [replace(work, advance_to_ms=advance_to_ms) for work in levels.last_works(level, end)]
-            results += run_on_spark(spark(), works, build) if works else []
-    return results
+            results += run_on_spark(self._spark(), works, self._build)
+        return results
 
+    def _slices_left(self, known: Mapping[TopicPartition, CommittedOffset]) -> Sequence[Slice]:
+        """Return the slices that are not done; without records, there is what a run that died has left."""
+        plan = self._plan
+        if plan.begun is not None:
+            return plan.slices
+        committed = {tp: known[tp].offset for tp in plan.range.ranges if tp in known}
+        return left_of_cut(plan.slices, committed) or [plan.range.ranges]
 
-def _slices_left(plan: RunPlan, committed: Mapping[TopicPartition, int]) -> Sequence[Slice]:
-    """The slices that are not done; without records, there is what a run that died has left."""
-    if plan.begun is not None:
-        return plan.slices
-    return left_of_cut(plan.slices, committed) or [plan.range.ranges]
+    def _committed(self) -> dict[str, tuple[int, str]]:
+        """Return what is committed at the end; empty if brokers do not say: the rest can do without."""
+        try:
+            return committed_at_end(self._connected, self._plan.range)
+        except BrokerError as error:
+            log.warning("no store can be read from the end of this run on: %s", error.message)
+            return {}
+
+    def _outlasting(self, step: Callable[[], T]) -> T:
+        return outlast(step, self._connected.admin, self._connected.application.config.streams.task_timeout_ms)
 
 
 def _origin(first: Slice, begun: Begun | None) -> dict[TopicPartition, int]:
     """Return where tasks stood before the unfinished work was begun, by this run or by interrupted ones before it."""
     earlier = {} if begun is None else begun.whole.ranges
     return {tp: min(r.start, earlier[tp].start if tp in earlier else r.start) for tp, r in first.items()}
-
-
-def _note_starts(
-    application: Application,
-    admin: Admin,
-    ranges: Mapping[TopicPartition, OffsetRange],
-    known: Mapping[TopicPartition, CommittedOffset],
-) -> None:
-    """Commit where partitions stand that are begun behind their last record: the next run goes on from there."""
-    begun = {tp: r.start for tp, r in ranges.items() if r.size == 0 and r.start > 0}
-    missing = {tp: offset for tp, offset in begun.items() if tp not in known}
-    if missing:
-        admin.alter_offsets(application.id, missing)
-
-
-def _summary(plan: RunPlan, results: list[TaskResult]) -> RunSummary:
-    everything = total("all", results)
-    by_task: dict[str, list[TaskResult]] = {}
-    for result in results:
-        by_task.setdefault(result.task_id, []).append(result)
-    tasks = tuple(total(task_id, by_task[task_id]) for task_id in sorted(by_task, key=TaskId.parse))
-    return RunSummary(
-        plan.range,
-        max(len(plan.slices), min(1, len(results))),  # what a worker has left is one
-        everything.processed,
-        everything.restored,
-        everything.dropped,
-        tasks,
-        everything.warnings,
-        everything.totals,
-    )

@@ -15,12 +15,10 @@ from pipeline.topology.grouping import is_cyclic
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pipeline.kafka.admin import Admin
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.records import TaskId
-    from pipeline.runtime.layout import Layout
     from pipeline.spark.planning.schedule import Slice, Step
     from pipeline.spark.tasks.work import Job
-    from pipeline.topology.nodes import SubTopology
 
 
 class Levels:
@@ -28,17 +26,15 @@ class Levels:
 
     Args:
         job: The run.
-        admin: Asks the brokers.
-        layout: Inputs of tasks.
-        levels: Sub-topologies by level.
+        connected: The application that runs.
     """
 
-    def __init__(self, job: Job, admin: Admin, layout: Layout, levels: Sequence[tuple[SubTopology, ...]]) -> None:
+    def __init__(self, job: Job, connected: ConnectedApplication) -> None:
         self._job = job
-        self._admin = admin
-        self._layout = layout
-        self._levels = levels
-        self._application_id = job.config.application_id(job.version)
+        self._connected = connected
+        self._admin = connected.admin
+        self._layout = connected.layout
+        self._levels = connected.application.topology.levels()
         self._ends: dict[tuple[TopicPartition, int], int] = {}
 
     def know(self, begun: Begun) -> None:
@@ -99,7 +95,7 @@ class Levels:
         tasks = self._tasks(level)
         first = self._admin.beginning_offsets(ends)
         asked = [tp for inputs in tasks.values() for tp in inputs] if resumes else ends
-        committed = {tp: known.offset for tp, known in self._admin.committed(self._application_id, asked).items()}
+        committed = {tp: known.offset for tp, known in self._connected.committed(asked).items()}
 
         def wanted(tp: TopicPartition) -> OffsetRange:
             if tp in ends:
@@ -122,7 +118,7 @@ class Levels:
     def _written(self, level: int) -> list[TopicPartition]:
         """Partitions of repartition topics that a level writes to."""
         names = {
-            full_name(sub, self._application_id, topic)
+            full_name(sub, self._connected.id, topic)
             for sub in self._levels[level]
             for topic in sub.written_repartition_topics
         }

@@ -10,12 +10,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pipeline.errors import BrokerError
-from pipeline.kafka.admin import Admin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pipeline.hosting.application import Application
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.spark.ranges import RunRange
 
 LOOK_SECONDS = 0.5
@@ -23,9 +22,9 @@ _LAST_LOOK_SECONDS = 1.0
 """How long a look that is under way is waited for; one at a commit that has lost its owner takes longer than a minute."""
 
 
-def progress(application: Application, admin: Admin, run_range: RunRange) -> int:
-    """How many of a range's offsets are committed."""
-    committed = admin.committed(application.id, run_range.ranges)
+def progress(connected: ConnectedApplication, run_range: RunRange) -> int:
+    """Count how many of a range's offsets are committed."""
+    committed = connected.committed(run_range.ranges)
     return sum(
         min(max(committed[tp].offset - r.start, 0), r.size) for tp, r in run_range.ranges.items() if tp in committed
     )
@@ -33,11 +32,10 @@ def progress(application: Application, admin: Admin, run_range: RunRange) -> int
 
 @contextmanager
 def followed(
-    application: Application, run_range: RunRange, on_progress: Callable[[int, int], None], every_s: float
+    connected: ConnectedApplication, run_range: RunRange, on_progress: Callable[[int, int], None], every_s: float
 ) -> Iterator[None]:
     """Tell `on_progress(offsets done, offsets in all)` again and again, from another thread, as long as the body runs."""
-    admin = Admin(application.kafka)
-    with watched(lambda: progress(application, admin, run_range), run_range.size, on_progress, every_s):
+    with watched(lambda: progress(connected, run_range), run_range.size, on_progress, every_s):
         yield
 
 

@@ -20,21 +20,21 @@ from pipeline.hosting.restoring.snapshots import open_snapshot
 from pipeline.hosting.restoring.task_directory import open_backend
 from pipeline.hosting.tasks.global_tables import open_global_state
 from pipeline.hosting.tasks.task_start import TaskStart
-from pipeline.kafka.admin import Admin
 from pipeline.partitioning import partition_for
 from pipeline.records import TopicPartition
-from pipeline.runtime.layout import plan_layout
 from pipeline.runtime.ports import Ports
 from pipeline.runtime.task import Task
 from pipeline.spark.tasks.inputs import Inputs
 from pipeline.spark.tasks.spilling import WriterMerge
 from pipeline.spark.tasks.wall_clock import check_wall_clock, punctuate_wall_clock
-from pipeline.spark.tasks.work import application_of
+from pipeline.spark.tasks.work import connected_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from pipeline.hosting.application import Application
+    from pipeline.hosting.connected import ConnectedApplication
+    from pipeline.kafka.admin import Admin
     from pipeline.records import Headers, OffsetRange, RawFields, TaskId
     from pipeline.spark.tasks.work import Job
     from pipeline.state.api import StateBackend
@@ -221,24 +221,24 @@ def run_dry(dry_task: DryTask, inbox: Inbox, build: Callable[[Job], Topology]) -
     """
     collect_rarely()
     job = dry_task.job
-    application = application_of(job, build(job).resolved(job.partitions))
-    admin, clock = Admin(job.kafka), SystemClock()
-    layout = plan_layout(application.topology, application.id, job.partitions)
+    connected, clock = connected_here(job, build), SystemClock()
+    layout = connected.layout
     counts = {topic.name: topic.partitions for topic in layout.internal_topics}
     repartitions = frozenset(topic.name for topic in layout.repartition_topics)
     with ExitStack() as opened:
         directory = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="millrace-dry-run-")))
-        application = application.in_directory(directory)
+        connected = connected.in_directory(directory)
+        application = connected.application
         runs = WriterMerge(directory, application.config.streams.bounded_buffer_max_bytes)
-        outputs = opened.enter_context(Outbox(runs, dry_task, counts, admin))
-        global_state = open_global_state(application, admin, clock, job.global_ends)
-        start = TaskStart(application, dry_task.task_id, layout.tasks[dry_task.task_id], admin, clock)
+        outputs = opened.enter_context(Outbox(runs, dry_task, counts, connected.admin))
+        global_state = open_global_state(connected, clock, job.global_ends)
+        start = TaskStart(application, dry_task.task_id, layout.tasks[dry_task.task_id], connected.admin, clock)
         opened.callback(start.close)
         state = _open_state(dry_task, application, start)
         ports = Ports(outputs, state, clock, global_state.stores)
         if dry_task.restores:
             task = start.restore(lambda: start.prepare(ports))
-            _check_committed(dry_task, application, admin)
+            _check_committed(dry_task, connected)
         else:
             task = Task(application.task_spec(dry_task.task_id, layout.tasks[dry_task.task_id]), ports)
         opened.callback(task.close)
@@ -246,7 +246,7 @@ def run_dry(dry_task: DryTask, inbox: Inbox, build: Callable[[Job], Topology]) -
         check_wall_clock(application, task)
         for number, ranges in enumerate(dry_task.slices):
             if inbox.has(number) or any(wanted.size for wanted in ranges.values()):
-                with Inputs(application, admin, ranges, repartitions) as inputs:
+                with Inputs(connected, ranges, repartitions) as inputs:
                     inputs.feed(task, inbox.take(number))
                     task.process_all()
                 punctuate_wall_clock(application, task)
@@ -270,10 +270,10 @@ def _open_state(dry_task: DryTask, application: Application, start: TaskStart) -
     return start.backend
 
 
-def _check_committed(dry_task: DryTask, application: Application, admin: Admin) -> None:
+def _check_committed(dry_task: DryTask, connected: ConnectedApplication) -> None:
     """Refuse state that is not that of the start of the range."""
     inputs = {tp for ranges in dry_task.slices for tp in ranges}
-    for tp, found in admin.committed(application.id, inputs).items():
+    for tp, found in connected.committed(inputs).items():
         if found != dry_task.committed.get(tp):  # within a pack the metadata alone tell
-            message = f"{application.id} went on to offset {found.offset} of {tp} during the dry run"
+            message = f"{connected.id} went on to offset {found.offset} of {tp} during the dry run"
             raise RangeError(message, hint="Stop its worker, or wait for the run that goes on, and try again.")

@@ -6,16 +6,13 @@ one begins, and what it hands over stays in Spark.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from pipeline.errors import RangeError, UnsupportedByHostError
-from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetRange
-from pipeline.runtime.layout import plan_layout
 from pipeline.spark.columns import TIME, Column, columns_of, micros, spark_schema, with_variants
 from pipeline.spark.dry_runs.handing_over import HEADERS, Course, run_level
 from pipeline.spark.planning.slices import MAX_RECORDS_PER_SLICE, cut, slices_of
@@ -25,10 +22,9 @@ from pipeline.topology.grouping import is_cyclic
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from pipeline.hosting.application import Application
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.kafka.admin import CommittedOffset
     from pipeline.records import TopicPartition
-    from pipeline.runtime.layout import Layout
     from pipeline.spark.columns import Columns
     from pipeline.spark.ranges import RunRange
     from pipeline.spark.tasks.work import Job
@@ -45,7 +41,7 @@ _PLACE = (
 
 
 def dry_run(
-    application: Application,
+    connected: ConnectedApplication,
     run_range: RunRange,
     spark: Any,
     build: Callable[[Job], Topology],
@@ -55,7 +51,7 @@ def dry_run(
     """Process a range without committing anything; nobody is fenced, no topic is created or written.
 
     Args:
-        application: What to run.
+        connected: What to run.
         run_range: What to process. It begins where the application stands (the run begins with its state), or at the
             beginning of the topics (the run begins with none).
         spark: A Spark session.
@@ -75,16 +71,15 @@ def dry_run(
         RecordError: If a record cannot be handled.
         BrokerError: If brokers do not answer.
     """
-    topology = application.topology.resolved({tp.topic for tp in run_range.ranges})
+    connected = connected.reading({tp.topic for tp in run_range.ranges})
+    topology = connected.application.topology
     refuse_cycles(topology.levels())
-    application = replace(application, topology=topology)
-    admin = Admin(application.kafka)
-    admin.require(topology.sink_topics, f"application {application.id} writes to")
-    job = job_of(application, admin)
-    course = _course(application, job, admin, run_range, max_records_per_slice)
+    connected.admin.require(topology.sink_topics, f"application {connected.id} writes to")
+    job = job_of(connected)
+    course = _course(connected, job, run_range, max_records_per_slice)
     frames: list[Any] = []
     for level in range(len(course.levels)):
-        frames.append(run_level(spark, course.parts(level), frames, build, f"do a dry run of {application.id}"))
+        frames.append(run_level(spark, course.parts(level), frames, build, f"do a dry run of {connected.id}"))
     outputs = frames[0]
     for frame in frames[1:]:
         outputs = outputs.unionByName(frame)
@@ -142,30 +137,29 @@ def refuse_cycles(levels: Iterable[tuple[SubTopology, ...]]) -> None:
             raise UnsupportedByHostError(message, hint="Reprocess a release of it: millrace release plan.")
 
 
-def _course(application: Application, job: Job, admin: Admin, run_range: RunRange, max_records: int) -> Course:
-    """The application's own levels and slices, from where it stands, or from nothing."""
-    layout = plan_layout(application.topology, application.id, job.partitions)
-    committed = admin.committed(application.id, {tp for inputs in layout.tasks.values() for tp in inputs})
-    restores = _begins_with_state(application, admin, run_range, committed)
+def _course(connected: ConnectedApplication, job: Job, run_range: RunRange, max_records: int) -> Course:
+    """Return the application's own levels and slices, from where it stands, or from nothing."""
+    committed = connected.committed()
+    restores = _begins_with_state(connected, run_range, committed)
     if restores:
-        slices = slices_of(application, admin, run_range, max_records).with_one_begun()
+        slices = slices_of(connected, run_range, max_records).with_one_begun()
     else:
-        slices = tuple(cut(admin, application.kafka, run_range, max_records))
+        slices = tuple(cut(connected.admin, run_range, max_records))
     return Course(
         job,
-        layout,
-        application.topology.levels(),
+        connected.layout,
+        connected.application.topology.levels(),
         slices or (run_range.ranges,),
-        _leftovers(layout, admin, committed) if restores else {},
-        committed if restores else {},
-        restores,
+        leftovers=_leftovers(connected, committed) if restores else {},
+        committed=committed if restores else {},
+        restores=restores,
         snapshots={},
         is_public=True,
     )
 
 
 def _begins_with_state(
-    application: Application, admin: Admin, run_range: RunRange, committed: Mapping[TopicPartition, CommittedOffset]
+    connected: ConnectedApplication, run_range: RunRange, committed: Mapping[TopicPartition, CommittedOffset]
 ) -> bool:
     """Whether the range begins where the application stands; else it begins with no state.
 
@@ -175,20 +169,21 @@ def _begins_with_state(
     ranges = run_range.ranges
     if committed and all(tp in committed and committed[tp].offset == r.start for tp, r in ranges.items()):
         return True
-    first = admin.beginning_offsets(ranges)
+    first = connected.admin.beginning_offsets(ranges)
     elsewhere = [tp for tp, r in ranges.items() if r.start != first[tp]]
-    if elsewhere and application.topology.stores:
+    if elsewhere and connected.application.topology.stores:
         message = f"There is no state to begin with at offset {ranges[elsewhere[0]].start} of {elsewhere[0]}"
         raise RangeError(message, hint="A dry run begins at `committed`, or without any state at `earliest`.")
     return False
 
 
 def _leftovers(
-    layout: Layout, admin: Admin, committed: Mapping[TopicPartition, CommittedOffset]
+    connected: ConnectedApplication, committed: Mapping[TopicPartition, CommittedOffset]
 ) -> dict[TopicPartition, OffsetRange]:
     """Return the unprocessed records of the repartition topics that exist."""
-    existing = admin.partitions(topic.name for topic in layout.repartition_topics)
-    internal = [tp for inputs in layout.tasks.values() for tp in inputs if tp.topic in existing]
+    admin = connected.admin
+    existing = admin.partitions(topic.name for topic in connected.layout.repartition_topics)
+    internal = [tp for tp in connected.inputs if tp.topic in existing]
     first, ends = admin.beginning_offsets(internal), admin.settled_end_offsets(internal)
     starts = {tp: committed[tp].offset if tp in committed else first[tp] for tp in internal}
     return {tp: OffsetRange(start, max(start, ends[tp])) for tp, start in starts.items()}

@@ -12,15 +12,15 @@ from pipeline.errors import BrokerError
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.control.control_topic import ControlTopic
 from pipeline.hosting.ownership.sole_host import group_of, hosts_in
-from pipeline.kafka.admin import Admin
 from pipeline.spark.planning.unfinished import Begun
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from pipeline.hosting.application import Application
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.hosting.ownership.sole_host import SoleHost
-    from pipeline.runtime.layout import Layout
+    from pipeline.kafka.admin import Admin
     from pipeline.spark.ranges import RunRange
     from pipeline.spark.tasks.work import TaskResult
 
@@ -86,13 +86,13 @@ class RunLog:
     """Writes and lists the records of runs.
 
     Args:
-        kafka: Client properties.
+        admin: Asks the brokers.
     """
 
-    def __init__(self, kafka: Mapping[str, str]) -> None:
+    def __init__(self, admin: Admin) -> None:
         """The topic is created when the first run is recorded."""
-        self._kafka = kafka
-        self._topic = ControlTopic(kafka, RUNS_TOPIC)
+        self._admin = admin
+        self._topic = ControlTopic(admin, RUNS_TOPIC)
 
     def runs(self, app: str) -> list[RunRecord]:
         """The runs of an application, of all its versions, latest first.
@@ -107,7 +107,7 @@ class RunLog:
 
     def _living(self, application_id: str) -> tuple[SoleHost, ...]:
         """The hosts that have the place of those that process alone; one that died has it for a session."""
-        return hosts_in(Admin(self._kafka).group(group_of(application_id)).members)
+        return hosts_in(self._admin.group(group_of(application_id)).members)
 
     def started(self, application: Application, run_range: RunRange, host: SoleHost) -> RunRecord:
         """Record that a run begins.
@@ -183,15 +183,13 @@ class RunLog:
             log.warning("the run of %s is not recorded: %s", run.app, error.message)
 
 
-def committed_at_end(
-    application: Application, admin: Admin, layout: Layout, run_range: RunRange
-) -> dict[str, tuple[int, str]]:
+def committed_at_end(connected: ConnectedApplication, run_range: RunRange) -> dict[str, tuple[int, str]]:
     """Return what is committed of all inputs at the end of a run; empty if another host has gone on.
 
     Raises:
         BrokerError: If brokers do not answer.
     """
-    committed = admin.committed(application.id, {tp for inputs in layout.tasks.values() for tp in inputs})
+    committed = connected.committed()
     for tp, wanted in run_range.ranges.items():
         if (committed[tp].offset if tp in committed else 0) != wanted.end:
             return {}

@@ -15,7 +15,7 @@ from pipeline.spark.ranges import RunRange
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pipeline.hosting.application import Application
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.kafka.admin import Admin
     from pipeline.records import TopicPartition
     from pipeline.spark.planning.schedule import Slice
@@ -48,8 +48,8 @@ class Slices:
         return joined(self.parts[:count]), *self.parts[count:]
 
 
-def slices_of(application: Application, admin: Admin, run_range: RunRange, max_records: int) -> Slices:
-    """The slices of a range.
+def slices_of(connected: ConnectedApplication, run_range: RunRange, max_records: int) -> Slices:
+    """Return the slices of a range.
 
     Those that a run which was interrupted has begun come first, as that run has cut them, however far each task came: the
     result is the same as without the interruption. Otherwise a task would get what one writer has written of later slices
@@ -60,32 +60,32 @@ def slices_of(application: Application, admin: Admin, run_range: RunRange, max_r
         RangeError: If the range ends before what is begun does.
         BrokerError: If brokers do not answer.
     """
+    application, admin = connected.application, connected.admin
     repartitions = any(sub.repartition_topics for sub in application.topology.sub_topologies())
-    begun = RunLog(application.kafka).begun(application) if repartitions else None
+    begun = RunLog(admin).begun(application) if repartitions else None
     if begun is None:
-        return Slices(tuple(cut(admin, application.kafka, run_range, max_records)))
-    known = settled_offsets(application, admin, run_range.ranges)
+        return Slices(tuple(cut(admin, run_range, max_records)))
+    known = settled_offsets(connected, run_range.ranges)
     committed = {tp: found.offset for tp, found in known.items()}
     if is_over(run_range.ranges, begun.whole.ranges, committed):
         return Slices(is_over=True)
     left = left_of_begun(run_range.ranges, begun.whole.ranges, committed)
     if left is None:
-        return Slices(tuple(cut(admin, application.kafka, run_range, max_records) or [run_range.ranges]))
+        return Slices(tuple(cut(admin, run_range, max_records) or [run_range.ranges]))
     parts = cut_as_begun(left, [part.ranges for part in begun.slices])
     rest = {tp: OffsetRange(left[tp].end, r.end) for tp, r in run_range.ranges.items()}
-    parts += cut(admin, application.kafka, RunRange(rest), max_records)
+    parts += cut(admin, RunRange(rest), max_records)
     return Slices(tuple(parts), begun)
 
 
-def cut(admin: Admin, kafka: Mapping[str, str], run_range: RunRange, max_records: int) -> list[Slice]:
-    """Consecutive parts of a range.
+def cut(admin: Admin, run_range: RunRange, max_records: int) -> list[Slice]:
+    """Return consecutive parts of a range.
 
     The largest partition is cut into equal shares; the times of the records at its cuts are where all others are cut. Where the
     log's times are of no use (they do not rise), parts come out uneven, never wrong.
 
     Args:
         admin: Asks the brokers.
-        kafka: Client properties.
         run_range: What to cut.
         max_records: How many offsets a part should have at most.
     """
@@ -99,17 +99,17 @@ def cut(admin: Admin, kafka: Mapping[str, str], run_range: RunRange, max_records
         offset = whole.start + whole.size * number // count
         before = cuts[-1] if cuts else {tp: r.start for tp, r in run_range.ranges.items()}
         rest = {tp: OffsetRange(before[tp], r.end) for tp, r in run_range.ranges.items()}
-        time_ms = _time_at(admin, kafka, largest, OffsetRange(offset, whole.end))
-        cuts.append(before if time_ms is None else offsets_at_time(admin, kafka, rest, time_ms))
+        time_ms = _time_at(admin, largest, OffsetRange(offset, whole.end))
+        cuts.append(before if time_ms is None else offsets_at_time(admin, rest, time_ms))
     starts = [{tp: r.start for tp, r in run_range.ranges.items()}, *cuts]
     ends = [*cuts, {tp: r.end for tp, r in run_range.ranges.items()}]
     parts: list[Slice] = [{tp: OffsetRange(s[tp], e[tp]) for tp in s} for s, e in zip(starts, ends, strict=True)]
     return [part for part in parts if any(r.size for r in part.values())]
 
 
-def _time_at(admin: Admin, kafka: Mapping[str, str], tp: TopicPartition, rest: OffsetRange) -> int | None:
+def _time_at(admin: Admin, tp: TopicPartition, rest: OffsetRange) -> int | None:
     """Time (ms) of the first record at or after an offset; None if there is none."""
-    for _, records in read_range(admin, kafka, {tp: rest}):
+    for _, records in read_range(admin, {tp: rest}):
         if records:
             return records[0].timestamp
     return None

@@ -14,7 +14,6 @@ from pipeline.errors import RangeError
 from pipeline.hosting.inputs.offset_reset import reset_policies
 from pipeline.hosting.restoring.snapshots import usable_snapshots
 from pipeline.records import OffsetRange, OffsetVector, ResetStrategy, TaskId, TopicPartition
-from pipeline.runtime.layout import plan_layout
 from pipeline.spark.dry_runs.dry_task import run_dry
 from pipeline.spark.dry_runs.handing_over import Course, run_last_level, run_level
 from pipeline.spark.dry_runs.outputs import refuse_cycles
@@ -27,9 +26,7 @@ from pipeline.topology.grouping import upstream
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from pipeline.hosting.application import Application
-    from pipeline.kafka.admin import Admin
-    from pipeline.runtime.layout import Layout
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.spark.dry_runs.dry_task import DryTask, Inbox
     from pipeline.spark.planning.runs import RunRecord
     from pipeline.spark.tasks.work import Job
@@ -66,42 +63,39 @@ class _Past:
     """The part of the topology to process for a store: its sub-topology and those above it.
 
     Args:
-        application: Whose store; patterns are resolved.
-        layout: Inputs of tasks.
+        connected: Whose store; patterns are resolved.
         levels: Its sub-topologies by level, the store's own one last.
         sources: Their inputs from outside of the application.
     """
 
-    application: Application
-    layout: Layout
+    connected: ConnectedApplication
     levels: Sequence[tuple[SubTopology, ...]]
     sources: Sequence[TopicPartition]
 
     def stateful(self) -> list[TaskId]:
         """The tasks that have state."""
         ids = {sub.id for level in self.levels for sub in level if sub.stores}
-        return [task_id for task_id in sorted(self.layout.tasks) if task_id.sub_topology in ids]
+        return [task_id for task_id in sorted(self.connected.layout.tasks) if task_id.sub_topology in ids]
 
 
 def rows_at(
-    application: Application,
+    connected: ConnectedApplication,
     builder: StoreBuilder,
     vector: OffsetVector,
     runs: Iterable[RunRecord],
-    admin: Admin,
+    *,
     job: Job,
     spark: Any,
     build: Callable[[Job], Topology],
     schema: str,
 ) -> Any:
-    """The rows that a bounded run that ends at a vector would have left in a store; levels above the store's run at once.
+    """Return the rows that a bounded run up to a vector would have left in a store; levels above the store's run at once.
 
     Args:
-        application: Whose store; patterns are resolved.
+        connected: Whose store; patterns are resolved.
         builder: The store.
         vector: Up to where inputs are processed.
         runs: The runs of this version, whose ends may be where it begins.
-        admin: Asks the brokers.
         job: The application, for executors.
         spark: A Spark session.
         build: Builds the topology on executors; must be picklable.
@@ -113,15 +107,15 @@ def rows_at(
         SnapshotError: If the file store does not answer.
         StreamsError: What went wrong in a task.
     """
-    past = _past(application, builder, job)
-    _check_vector(past, vector, admin)
-    cut_at = _nearest(past, vector, runs, admin)
-    _warn_of_compaction(past, admin)
+    past = _past(connected, builder)
+    _check_vector(past, vector)
+    cut_at = _nearest(past, vector, runs)
+    _warn_of_compaction(past)
     ranges = {tp: OffsetRange(cut_at.start(tp), vector.offsets[tp]) for tp in past.sources}
-    slices = cut(admin, application.kafka, RunRange(ranges), MAX_RECORDS_PER_SLICE) or [ranges]
+    slices = cut(connected.admin, RunRange(ranges), MAX_RECORDS_PER_SLICE) or [ranges]
     course = Course(
         job,
-        past.layout,
+        connected.layout,
         past.levels,
         slices,
         leftovers={},
@@ -130,7 +124,7 @@ def rows_at(
         snapshots=cut_at.snapshots,
         is_public=False,
     )
-    doing = f"read store {builder.name} of {application.id} at {vector}"
+    doing = f"read store {builder.name} of {connected.id} at {vector}"
     above: list[Any] = []
     for level in range(len(past.levels) - 1):
         above.append(run_level(spark, course.parts(level), above, build, doing))
@@ -143,29 +137,28 @@ def rows_at(
     return run_last_level(spark, course.parts(len(past.levels) - 1), above, read, schema)
 
 
-def _past(application: Application, builder: StoreBuilder, job: Job) -> _Past:
-    topology = application.topology
+def _past(connected: ConnectedApplication, builder: StoreBuilder) -> _Past:
+    topology, layout = connected.application.topology, connected.layout
     (owner,) = (sub for sub in topology.sub_topologies() if builder in sub.stores)
     ids = {sub.id for sub in upstream(topology.sub_topologies(), owner)}
     levels = [own for level in topology.levels() if (own := tuple(sub for sub in level if sub.id in ids))]
     refuse_cycles(levels)
-    layout = plan_layout(topology, application.id, job.partitions)
     internal = {topic.name for topic in layout.repartition_topics}
     inputs = {tp for task_id, tps in layout.tasks.items() if task_id.sub_topology in ids for tp in tps}
     sources = sorted(tp for tp in inputs if tp.topic not in internal)
-    return _Past(application, layout, levels, sources)
+    return _Past(connected, levels, sources)
 
 
-def _check_vector(past: _Past, vector: OffsetVector, admin: Admin) -> None:
+def _check_vector(past: _Past, vector: OffsetVector) -> None:
     """Refuse what names no point that all inputs of the store have had, and have still.
 
     Raises:
         RangeError: If it is such a vector.
     """
-    known = {tp for inputs in past.layout.tasks.values() for tp in inputs}
-    unknown = sorted(vector.offsets.keys() - known)
+    connected, admin = past.connected, past.connected.admin
+    unknown = sorted(vector.offsets.keys() - connected.inputs)
     if unknown:
-        message = f"{past.application.id} does not read {', '.join(map(str, unknown))}"
+        message = f"{connected.id} does not read {', '.join(map(str, unknown))}"
         raise RangeError(message, hint=f"The store is made of {', '.join(map(str, past.sources))}.")
     missing = [tp for tp in past.sources if tp not in vector.offsets]
     if missing:
@@ -182,14 +175,14 @@ def _check_vector(past: _Past, vector: OffsetVector, admin: Admin) -> None:
             raise RangeError(message, hint="Raise retention.ms if older states are needed.")
 
 
-def _nearest(past: _Past, vector: OffsetVector, runs: Iterable[RunRecord], admin: Admin) -> _Cut:
+def _nearest(past: _Past, vector: OffsetVector, runs: Iterable[RunRecord]) -> _Cut:
     """The last point at or before a vector from which all that follows can be read.
 
     Raises:
         RangeError: If there is none.
     """
     snapshots = _Snapshots(past)
-    first = admin.beginning_offsets(past.sources)
+    first = past.connected.admin.beginning_offsets(past.sources)
     cuts = [found for run in runs if run.state == DONE and (found := snapshots.cut_of(run)) is not None]
     cuts.sort(key=lambda found: -sum(map(found.start, past.sources)))
     for found in [*cuts, _BEGINNING]:
@@ -211,18 +204,18 @@ def _check_policies(past: _Past, found: _Cut) -> None:
     Raises:
         RangeError: If a source is not read from its beginning.
     """
-    policies = reset_policies(past.application)
+    policies = reset_policies(past.connected.application)
     topics = {tp.topic for tp in past.sources if tp not in found.committed}
     elsewhere = sorted(topic for topic in topics if policies[topic].strategy is not ResetStrategy.EARLIEST)
     if elsewhere:
         what = ", ".join(elsewhere)
-        message = f"Where {past.application.id} began to read {what} is not known: its reset policy is not earliest"
+        message = f"Where {past.connected.id} began to read {what} is not known: its reset policy is not earliest"
         raise RangeError(message, hint="Bounded runs that leave snapshots (snapshot.url) make points that are known.")
 
 
-def _warn_of_compaction(past: _Past, admin: Admin) -> None:
+def _warn_of_compaction(past: _Past) -> None:
     for topic in sorted({tp.topic for tp in past.sources}):
-        if "compact" in admin.topic_config(topic)["cleanup.policy"]:
+        if "compact" in past.connected.admin.topic_config(topic)["cleanup.policy"]:
             log.warning(
                 "topic %s is compacted: values that were replaced since may be missing in the state read", topic
             )
@@ -232,7 +225,7 @@ class _Snapshots:
     """The snapshots that there are of the tasks with state, looked up once."""
 
     def __init__(self, past: _Past) -> None:
-        application = past.application
+        application = past.connected.application
         self._past = past
         self._usable = {task_id: usable_snapshots(application, task_id) for task_id in past.stateful()}
 
@@ -242,7 +235,7 @@ class _Snapshots:
             return None
         committed = {TopicPartition.parse(name): known for name, known in run.committed.items()}
         snapshots = {}
-        for task_id, inputs in self._past.layout.tasks.items():
+        for task_id, inputs in self._past.connected.layout.tasks.items():
             if task_id in self._usable and not committed.keys().isdisjoint(inputs):  # else it has never done anything
                 name = self._of(task_id, run, {str(tp): committed[tp][0] for tp in inputs if tp in committed})
                 if name is None:

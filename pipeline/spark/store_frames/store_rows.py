@@ -17,20 +17,20 @@ import pyarrow as pa
 from pipeline.errors import RangeError
 from pipeline.hosting.clock import SystemClock
 from pipeline.hosting.restoring.snapshots import open_snapshot, open_state
-from pipeline.kafka.admin import Admin
 from pipeline.kafka.ranges import read_range
 from pipeline.records import OffsetRange
 from pipeline.runtime.context import TaskContext
 from pipeline.serde.primitives import BYTES
 from pipeline.spark.columns import KEY, TIME, Column, array, columns_of, micros
-from pipeline.spark.tasks.work import application_of
+from pipeline.spark.tasks.work import connected_here
 from pipeline.state.api import StoreKind
 from pipeline.state.stores import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pipeline.hosting.application import Application
+    from pipeline.hosting.connected import ConnectedApplication
+    from pipeline.kafka.admin import Admin
     from pipeline.records import Headers, RawRecord, TaskId, TopicPartition
     from pipeline.spark.columns import Columns
     from pipeline.spark.tasks.work import Job
@@ -116,9 +116,9 @@ def read_rows(work: StoreWork, build: Callable[[Job], Topology]) -> Iterator[pa.
         DeserializationError: If something in the store is not what its serdes expect.
         BrokerError: If brokers do not answer.
     """
-    application = application_of(work.job, build(work.job).resolved(work.job.partitions))
-    builder = application.topology.stores[work.store]
-    with _opened(work, application, builder) as state:
+    connected = connected_here(work.job, build)
+    builder = connected.application.topology.stores[work.store]
+    with _opened(work, connected, builder) as state:
         yield from batches_of(builder, work.task_id, state)
 
 
@@ -142,11 +142,11 @@ def _store(builder: StoreBuilder, state: StateBackend) -> StateStore:
 
 
 @contextmanager
-def _opened(work: StoreWork, application: Application, builder: StoreBuilder) -> Iterator[StateBackend]:
-    """The state as it was at the point wanted."""
-    admin = Admin(work.job.kafka)
+def _opened(work: StoreWork, connected: ConnectedApplication, builder: StoreBuilder) -> Iterator[StateBackend]:
+    """Open the state as it was at the point wanted."""
+    admin = connected.admin
     with tempfile.TemporaryDirectory(prefix="millrace-store-") as directory:
-        elsewhere = application.in_directory(Path(directory))
+        elsewhere = connected.application.in_directory(Path(directory))
         if work.snapshot is not None:
             state = open_snapshot(elsewhere, work.task_id, work.snapshot)
         else:
@@ -166,7 +166,7 @@ def _follow(work: StoreWork, store: StateStore, state: StateBackend, admin: Admi
         message = f"Store {work.store} went on to offset {start} of {work.changelog}; {work.end} was asked for"
         raise RangeError(message, hint="Read it again.")
     start = min(work.end, max(start, admin.beginning_offsets([work.changelog])[work.changelog]))
-    for tp, records in read_range(admin, work.job.kafka, {work.changelog: OffsetRange(start, work.end)}):
+    for tp, records in read_range(admin, {work.changelog: OffsetRange(start, work.end)}):
         if records:
             state.write(store.restore(_Columns(records)), {tp: records[-1].offset + 1})
 

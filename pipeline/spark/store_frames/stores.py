@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import ConfigError, InvalidStateStoreError, RangeError
-from pipeline.hosting.application import with_topics
 from pipeline.hosting.inputs.lags import input_lags
 from pipeline.hosting.restoring.snapshots import usable_snapshots
-from pipeline.kafka.admin import Admin
 from pipeline.records import OffsetVector, TopicPartition
-from pipeline.runtime.layout import changelog_name, plan_layout
+from pipeline.runtime.layout import changelog_name
 from pipeline.spark.columns import spark_schema, with_variants
 from pipeline.spark.engine.databases import with_driver
 from pipeline.spark.engine.failures import complaint, on_executor, spark_failures
@@ -28,7 +26,7 @@ from pipeline.spark.tasks.work import job_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from pipeline.hosting.application import Application
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.records import TaskId
     from pipeline.spark.planning.runs import RunRecord
     from pipeline.spark.tasks.work import Job
@@ -47,9 +45,9 @@ class _Past:
 
 
 def read_store(
-    application: Application, store: str, spark: Any, build: Callable[[Job], Topology], *, at: str = LATEST
+    connected: ConnectedApplication, store: str, spark: Any, build: Callable[[Job], Topology], *, at: str = LATEST
 ) -> Any:
-    """A store of an application as a DataFrame, all partitions of it; of records that are committed only.
+    """Return a store of an application as a DataFrame, all partitions of it; of records that are committed only.
 
     Columns: `key`; `window_start` and `window_end` of window and session stores (a session's end is inclusive); `value`;
     `timestamp` of timestamped stores, `valid_from` and `valid_to` (null: still) of versioned ones; `partition`. Keys and values
@@ -59,7 +57,7 @@ def read_store(
     unchanged for longer than the changelog keeps older values.
 
     Args:
-        application: Whose store.
+        connected: Whose store.
         store: Its name.
         spark: A Spark session.
         build: Builds the topology on executors; must be picklable.
@@ -77,16 +75,15 @@ def read_store(
         SnapshotError: If the file store does not answer.
         BrokerError: If brokers do not answer.
     """
-    admin = Admin(application.kafka)
-    application = with_topics(application, admin)
-    builder = _builder(application.topology, store)
-    job = job_of(application, admin)
+    connected = connected.resolved()
+    builder = _builder(connected.application.topology, store)
+    job = job_of(connected)
     columns = store_columns(builder).all
-    changelogs = _changelogs(application, builder, job)
+    changelogs = _changelogs(connected, builder)
     schema = spark_schema(columns)
-    point = _find(application, builder, changelogs, admin, at)
+    point = _find(connected, builder, changelogs, at)
     if isinstance(point, _Past):
-        frame = rows_at(application, builder, point.vector, point.runs, admin, job, spark, build, schema)
+        frame = rows_at(connected, builder, point.vector, point.runs, job=job, spark=spark, build=build, schema=schema)
         return with_variants(frame, columns)
     works = _works(job, store, changelogs, point)
 
@@ -99,23 +96,22 @@ def read_store(
     return with_variants(spark.range(0, len(works), 1, len(works)).mapInArrow(process, schema), columns)
 
 
-def works_of(application: Application, store: str, admin: Admin) -> list[StoreWork]:
+def works_of(connected: ConnectedApplication, store: str) -> list[StoreWork]:
     """Return what is to be read of each partition of a store, for what is committed now, without Spark.
 
     Args:
-        application: Whose store.
+        connected: Whose store.
         store: Its name.
-        admin: Asks the brokers.
 
     Raises:
         InvalidStateStoreError: If there is no such store, it is none that can be read as a table, or has no changelog.
         TopicError: If a topic is missing.
         BrokerError: If brokers do not answer.
     """
-    application = with_topics(application, admin)
-    builder, job = _builder(application.topology, store), job_of(application, admin)
-    changelogs = _changelogs(application, builder, job)
-    return _works(job, store, changelogs, _as_it_is(application, builder, changelogs, admin))
+    connected = connected.resolved()
+    builder, job = _builder(connected.application.topology, store), job_of(connected)
+    changelogs = _changelogs(connected, builder)
+    return _works(job, store, changelogs, _as_it_is(connected, builder, changelogs))
 
 
 def write_store(frame: Any, target: str, kind: str, options: Mapping[str, str]) -> int:
@@ -183,30 +179,29 @@ def _builder(topology: Topology, store: str) -> StoreBuilder:
     raise InvalidStateStoreError(message, hint=f"It has: {names or 'none'}.")
 
 
-def _changelogs(application: Application, builder: StoreBuilder, job: Job) -> dict[TaskId, TopicPartition]:
+def _changelogs(connected: ConnectedApplication, builder: StoreBuilder) -> dict[TaskId, TopicPartition]:
     """Return the ranges that each partition of the store is restored from."""
-    topic = changelog_name(application.id, builder.name) if builder.logging else builder.source_topic
+    topic = changelog_name(connected.id, builder.name) if builder.logging else builder.source_topic
     assert topic is not None, "such a store is refused before"  # noqa: S101 - a mistake of this package
-    layout = plan_layout(application.topology, application.id, job.partitions)
-    (owner,) = (sub.id for sub in application.topology.sub_topologies() if builder in sub.stores)
+    layout = connected.layout
+    (owner,) = (sub.id for sub in connected.application.topology.sub_topologies() if builder in sub.stores)
     return {
         task_id: TopicPartition(topic, task_id.partition) for task_id in layout.tasks if task_id.sub_topology == owner
     }
 
 
 def _find(
-    application: Application, builder: StoreBuilder, changelogs: Mapping[TaskId, TopicPartition], admin: Admin, at: str
+    connected: ConnectedApplication, builder: StoreBuilder, changelogs: Mapping[TaskId, TopicPartition], at: str
 ) -> dict[TaskId, tuple[int, str | None]] | _Past:
-    """Up to where each changelog is read, or the snapshot that has the state wanted; or what the state is made of anew."""
+    """Return up to where each changelog is read, or the snapshot to open; or what the state is to be made of."""
+    application = connected.application
     if at == LATEST:
-        return _as_it_is(application, builder, changelogs, admin)
-    runs = [
-        run for run in RunLog(application.kafka).runs(application.config.name) if run.version == application.version
-    ]
+        return _as_it_is(connected, builder, changelogs)
+    runs = [run for run in RunLog(connected.admin).runs(application.config.name) if run.version == application.version]
     vector = _vector(runs, at)
-    if _stands_at(application, vector, admin):
-        found = _as_it_is(application, builder, changelogs, admin)
-        if _stands_at(application, vector, admin):  # nothing was committed between the two looks
+    if _stands_at(connected, vector):
+        found = _as_it_is(connected, builder, changelogs)
+        if _stands_at(connected, vector):  # nothing was committed between the two looks
             return found
     usable = {task_id: {each.name for each in usable_snapshots(application, task_id)} for task_id in changelogs}
     for run in runs:
@@ -218,13 +213,14 @@ def _find(
 
 
 def _as_it_is(
-    application: Application, builder: StoreBuilder, changelogs: Mapping[TaskId, TopicPartition], admin: Admin
+    connected: ConnectedApplication, builder: StoreBuilder, changelogs: Mapping[TaskId, TopicPartition]
 ) -> dict[TaskId, tuple[int, str | None]]:
+    admin = connected.admin
     admin.require({tp.topic for tp in changelogs.values()}, f"store {builder.name} is restored from")
     if builder.logging:
         ends = admin.stable_end_offsets(changelogs.values())
     else:  # restored from its source topic, of which it has what was processed
-        committed = admin.committed(application.id, changelogs.values())
+        committed = connected.committed(changelogs.values())
         ends = {tp: committed[tp].offset if tp in committed else 0 for tp in changelogs.values()}
     return {task_id: (ends[tp], None) for task_id, tp in changelogs.items()}
 
@@ -252,9 +248,9 @@ def _ended_at(run: RunRecord, vector: OffsetVector) -> bool:
     return run.state == DONE and vector.offsets.items() <= RunRange.parse(run.range).end.offsets.items()
 
 
-def _stands_at(application: Application, vector: OffsetVector, admin: Admin) -> bool:
+def _stands_at(connected: ConnectedApplication, vector: OffsetVector) -> bool:
     """Whether the application has processed just what lies before the vector, repartition topics included."""
-    lags = input_lags(application, admin)
+    lags = input_lags(connected)
     stands = {lag.tp: lag.committed for lag in lags}
     is_there = all(stands.get(tp) == offset for tp, offset in vector.offsets.items())
     return is_there and not any(lag.lag for lag in lags if lag.is_internal)

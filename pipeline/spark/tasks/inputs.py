@@ -12,8 +12,7 @@ from pipeline.spark.tasks.spilling import WriterMerge
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
 
-    from pipeline.hosting.application import Application
-    from pipeline.kafka.admin import Admin
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.records import OffsetRange, RawFields, TaskId, TopicPartition
     from pipeline.runtime.task import Task
 
@@ -25,24 +24,22 @@ class Inputs:
     that fetches. Repartition topics are read before: their writers have to be merged.
 
     Args:
-        application: What the task belongs to.
-        admin: Asks the brokers.
+        connected: The application that the task belongs to.
         ranges: What is read.
         repartitions: Full names of the application's repartition topics.
     """
 
     def __init__(
         self,
-        application: Application,
-        admin: Admin,
+        connected: ConnectedApplication,
         ranges: Mapping[TopicPartition, OffsetRange],
         repartitions: frozenset[str],
     ) -> None:
         self.read = 0
-        self._kafka = application.kafka
-        self._admin = admin
+        self._admin = connected.admin
         self._ranges = ranges
         self._repartitions = repartitions
+        application = connected.application
         limit_bytes = application.config.streams.bounded_buffer_max_bytes
         self._writers = WriterMerge(application.state_directory, limit_bytes)
         self._open = ExitStack()
@@ -74,7 +71,7 @@ class Inputs:
         own = {tp: wanted for tp, wanted in asked.items() if tp.topic in self._repartitions}
         with uncollected():
             taken = {tp: task.taken(tp) for tp in own}
-            for tp, records in read_fields(self._admin, self._kafka, own):
+            for tp, records in read_fields(self._admin, own):
                 self._writers.add(tp, records, taken=taken.pop(tp, 0))
             for tp, writer, records in handed_over:
                 self._writers.add(tp, records, writer)
@@ -84,6 +81,6 @@ class Inputs:
             task.follow(tp, self._open.enter_context(closing(self._batches(tp))))
 
     def _batches(self, tp: TopicPartition) -> Generator[list[RawFields], None, None]:
-        for _, records in read_fields(self._admin, self._kafka, {tp: self._ranges[tp]}):
+        for _, records in read_fields(self._admin, {tp: self._ranges[tp]}):
             self.read += len(records)
             yield records

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING
 
 from pipeline.errors import TopologyError
 from pipeline.hosting.application import Application
+from pipeline.hosting.connected import ConnectedApplication
 from pipeline.hosting.tasks.global_tables import global_partitions
+from pipeline.kafka.admin import Admin
 from pipeline.processor.metrics import added
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from pipeline.config import AppConfig
-    from pipeline.kafka.admin import Admin
     from pipeline.records import OffsetRange, TaskId, TopicPartition
     from pipeline.topology.topology import Topology
 
@@ -48,33 +50,50 @@ class Job:
     dead_letters: str | None = None
 
 
-def job_of(application: Application, admin: Admin) -> Job:
-    """The job of an application, as things are now."""
+def job_of(connected: ConnectedApplication) -> Job:
+    """Return the job of an application, with the ends of its global tables as they are now."""
+    application = connected.application
     return Job(
-        application.config,
-        application.version,
-        application.kafka,
-        application.state_directory,
-        application.topology.fingerprint(),
-        application.published,
-        admin.partitions(application.topology.external_topics),
-        admin.end_offsets(global_partitions(application, admin)),
-        application.dead_letters,
+        config=application.config,
+        version=application.version,
+        kafka=application.kafka,
+        state_directory=application.state_directory,
+        fingerprint=application.topology.fingerprint(),
+        published=application.published,
+        partitions=connected.partitions,
+        global_ends=connected.admin.end_offsets(global_partitions(connected)),
+        dead_letters=application.dead_letters,
     )
 
 
-def application_of(job: Job, topology: Topology) -> Application:
-    """The application of a job, made of the topology built in this process.
+def connected_here(job: Job, build: Callable[[Job], Topology]) -> ConnectedApplication:
+    """Return the application of a job, of a topology that is built in this process.
+
+    Args:
+        job: The job.
+        build: Builds the topology.
 
     Raises:
         TopologyError: If that topology is not the driver's.
     """
+    topology = build(job).resolved(job.partitions)
     if topology.fingerprint() != job.fingerprint:
         message = f"The topology of {job.config.name} here is not the driver's"
         raise TopologyError(message, hint="Driver and executors must run the same release of the application.")
-    return Application(
+    application = Application(
         job.config, job.version, topology, job.kafka, job.state_directory, job.published, job.dead_letters
     )
+    return ConnectedApplication(application, admin_here(job.kafka), job.partitions)
+
+
+def admin_here(kafka: Mapping[str, str]) -> Admin:
+    """Return the client of this process, which its tasks share: each would begin and end two connections otherwise."""
+    return _admin(tuple(sorted(kafka.items())))
+
+
+@cache
+def _admin(kafka: tuple[tuple[str, str], ...]) -> Admin:
+    return Admin(dict(kafka))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pipeline.errors import BrokerError, ProcessingError, StreamsError, TaskMigratedError
-from pipeline.hosting.application import source_partitions, with_partitions
 from pipeline.worker.group.instances import AssignmentConfig
 from pipeline.worker.group.leadership import give_orders
 from pipeline.worker.group.protocol import Introduction, Orders, orders_of
@@ -20,8 +19,7 @@ from pipeline.worker.local_state import instance_id
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pipeline.hosting.application import Application
-    from pipeline.kafka.admin import Admin
+    from pipeline.hosting.connected import ConnectedApplication
     from pipeline.kafka.membership import GroupMember
     from pipeline.records import TaskId
 
@@ -34,8 +32,7 @@ class Membership:
     """Membership in the group of an application, from `start` until it is to end.
 
     Args:
-        application: Whose group.
-        admin: Asks the brokers which topics there are.
+        connected: Whose group.
         leaves: Set when the instance is to leave.
         introduce: What the instance says of itself, with the topics that it has found; called in the thread.
         tasks_of: All tasks, and whether each has state, out of the topics that any member has found; called in the thread,
@@ -44,22 +41,21 @@ class Membership:
 
     def __init__(
         self,
-        application: Application,
-        admin: Admin,
+        connected: ConnectedApplication,
         leaves: threading.Event,
         introduce: Callable[[dict[str, int]], Introduction],
         tasks_of: Callable[[Mapping[str, int]], Mapping[TaskId, bool]],
     ) -> None:
         """Looks for the topics that there are to read; nothing else is asked before `start`."""
-        self._application = application
-        self._streams = application.config.streams
-        self._admin = admin
+        self._connected = connected
+        self._application = connected.application
+        self._streams = connected.application.config.streams
         self._leaves = leaves
         self._introduce = introduce
         self._tasks_of = tasks_of
         self._rejoins = threading.Event()
         self._arrived: queue.SimpleQueue[bytes | StreamsError] = queue.SimpleQueue()
-        self._found = source_partitions(application, admin)
+        self._found = dict(connected.resolved().partitions)
         self._looked_at = time.monotonic()
         self._thread = threading.Thread(target=self._take_part, name="membership", daemon=True)
 
@@ -142,12 +138,12 @@ class Membership:
             return
         self._looked_at = now
         try:
-            found = source_partitions(self._application, self._admin)
+            found = dict(self._connected.resolved().partitions)
         except BrokerError as error:
             log.warning("topics are not looked for: %s", error)
             return
         if found != self._found:
-            with_partitions(self._application, found)
+            self._connected.with_partitions(found).layout  # noqa: B018 - raises if it is none
             self._found = found
             self._rejoins.set()
 

@@ -6,29 +6,28 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pipeline.kafka.admin import Admin
 from pipeline.worker.group.protocol import Introduction
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from pipeline.kafka.admin import Admin
 
 _decode = msgspec.json.Decoder(Introduction).decode
 
 
-def servers_of(kafka: Mapping[str, str], group: str) -> list[str]:
+def servers_of(admin: Admin, group: str) -> list[str]:
     """Return `host:port` of each instance of a group that answers questions, as it has introduced itself.
 
     Members that say something else, as those of other programs, are left out.
 
     Args:
-        kafka: Client properties.
+        admin: Asks the brokers.
         group: The group: an `application.id`.
 
     Raises:
         BrokerError: If the brokers refuse or do not answer.
     """
     found = []
-    for said in Admin(kafka).said_in(group):
+    for said in admin.said_in(group):
         try:
             found.append(_decode(said).server)
         except msgspec.MsgspecError:

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pipeline.errors import ConfigError, StreamsError, TopologyError
-from pipeline.hosting.application import prepare, with_partitions, with_topics
 from pipeline.hosting.clock import SystemClock
+from pipeline.hosting.connected import ConnectedApplication
 from pipeline.hosting.control.control_tail import ControlTail
 from pipeline.hosting.inputs.narrow_times import warn_of_narrow_times
 from pipeline.hosting.ownership.fencing import await_no_sole_host
@@ -75,7 +75,7 @@ class Supervisor:
         uncaught_exception_handler: Callable[[StreamsError], str] | None = None,
     ) -> None:
         self.state = WorkerState.CREATED
-        self._application = application
+        self._connected = ConnectedApplication(application, Admin(application.kafka))
         self._streams = application.config.streams
         self._server = server
         self._on_state = on_state
@@ -83,7 +83,7 @@ class Supervisor:
         self._process_name = uuid.uuid4().hex
         self._processes = StreamThreads(_job(application), build)
         self._holds = Holds(application.version)
-        self._tail = ControlTail(application.kafka, application.config.name, self._heed)
+        self._tail = ControlTail(self._connected.admin, application.config.name, self._heed)
         self._wanted_threads = self._streams.num_stream_threads
         self._orders: Orders | None = None
         self._layout: Layout | None = None
@@ -159,7 +159,7 @@ class Supervisor:
     @property
     def application(self) -> Application:
         """The application that it runs."""
-        return self._application
+        return self._connected.application
 
     @property
     def live_version(self) -> str | None:
@@ -211,23 +211,22 @@ class Supervisor:
             RecordError: If a record cannot be handled, and the handler says so.
             BrokerError: If brokers do not answer.
         """
-        with locked(self._application.directory, group_writes=self._streams.allow_os_group_write_access):
+        with locked(self._connected.application.directory, group_writes=self._streams.allow_os_group_write_access):
             return self._run()
 
     def _run(self) -> WorkerSummary:
         self._move_to(WorkerState.REBALANCING)
         try:
-            admin = Admin(self._application.kafka)
-            _check_properties(self._application)
-            await_no_sole_host(self._application, admin)
-            self._application = with_topics(self._application, admin)
-            self._layout = prepare(self._application, admin)
-            warn_of_narrow_times(self._application, admin)
-            self._membership = Membership(self._application, admin, self._leaves, self._introduce, self._tasks_of)
+            _check_properties(self._connected.application)
+            await_no_sole_host(self._connected)
+            self._connected = self._connected.resolved()
+            self._layout = self._connected.prepare()
+            warn_of_narrow_times(self._connected)
+            self._membership = Membership(self._connected, self._leaves, self._introduce, self._tasks_of)
             try:
                 self._tail.start()
                 self._start_missing()  # they load meanwhile
-                self._positions = left_positions(self._application)
+                self._positions = left_positions(self._connected.application)
                 self._membership.start()
                 while not self._ends.is_set():
                     self._turn()
@@ -296,7 +295,7 @@ class Supervisor:
 
     def _stop_streams(self, streams: list[StreamThreadProcess]) -> None:
         is_alone = threading.Event()
-        asked = self._application.kafka, is_alone
+        asked = self._connected.admin, is_alone
         threading.Thread(target=_look_for_brokers, args=asked, name="look-for-brokers", daemon=True).start()
         stopped = self._processes.stop(streams, lambda: _STOP_ALONE_SECONDS if is_alone.is_set() else _STOP_SECONDS)
         failed = next((stream.failure for stream in stopped if stream.failure is not None), None)
@@ -317,8 +316,9 @@ class Supervisor:
         if arrived.shuts_down:
             self._ends.set()
         if arrived.topics:
-            self._application, self._layout = with_partitions(self._application, arrived.topics)
-            self._stateful = _stateful(self._application)
+            self._connected = self._connected.with_partitions(arrived.topics)
+            self._layout = self._connected.layout
+            self._stateful = _stateful(self._connected.application)
         self._orders = arrived
         self._is_current = True
 
@@ -327,7 +327,7 @@ class Supervisor:
         return (
             orders.refusal is not None
             or orders.shuts_down
-            or orders.fingerprint != self._application.topology.fingerprint()
+            or orders.fingerprint != self._connected.application.topology.fingerprint()
         )
 
     def _bury(self, stream: StreamThreadProcess) -> None:
@@ -387,7 +387,7 @@ class Supervisor:
         self._introduced = active
         return Introduction(
             self._id,
-            self._application.topology.fingerprint(),
+            self._connected.application.topology.fingerprint(),
             self._wanted_threads,
             dict(self._streams.client_tag),
             texts(active),
@@ -401,13 +401,10 @@ class Supervisor:
         )
 
     def _tasks_of(self, topics: Mapping[str, int]) -> Mapping[TaskId, bool]:
-        """All tasks, and whether each has state; asked for in the leader, of the topics that some instance has found."""
-        application, layout = self._application, self._layout
-        if topics:
-            application, layout = with_partitions(application, topics)
-        assert layout is not None, "nobody leads before the start"  # noqa: S101 - a mistake of ours
-        stateful = _stateful(application)
-        return {task: task.sub_topology in stateful for task in layout.tasks}
+        """Return whether each task has state, for the leader; of the topics that some instance has found."""
+        connected = self._connected.with_partitions(topics) if topics else self._connected
+        stateful = _stateful(connected.application)
+        return {task: task.sub_topology in stateful for task in connected.layout.tasks}
 
     def _move_to(self, state: WorkerState) -> None:
         self.state = moved(self.state, state)
@@ -438,8 +435,8 @@ def _stateful(application: Application) -> frozenset[int]:
     return frozenset(sub.id for sub in application.topology.sub_topologies() if any(s.logging for s in sub.stores))
 
 
-def _look_for_brokers(kafka: Mapping[str, str], is_alone: threading.Event) -> None:
-    if not Admin(kafka).is_answered(_STOP_ALONE_SECONDS - _TURN_SECONDS):
+def _look_for_brokers(admin: Admin, is_alone: threading.Event) -> None:
+    if not admin.is_answered(_STOP_ALONE_SECONDS - _TURN_SECONDS):
         is_alone.set()
 
 

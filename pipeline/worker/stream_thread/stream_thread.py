@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pipeline.errors import BrokerError, MissingOffsetError, TaskMigratedError
 from pipeline.hosting.clock import SystemClock
+from pipeline.hosting.connected import ConnectedApplication
 from pipeline.hosting.inputs.missing_records import explained
 from pipeline.hosting.restoring.store_changelog_reader import WHOLE_SLICE, silently
 from pipeline.hosting.tasks.global_tables import open_global_state
@@ -81,7 +82,7 @@ class StreamThread:
         self._interruptions = interruptions or Undisturbed()
         self._admin = Admin(kafka)
         self._clock = SystemClock()
-        self._topics = topics = KnownTopics(application, self._admin)
+        self._topics = topics = KnownTopics(ConnectedApplication(application, self._admin))
         self._brokers = AbsentBrokers(
             self._admin, streams.task_timeout_ms, self._interruptions, lambda: topics.application.topology.source_topics
         )
@@ -295,7 +296,7 @@ class StreamThread:
             except (BrokerError, TaskMigratedError) as found:
                 self._manager.fail(owned, found)
             else:
-                raise explained(error, self._topics.application, self._admin, owned.committed_offsets) from error
+                raise explained(error, self._topics.connected, owned.committed_offsets) from error
 
     def _process(self) -> int:
         """Let each task process whose commit is not under way. Returns the number of records."""
@@ -346,7 +347,7 @@ class StreamThread:
         )
 
     def _fill_global_tables(self) -> GlobalState:
-        return open_global_state(self._topics.application, self._admin, self._clock, on_restore=self._on_restore)
+        return open_global_state(self._topics.connected, self._clock, on_restore=self._on_restore)
 
 
 def _at_once(step: Callable[[], T], _doing: str) -> T:

@@ -12,6 +12,7 @@ from events import tell
 from pipeline import StreamsBuilder
 from pipeline.config import ProjectConfig
 from pipeline.hosting.application import load_application
+from pipeline.hosting.connected import ConnectedApplication
 from pipeline.kafka.admin import Admin
 from pipeline.releases.build import build_topology
 from pipeline.spark.bounded_runs.job import run
@@ -23,14 +24,13 @@ from pipeline.spark.session import spark_session
 def main(config: str, name: str) -> None:
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit())
     application = load_application(ProjectConfig.load(Path(config), os.environ), name, StreamsBuilder)
+    connected = ConnectedApplication(application, Admin(application.kafka))
     spark = spark_session(archive=classes_archive(os.environ))
     try:
         # Start-up is over when Python runs on the executors.
         spark.range(0, 2, 1, 2).mapInArrow(lambda batches: batches, "id long").collect()
         tell("running")
-        summary = run(
-            application, resolve(application, Admin(application.kafka), "earliest", "latest"), spark, build_topology
-        )
+        summary = run(connected, resolve(connected, "earliest", "latest"), spark, build_topology)
         tell("done", warnings=summary.warnings, slices=summary.slices)
         signal.pause()
     finally:

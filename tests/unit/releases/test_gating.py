@@ -49,7 +49,7 @@ class Brokers:
             self.live += 1
         return ends
 
-    def lags(self, _application: Any, _admin: Any) -> Iterator[Any]:
+    def lags(self, _connected: Any) -> Iterator[Any]:
         yield SimpleNamespace(is_internal=False, lag=100)
         yield SimpleNamespace(is_internal=True, lag=next(self.left_between, 0))
 

@@ -24,7 +24,7 @@ class SteppingClock:
 
 
 def registry(notes: MemoryNotes, by: str = "ann@desk", *times: int) -> Registry:
-    return Registry({}, by, notes=notes, clock=SteppingClock(*(times or range(1, 100))))
+    return Registry(notes, by, clock=SteppingClock(*(times or range(1, 100))))
 
 
 def test_each_write_of_a_release_adds_a_record_of_who_changed_what_and_when() -> None:

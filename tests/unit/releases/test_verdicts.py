@@ -84,7 +84,7 @@ def test_warnings_nobody_approved_name_the_command_that_approves_that_verdict() 
 
 
 def test_an_approval_notes_who_and_when_and_is_of_one_verdict() -> None:
-    registry = Registry({}, "ann@desk", notes=MemoryNotes())
+    registry = Registry(MemoryNotes(), "ann@desk")
     gated = registry.write(Release("clicks", "v1", Step.GATED, "v2", verdict=WARNED))
     approved = registry.approve(gated, "7f3a")
     assert approved.verdict is not None
@@ -100,7 +100,7 @@ def test_an_approval_notes_who_and_when_and_is_of_one_verdict() -> None:
 
 
 def test_a_verdict_that_blocks_cannot_be_approved() -> None:
-    registry = Registry({}, notes=MemoryNotes())
+    registry = Registry(MemoryNotes())
     failed = registry.write(
         Release("clicks", "v1", Step.REPROCESSED, "v2", verdict=replace(WARNED, critical=("nulls",)))
     )

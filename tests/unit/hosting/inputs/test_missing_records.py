@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pipeline.errors import MissingOffsetError
+from pipeline.hosting.connected import ConnectedApplication
 from pipeline.hosting.inputs.missing_records import explained
 from pipeline.records import TopicPartition
 
@@ -42,7 +43,8 @@ def test_of_records_that_are_gone_the_hint_keeps_the_state(topic: str, first: in
     )
     brokers: Any = Brokers(first)
     found = MissingOffsetError("offset 7 is not there", topic=topic, partition=2)
-    error = explained(found, application, brokers, {TopicPartition(topic, 2): COMMITTED})
+    connected = ConnectedApplication(application, brokers)
+    error = explained(found, connected, {TopicPartition(topic, 2): COMMITTED})
     assert error.message == "offset 7 is not there"
     assert error.hint is not None
     assert advice in error.hint

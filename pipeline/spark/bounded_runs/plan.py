@@ -1,0 +1,67 @@
+"""The work that a bounded run is going to do, before it does any."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pipeline.spark.planning.slices import MAX_RECORDS_PER_SLICE, slices_of
+from pipeline.spark.ranges import RunRange, completed
+from pipeline.topology.grouping import loops
+
+if TYPE_CHECKING:
+    from pipeline.hosting.connected import ConnectedApplication
+    from pipeline.records import TaskId
+    from pipeline.spark.planning.schedule import Slice
+    from pipeline.spark.planning.unfinished import Begun
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """The work that a run is going to do.
+
+    Args:
+        range: What it processes.
+        slices: The parts of it, one after the other.
+        levels: For each slice: tasks that run at the same time, one level after the other.
+        begun: What runs that were interrupted have begun of it, the first of the slices; None if nothing.
+        is_over: Whether it was done before a later run that was interrupted: nothing is to be done, and that is left alone.
+        loops: Ids of sub-topologies that read what they write, directly or through each other. They process what a slice has of
+            external topics first, and what that leads to in repartition topics after it, whatever the event times.
+    """
+
+    range: RunRange
+    slices: tuple[Slice, ...]
+    levels: tuple[tuple[TaskId, ...], ...]
+    begun: Begun | None = None
+    is_over: bool = False
+    loops: tuple[tuple[int, ...], ...] = ()
+
+
+def plan_run(
+    connected: ConnectedApplication, run_range: RunRange, max_records_per_slice: int = MAX_RECORDS_PER_SLICE
+) -> RunPlan:
+    """Say how a range would be processed. Nothing is created or changed.
+
+    Of partitions that the range leaves out, nothing is processed.
+
+    Raises:
+        RangeError: If the range cannot be read.
+        BrokerError: If brokers do not answer.
+    """
+    connected = connected.reading({tp.topic for tp in run_range.ranges})
+    topology = connected.application.topology
+    run_range = completed(connected, run_range)
+    cut = slices_of(connected, run_range, max_records_per_slice)
+    levels = []
+    for level in topology.levels():
+        ids = {sub.id for sub in level}
+        levels.append(tuple(sorted(task_id for task_id in connected.layout.tasks if task_id.sub_topology in ids)))
+    return RunPlan(
+        range=run_range,
+        slices=cut.parts,
+        levels=tuple(levels),
+        begun=cut.begun,
+        is_over=cut.is_over,
+        loops=loops(topology.sub_topologies()),
+    )

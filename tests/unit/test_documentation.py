@@ -131,6 +131,13 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_places_in_docker_that_a_page_names_exist(page: Path) -> None:
+    named = {name.rstrip("./") for name in re.findall(r"\bdocker/[\w./-]+", page.read_text())}
+    made = {name for name in named if name.startswith("docker/secrets")}
+    assert [name for name in sorted(named - made) if not (ROOT / name).exists()] == []
+
+
 def test_the_readme_leads_to_every_page() -> None:
     linked = {match[1] for match in _LINK.finditer((ROOT / "README.md").read_text())}
     pages = {str(page.relative_to(ROOT)) for page in DOCS.rglob("*.md") if page.parent.name != "internals"}

@@ -1,7 +1,7 @@
 """Millrace: Kafka Streams' model in Python, live and in batch, from the same code.
 
-This is the whole public surface for those who write topologies, and the front door to running them: `Millrace`, which is loaded
-when it is asked for. Hosts are packages of their own: `pipeline.testing` (in memory), `pipeline.worker` (long-running),
+This package has everything that authors of topologies need, and the front door to running them: `Millrace`, which is
+loaded on first use. Each host has a package: `pipeline.testing` (in memory), `pipeline.worker` (long-running),
 `pipeline.spark` (bounded).
 
 Examples:
@@ -222,14 +222,14 @@ __all__ = [
 ]
 
 __version__: str
-"""The version of Millrace that is installed, as in `pyproject.toml`."""
+"""The installed version of Millrace, as in `pyproject.toml`."""
 
 if typing.TYPE_CHECKING:
     from pipeline.project.millrace import Millrace
-else:  # type checkers would take any name for one that is there
+else:  # type checkers would accept any name
 
     def __getattr__(name: str) -> object:
-        """Return what takes longer to load than all else here: the version, and what runs applications."""
+        """Load the slow attributes on first use: the version, and the classes that run applications."""
         if name == "__version__":
             from importlib.metadata import version  # noqa: PLC0415 - as above
 

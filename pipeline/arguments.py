@@ -1,6 +1,6 @@
 """Checks the arguments of calls that describe a topology, and names the line of the user's code in the message.
 
-Calls declare it by the names of their parameters (`takes`); what is given at a call and does not fit raises `TopologyError`.
+Calls declare their arguments by parameter name (`takes`). An argument that does not fit raises `TopologyError`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ C = TypeVar("C", bound=type)
 
 _PACKAGE = str(Path(__file__).parent)
 _USERS = tuple(str(Path(_PACKAGE, room)) for room in ("apps", "demo"))
-"""Rooms that describe topologies as users do."""
+"""Packages whose code describes topologies as users do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class Kind:
     """Describes the values that a parameter takes.
 
     Args:
-        wanted: What it is, for messages: `a timedelta`.
-        complaint: Says of what is given why it does not fit, behind the parameter's name; None if it fits.
-        hint: What to do about it; None says nothing.
+        wanted: Names the values in messages: `a timedelta`.
+        complaint: Returns why a value does not fit, worded to follow the parameter's name; None if it fits.
+        hint: What to do about it; None for no hint.
     """
 
     wanted: str
@@ -45,17 +45,17 @@ class Kind:
 
 
 def optional(kind: Kind) -> Kind:
-    """Return its result, or None for None."""
+    """Accept None as well as the values of a kind."""
     return Kind(kind.wanted, lambda given: None if given is None else kind.complaint(given), kind.hint)
 
 
 def instance(*types: type, wanted: str, hint: Callable[[Any], str | None] = lambda _given: None) -> Kind:
-    """An instance of one of the types."""
+    """Accept instances of any of the types."""
     return Kind(wanted, lambda given: None if isinstance(given, types) else _must_be(wanted, given), hint)
 
 
 def one_of(*names: str, wanted: str, hint: Callable[[Any], str | None] = lambda _given: None) -> Kind:
-    """An instance of one of Millrace's classes, by their names: those who declare it need not import them."""
+    """Accept instances of Millrace's classes, given by name so that callers need not import them."""
 
     def fits(given: object) -> bool:
         return any(cls.__name__ in names and cls.__module__.startswith("pipeline.") for cls in type(given).__mro__)
@@ -64,11 +64,11 @@ def one_of(*names: str, wanted: str, hint: Callable[[Any], str | None] = lambda 
 
 
 def function(*parameters: str, yields: bool = False) -> Kind:
-    """A function that can be called with these arguments.
+    """Accept functions that can be called with these arguments.
 
     Args:
-        parameters: What it is called with, in words: `"key, value"`; nothing if it is empty. Of several, one must fit.
-        yields: Whether it may be a generator function: what it gives is iterated over.
+        parameters: Names of the arguments: `"key, value"`, or empty for none. Of several alternatives, one must fit.
+        yields: Whether it may be a generator function, because the caller iterates over the result.
     """
     wanted = " or ".join(f"({names})" if names else "no arguments" for names in parameters)
     arities = tuple(names.count(",") + 1 if names else 0 for names in parameters)
@@ -79,7 +79,7 @@ def function(*parameters: str, yields: bool = False) -> Kind:
         if _is(given, inspect.iscoroutinefunction) or _is(given, inspect.isasyncgenfunction):
             return f"must be a plain function, not {name_of_function(given)}, which is async: nothing would await it"
         if not yields and _is(given, inspect.isgeneratorfunction):
-            return f"must return what it finds, but {name_of_function(given)} yields it: it returns a generator"
+            return f"must return its result, but {name_of_function(given)} is a generator function"
         if not any(_can_take(given, arity) for arity in arities):
             return f"must be a function of {wanted}, but {name_of_function(given)} takes {_parameters(given)}"
         return None
@@ -118,11 +118,11 @@ SINK_TOPIC = Kind(
 
 
 def takes(**kinds: Kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Check the arguments of a function, and add the line of the user's call to the `TopologyError`s that it raises.
+    """Check the arguments of a function, and add the line of the user's call to each `TopologyError`.
 
     Args:
-        kinds: What its parameters take, by name. Of parameters like `*stores` each argument is checked. What is left out at a
-            call is not.
+        kinds: The kind of each parameter, by name. Of parameters like `*stores` each argument is checked. Omitted arguments
+            are not checked.
     """
 
     def checked(called: Callable[P, R]) -> Callable[P, R]:
@@ -147,7 +147,7 @@ def takes(**kinds: Kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def takes_fields(**kinds: Kind) -> Callable[[C], C]:
-    """Check what a dataclass is made of, as `takes` does."""
+    """Check the fields of a dataclass when it is created, as `takes` does."""
 
     def checked(cls: C) -> C:
         cls.__init__ = takes(**kinds)(cls.__init__)  # type: ignore[misc]
@@ -157,7 +157,7 @@ def takes_fields(**kinds: Kind) -> Callable[[C], C]:
 
 
 def users_line() -> str | None:
-    """The line of the user's code that has led here, as `file:line`; None if there is none."""
+    """Return the line of the user's code that led here, as `file:line`; None if there is none."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the only way to the caller
     while frame is not None and _is_ours(frame):
         frame = frame.f_back
@@ -186,7 +186,7 @@ def _places(called: Callable[..., Any]) -> dict[str, slice]:
 
 
 def _given(name: str, place: slice | None, args: tuple[Any, ...], kwargs: AnyMapping[str, Any]) -> tuple[Any, ...]:
-    """The arguments of a call for one parameter."""
+    """Return the arguments of a call for one parameter."""
     if name in kwargs:
         return (kwargs[name],)
     return () if place is None else args[place]
@@ -217,7 +217,7 @@ def _is(given: Any, test: Callable[[Any], bool]) -> bool:
 
 
 def _can_take(given: Callable[..., Any], arity: int) -> bool:
-    """Check that a function takes so many arguments; one without a known signature passes."""
+    """Check that a function accepts this number of arguments; a function without a known signature passes."""
     try:
         signature = inspect.signature(given)
     except (TypeError, ValueError):

@@ -4,7 +4,7 @@
   x TopologyError                 the author of a topology, when it is built
   x ConfigError                   the operator, before anything starts
   x UnsupportedByHostError        the operator: this host cannot run that feature
-  x RecordError                   whoever wrote the record, or the user code that met it
+  x RecordError                   the author of the record, or of the code that handled it
     - DeserializationError
     - SerializationError
     - ProcessingError
@@ -12,27 +12,27 @@
     - InvalidStateStoreError
     - CorruptStateError
     - StateInUseError           another process has it open
-    - SnapshotError             a copy of a state cannot be written or used; nothing depends on it
+    - SnapshotError             a copy of state cannot be written or used; nothing depends on it
   x TaskError                     the host, which recovers by itself
     - TaskMigratedError           another owner fenced this task: give it up
-    - UnknownOutcomeError         a commit got no answer: read the committed offsets and go on from there
+    - UnknownOutcomeError         a commit got no answer: continue from the committed offsets
   x BrokerError                   the operator of the brokers; `retriable` says whether waiting can help
     - RefusedRecordError          one record cannot be sent
     - TopicError                  a topic is missing or has the wrong shape
     - EmbeddedBrokerError         the broker that Millrace itself starts
-    - RegistryError               a schema registry does not answer, or refuses whoever asks
-  x SchemaError                   whoever writes a schema: the registry does not know it, or does not take it
-  x EngineError                   the operator of Spark, or of a database it writes to: it gave up, trying again may help
-  x RangeError                    whoever asked for a range of offsets
-    - MissingOffsetError          a reader stands at an offset that is not there (any more)
-    - BegunRangeError             another run has begun more than the range, and not finished it: wait for it, or complete it
-  x ReleaseError                  whoever drives the release
-    - VersionConflictError        somebody else changed the release in between: look again
+    - RegistryError               a schema registry does not answer, or refuses the client
+  x SchemaError                   the author of a schema: the registry does not know or accept it
+  x EngineError                   the operator of Spark, or of a database it writes to: retrying may help
+  x RangeError                    the person who asked for a range of offsets
+    - MissingOffsetError          a reader needs an offset that does not exist (any more)
+    - BegunRangeError             an unfinished run goes beyond the range: wait for it, or complete it
+  x ReleaseError                  the person who drives the release
+    - VersionConflictError        the release has changed in the meantime: look again
     - UnderWayError               a run, a worker or a switch that must end first: wait, or stop it
-    - NotLiveError                a version that has no right to publish: another one is live
-    - NotReadyError               the candidate has not caught up (yet)
+    - NotLiveError                the version may not publish: another one is live
+    - NotReadyError               the candidate has not caught up yet
     - GateFailedError             the data did not pass: nothing was switched
-    - ApprovalNeededError         the data passed with warnings that nobody has approved: nothing was switched
+    - ApprovalNeededError         the warnings need a person's approval: nothing was switched
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ class StreamsError(Exception):
     """
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
-        """Keep the message and the hint apart, so that a shell can print them apart."""
+        """Store the message and the hint separately, so that a shell can print them separately."""
         super().__init__(message)
         self.message = message
         self.hint = hint
 
     def __str__(self) -> str:
-        """The message and, on its own line, the hint."""
+        """Return the message and, on its own line, the hint."""
         return f"{self.message}\nHint: {self.hint}" if self.hint else self.message
 
 
 class TopologyError(StreamsError):
-    """A topology that cannot be built (`org.apache.kafka.streams.errors.TopologyException`). Its author must act."""
+    """A topology cannot be built (`org.apache.kafka.streams.errors.TopologyException`). Its author must act."""
 
     line: str | None = None
-    """The line of the author's code that it is about, as `file:line`, if it is known."""
+    """The responsible line of the author's code, as `file:line`, if known."""
 
     def locate(self, line: str | None) -> None:
         """Add the line to the message, unless it has one."""
@@ -71,7 +71,7 @@ class TopologyError(StreamsError):
 
 
 class ConfigError(StreamsError):
-    """Configuration that cannot be used (Kafka's `ConfigException`). Raised before anything has started."""
+    """Configuration cannot be used (Kafka's `ConfigException`). Raised before anything starts."""
 
 
 class MissingExtraError(StreamsError):
@@ -79,7 +79,7 @@ class MissingExtraError(StreamsError):
 
 
 class UnsupportedByHostError(StreamsError):
-    """A topology uses a feature which the chosen host does not offer. Raised before the first record."""
+    """A topology uses a feature that the chosen host does not offer. Raised before the first record."""
 
 
 class RecordError(StreamsError):
@@ -92,7 +92,7 @@ class RecordError(StreamsError):
     """
 
     def __init__(self, reason: str, *, hint: str | None = None, **coordinates: str | int) -> None:
-        """Append the coordinates to the message, and keep both."""
+        """Append the coordinates to the message, and store both."""
         where = ", ".join(f"{name} {value}" for name, value in coordinates.items())
         super().__init__(f"{reason} ({where})" if where else reason, hint=hint)
         self.reason = reason
@@ -127,23 +127,23 @@ class InvalidStateStoreError(StateError):
 
 
 class CorruptStateError(StateError):
-    """Files of a local store cannot be read. They are a cache: deleting them costs a restore, nothing else."""
+    """Files of a local store cannot be read. They are a cache: deleting them costs a restore and loses nothing."""
 
 
 class StateInUseError(StateError):
-    """Another process has the local store open. One that was killed or fenced lets go of it within moments."""
+    """Another process has the local store open. A process that was killed or fenced releases it within moments."""
 
 
 class SnapshotError(StateError):
-    """A snapshot cannot be written, or read. The changelogs have everything that is in it."""
+    """A snapshot cannot be written or read. The changelogs hold the state as well."""
 
 
 class TaskError(StreamsError):
-    """A task cannot go on in its present form. Hosts recover from it by themselves."""
+    """A task cannot continue in its present form. Hosts recover by themselves."""
 
 
 class TaskMigratedError(TaskError):
-    """Another owner has fenced this task. The one who sees this must drop the task and write nothing more.
+    """Another owner has fenced this task. The host must drop the task and write nothing more.
 
     Kafka Streams' `TaskMigratedException`.
     """
@@ -163,25 +163,25 @@ class BrokerError(StreamsError):
     """
 
     def __init__(self, message: str, *, retriable: bool = False, hint: str | None = None) -> None:
-        """Keep whether waiting can help."""
+        """Store whether waiting can help."""
         super().__init__(message, hint=hint)
         self.retriable = retriable
 
 
 class RefusedRecordError(BrokerError):
-    """A record was refused before it was sent: it is too large, or its topic does not take its time. Only it is affected."""
+    """A single record was refused before it was sent: it is too large, or its topic rejects its timestamp."""
 
 
 class RegistryError(BrokerError):
-    """A schema registry did not answer, or refused who asked. No record is to blame, so no handler is asked."""
+    """A schema registry did not answer, or refused the client. No record is to blame, so no handler is asked."""
 
 
 class OpenTransactionError(BrokerError):
-    """Somebody's transaction stays open: what comes of it, and so what is committed, cannot be said before it ends."""
+    """Another producer's transaction is still open. Until it ends, the committed offsets are unknown."""
 
 
 class TopicError(BrokerError):
-    """A topic is missing, or has the wrong number of partitions or the wrong settings."""
+    """A topic is missing, or has a wrong partition count or wrong settings."""
 
 
 class EmbeddedBrokerError(BrokerError):
@@ -189,36 +189,36 @@ class EmbeddedBrokerError(BrokerError):
 
 
 class EngineError(StreamsError):
-    """Spark, or what it reads from or writes to, gave up: a disk is full, a database does not answer."""
+    """Spark, or a system that it reads from or writes to, gave up: a disk is full, or a database does not answer."""
 
 
 class SchemaError(StreamsError):
-    """The schema registry does not know a schema, or does not take it: it is none, or incompatible with earlier versions."""
+    """The schema registry does not know or accept a schema: it is invalid, or incompatible with earlier versions."""
 
 
 class RangeError(StreamsError):
-    """A range of offsets that cannot be processed: reversed, beyond the log, or behind its start."""
+    """A range of offsets cannot be processed: it is reversed, ends beyond the log, or starts before it."""
 
 
 class MissingOffsetError(RangeError):
-    """A reader stands at an offset that is not there, or not there any more.
+    """A reader needs an offset that does not exist, or no longer exists.
 
     Args:
         message: What happened.
-        topic: The topic that is read.
+        topic: The topic that the reader reads.
         partition: Its partition.
         hint: What to do about it.
     """
 
     def __init__(self, message: str, *, topic: str = "", partition: int = -1, hint: str | None = None) -> None:
-        """Keep the partition, so that hosts find the task that reads it."""
+        """Store the partition, so that hosts find the task that reads it."""
         super().__init__(message, hint=hint)
         self.topic = topic
         self.partition = partition
 
 
 class BegunRangeError(RangeError):
-    """A range that ends within what another run has begun and not finished. Waiting for that run may help."""
+    """A range ends within the range of an unfinished run. Waiting for that run may help."""
 
 
 class ReleaseError(StreamsError):
@@ -226,7 +226,7 @@ class ReleaseError(StreamsError):
 
 
 class VersionConflictError(ReleaseError):
-    """Somebody else changed the release between the look and the write. Nothing was written."""
+    """The release changed between reading and writing its state. Nothing was written."""
 
 
 class UnderWayError(ReleaseError):
@@ -234,7 +234,7 @@ class UnderWayError(ReleaseError):
 
 
 class NotLiveError(ReleaseError):
-    """A version was about to write to public topics although another one is live. Nothing was written."""
+    """A version tried to write to public topics although another one is live. Nothing was written."""
 
 
 class NotReadyError(ReleaseError):
@@ -246,15 +246,15 @@ class GateFailedError(ReleaseError):
 
 
 class ApprovalNeededError(ReleaseError):
-    """The quality gate has warnings that nobody has approved. The live version stays live."""
+    """The quality gate has warnings that no person has approved. The live version stays live."""
 
 
 USER_ERRORS = (Exception, SystemExit)
-"""What user code raises that is its failure. `sys.exit` is for commands: within a record it must not end a host."""
+"""Exceptions that count as failures of user code. `sys.exit` within a record must not end a host."""
 
 
 def as_exception(error: Exception | SystemExit) -> Exception:
-    """A failure of user code as an exception that handlers know.
+    """Return a failure of user code as an exception that handlers accept.
 
     >>> as_exception(SystemExit(3))
     RuntimeError('sys.exit(3) was called')
@@ -267,9 +267,9 @@ def as_exception(error: Exception | SystemExit) -> Exception:
 
 
 def of_an_interrupt(error: BaseException | None) -> bool:
-    """Whether an error is what became of a `KeyboardInterrupt`: it was raised while one was on its way out.
+    """Return whether an error follows from a `KeyboardInterrupt` that was being handled when it was raised.
 
-    The bridge to Java answers Ctrl-C by closing its connections, all of them at times; what ends work on Spark may need one.
+    The bridge to Java may answer Ctrl-C by closing its connections. Code that stops work on Spark may need one of them.
 
     >>> try:
     ...     try:

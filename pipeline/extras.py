@@ -1,4 +1,4 @@
-"""Parts of Millrace whose packages are installed on demand: `pip install 'millrace[spark]'`."""
+"""Checks the optional extras of Millrace, such as `pip install 'millrace[spark]'`."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _EXTRA_OF: Mapping[str, str] = {
     "starlette": "http",
     "uvicorn": "http",
 }
-"""By the name that is imported."""
+"""Extras by the name of the imported package."""
 
 
 def require_extra(extra: str) -> None:
-    """Make sure that an extra is installed, before anything has begun that needs it.
+    """Check that an extra is installed before any work begins that needs it.
 
     Args:
         extra: `airflow`, `demo`, `http`, `quality`, `schemas`, `snapshots`, `spark` or `sql`.
@@ -58,7 +58,7 @@ def require_extra(extra: str) -> None:
 
 
 def missing_extra(error: BaseException) -> MissingExtraError | None:
-    """Return what a failed import means, if the package belongs to an extra; None otherwise.
+    """Return the error for a failed import of a package that belongs to an extra; None for other packages.
 
     >>> print(missing_extra(ModuleNotFoundError(name="pyspark.sql")))
     Work on Spark needs pyspark, which is not installed

@@ -9,22 +9,22 @@ from struct import Struct
 from typing import Any, TypeAlias
 
 Partitions: TypeAlias = int | Collection[int] | None
-"""Where a record goes: to a partition, to several, to none at all, or (None) where Kafka's default says."""
+"""Target of a record: one partition, several, none at all, or (None) Kafka's default."""
 
 StreamPartitioner: TypeAlias = Callable[[str, Any, Any, int], Partitions]
-"""`(topic, key, value, number_of_partitions)` to the partitions (`StreamPartitioner.partitions`)."""
+"""Maps `(topic, key, value, number_of_partitions)` to partitions (`StreamPartitioner.partitions`)."""
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
 MANY_KEYS = 50_000
-"""So many keys that were not known take Python as long to hash as it takes to load the library that hashes many at once."""
+"""Number of new keys from which loading the library that hashes many at once pays off."""
 _WORTH_NUMPY = 32
-"""So many keys of one length are hashed faster together than one by one."""
+"""Number of keys of one length from which hashing them together is faster."""
 
 
 def murmur2(data: bytes) -> int:
-    """Kafka's 32-bit hash (`org.apache.kafka.common.utils.Utils.murmur2`), signed as in Java.
+    """Compute Kafka's 32-bit hash (`org.apache.kafka.common.utils.Utils.murmur2`), signed as in Java.
 
     >>> murmur2(b"21"), murmur2(b"foobar")
     (-973932308, -790332482)
@@ -43,12 +43,12 @@ def murmur2(data: bytes) -> int:
 
 @cache
 def _words(count: int) -> Callable[[bytes], tuple[int, ...]]:
-    """Reads so many words of four bytes."""
+    """Return a function that reads this number of four-byte words."""
     return Struct(f"<{count}I").unpack_from
 
 
 def partitions_for(keys: Sequence[bytes], partitions: int) -> list[int]:
-    """The partitions of several keys; a tenth of the time if there are dozens of a length, and ever new ones come.
+    """Return the partitions of several keys, ten times faster than `partition_for` with dozens of new keys per length.
 
     >>> partitions_for([b"21", b"foobar"], 10) == [partition_for(b"21", 10), partition_for(b"foobar", 10)]
     True
@@ -69,7 +69,7 @@ def _one_by_one(keys: Sequence[bytes], partitions: int) -> list[int]:
 
 
 def _of_one_length(keys: Sequence[bytes], partitions: int) -> list[int]:
-    """`murmur2`, word by word of all keys at once."""
+    """Compute `murmur2` of keys of one length, word by word for all keys at once."""
     if len(keys) < _WORTH_NUMPY:
         return _one_by_one(keys, partitions)
     import numpy as np  # noqa: PLC0415 - takes tenths of a second, and few need it
@@ -91,7 +91,7 @@ def _of_one_length(keys: Sequence[bytes], partitions: int) -> list[int]:
     return places
 
 
-@lru_cache(maxsize=65_536)  # the hash takes Python microseconds, and keys come again
+@lru_cache(maxsize=65_536)  # the hash takes microseconds in Python, and keys recur
 def partition_for(key: bytes, partitions: int) -> int:
-    """The partition of a key (`BuiltInPartitioner.partitionForKey`)."""
+    """Return the partition of a key (`BuiltInPartitioner.partitionForKey`)."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions

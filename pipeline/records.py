@@ -21,33 +21,34 @@ Headers = tuple[tuple[str, bytes | None], ...]
 """Record headers in order; a name may occur more than once. Immutable, so forwarding shares them safely."""
 
 Send: TypeAlias = "Callable[[str, bytes | None, bytes | None, int, Headers, int | None], None]"
-"""Sends a record: topic, key, value, timestamp (ms), headers, and the partition or None. `RecordCollector.send` as a value."""
+"""Sends a record: topic, key, value, timestamp (ms), headers, and the partition or None (`RecordCollector.send`)."""
 
 
 def check_headers(headers: object) -> None:
-    """Make sure that headers can be written as they are, whatever host is to write them.
+    """Check that every host can write headers unchanged.
 
-    The client library alters some names (numbers, those with a NUL), and one that is not Unicode crashes the process.
+    The client library alters some names, such as numbers and names with a NUL. A name that is not Unicode crashes the
+    process.
 
     >>> check_headers((("trace", b"7"), ("empty", None)))
     >>> check_headers((("trace", 7),))
     Traceback (most recent call last):
-    pipeline.errors.ProcessingError: Malformed record: ('trace', 7) is no header: that is a name and bytes, or None
+    pipeline.errors.ProcessingError: Malformed record: ('trace', 7) is not a header: a name with bytes or None
 
     Raises:
-        ProcessingError: If they cannot.
+        ProcessingError: If they would be altered or refused.
     """
     if not isinstance(headers, tuple | list):
-        message = f"Malformed record: headers {headers!r} are no tuple of names and values"
+        message = f"Malformed record: headers {headers!r} are not a tuple of names and values"
         raise ProcessingError(message)
     for header in headers:
         if not _is_header(header):
-            message = f"Malformed record: {header!r} is no header: that is a name and bytes, or None"
+            message = f"Malformed record: {header!r} is not a header: a name with bytes or None"
             raise ProcessingError(message)
 
 
 def _is_header(header: object) -> bool:
-    if not isinstance(header, tuple):  # the client takes no lists
+    if not isinstance(header, tuple):  # the client does not accept lists
         return False
     try:
         name, value = header
@@ -58,7 +59,7 @@ def _is_header(header: object) -> bool:
 
 @lru_cache(maxsize=1000)
 def _is_writable(name: str) -> bool:
-    """Whether a header's name arrives as it is: records with headers have a few names, over and over."""
+    """Return whether a header's name arrives unchanged; cached, because the same few names recur."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -115,7 +116,7 @@ class TaskId(NamedTuple):
 
 
 class RawRecord(NamedTuple):
-    """A record as it lies in a topic, before its serdes have seen it. Times in ms since the epoch."""
+    """A record as stored in a topic, before deserialization. Times in ms since the epoch."""
 
     key: bytes | None
     value: bytes | None
@@ -125,7 +126,7 @@ class RawRecord(NamedTuple):
 
 
 RawFields: TypeAlias = "tuple[bytes | None, bytes | None, int, int, Headers]"
-"""The same without names: what consumers give and tasks take, since named tuples take half as long again to make."""
+"""A `RawRecord` as a plain tuple: consumers and tasks exchange these, as a named tuple takes 50 % longer to create."""
 RAW_VALUE: Final = 1
 RAW_TIMESTAMP: Final = 2
 RAW_OFFSET: Final = 3
@@ -148,7 +149,7 @@ class ConsumerRecord(NamedTuple, Generic[K, V]):
 
 
 class ValueAndTimestamp(NamedTuple, Generic[V]):
-    """A stored value and the event time (ms) it was last changed at (`org.apache.kafka.streams.state.ValueAndTimestamp`)."""
+    """A stored value and the event time (ms) of its last change (`org.apache.kafka.streams.state.ValueAndTimestamp`)."""
 
     value: V
     timestamp: int
@@ -157,7 +158,7 @@ class ValueAndTimestamp(NamedTuple, Generic[V]):
 class VersionedRecord(NamedTuple, Generic[V]):
     """A value of a versioned store (`org.apache.kafka.streams.state.VersionedRecord`).
 
-    It held from `timestamp` until before `valid_to` (ms since the epoch); None: it is the latest.
+    It is valid from `timestamp` (inclusive) to `valid_to` (exclusive), ms since the epoch; None for the latest version.
     """
 
     value: V
@@ -166,7 +167,7 @@ class VersionedRecord(NamedTuple, Generic[V]):
 
 
 class Change(NamedTuple, Generic[V]):
-    """An update of a table: the new value and, only where downstream asked for it, the old one.
+    """An update of a table: the new value and, if a downstream operator needs it, the old one.
 
     `is_latest` is False for an update of a versioned table that came after one with a higher timestamp (KIP-914).
     """
@@ -198,8 +199,8 @@ class Record(Generic[K, V]):
         headers: Headers, shared with the record this one was made from.
 
     Raises:
-        ProcessingError: If the timestamp is negative (Kafka Streams: `StreamsException`), or no whole number; or if headers are
-            no names with bytes or None.
+        ProcessingError: If the timestamp is negative (Kafka Streams: `StreamsException`) or not a whole number, or if a
+            header is not a name with bytes or None.
     """
 
     key: K
@@ -208,9 +209,9 @@ class Record(Generic[K, V]):
     headers: Headers = ()
 
     def __post_init__(self) -> None:
-        """Refuse negative timestamps, as `org.apache.kafka.streams.processor.api.Record` does, and what are no headers."""
+        """Refuse negative timestamps, as `org.apache.kafka.streams.processor.api.Record` does, and malformed headers."""
         if not isinstance(self.timestamp, int):
-            message = f"Malformed record: timestamp {self.timestamp!r} is no whole number of ms"
+            message = f"Malformed record: timestamp {self.timestamp!r} is not a whole number of ms"
             raise ProcessingError(message)
         if self.timestamp < 0:
             message = f"Malformed record: timestamp {self.timestamp} is negative"
@@ -219,7 +220,7 @@ class Record(Generic[K, V]):
             check_headers(self.headers)
 
     def with_key(self, key: Any) -> Record[Any, V]:
-        """Return a copy under another key."""
+        """Return a copy with another key."""
         return replace(self, key=key)
 
     def with_value(self, value: Any) -> Record[K, Any]:
@@ -240,7 +241,7 @@ class Record(Generic[K, V]):
 
 
 def counted(number: int, noun: str) -> str:
-    """A number and its noun, for messages.
+    """Return a number and its noun, for messages.
 
     >>> counted(1, "slice"), counted(2, "slice"), counted(0, "batch")
     ('1 slice', '2 slices', '0 batches')
@@ -264,7 +265,7 @@ class OffsetRange:
     end: int
 
     def __str__(self) -> str:
-        """As ranges are written in text."""
+        """Return the range as `start..end`."""
         return f"{self.start}..{self.end}"
 
     def __post_init__(self) -> None:
@@ -275,7 +276,7 @@ class OffsetRange:
 
     @property
     def size(self) -> int:
-        """Number of offsets; an upper bound of the records, since markers and compaction leave gaps."""
+        """Return the number of offsets: an upper bound of the records, since markers and compaction leave gaps."""
         return self.end - self.start
 
 
@@ -292,7 +293,7 @@ class OffsetVector:
     offsets: Mapping[TopicPartition, int]
 
     def __str__(self) -> str:
-        """The text form."""
+        """Return the text form."""
         return ",".join(f"{tp}@{offset}" for tp, offset in sorted(self.offsets.items()))
 
     @classmethod
@@ -336,8 +337,8 @@ class AutoOffsetReset:
     latest by_duration:PT5400S
 
     Args:
-        strategy: Which kind it is.
-        duration: How far back from now, where that is what it says.
+        strategy: Kind of reset.
+        duration: How far back from now, for `by_duration`.
     """
 
     strategy: ResetStrategy
@@ -345,22 +346,22 @@ class AutoOffsetReset:
 
     @classmethod
     def earliest(cls) -> AutoOffsetReset:
-        """At the first record there is."""
+        """Start at the first record."""
         return cls(ResetStrategy.EARLIEST)
 
     @classmethod
     def latest(cls) -> AutoOffsetReset:
-        """Behind the last record there is."""
+        """Start behind the last record."""
         return cls(ResetStrategy.LATEST)
 
     @classmethod
     def none(cls) -> AutoOffsetReset:
-        """Nowhere: without a committed offset the application does not start."""
+        """Refuse to start the application without a committed offset."""
         return cls(ResetStrategy.NONE)
 
     @classmethod
     def by_duration(cls, duration: timedelta) -> AutoOffsetReset:
-        """At the first record that is not older than this, as the clock stands when it starts; behind the last if all are.
+        """Start at the first record that is at most this old at start-up, or behind the last one if all are older.
 
         Raises:
             ConfigError: If the duration is negative.
@@ -378,7 +379,7 @@ class AutoOffsetReset:
         datetime.timedelta(days=1, seconds=7200)
 
         Raises:
-            ConfigError: If it is none.
+            ConfigError: If it is not such a value.
         """
         strategy, _, duration = text.partition(":")
         found = _DURATION.fullmatch(duration)
@@ -387,14 +388,12 @@ class AutoOffsetReset:
             return cls.by_duration(timedelta(days, seconds, hours=hours, minutes=minutes))
         if text in {"earliest", "latest", "none"}:
             return cls(ResetStrategy(text))
-        message = f"{text!r} is no auto.offset.reset"
-        hint = (
-            "Allowed: earliest, latest, none, or by_duration: and a duration as in by_duration:PT1H or by_duration:P7D"
-        )
+        message = f"{text!r} is not a value of auto.offset.reset"
+        hint = "Allowed: earliest, latest, none, or by_duration: with a duration, as in by_duration:PT1H or by_duration:P7D"
         raise ConfigError(message, hint=hint)
 
     def __str__(self) -> str:
-        """As it is written in a configuration."""
+        """Return the value as configurations spell it."""
         if self.duration is None:
             return self.strategy.value
         return f"{self.strategy.value}:PT{self.duration.total_seconds():g}S"

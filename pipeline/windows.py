@@ -21,7 +21,7 @@ MAX_TIME_MS = 2**63 - 1
 
 
 def millis(duration: timedelta, what: str = "duration") -> int:
-    """A duration in whole milliseconds.
+    """Convert a duration to whole milliseconds.
 
     Raises:
         TopologyError: If it is negative or not a whole number of milliseconds.
@@ -34,11 +34,11 @@ def millis(duration: timedelta, what: str = "duration") -> int:
 
 
 class Window(NamedTuple):
-    """A stretch of event time (`org.apache.kafka.streams.kstream.Window`).
+    """A span of event time (`org.apache.kafka.streams.kstream.Window`).
 
     Args:
-        start: Its first moment, ms since the epoch.
-        end: Its end, ms since the epoch. Belongs to sliding windows and sessions, and not to tumbling and hopping ones.
+        start: Start, ms since the epoch, inclusive.
+        end: End, ms since the epoch: inclusive for sliding windows and sessions, exclusive for tumbling and hopping ones.
     """
 
     start: int
@@ -46,13 +46,13 @@ class Window(NamedTuple):
 
 
 class Windowed(NamedTuple, Generic[K]):
-    """A key within a window; what windowed aggregations are keyed by (`org.apache.kafka.streams.kstream.Windowed`).
+    """A key within a window: the key type of windowed aggregations (`org.apache.kafka.streams.kstream.Windowed`).
 
     >>> str(Windowed("a", Window(0, 5000)))
     '[a@0/5000]'
 
     Args:
-        key: The key that was grouped by.
+        key: The grouping key.
         window: The window.
     """
 
@@ -60,7 +60,7 @@ class Windowed(NamedTuple, Generic[K]):
     window: Window
 
     def __str__(self) -> str:
-        """`[key@start/end]`, as Kafka Streams prints it."""
+        """Return `[key@start/end]`, as Kafka Streams prints it."""
         return f"[{self.key}@{self.window.start}/{self.window.end}]"
 
 
@@ -78,7 +78,7 @@ class TimeWindows:
     Args:
         size_ms: Length of a window.
         advance_ms: Distance between the starts of two windows; at most the size.
-        grace_ms: How far behind stream time a record may be and still be counted.
+        grace_ms: How far a record may lag behind stream time and still be counted.
     """
 
     size_ms: int
@@ -88,10 +88,10 @@ class TimeWindows:
     @classmethod
     @takes(size=DURATION, grace=optional(DURATION))
     def of(cls, size: timedelta, *, grace: timedelta | None = None) -> TimeWindows:
-        """Tumbling windows of the given size, with the given grace (none if left out).
+        """Return tumbling windows of the given size, with the given grace (none by default).
 
         Raises:
-            TopologyError: If the size is not positive, the grace is negative, or either is no whole number of ms.
+            TopologyError: If the size is not positive, the grace is negative, or either is not a whole number of ms.
         """
         size_ms = millis(size, "window size")
         if size_ms <= 0:
@@ -102,13 +102,13 @@ class TimeWindows:
     @classmethod
     @takes(size=DURATION)
     def of_size_with_no_grace(cls, size: timedelta) -> TimeWindows:
-        """Kafka Streams' `ofSizeWithNoGrace`: the same as `of(size)`."""
+        """Kafka Streams' `ofSizeWithNoGrace`: an alias of `of(size)`."""
         return cls.of(size)
 
     @classmethod
     @takes(size=DURATION, grace=DURATION)
     def of_size_and_grace(cls, size: timedelta, grace: timedelta) -> TimeWindows:
-        """Kafka Streams' `ofSizeAndGrace`: the same as `of(size, grace=grace)`."""
+        """Kafka Streams' `ofSizeAndGrace`: an alias of `of(size, grace=grace)`."""
         return cls.of(size, grace=grace)
 
     @takes(advance=DURATION)
@@ -126,42 +126,43 @@ class TimeWindows:
 
     @property
     def retention_ms(self) -> int:
-        """How long a store must keep a window: size and grace."""
+        """Return how long a store must keep a window: size plus grace."""
         return self.size_ms + self.grace_ms
 
     def starts_for(self, timestamp: int) -> Iterator[int]:
-        """Starts of all windows that hold `timestamp`, ascending (`TimeWindows.windowsFor`)."""
+        """Yield the starts of all windows that contain `timestamp`, ascending (`TimeWindows.windowsFor`)."""
         first = max(0, timestamp - self.size_ms + self.advance_ms) // self.advance_ms * self.advance_ms
         return iter(range(first, timestamp + 1, self.advance_ms))
 
 
 @runtime_checkable
 class Windows(Protocol):
-    """Windows of one's own (`org.apache.kafka.streams.kstream.Windows`): whatever has these, best a frozen dataclass.
+    """Custom windows (`org.apache.kafka.streams.kstream.Windows`): an object with these attributes, best a frozen dataclass.
 
-    Bytes hold a window's start, not its end: other readers, with `windowed(STRING, size)`, take start and size for it.
+    Serialized keys hold a window's start, not its end. Readers that use `windowed(STRING, size)` compute the end from
+    the size.
     """
 
     @property
     def size_ms(self) -> int:
-        """Length of a window as a rule, ms; single ones may be up to twice as long."""
+        """Usual length of a window, ms; a single window may be up to twice as long."""
 
     @property
     def grace_ms(self) -> int:
-        """How far behind stream time a window's end may be and the window still changes, ms."""
+        """How far the end of a window may lag behind stream time while the window still changes, ms."""
 
     def windows_for(self, timestamp: int) -> Iterable[Window]:
-        """The windows that hold `timestamp`, ascending: always the same ones for the same time, and no two with one start."""
+        """Return the windows that contain `timestamp`, ascending: deterministic, and no two with the same start."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnWindows:
-    """Windows of the user's, as operators and stores ask for them.
+    """Custom windows in the form that operators and stores use.
 
     Args:
-        given: What the user has written.
-        size_ms: Length as a rule.
-        grace_ms: How far behind stream time a window's end may be and the window still changes.
+        given: The user's object.
+        size_ms: Usual length.
+        grace_ms: How far the end of a window may lag behind stream time while the window still changes.
     """
 
     given: Windows
@@ -170,10 +171,10 @@ class OwnWindows:
 
     @classmethod
     def of(cls, given: Windows) -> OwnWindows:
-        """Look at what is given once.
+        """Read and check the attributes of the user's windows once.
 
         Raises:
-            TopologyError: If the size is not positive, the grace is negative, or either is no whole number.
+            TopologyError: If the size is not positive, the grace is negative, or either is not a whole number.
         """
         size_ms, grace_ms = given.size_ms, given.grace_ms
         if {type(size_ms), type(grace_ms)} != {int} or size_ms <= 0 or grace_ms < 0:
@@ -183,23 +184,23 @@ class OwnWindows:
 
     @property
     def retention_ms(self) -> int:
-        """How long a store must keep a window as a rule: size and grace."""
+        """Return how long a store must usually keep a window: size plus grace."""
         return self.size_ms + self.grace_ms
 
     @property
     def slack_ms(self) -> int:
-        """How much longer it keeps them: windows may be twice as long."""
+        """Return how much longer a store keeps windows than usual: windows may be twice as long."""
         return self.size_ms
 
     def starts_for(self, timestamp: int) -> Iterator[int]:
-        """Starts of all windows that hold `timestamp`."""
+        """Yield the starts of all windows that contain `timestamp`."""
         return (window.start for window in self.given.windows_for(timestamp))
 
     def end_of(self, start: int) -> int:
-        """End of the window that starts then.
+        """Return the end of the window with this start.
 
         Raises:
-            ValueError: If there is none, or it ends where it begins, or is more than twice as long as windows are as a rule.
+            ValueError: If there is no such window, if it is empty, or if it is more than twice as long as usual.
         """
         end = next((window.end for window in self.given.windows_for(start) if window.start == start), None)
         if end is None or not start < end <= start + 2 * self.size_ms:
@@ -211,7 +212,7 @@ class OwnWindows:
 
 @dataclass(frozen=True, slots=True)
 class SlidingWindows:
-    """Windows around the records themselves: one for every stretch of time whose records differ in a new way.
+    """Windows that slide with the records: one for each distinct set of records within the time difference.
 
     Copied from `org.apache.kafka.streams.kstream.SlidingWindows` (KIP-450).
 
@@ -224,7 +225,7 @@ class SlidingWindows:
 
     Args:
         time_difference_ms: How far apart two records of a window may be.
-        grace_ms: How far behind stream time a window's end may be and the window still changes.
+        grace_ms: How far the end of a window may lag behind stream time while the window still changes.
     """
 
     time_difference_ms: int
@@ -233,13 +234,13 @@ class SlidingWindows:
     @classmethod
     @takes(time_difference=DURATION, grace=optional(DURATION))
     def of(cls, time_difference: timedelta, *, grace: timedelta | None = None) -> SlidingWindows:
-        """Windows of records that are at most `time_difference` apart, with the given grace (none if left out).
+        """Return windows of records that are at most `time_difference` apart, with the given grace (none by default).
 
         Raises:
             TopologyError: If the time difference is not positive, or the grace is negative.
         """
         difference_ms = millis(time_difference, "time difference")
-        if difference_ms == 0:  # Kafka Streams accepts it, and fails at the first record
+        if difference_ms == 0:  # Kafka Streams accepts 0, and fails at the first record
             message = f"time difference must be positive, not {time_difference!r}"
             raise TopologyError(message)
         return cls(difference_ms, millis(grace, "grace") if grace is not None else 0)
@@ -247,31 +248,32 @@ class SlidingWindows:
     @classmethod
     @takes(time_difference=DURATION)
     def of_time_difference_with_no_grace(cls, time_difference: timedelta) -> SlidingWindows:
-        """Kafka Streams' `ofTimeDifferenceWithNoGrace`: the same as `of(time_difference)`."""
+        """Kafka Streams' `ofTimeDifferenceWithNoGrace`: an alias of `of(time_difference)`."""
         return cls.of(time_difference)
 
     @classmethod
     @takes(time_difference=DURATION, grace=DURATION)
     def of_time_difference_and_grace(cls, time_difference: timedelta, grace: timedelta) -> SlidingWindows:
-        """Kafka Streams' `ofTimeDifferenceAndGrace`: the same as `of(time_difference, grace=grace)`."""
+        """Kafka Streams' `ofTimeDifferenceAndGrace`: an alias of `of(time_difference, grace=grace)`."""
         return cls.of(time_difference, grace=grace)
 
     @property
     def size_ms(self) -> int:
-        """Length of a window: end less start."""
+        """Return the length of a window: end minus start."""
         return self.time_difference_ms
 
     @property
     def retention_ms(self) -> int:
-        """How long a store must keep a window, as Kafka Streams has it (`SlidingWindowStoreMaterializer`)."""
+        """Return how long a store must keep a window, as Kafka Streams computes it (`SlidingWindowStoreMaterializer`)."""
         return 2 * self.time_difference_ms + self.grace_ms
 
     @property
     def slack_ms(self) -> int:
-        """How much longer windows are needed in truth.
+        """Return how much longer stores must keep windows than `retention_ms`.
 
-        A record may be behind stream time by grace and difference, and needs windows that start twice the difference before
-        it. Kafka Streams finds them only while its cache has them, and else makes no window that follows from them.
+        A record may lag behind stream time by grace plus difference, and needs windows that start up to twice the difference
+        before it. Kafka Streams finds those only while its cache holds them; otherwise it omits the windows derived
+        from them.
         """
         return self.time_difference_ms + 1
 
@@ -286,12 +288,11 @@ class SessionWindows:
     >>> SessionWindows.of(timedelta(minutes=30))
     SessionWindows(gap_ms=1800000, grace_ms=0)
 
-    A window `[first, last]` is as long as its records make it; both bounds are inclusive. A record between two sessions
-    merges them.
+    A window `[first, last]` spans its records; both bounds are inclusive. A record between two sessions merges them.
 
     Args:
-        gap_ms: Longest silence within a session.
-        grace_ms: How far behind stream time a record may be, beyond the gap, and still be counted.
+        gap_ms: Longest pause within a session.
+        grace_ms: How far, beyond the gap, a record may lag behind stream time and still be counted.
     """
 
     gap_ms: int
@@ -300,7 +301,7 @@ class SessionWindows:
     @classmethod
     @takes(inactivity_gap=DURATION, grace=optional(DURATION))
     def of(cls, inactivity_gap: timedelta, *, grace: timedelta | None = None) -> SessionWindows:
-        """Sessions that end with a silence of more than `inactivity_gap`, with the given grace (none if left out).
+        """Return sessions that end after more than `inactivity_gap` without records, with the given grace (default: none).
 
         Raises:
             TopologyError: If the gap or the grace is negative.
@@ -310,18 +311,18 @@ class SessionWindows:
     @classmethod
     @takes(inactivity_gap=DURATION)
     def of_inactivity_gap_with_no_grace(cls, inactivity_gap: timedelta) -> SessionWindows:
-        """Kafka Streams' `ofInactivityGapWithNoGrace`: the same as `of(inactivity_gap)`."""
+        """Kafka Streams' `ofInactivityGapWithNoGrace`: an alias of `of(inactivity_gap)`."""
         return cls.of(inactivity_gap)
 
     @classmethod
     @takes(inactivity_gap=DURATION, grace=DURATION)
     def of_inactivity_gap_and_grace(cls, inactivity_gap: timedelta, grace: timedelta) -> SessionWindows:
-        """Kafka Streams' `ofInactivityGapAndGrace`: the same as `of(inactivity_gap, grace=grace)`."""
+        """Kafka Streams' `ofInactivityGapAndGrace`: an alias of `of(inactivity_gap, grace=grace)`."""
         return cls.of(inactivity_gap, grace=grace)
 
     @property
     def retention_ms(self) -> int:
-        """How long a store must keep a session behind its last record: gap and grace."""
+        """Return how long a store must keep a session after its last record: gap plus grace."""
         return self.gap_ms + self.grace_ms
 
 
@@ -336,7 +337,7 @@ class UnlimitedWindows:
     UnlimitedWindows(start_ms=1767225600000)
 
     Args:
-        start_ms: Where it starts, ms since the epoch.
+        start_ms: Start, ms since the epoch.
     """
 
     start_ms: int = 0
@@ -344,10 +345,10 @@ class UnlimitedWindows:
     @classmethod
     @takes(start=optional(MOMENT))
     def of(cls, *, start: datetime | None = None) -> UnlimitedWindows:
-        """The window from `start` on; from the epoch if left out.
+        """Return the window that begins at `start`, by default at the epoch.
 
         Raises:
-            TopologyError: If the start has no time zone, is before the epoch or no whole number of milliseconds.
+            TopologyError: If the start has no time zone, is before the epoch, or is not a whole number of milliseconds.
         """
         if start is None:
             return cls()
@@ -358,47 +359,47 @@ class UnlimitedWindows:
 
     @property
     def size_ms(self) -> int:
-        """Without end."""
+        """Return the largest size: the window has no end."""
         return MAX_TIME_MS
 
     @property
     def grace_ms(self) -> int:
-        """None is needed: the window never closes."""
+        """Return 0: the window never closes."""
         return 0
 
     @property
     def retention_ms(self) -> int:
-        """A store must keep the window for ever."""
+        """Return the largest retention: a store must keep the window forever."""
         return MAX_TIME_MS
 
     def starts_for(self, timestamp: int) -> Iterator[int]:
-        """The start, if `timestamp` is not before it (`UnlimitedWindows.windowsFor`)."""
+        """Yield the start if `timestamp` is not before it (`UnlimitedWindows.windowsFor`)."""
         return iter((self.start_ms,) if timestamp >= self.start_ms else ())
 
 
 def end_of(start: int, size_ms: int) -> int:
-    """End of a window of a fixed size, ms; windows that would end after all time do not end."""
+    """Return the end of a window of a fixed size, ms, capped at the end of windows without an end."""
     end = start + size_ms
     return end if end < MAX_TIME_MS else MAX_TIME_MS  # noqa: FURB136 - a call takes longer, and updates ask
 
 
 @dataclass(frozen=True, slots=True)
 class JoinWindows:
-    """How far apart in event time two records of two streams may be to be joined; both bounds are inclusive.
+    """Bounds of the time difference between two joined records of two streams; both bounds are inclusive.
 
     Copied from `org.apache.kafka.streams.kstream.JoinWindows`.
 
     A record of the left stream at `t` is joined with those of the right stream from `t - before` to `t + after`. Unlike in
-    `TimeWindows`, late records are not dropped: they are joined with whatever the other stream's store still has.
+    `TimeWindows`, late records are not dropped: they join the records that the other stream's store still holds.
 
     Args:
         before_ms: How much earlier than the left record the right one may be.
         after_ms: How much later it may be. Either may be negative, their sum may not.
-        grace_ms: How far stream time must go beyond the end of a record's window before a left or outer join says that the
-            record has no partner.
+        grace_ms: How far stream time must pass the end of a record's window before a left or outer join emits the record
+            without a partner.
 
     Raises:
-        TopologyError: If before and after together, or the grace, are negative.
+        TopologyError: If the sum of before and after, or the grace, is negative.
     """
 
     before_ms: int
@@ -417,14 +418,14 @@ class JoinWindows:
     @classmethod
     @takes(time_difference=DURATION, grace=optional(DURATION))
     def of(cls, time_difference: timedelta, *, grace: timedelta | None = None) -> JoinWindows:
-        """Windows of the same length before and after, with the given grace (none if left out).
+        """Return windows of equal length before and after, with the given grace (none by default).
 
         >>> from datetime import timedelta
         >>> JoinWindows.of(timedelta(seconds=5)).after(timedelta(0))
         JoinWindows(before_ms=5000, after_ms=0, grace_ms=0)
 
         Raises:
-            TopologyError: If either is negative, or no whole number of ms.
+            TopologyError: If either is negative, or not a whole number of ms.
         """
         difference_ms = _signed_millis(time_difference, "time difference")
         return cls(difference_ms, difference_ms, _signed_millis(grace, "grace") if grace is not None else 0)
@@ -432,41 +433,41 @@ class JoinWindows:
     @classmethod
     @takes(time_difference=DURATION)
     def of_time_difference_with_no_grace(cls, time_difference: timedelta) -> JoinWindows:
-        """Kafka Streams' `ofTimeDifferenceWithNoGrace`: the same as `of(time_difference)`."""
+        """Kafka Streams' `ofTimeDifferenceWithNoGrace`: an alias of `of(time_difference)`."""
         return cls.of(time_difference)
 
     @classmethod
     @takes(time_difference=DURATION, grace=DURATION)
     def of_time_difference_and_grace(cls, time_difference: timedelta, grace: timedelta) -> JoinWindows:
-        """Kafka Streams' `ofTimeDifferenceAndGrace`: the same as `of(time_difference, grace=grace)`."""
+        """Kafka Streams' `ofTimeDifferenceAndGrace`: an alias of `of(time_difference, grace=grace)`."""
         return cls.of(time_difference, grace=grace)
 
     @takes(time_difference=DURATION)
     def before(self, time_difference: timedelta) -> JoinWindows:
-        """Return these windows, with records of the other stream at most this much earlier; negative: at least that much later.
+        """Return these windows with a new limit on how much earlier the other record may be; negative: it must be later.
 
         Raises:
-            TopologyError: If before and after together are negative then, or it is no whole number of ms.
+            TopologyError: If the sum of before and after becomes negative, or the difference is not a whole number of ms.
         """
         return JoinWindows(_signed_millis(time_difference, "before"), self.after_ms, self.grace_ms)
 
     @takes(time_difference=DURATION)
     def after(self, time_difference: timedelta) -> JoinWindows:
-        """Return these windows, with records of the other stream at most this much later; negative: at least that much earlier.
+        """Return these windows with a new limit on how much later the other record may be; negative: it must be earlier.
 
         Raises:
-            TopologyError: If before and after together are negative then, or it is no whole number of ms.
+            TopologyError: If the sum of before and after becomes negative, or the difference is not a whole number of ms.
         """
         return JoinWindows(self.before_ms, _signed_millis(time_difference, "after"), self.grace_ms)
 
     @property
     def size_ms(self) -> int:
-        """Length of the window: before and after together."""
+        """Return the length of the window: before plus after."""
         return self.before_ms + self.after_ms
 
     @property
     def retention_ms(self) -> int:
-        """How long a store must keep a record: size and grace."""
+        """Return how long a store must keep a record: size plus grace."""
         return self.size_ms + self.grace_ms
 
 

@@ -1,7 +1,7 @@
 """`streams.toml`: which applications there are, where Kafka is, and how they run.
 
-Read with the standard library only, so that Airflow may parse it for every DAG. Whatever is not known is refused, with
-the nearest name that is.
+Needs the standard library only, so that Airflow can parse the file for every DAG. Unknown names are refused, with the nearest
+known name as a hint.
 """
 
 from __future__ import annotations

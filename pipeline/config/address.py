@@ -1,4 +1,4 @@
-"""The address at which an instance answers: a host and a port, and nothing else."""
+"""The address on which an instance listens: a host and a port."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ _MAX_PORT = 65535
 
 
 class ServerAddress(NamedTuple):
-    """A host, IPv6 addresses without brackets, and a port; prints as `host:port`.
+    """A host and a port, printed as `host:port`; IPv6 hosts are stored without brackets.
 
-    Addresses come from other members of the group as well, and requests are made of them: what is more than a host and a port
-    would name a path or a user.
+    Other members of the group send their addresses, and this process sends them requests. Anything beyond a host and a
+    port is
+    refused, as it could smuggle in a path or a user.
     """
 
     host: str
     port: int
 
     def __str__(self) -> str:
-        """`host:port`; IPv6 addresses in brackets."""
+        """Return `host:port`, with brackets around IPv6 addresses."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @classmethod
@@ -34,7 +35,7 @@ class ServerAddress(NamedTuple):
         ServerAddress(host='::1', port=8080)
 
         Raises:
-            ValueError: If it is not one.
+            ValueError: If the text is not an address.
         """
         host, colon, port = text.rpartition(":")
         if "//" in text:
@@ -42,19 +43,19 @@ class ServerAddress(NamedTuple):
         if not colon or text.endswith("]"):
             raise ValueError(_refused(text, "it has no port"))
         if not _is_host(host):
-            raise ValueError(_refused(text, "there is no such host"))
+            raise ValueError(_refused(text, "the host is not valid"))
         if not (port.isascii() and port.isdecimal() and int(port[:6]) <= _MAX_PORT):
             raise ValueError(_refused(text, f"ports are numbers from 0 to {_MAX_PORT}"))
         return cls(host.strip("[]"), int(port))
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Return whether only this machine can reach the address."""
         return is_loopback(self.host)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, and cannot be another one; IPv6 addresses without brackets.
+    """Return whether a host name always means this machine; IPv6 addresses come without brackets.
 
     >>> is_loopback("localhost"), is_loopback("::1"), is_loopback("0.0.0.0"), is_loopback("localhost.evil.example")
     (True, True, False, False)
@@ -68,14 +69,14 @@ def is_loopback(host: str) -> bool:
 
 
 def checked_address(where: str, text: str) -> ServerAddress:
-    """An address as somebody has set it.
+    """Return an address that a person has configured.
 
     Args:
-        where: What it was given as, for messages.
-        text: What was given.
+        where: Name of the setting, for messages.
+        text: Its value.
 
     Raises:
-        ConfigError: If it is none.
+        ConfigError: If the value is not an address.
     """
     try:
         return ServerAddress.parse(text)

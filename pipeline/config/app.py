@@ -21,9 +21,9 @@ class OutputKind(Enum):
     """Says how consumers read an output: by the last record of each key, or by every record."""
 
     TABLE = "table"
-    """The last record of each key is its row: a release corrects what it holds."""
+    """The last record of each key is a row: a release corrects the rows that differ."""
     LOG = "log"
-    """Each record counts: a release sends nothing again, and the new version goes on."""
+    """Each record counts: a release sends no record twice, and the new version continues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +34,17 @@ class AppConfig:
         name: Its name; everything else refers to it.
         topology: Function of a `StreamsBuilder` that returns the topology, as `module:attribute`; that function; or the path
             of a file of SQL, such as `orders.sql`.
-        version: Version that goes live first. From then on the releases decide.
+        version: Version that goes live first. Afterwards releases decide.
         schedule: Cron expression of bounded runs, for Airflow; none if left out.
         quality: Function that returns the expectations of the gate, as `module:attribute`; that function; or the path of suites
             in JSON, a file or a directory.
         quality_schedule: Cron expression of checks of the live version, for Airflow; after its runs in Airflow if left out.
         data_docs: Directory that gets Data Docs of gates and checks, below the application's name; none if left out.
         versions: Further versions to release, with their topologies.
-        outputs: By topic, what its records mean to readers, where the topology does not say it right: `table` or `log`.
+        outputs: Kinds of outputs by topic, `table` or `log`, where the kind derived from the topology is wrong.
         max_inputs_since_gate: Number of offsets after which a cut needs a new gate; no bound if left out.
         streams: Kafka Streams' settings.
-        schema_registry: Settings of the schema registry, of the whole project. Never printed: they may hold secrets.
+        schema_registry: The project's settings of the schema registry. Never printed: they may hold secrets.
     """
 
     name: str
@@ -70,7 +70,7 @@ class AppConfig:
         return None if self.data_docs is None else Path(self.data_docs) / self.name
 
     def topology_of(self, version: str) -> str | PickledFunction:
-        """Return where a version's topology is built.
+        """Return the reference or function that builds a version's topology.
 
         Raises:
             ConfigError: If there is no such version.

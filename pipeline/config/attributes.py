@@ -1,4 +1,4 @@
-"""Settings of the form `module:attribute`, and the objects they refer to."""
+"""Resolves settings of the form `module:attribute`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def load_attribute(reference: str | PickledFunction) -> Any:
     """Return the object that `module:attribute` names, or a function that travels with its code.
 
     Raises:
-        ConfigError: If there is no such module or attribute, or the module cannot be imported.
+        ConfigError: If the module or the attribute does not exist, or the module cannot be imported.
     """
     if isinstance(reference, PickledFunction):
         return reference.load()
@@ -40,11 +40,11 @@ def load_attribute(reference: str | PickledFunction) -> Any:
         message = f"Module {module_name!r} cannot be imported: {error}"
         if module_name.partition(".")[0] == _LIBRARY.name and isinstance(error, ModuleNotFoundError):
             raise ConfigError(message, hint=f"`{_LIBRARY.name}` is Millrace's own package. {_RENAME}") from error
-        hint = "Is it installed, or in the directory millrace was started in? Executors of a cluster need it, too: [spark]."
+        hint = "Is it installed, or in the directory where millrace was started? Executors of a cluster need it, too: [spark]."
         raise ConfigError(message, hint=hint) from error
     except StreamsError:
         raise
-    except (Exception, SystemExit) as error:  # whatever a user's module does when it is imported
+    except (Exception, SystemExit) as error:  # a user's module may raise anything when it is imported
         message = f"Module {module_name!r} cannot be imported: {_described(error)}"
         raise ConfigError(message, hint=_place(error)) from error
     if not hasattr(module, attribute):
@@ -57,8 +57,8 @@ def call_attribute(reference: str | PickledFunction, *arguments: object) -> Any:
     """Call the function that `module:attribute` names, or one that travels with its code, and return its result.
 
     Raises:
-        ConfigError: If there is no such function, or it raises: with the line of the user's code.
-        StreamsError: Which it raised itself, such as a `TopologyError`; with that line, if it has no hint.
+        ConfigError: If the function does not exist or raises. The hint names the line of the user's code.
+        StreamsError: If the function raises one, such as a `TopologyError`. Without a hint of its own, it gets that line.
     """
     function = load_attribute(reference)
     kind = type(function).__name__
@@ -70,7 +70,7 @@ def call_attribute(reference: str | PickledFunction, *arguments: object) -> Any:
     except StreamsError as error:
         error.hint = error.hint or _place(error)
         raise
-    except (Exception, SystemExit) as error:  # whatever a user's function does
+    except (Exception, SystemExit) as error:  # a user's function may raise anything
         message = f"{reference} raised {_described(error)}"
         raise ConfigError(
             message, hint=_place(error) or f"It is of type {kind}. Does it name the right function?"
@@ -78,16 +78,14 @@ def call_attribute(reference: str | PickledFunction, *arguments: object) -> Any:
 
 
 def _refuse_main(reference: str, module_name: str, attribute: str) -> None:
-    """Refuse functions of a script or a notebook: processes that run tasks have another `__main__`."""
+    """Refuse functions of a script or a notebook: `__main__` is another module in processes that run tasks."""
     if module_name == "__main__":
-        message = f"{reference} is in the script or notebook itself, which other processes cannot import"
-        raise ConfigError(
-            message, hint=f"Write it into a file of its own, my_module.py, and name my_module:{attribute}."
-        )
+        message = f"{reference} is defined in a script or notebook, which other processes cannot import"
+        raise ConfigError(message, hint=f"Move it to a file of its own, my_module.py, and name my_module:{attribute}.")
 
 
 def _refuse_shadow() -> None:
-    """Refuse a module of the user's that other processes would import in the place of this library."""
+    """Refuse a user's module that other processes would import instead of this library."""
     for entry in map(Path, sys.path):
         if (entry / _LIBRARY.name).resolve() == _LIBRARY:
             return
@@ -102,7 +100,7 @@ def _described(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str | None:
-    """The innermost line of the user's code that led to an error; None if there is none."""
+    """Return the innermost line of the user's code that led to an error; None if there is none."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"Look at {error.filename}, line {error.lineno}."
     frames = traceback.extract_tb(error.__traceback__)
@@ -114,7 +112,7 @@ def _place(error: BaseException) -> str | None:
 
 
 def _is_users(filename: str) -> bool:
-    """Whether a file is neither Millrace's, its example applications apart, nor Python's own."""
+    """Return whether a file is the user's: not Millrace's (except its example applications) and not Python's."""
     parents = Path(filename).parents
     if _LIBRARY in parents:
         return _APPS in parents

@@ -1,4 +1,4 @@
-"""Pickles functions with their code, and with the classes they use: cloudpickle, and what it does not know of msgspec."""
+"""Pickles functions and classes with their code by cloudpickle, and adds support for `msgspec.Struct`."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _AT_CREATION = ("__doc__", "__module__", "__qualname__", "__post_init__")
 def dumps(value: Any) -> bytes:
     """Pickle a value; functions and classes that no other process can import travel with their code.
 
-    cloudpickle alone brings a `msgspec.Struct` back without its fields: it makes a class from the attributes, and fields are
-    made from annotations.
+    cloudpickle alone restores a `msgspec.Struct` without its fields: it rebuilds a class from its attributes, but msgspec
+    derives fields from annotations.
 
     Args:
-        value: Anything; `pickle.loads` reads it, where cloudpickle is installed.
+        value: Anything. `pickle.loads` reads the result where cloudpickle is installed.
 
     Raises:
-        Exception: Whatever the objects that it refers to raise when they are pickled.
+        Exception: Any error that pickling a referenced object raises.
     """
     written = io.BytesIO()
     _Pickler(written).dump(value)
@@ -35,7 +35,7 @@ def dumps(value: Any) -> bytes:
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc] # untyped
     def reducer_override(self, value: Any) -> Any:
-        """Reduce a struct of a notebook or a script to its fields and methods."""
+        """Reduce a struct defined in a notebook or a script to its fields and methods."""
         if isinstance(value, type(msgspec.Struct)) and not _is_importable(value):
             return _struct, _parts(value), _methods(value), None, None, _with_methods
         return super().reducer_override(value)
@@ -49,7 +49,7 @@ def _is_importable(kind: type) -> bool:
 
 
 def _parts(kind: Any) -> tuple[Any, ...]:
-    """The arguments of `_struct`: only what has to be there when the class is made."""
+    """Return the arguments of `_struct`: the parts that must exist when the class is created."""
     own = vars(kind).get("__annotations__", {})
     fields = [
         (each.name, each.type, _given(default=each.default), _given(default_factory=each.default_factory))
@@ -65,7 +65,7 @@ def _parts(kind: Any) -> tuple[Any, ...]:
 
 
 def _given(**default: Any) -> dict[str, Any]:
-    """A default, if there is one."""
+    """Return the keyword of a field's default; empty if it has none."""
     return {name: value for name, value in default.items() if value is not msgspec.NODEFAULT}
 
 

@@ -1,4 +1,4 @@
-"""Checks that hold for every part of a file."""
+"""Checks shared by all sections of `streams.toml`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 
 def check_keys(path: Path, where: str, table: Mapping[str, Any], allowed: Iterable[str]) -> None:
-    """Make sure that a table has no other keys.
+    """Check that a table has no unknown keys.
 
     Args:
-        path: What it was read from, for messages.
-        where: Its name; empty for the file as a whole.
+        path: The file, for messages.
+        where: Name of the table; empty for the whole file.
         table: The table.
-        allowed: The keys.
+        allowed: The known keys.
 
     Raises:
-        ConfigError: If it has one.
+        ConfigError: If the table has an unknown key.
     """
     known = list(allowed)
     for key in table:
@@ -32,16 +32,16 @@ def check_keys(path: Path, where: str, table: Mapping[str, Any], allowed: Iterab
 
 
 def check_type(path: Path | str, where: str, value: Any, expected: Callable[..., Any]) -> None:
-    """Make sure that a value is of a type.
+    """Check the type of a value.
 
     Args:
-        path: What it was read from, for messages.
-        where: Where in it.
+        path: The file, for messages.
+        where: Place in the file.
         value: The value.
         expected: The type.
 
     Raises:
-        ConfigError: If it is of another.
+        ConfigError: If the value has another type.
     """
     if not isinstance(value, expected):  # type: ignore[arg-type]
         article = "an" if expected is int else "a"
@@ -50,7 +50,7 @@ def check_type(path: Path | str, where: str, value: Any, expected: Callable[...,
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint for a word that is not known: the nearest that is, or else all."""
+    """Return a hint for an unknown word: the nearest known word, or else all of them."""
     names = [name for name in known if not name.startswith("_")]
     close = difflib.get_close_matches(word, names, 1)
     return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(sorted(names)) or 'none'}"

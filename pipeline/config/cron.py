@@ -1,4 +1,4 @@
-"""Schedules as cron writes them: checked when they are read, not when Airflow first looks at them."""
+"""Checks cron expressions when the file is read, rather than when Airflow first parses them."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ _FIELDS: tuple[tuple[str, int, int, dict[str, int]], ...] = (
 _LEAST = 5
 _PART = re.compile(r"(?P<first>\*|\w+)(-(?P<last>\w+))?(/(?P<step>\d+))?")
 _SPECIAL = re.compile(r"\?|L|L?\w{1,3}#?[1-5]?")
-"""The last day, the last or the second Monday: what cron itself has not, but Airflow understands."""
+"""Extensions that Airflow understands and cron lacks: the last day, the last or the second Monday."""
 
 
 def wrong_in(schedule: str) -> str | None:
-    """Say what is wrong with a cron expression; None if nothing is.
+    """Return what is wrong with a cron expression; None if it is valid.
 
     >>> wrong_in("0 */6 * * mon-fri")
     >>> wrong_in("0 25 * * *")
     'its hour, 25, is not in 0-23'
 
     Args:
-        schedule: Five fields, six with seconds at the end, or a preset as `@daily`.
+        schedule: Five fields, six with seconds at the end, or a preset such as `@daily`.
     """
     if schedule.startswith("@"):
         return None if schedule in PRESETS else f"there is no {schedule}"
@@ -66,7 +66,7 @@ def wrong_in(schedule: str) -> str | None:
 def _wrong_part(part: str, name: str, lowest: int, highest: int, names: dict[str, int]) -> str | None:
     match = _PART.fullmatch(part)
     if match is None or not match["first"]:
-        return None if name in {"day", "weekday"} and _SPECIAL.fullmatch(part) else f"its {name}, {part}, is none"
+        return None if name in {"day", "weekday"} and _SPECIAL.fullmatch(part) else f"its {name}, {part}, is not valid"
     if match["step"] is not None and int(match["step"]) == 0:
         return f"its {name}, {part}, has steps of 0"
     for bound in (match["first"], match["last"]):

@@ -1,4 +1,4 @@
-"""Directories that hold data: other users of a machine do not read them."""
+"""Creates data directories that other users of a machine cannot read."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _GROUP_WRITES = 0o770
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory, and those above it that are missing, for this user and its group to read.
+    """Create a directory and its missing parents, readable for this user and its group.
 
-    One that is there is left as it is.
+    An existing directory is left unchanged.
 
     Raises:
-        OSError: If it cannot be made, or something else is there.
+        OSError: If it cannot be created, or a file is in its place.
     """
     if path.is_dir():
         return
@@ -26,23 +26,23 @@ def make_directory(path: Path) -> None:
     try:
         path.mkdir(_MODE)
     except FileExistsError:
-        if not path.is_dir():  # else somebody else was faster
+        if not path.is_dir():  # else another process created it first
             raise
 
 
 def close_to_others(path: Path, *, group_writes: bool = False) -> None:
-    """Take a directory from other users, if it is ours to take.
+    """Take a directory's permissions from other users, if this user owns it.
 
     Args:
-        path: The directory; made if there is none.
+        path: The directory; created if missing.
         group_writes: Whether the group may write (`allow.os.group.write.access`).
 
     Raises:
-        OSError: If it cannot be made.
+        OSError: If it cannot be created.
     """
     make_directory(path)
     mode = _GROUP_WRITES if group_writes else _MODE
     try:
         path.chmod(mode)
-    except PermissionError:  # another user's, who lets this one in
+    except PermissionError:  # owned by another user, who grants access
         return

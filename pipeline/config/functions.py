@@ -1,4 +1,4 @@
-"""Functions that other processes cannot import, as those of a notebook: they travel with their code."""
+"""Functions that other processes cannot import, such as those of a notebook. They travel with their code."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class PickledFunction:
 
     Args:
         name: `module:function`, for messages.
-        code: The function as cloudpickle writes it: this version of Python reads it.
+        code: The function, pickled by cloudpickle. Only the same version of Python reads it.
     """
 
     name: str
     code: bytes = field(repr=False)
 
     def __str__(self) -> str:
-        """Its name."""
+        """Return the name."""
         return self.name
 
     def load(self) -> Any:
@@ -36,19 +36,19 @@ class PickledFunction:
 
 
 def reference_of(function: Callable[..., Any] | str) -> str | PickledFunction:
-    """Return how other processes get at a function: by its name, if they can import it, or with its code.
+    """Return a reference for other processes: the name of an importable function, otherwise the function with its code.
 
     Args:
         function: The function, or `module:attribute`.
 
     Raises:
-        ConfigError: If it is no function, or holds on to something that no other process can have, such as a connection.
+        ConfigError: If it is not a function, or refers to an object that cannot be pickled, such as a connection.
     """
     if isinstance(function, str):
         return function
     if not callable(function):
-        message = f"{function!r} is no function"
-        raise ConfigError(message, hint="Give a function of a StreamsBuilder, or its name: my_module:build.")
+        message = f"{function!r} is not a function"
+        raise ConfigError(message, hint="Pass a function of a StreamsBuilder, or its name: my_module:build.")
     module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", type(function).__qualname__)
     reference = f"{module}:{name}"
     if module != "__main__" and getattr(sys.modules.get(module), name, None) is function:
@@ -57,6 +57,8 @@ def reference_of(function: Callable[..., Any] | str) -> str | PickledFunction:
 
     try:
         return PickledFunction(reference, dumps(function))
-    except Exception as error:  # whatever the objects that it refers to do
+    except Exception as error:  # pickling a referenced object may raise anything
         message = f"{reference} cannot be sent to other processes: {type(error).__name__}: {error}"
-        raise ConfigError(message, hint="Make what it needs, such as a connection, within the function.") from error
+        raise ConfigError(
+            message, hint="Create such objects, for example a connection, inside the function."
+        ) from error

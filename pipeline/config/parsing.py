@@ -1,4 +1,4 @@
-"""Kafka Streams' settings from their dotted names: whatever is unknown or impossible is refused."""
+"""Parses Kafka Streams' settings from their dotted names, and refuses unknown settings and impossible values."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _AT_LEAST_ONCE_COMMIT_INTERVAL_MS = 30_000
 
 
 def streams_config(path: Path | str, where: str, table: Mapping[str, Any]) -> StreamsConfig:
-    """Kafka Streams' settings from their dotted names.
+    """Parse Kafka Streams' settings from their dotted names.
 
     Args:
-        path: What they were read from, for messages.
-        where: Where in it.
+        path: The file, for messages.
+        where: Place in the file.
         table: The settings.
 
     Raises:
@@ -64,18 +64,18 @@ def streams_config(path: Path | str, where: str, table: Mapping[str, Any]) -> St
 
 
 def setting_named(key: str) -> str | None:
-    """The setting that somebody means who has written it with dots or underscores; None if there is none."""
+    """Return the setting that a person meant by a name with dots or underscores; None if there is none."""
     name = dotted(key)
     return name if name in _known() or name.startswith(PREFIXES) else None
 
 
 def _known() -> dict[str, str]:
-    """The fields of the settings that are one each, by dotted name."""
+    """Return the fields that hold a single setting, by dotted name."""
     return {dotted(f.name): f.name for f in fields(StreamsConfig) if f"{dotted(f.name)}." not in PREFIXES}
 
 
 def as_written(key: str, value: Any) -> str:
-    """A name that TOML has taken apart at its dots, since it was not quoted."""
+    """Return a name that TOML split at its dots because it was not quoted."""
     while isinstance(value, dict) and value:
         name, value = next(iter(value.items()))
         key = f"{key}.{name}"
@@ -90,11 +90,11 @@ _ELSEWHERE = {
     "default.value.serde": "There are no default serdes: each source names its own.",
     "dsl.store.suppliers.class": "Write default.dsl.store.",
 }
-"""Settings of Kafka Streams that go by another name, or are no settings."""
+"""Settings of Kafka Streams that have another name here, or cannot be set."""
 
 
 def _hint(key: str, value: Any) -> str:
-    """Say which setting an unknown one may have been meant for."""
+    """Return a hint for an unknown setting."""
     if isinstance(value, dict):
         return f'Names with dots are quoted: "{as_written(key, value)}".'
     return _ELSEWHERE.get(key) or nearest(key, _known())
@@ -102,27 +102,27 @@ def _hint(key: str, value: Any) -> str:
 
 NOT_THE_USERS = {
     "consumer.auto.offset.reset": "Write auto.offset.reset in [apps.NAME.config].",
-    "consumer.enable.auto.commit": "Offsets are committed with what was made of the records, at every commit.interval.ms.",
-    "consumer.enable.auto.offset.store": "Offsets are committed with what was made of the records.",
-    "consumer.enable.partition.eof": "Consumers always hear of the ends of partitions.",
+    "consumer.enable.auto.commit": "Offsets are committed together with the results, at every commit.interval.ms.",
+    "consumer.enable.auto.offset.store": "Offsets are committed together with the results.",
+    "consumer.enable.partition.eof": "Consumers always report the ends of partitions.",
     "consumer.group.id": "The group is named after the application: <name>-<version>.",
-    "consumer.isolation.level": "Consumers read what is committed.",
+    "consumer.isolation.level": "Consumers read committed records only.",
     "producer.enable.idempotence": "Producers are always idempotent.",
     "producer.max.in.flight": "It is 1: with more, records are lost when leaders of partitions change.",
     "producer.max.in.flight.requests.per.connection": "It is 1: with more, records are lost when leaders of partitions change.",
-    "producer.partitioner": "Keys go to partitions as Java's producers send them, or as Produced(partitioner=...) says.",
+    "producer.partitioner": "Keys are partitioned as Java's producers do, or by Produced(partitioner=...).",
     "producer.transaction.timeout.ms": "It is 60 s for workers, and 15 minutes for slices of bounded runs.",
     "producer.transactional.id": "Transactional ids are named after the application and its tasks.",
 }
 _MEMBERSHIP = frozenset({"consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"})
-"""Those of them that are checked here; the library knows the others."""
+"""Properties that are checked here; the library checks the others."""
 
 
 def check_property(path: Path, key: str) -> None:
-    """Make sure that a property of all clients (`[kafka]`) is one to be set.
+    """Check that a property of all clients (`[kafka]`) may be set.
 
     Raises:
-        ConfigError: If it is not.
+        ConfigError: If it may not be set.
     """
     for prefix in ("consumer.", "producer."):
         if prefix + key in NOT_THE_USERS:
@@ -140,21 +140,21 @@ _TOPIC_SETTINGS = frozenset(
     segment.bytes segment.index.bytes segment.jitter.ms segment.ms unclean.leader.election.enable
     """.split()  # noqa: SIM905 - as a list it takes a page
 )
-"""Those of `TopicConfig`. Brokers would refuse others as well, but only when the next internal topic is created."""
+"""Settings of `TopicConfig`. Brokers refuse others as well, but only when the next internal topic is created."""
 _VENDORS = ("confluent.", "redpanda.")
-"""Of other makers' brokers there are more settings of topics; they begin so."""
+"""Prefixes of settings that other vendors' brokers add."""
 
 
 def _check_topic(path: Path | str, where: str, key: str) -> None:
-    """Make sure that a topic has such a setting."""
+    """Check that topics have such a setting."""
     name = key.removeprefix("topic.")
     if name not in _TOPIC_SETTINGS and not name.startswith(_VENDORS):
-        message = f"{path}: {where}.{key} is no setting of a topic"
+        message = f"{path}: {where}.{key} is not a setting of topics"
         raise ConfigError(message, hint=nearest(name, _TOPIC_SETTINGS))
 
 
 def _check_client(path: Path | str, where: str, key: str, value: Any) -> None:
-    """Make sure that a client's property is one to be set, with a possible value."""
+    """Check that a client's property may be set, and that its value is possible."""
     if key in NOT_THE_USERS:
         message = f"{path}: {where}.{key} cannot be set"
         raise ConfigError(message, hint=NOT_THE_USERS[key])
@@ -201,7 +201,7 @@ HIGHEST = {
     "num.stream.threads": 1000,  # each is a process
     "replication.factor": 2**15 - 1,
 }
-"""The highest values of those that Kafka, or this machine, cannot have as high as a long."""
+"""Upper bounds of settings that Kafka or this machine limits below a long."""
 
 
 def _names(*names: str) -> dict[str, str]:
@@ -289,7 +289,7 @@ def _text(path: Path | str, where: str, value: Any) -> str:
 
 def _number(path: Path | str, where: str, key: str, value: Any) -> int:
     check_type(path, where, value, int)
-    if isinstance(value, bool):  # to Python it is an int
+    if isinstance(value, bool):  # Python counts True as an int
         message = f"{path}: {where} is {value!r}, not an int"
         raise ConfigError(message)
     lowest, highest = LOWEST.get(key, 1), HIGHEST.get(key, _LONG)
@@ -308,5 +308,5 @@ def _server(path: Path | str, where: str, value: Any) -> str:
 
 
 def _absolute(path: Path | str, url: str) -> str:
-    """A URL as it is; a path as seen from the directory of `streams.toml`."""
+    """Return a URL unchanged, and a path relative to the directory of `streams.toml`."""
     return url if not url or "://" in url else str((Path(path).parent / url).resolve())

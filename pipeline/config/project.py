@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _LONGEST_ID = 200
-"""Topics' names have 249 characters at most; those of an application's own begin with its id."""
+"""Names of topics have at most 249 characters; those of internal topics begin with the application id."""
 _PROTOCOLS = frozenset({"", "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
 _HIGHEST_PORT = 65_535
 _BOUND = "max_inputs_since_gate"
@@ -34,10 +34,10 @@ _SCHEDULES = "schedule", "quality_schedule"
 
 @dataclass(frozen=True, slots=True)
 class ProjectConfig:
-    """All of `streams.toml`.
+    """The contents of `streams.toml`.
 
     Args:
-        path: Where it was read from; relative paths in it are relative to its directory.
+        path: The file. Relative paths in it are relative to its directory.
         kafka: librdkafka properties. Never printed: they may hold secrets.
         apps: Applications by name.
         spark: Settings of Spark sessions, by Spark's own names. Never printed either.
@@ -52,7 +52,7 @@ class ProjectConfig:
 
     @property
     def application_ids(self) -> list[str]:
-        """The ids of all versions of all applications."""
+        """Return the ids of all versions of all applications."""
         return [app.application_id(version) for app in self.apps.values() for version in (app.version, *app.versions)]
 
     @classmethod
@@ -61,13 +61,13 @@ class ProjectConfig:
 
         Args:
             path: The file.
-            environ: Where `${NAME}` in `[kafka]`, `[spark]` and `[schema_registry]`, and in secrets, is looked up.
+            environ: Replaces `${NAME}` in `[kafka]`, `[spark]`, `[schema_registry]` and secrets.
 
         Raises:
-            ConfigError: If the file cannot be read, or anything in it is unknown or impossible.
+            ConfigError: If the file cannot be read, or has unknown keys or impossible values.
         """
         try:
-            content = tomllib.loads(path.read_text("utf-8-sig"))  # editors on Windows begin files with a mark
+            content = tomllib.loads(path.read_text("utf-8-sig"))  # editors on Windows write a byte order mark
         except FileNotFoundError as error:
             message = f"There is no {path}"
             raise ConfigError(message, hint="Name another file with --config or MILLRACE_CONFIG.") from error
@@ -81,15 +81,15 @@ class ProjectConfig:
 
     @classmethod
     def read(cls, path: Path, content: Mapping[str, Any], environ: Mapping[str, str]) -> ProjectConfig:
-        """Check what a file says, or what a program says in its place.
+        """Check the content of a file, or a program's equivalent.
 
         Args:
             path: The file; messages name it, and relative paths are relative to its directory.
-            content: What it says, as TOML is read.
-            environ: Where `${NAME}` is looked up.
+            content: Its content, as `tomllib` returns it.
+            environ: Replaces `${NAME}`.
 
         Raises:
-            ConfigError: If anything in it is unknown or impossible.
+            ConfigError: If there are unknown keys or impossible values.
         """
         check_keys(path, "", content, ("kafka", "spark", "schema_registry", "apps"))
         registry = schema_registry_settings(path, content.get("schema_registry", {}), environ)
@@ -98,24 +98,24 @@ class ProjectConfig:
         return cls(path, kafka, apps, _spark(path, content.get("spark", {}), environ), registry)
 
     def with_app(self, name: str, table: Mapping[str, Any], environ: Mapping[str, str]) -> ProjectConfig:
-        """The project with one more application, in the place of any of that name.
+        """Return the project with one more application, which replaces one with the same name.
 
         Args:
             name: Its name.
-            table: As `[apps.NAME]` declares it; functions may stand in the place of their names.
-            environ: Where `${NAME}` in secrets is looked up.
+            table: Content of `[apps.NAME]`; functions are allowed in place of their names.
+            environ: Replaces `${NAME}` in secrets.
 
         Raises:
-            ConfigError: If anything in it is unknown or impossible.
+            ConfigError: If there are unknown keys or impossible values.
         """
         app = _app(self.path, name, _by_reference(table), environ, self.schema_registry)
         return replace(self, apps={**self.apps, name: app})
 
     def app(self, name: str) -> AppConfig:
-        """One application.
+        """Return an application by name.
 
         Raises:
-            ConfigError: If there is none of that name.
+            ConfigError: If the project has no such application.
         """
         if name not in self.apps:
             message = f"{self.path} has no application {name!r}"
@@ -145,7 +145,7 @@ def _kafka(path: Path, table: Any, environ: Mapping[str, str]) -> dict[str, str]
 
 
 def _check_server(path: Path, server: str) -> None:
-    """Make sure that a broker is named as clients can read it: some take another port for one that is missing."""
+    """Check that a broker's address has a port, because clients disagree on the default."""
     protocol, _, address = server.rpartition("://")
     host, _, port = address.rpartition(":")
     if protocol.upper() not in _PROTOCOLS or not (host and port.isdecimal() and 0 < int(port) <= _HIGHEST_PORT):
@@ -157,7 +157,7 @@ def _spark(path: Path, table: Any, environ: Mapping[str, str]) -> dict[str, str]
     check_type(path, "spark", table, dict)
     for key, value in table.items():
         if not key.startswith("spark."):
-            message = f"{path}: [spark] {key} is no setting of Spark: their names begin with spark."
+            message = f"{path}: [spark] {key} is not a setting of Spark: their names begin with spark."
             hint = 'Names with dots are quoted: "spark.executor.memory" = "2g".'
             raise ConfigError(message, hint=hint)
         if not isinstance(value, str | int | float):
@@ -232,7 +232,7 @@ def _outputs(path: Path, where: str, table: Any) -> dict[str, OutputKind]:
 
 
 def _refuse_settings(path: Path, where: str, table: Mapping[str, Any]) -> None:
-    """Make sure that no setting of Kafka Streams stands beside what is Millrace's own."""
+    """Refuse settings of Kafka Streams among Millrace's own keys."""
     for key, value in table.items():
         setting = setting_named(as_written(key, value))
         if setting is not None:
@@ -241,7 +241,7 @@ def _refuse_settings(path: Path, where: str, table: Mapping[str, Any]) -> None:
 
 
 def _by_reference(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A declaration with references in the place of functions."""
+    """Return a declaration with references in place of functions."""
     versions = {name: reference_of(function) for name, function in table.get("versions", {}).items()}
     functions = {key: reference_of(table[key]) for key in ("topology", "quality") if table.get(key) is not None}
     given = {key: value for key, value in table.items() if value is not None}
@@ -249,13 +249,13 @@ def _by_reference(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_reference(path: Path, where: str, value: Any) -> None:
-    """Make sure that it is a text, or a function that a program has given instead."""
+    """Check that a value is text, or a function that a program passed instead."""
     if not isinstance(value, PickledFunction):
         check_type(path, where, value, str)
 
 
 def _versions(path: Path, where: str, first: str, table: Any) -> dict[str, str | PickledFunction]:
-    """Further versions. A version is part of topics' names, as the application's name is."""
+    """Read further versions. Their names are checked like the application's, as both are part of topic names."""
     check_type(path, f"{where}.versions", table, dict)
     for version in (first, *table):
         if not _NAME.fullmatch(version):
@@ -280,7 +280,7 @@ def _suites(path: Path, quality: str | PickledFunction) -> str | PickledFunction
 
 
 def _located(path: Path, topology: str | PickledFunction) -> str | PickledFunction:
-    """Return where a topology is; the path of a file of SQL is relative to this one's directory."""
+    """Return the reference to a topology; the path of an SQL file is relative to the directory of `streams.toml`."""
     if isinstance(topology, str) and topology.endswith(".sql"):
         return str((path.parent / topology).resolve())
     return topology

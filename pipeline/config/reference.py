@@ -1,4 +1,4 @@
-"""The page that lists every key of `streams.toml`: `python -m pipeline.config.reference docs/reference/config.md`."""
+"""Generates the page of every key of `streams.toml`: `python -m pipeline.config.reference docs/reference/config.md`."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _HEAD = """\
 # Keys of streams.toml
 
 `python -m pipeline.config.reference` makes this page from the declarations of the settings.
-[Configuration](../configuration.md) explains them, with an example.
+[Configuration](../configuration.md) explains them with an example.
 
 Unknown keys and impossible values are refused before anything starts.
-Names with dots are quoted, as TOML takes them apart otherwise.
+Quote names with dots; TOML splits them otherwise.
 """
 _KAFKA = """
 ## `[kafka]`
@@ -72,7 +72,7 @@ One application. The application id is `NAME-VERSION`.
 _STREAMS = """
 ## `[apps.NAME.config]`
 
-Kafka Streams' settings by their own names. The last column says whether Kafka has the setting, or Millrace only.
+Kafka Streams' settings by their own names. The last column shows whether Kafka has the setting or only Millrace.
 
 | Key | Type | Default | Meaning | Of |
 |---|---|---|---|---|
@@ -80,7 +80,7 @@ Kafka Streams' settings by their own names. The last column says whether Kafka h
 _PREFIXED = """
 ### Prefixes
 
-What follows a prefix names one setting.
+The part after a prefix names one setting.
 
 | Key | Type | Default | Meaning | Of |
 |---|---|---|---|---|
@@ -95,11 +95,11 @@ _KINDS = {
 _UNITS = {"ms": "ms", "bytes": "bytes"}
 _ARGUMENT = re.compile(r"^ {8}(\w+): (.*(?:\n {12}.*)*)", re.MULTILINE)
 _TABLES = ("versions", "outputs")
-"""Of the keys of an application those that are tables."""
+"""Keys of an application whose values are tables."""
 
 
 def page() -> str:
-    """Write the page, as Markdown."""
+    """Return the page as Markdown."""
     refused = {key.partition(".")[2]: why for key, why in NOT_THE_USERS.items()}
     return "".join(
         [
@@ -120,7 +120,7 @@ def page() -> str:
 
 
 def meanings(declared: type) -> Mapping[str, str]:
-    """Read the meaning of each field from the docstring of its class."""
+    """Return the meaning of each field, from the docstring of its class."""
     return {name: " ".join(text.split()) for name, text in _ARGUMENT.findall(declared.__doc__ or "")}
 
 
@@ -168,7 +168,7 @@ def _with_unit(key: str, kind: str) -> str:
 
 
 def _bounds(key: str, kind: str) -> Iterator[str]:
-    """Say what a value may be."""
+    """Yield the bounds of a setting, in words."""
     if key in CHOICES:
         allowed = ", ".join(f"`{value}`" for value in dict.fromkeys(CHOICES[key].values()))
         yield f"Allowed: {allowed}{', or `module:attribute`' if key in TAKES_CODE else ''}."
@@ -178,7 +178,7 @@ def _bounds(key: str, kind: str) -> Iterator[str]:
 
 
 def _shown(value: Any) -> str:
-    """A default as TOML writes it."""
+    """Return a default as TOML spells it."""
     match value:
         case None:
             return "none"

@@ -1,4 +1,4 @@
-"""Secrets: how they come in, and how they stay out of messages."""
+"""Expands secrets from the environment, and keeps them out of messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 TOKEN = "MILLRACE_TOKEN"  # noqa: S105 - the name of a variable
-"""The environment variable with what callers of the HTTP interface show."""
+"""Environment variable with the token that callers of the HTTP interface show."""
 _VARIABLE = re.compile(r"\$\{(?:file:(?P<file>/[^${}]+)|(?P<name>[A-Za-z_][A-Za-z0-9_]*))\}")
 _BARE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 _TOKEN = re.compile(r"[ -~]*")
@@ -24,7 +24,7 @@ _NAME_OF_SECRET = re.compile(rf"(?i){_NAMES}")
 
 
 def is_secret(name: str) -> bool:
-    """Whether what a setting holds is to be shown to nobody, by its name.
+    """Return whether a setting is secret, judged by its name.
 
     >>> is_secret("spark.hadoop.fs.s3a.secret.key"), is_secret("spark.executor.memory")
     (True, False)
@@ -33,15 +33,15 @@ def is_secret(name: str) -> bool:
 
 
 def expanded(where: str, value: str, environ: Mapping[str, str]) -> str:
-    """A value with `${NAME}` replaced by the environment's, and `${file:PATH}` by what a file says.
+    """Return a value with `${NAME}` replaced by environment variables, and `${file:PATH}` by the content of files.
 
     Args:
-        where: What it is the value of, for messages.
-        value: The value as it was written.
-        environ: The environment.
+        where: Name of the setting, for messages.
+        value: The value as written.
+        environ: The environment variables.
 
     Raises:
-        ConfigError: If a variable is not set, a file cannot be read, or `${` begins neither.
+        ConfigError: If a variable is not set, a file cannot be read, or `${` begins neither form.
     """
 
     def look_up(match: re.Match[str]) -> str:
@@ -58,49 +58,49 @@ def expanded(where: str, value: str, environ: Mapping[str, str]) -> str:
         raise ConfigError(message, hint=f"Write ${{{bare[1]}}}.")
     found = _VARIABLE.sub(look_up, value)
     if "${" in _VARIABLE.sub("", value):
-        message = f"{where} has a ${{ that begins no ${{NAME}}"
+        message = f"{where} has a ${{ that does not begin ${{NAME}}"
         hint = (
-            "NAME has letters, digits and _ only, and there are no defaults. ${file:PATH} takes an absolute path."
-            " A value with ${ in it can be in a variable."
+            "NAME has only letters, digits and _, without a default. ${file:PATH} takes an absolute path."
+                " Put a value that contains ${ into a variable."
         )
         raise ConfigError(message, hint=hint)
     return found
 
 
 def _content(where: str, path: Path) -> str:
-    """Return what a file says, without the end of its last line, which editors add."""
+    """Return the content of a file without a final line end, which editors add."""
     try:
         return path.read_text("utf-8").rstrip("\r\n")
     except OSError as error:
         message = f"{where} needs the file {path}, which cannot be read: {error.strerror}"
         raise ConfigError(message) from error
     except UnicodeDecodeError as error:
-        message = f"{where} needs the file {path}, which is no text"
+        message = f"{where} needs the file {path}, which is not text"
         raise ConfigError(message) from error
 
 
 def checked_token(where: str, text: str) -> str:
-    r"""A token as it can be sent: files and secrets often end with a newline, which is not part of it.
+    r"""Return a token that HTTP headers can hold, without a trailing newline, which files and secrets often have.
 
     >>> checked_token("server.token", "open-sesame\n")
     'open-sesame'
 
     Args:
-        where: What it was given as, for messages.
-        text: What was given; not in messages.
+        where: Name of the setting, for messages.
+        text: Its value; never in messages.
 
     Raises:
-        ConfigError: If a header cannot hold it.
+        ConfigError: If a header cannot hold the token.
     """
     token = text.strip()
     if not _TOKEN.fullmatch(token):
         message = f"{where} has characters that a token cannot have"
-        raise ConfigError(message, hint="It may have letters, digits and signs of ASCII, on one line.")
+        raise ConfigError(message, hint="A token has ASCII letters, digits and punctuation, on one line.")
     return token
 
 
 def redacted(text: str) -> str:
-    """A text without the passwords of URLs in it, as databases' drivers write them.
+    """Return a text without passwords in URLs, such as database drivers print.
 
     >>> redacted("jdbc:sqlserver://db;user=sa;password=hunter2")
     'jdbc:sqlserver://db;user=sa;password=***'

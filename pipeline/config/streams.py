@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 AT_LEAST_ONCE = "at_least_once"
 EXACTLY_ONCE_V2 = "exactly_once_v2"
 SECRETS = frozenset({"server.token", "server.read.token", "server.ssl.key.password"})
-"""Settings that are shown to nobody; `${NAME}` is expanded in them."""
+"""Settings that are never shown; `${NAME}` is expanded in them."""
 BOUNDED_WALL_CLOCK = ("refuse", "once", "never")
-"""What a bounded run may do about punctuations that follow the wall clock."""
+"""How a bounded run may treat wall-clock punctuations."""
 UNCAUGHT_EXCEPTION_RESPONSES = ("shutdown_client", "replace_thread", "shutdown_application")
-"""What may follow when a stream thread fails (`StreamThreadExceptionResponse`)."""
+"""Possible responses to the failure of a stream thread (`StreamThreadExceptionResponse`)."""
 OWN = frozenset(
     {
         "bounded.buffer.max.bytes",
@@ -37,9 +37,9 @@ OWN = frozenset(
         "user.",
     }
 )
-"""Settings that Kafka Streams does not have; all others are Kafka's by name."""
+"""Settings that Kafka Streams does not have; all others have Kafka's names."""
 PREFIXES = ("client.tag.", "consumer.", "producer.", "topic.", "user.")
-"""Of the settings that are many: what follows names one of them."""
+"""Prefixes of settings; the part after a prefix names one setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,70 +51,74 @@ class StreamsConfig:
         commit_interval_ms: How often tasks commit; 30,000 under `at_least_once` unless set.
         state_dir: Directory of local state, relative to `streams.toml`.
         allow_os_group_write_access: Whether users of the state directory's group may write there.
-        state_cleanup_delay_ms: How long a worker keeps local state of tasks that have moved to another instance.
-        statestore_cache_max_bytes: Size of the stores' caches at which a commit comes early; with 0 stores have no caches.
-        max_task_idle_ms: How long a task waits for an empty input before it takes records of others. 0 waits for what the
-            broker already has, -1 does not wait.
-        buffered_records_per_partition: Number of waiting records above which an input is not fetched for a while.
+        state_cleanup_delay_ms: How long a worker keeps the local state of tasks that moved to another instance.
+        statestore_cache_max_bytes: Total size of the stores' caches that triggers an early commit; 0 disables caches.
+        max_task_idle_ms: How long a task waits for an empty input before it processes records of others. 0 waits only
+                for records that the broker already has, -1 does not wait.
+        buffered_records_per_partition: Number of buffered records above which an input is paused.
         poll_ms: How long a poll waits for records.
         task_timeout_ms: How long tasks retry while brokers do not answer.
-        task_alignment_max_drift_ms: How far apart in event time tasks may be that write to one repartition topic, while any
-            of them is behind. 0 takes as much as the topology's windows bear, -1 sets no bound.
+        task_alignment_max_drift_ms: How far apart in event time the tasks that write to one repartition topic may be, while
+                any of them is behind. 0 derives the bound from the topology's windows, -1 sets no bound.
         replication_factor: Replicas of internal topics; -1 takes the brokers' default.
-        deserialization_exception_handler: What happens to records that cannot be read: `fail`, `continue`, or a handler as
-            `module:attribute`.
-        processing_exception_handler: What happens to records on which user code fails, in the forms of
-            `deserialization.exception.handler`.
+        deserialization_exception_handler: Treatment of records that cannot be read: `fail`, `continue`, or a handler as
+                `module:attribute`.
+        processing_exception_handler: Treatment of records on which user code fails, in the forms of
+                `deserialization.exception.handler`.
         processing_exception_handler_global_enabled: Whether `processing.exception.handler` also decides about global tables
             and stores.
-        production_exception_handler: What happens to records that cannot be written, in the forms of
-            `deserialization.exception.handler`.
-        errors_dead_letter_queue_topic_name: Topic where `fail` and `continue` keep the input records of failures; none if
-            left out.
-        auto_offset_reset: Where sources without committed offsets start, unless they say so themselves: `earliest`, `latest`,
-            `none` (the application does not start), or a duration back as `by_duration:PT1H`.
-        default_timestamp_extractor: How sources find event times, unless they say so themselves: the name of a class of
-            `pipeline.processor.timestamps`, or `module:attribute`.
-        uncaught_exception_handler: What a worker does when a stream thread fails: `shutdown_client` ends this instance,
+        production_exception_handler: Treatment of records that cannot be written, in the forms of
+                `deserialization.exception.handler`.
+        errors_dead_letter_queue_topic_name: Topic to which `fail` and `continue` copy the input records of failures; none by
+                default.
+        auto_offset_reset: Where sources without committed offsets start, unless a source sets it: `earliest`, `latest`,
+            `none`
+                (the application does not start), or a duration back, such as `by_duration:PT1H`.
+        default_timestamp_extractor: How sources determine event times, unless a source sets it: the name of a class in
+                `pipeline.processor.timestamps`, or `module:attribute`.
+        uncaught_exception_handler: Response of a worker to a failed stream thread: `shutdown_client` ends this instance,
             `replace_thread` starts another thread, `shutdown_application` ends all instances.
         num_stream_threads: Stream threads of a worker instance; each is a process.
         num_standby_replicas: Copies of each task's state on other instances, ready to take over.
         max_warmup_replicas: Number of tasks that may warm up elsewhere at a time before they move there.
-        acceptable_recovery_lag: Number of changelog records that an instance may lack and still take a task over.
+        acceptable_recovery_lag: Number of changelog records that an instance may lack and still take over a task.
         rack_aware_assignment_tags: Client tags in whose values the copies of a state should differ.
         client_tag: Tags of this instance (`client.tag.` prefix).
-        snapshot_url: Where snapshots of state are kept: any URL of fsspec, or a path relative to `streams.toml`; nowhere if
-            empty.
-        snapshot_keep: Number of snapshots to keep of each task.
-        snapshot_interval_ms: How often workers publish the state of each task that has changed; 0 for never.
-        bounded_wall_clock_punctuation: What a bounded run does if a processor schedules by the wall clock: `refuse`, call
-            each `once` at the end of every slice of its task, or `never`.
-        metadata_max_age_ms: How often a worker looks for other topics or partitions to read.
-        bounded_buffer_max_bytes: How much of a task's records from repartition topics a bounded run keeps in memory. It
-            spills the rest to `state.dir`.
-        metrics_num_samples: Number of samples behind the sampled figures of processors' sensors.
+        snapshot_url: Where snapshots of state are kept: any URL of fsspec, or a path relative to `streams.toml`. Empty
+            disables
+                snapshots.
+        snapshot_keep: Number of snapshots to keep per task.
+        snapshot_interval_ms: How often workers write snapshots of tasks whose state has changed; 0 for never.
+        bounded_wall_clock_punctuation: Treatment of wall-clock punctuations in bounded runs: `refuse` them, call each
+            `once` at
+                the end of every slice of its task, or `never`.
+        metadata_max_age_ms: How often a worker looks for new topics and partitions.
+        bounded_buffer_max_bytes: Memory for a task's records from repartition topics in a bounded run. Further records
+                spill to `state.dir`.
+        metrics_num_samples: Number of samples behind each sampled metric of processors' sensors.
         metrics_recording_level: Level of sensors that record: `INFO`, `DEBUG` or `TRACE`. Sensors of higher levels record
             nothing.
-        metrics_sample_window_ms: Length of such a sample.
-        max_poll_interval_ms: Silence after which a worker replaces a stream thread.
+        metrics_sample_window_ms: Length of a sample.
+        max_poll_interval_ms: Time without a sign of life after which a worker replaces a stream thread.
         repartition_purge_interval_ms: How often workers delete processed records of repartition topics.
         log_summary_interval_ms: How often a worker logs its progress.
-        application_server: Address, `host:port`, where a worker answers queries and other instances find it; nowhere if
-            empty. Port 0 takes a free one.
-        server_token: Token that callers must show (`Authorization: Bearer`); `${NAME}` is expanded. Needed unless the host is
-            the loopback.
+        application_server: Address, `host:port`, where a worker answers queries and other instances find it. Empty disables
+                the server. Port 0 takes a free port.
+        server_token: Token that callers must show (`Authorization: Bearer`); `${NAME}` is expanded. Required unless the
+            host is
+                the loopback.
         server_read_token: Token for callers that only read; `${NAME}` is expanded.
-        server_allowed_hosts: Further host names that callers without a token may use, beside its own and those of the
-            loopback.
-        server_ssl_certificate_location: File of a worker's certificates (PEM). It then answers over TLS only.
-        server_ssl_key_location: File of their key (PEM), if it is another one.
+        server_allowed_hosts: Host names that callers without a token may use, in addition to the worker's own and those of
+                the loopback.
+        server_ssl_certificate_location: File with a worker's certificates (PEM). The worker then answers over TLS only.
+        server_ssl_key_location: File with their key (PEM), if it is a separate file.
         server_ssl_key_password: Password of the key; `${NAME}` is expanded.
-        server_ssl_ca_location: File of authorities' certificates (PEM) that callers verify workers by; the system's if empty.
+        server_ssl_ca_location: File with CA certificates (PEM) by which callers verify workers; the system's if empty.
         consumer: Client properties of consumers (`consumer.` prefix); `session.timeout.ms`, `heartbeat.interval.ms` and
-            `group.instance.id` are those of the group membership.
+                `group.instance.id` apply to the group membership.
         producer: Client properties of producers (`producer.` prefix).
         topic: Settings of internal topics (`topic.` prefix), by the names of Kafka's `TopicConfig`.
-        user: Settings of the application's own (`user.` prefix), for its processors to read.
+        user: The application's own settings (`user.` prefix), for its processors to read.
         default_dsl_store: Where the DSL keeps stores unless their options say otherwise: `rocksDB` or `in_memory`.
         ensure_explicit_internal_resource_naming: Whether to refuse topologies with generated names of stores or internal
             topics.
@@ -177,7 +181,7 @@ class StreamsConfig:
     topology_optimization: str = "none"
 
     def settings(self) -> dict[str, Any]:
-        """All of it by dotted names, for processors to read (`AbstractProcessorContext.appConfigs`); without secrets."""
+        """Return all settings except secrets by dotted name, for processors to read (`AbstractProcessorContext.appConfigs`)."""
         found: dict[str, Any] = {}
         for setting in fields(self):
             key, value = dotted(setting.name), getattr(self, setting.name)
@@ -188,7 +192,7 @@ class StreamsConfig:
         return found
 
     def without_secrets(self) -> StreamsConfig:
-        """The settings for processes that run users' code, and answer nobody."""
+        """Return the settings without secrets, for processes that run users' code and answer no requests."""
         return replace(self, server_token="", server_read_token="", server_ssl_key_password="")
 
     @property
@@ -206,10 +210,10 @@ class StreamsConfig:
 
 
 def dotted(name: str) -> str:
-    """The name of a setting as Kafka writes it, from its field's."""
+    """Return Kafka's name of a setting from its field's name."""
     return name.replace("_", ".")
 
 
 def underscored(name: str) -> str:
-    """The name of a setting's field, from Kafka's."""
+    """Return the field's name of a setting from Kafka's name."""
     return name.replace(".", "_")

@@ -17,10 +17,10 @@ class Optimization(Enum):
 
 
 def parse_optimization(text: str) -> frozenset[Optimization]:
-    """The rules that a value of `topology.optimization` names (`StreamsConfig.verifyTopologyOptimizationConfigs`).
+    """Parse the rules in a value of `topology.optimization` (`StreamsConfig.verifyTopologyOptimizationConfigs`).
 
     Raises:
-        ConfigError: If there is no such rule, or `none` or `all` stands among others.
+        ConfigError: If a rule is unknown, or `none` or `all` is combined with others.
 
     >>> sorted(rule.value for rule in parse_optimization("merge.repartition.topics, single.store.self.join"))
     ['merge.repartition.topics', 'single.store.self.join']
@@ -33,19 +33,20 @@ def parse_optimization(text: str) -> frozenset[Optimization]:
         return frozenset()
     for name in names:
         if name not in rules:
-            message = f"{text!r} is no topology.optimization"
+            message = f"{text!r} is not a value of topology.optimization"
             raise ConfigError(message, hint=f"Allowed: none, all, or a list of {', '.join(rules)}")
     return frozenset(rules[name] for name in names)
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyConfig:
-    """The settings that decide what is built from the same calls (`org.apache.kafka.streams.TopologyConfig`).
+    """Settings that influence how calls of the DSL become a topology (`org.apache.kafka.streams.TopologyConfig`).
 
     Args:
         optimization: The rules to apply.
-        ensure_explicit_internal_resource_naming: Whether stores, changelogs and repartition topics that the user has not named
-            are refused.
+        ensure_explicit_internal_resource_naming: Whether stores, changelogs and repartition topics without a name from
+            the user
+                are refused.
         is_persistent: Whether the DSL keeps stores in RocksDB unless their options say otherwise (`default.dsl.store`).
     """
 

@@ -42,7 +42,7 @@ class FixedKeyRecord(Generic[K, V]):
     def __post_init__(self) -> None:
         """Refuse negative timestamps, and what are no headers."""
         if not isinstance(self.timestamp, int):
-            message = f"Malformed record: timestamp {self.timestamp!r} is no whole number of ms"
+            message = f"Malformed record: timestamp {self.timestamp!r} is not a whole number of ms"
             raise ProcessingError(message)
         if self.timestamp < 0:
             message = f"Malformed record: timestamp {self.timestamp} is negative"

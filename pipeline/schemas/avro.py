@@ -1,4 +1,4 @@
-"""Avro: plain values, or any type that msgspec knows, read by the schema of who reads."""
+"""Avro: plain values, or any type that msgspec supports, with the reader's schema resolved against the writer's."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _KEPT = (bytes, dt.datetime, dt.date, dt.time, decimal.Decimal, uuid.UUID)
-"""What the library writes and reads as it is."""
+"""Types that the library writes and reads unchanged."""
 
 
 @overload
@@ -59,10 +59,10 @@ def Avro(  # noqa: N802
     references: Sequence[tuple[str, str, int]] = (),
     config: Mapping[str, Any] | None = None,
 ) -> Serde[Any]:
-    """A serde of Avro through a schema registry (`SpecificAvroSerde`, `GenericAvroSerde`).
+    """Return a serde of Avro through a schema registry (`SpecificAvroSerde`, `GenericAvroSerde`).
 
-    What was written with another schema is read by that of the serde, as Avro's rules resolve the two. Without a type and a
-    schema, values are read by the schema that they were written with.
+    Avro's rules resolve the writer's schema against the serde's. A serde without a type and a schema reads values with the
+    writer's schema.
 
     >>> class Flight(msgspec.Struct):
     ...     carrier: str
@@ -71,15 +71,15 @@ def Avro(  # noqa: N802
     'avro[Flight]'
 
     Args:
-        type_: What values are: a `msgspec.Struct`, a dataclass, a TypedDict, or anything else msgspec can decode. Left out,
-            records are dicts.
-        schema: The schema, as JSON or as what JSON is read to; made of the type if left out.
-        references: Schemas that it uses and are registered already: name, subject and version of each.
-        config: `auto.register.schemas`, `use.latest.version`, `normalize.schemas` and `subject.name.strategy`, if they are not
-            those of `[schema_registry]`.
+        type_: Type of the values: a `msgspec.Struct`, a dataclass, a TypedDict, or any other type that msgspec can decode. By
+            default, records are dicts.
+        schema: The schema, as JSON text or as parsed JSON; derived from the type by default.
+        references: Registered schemas that the schema uses: name, subject and version of each.
+        config: `auto.register.schemas`, `use.latest.version`, `normalize.schemas` and `subject.name.strategy`, where they
+            differ from `[schema_registry]`.
 
     Raises:
-        ConfigError: If the type has no Avro schema, the schema is none, or a setting is unknown.
+        ConfigError: If the type has no Avro schema, the schema is invalid, or a setting is unknown.
         MissingExtraError: If the extra `schemas` is not installed.
     """
     require_extra("schemas")
@@ -102,10 +102,10 @@ def _again(
 
 
 def _text(schema: str | Mapping[str, Any] | Sequence[Any] | None) -> str | None:
-    """A schema as JSON.
+    """Return a schema as JSON text.
 
     Raises:
-        ConfigError: If it is none.
+        ConfigError: If the schema is invalid.
     """
     if schema is None or not isinstance(schema, str):
         return None if schema is None else json.dumps(schema)
@@ -114,7 +114,7 @@ def _text(schema: str | Mapping[str, Any] | Sequence[Any] | None) -> str | None:
     except ValueError as error:
         if schema.isidentifier():  # a primitive type's name
             return json.dumps(schema)
-        message = f"An Avro schema is JSON: {error}"
+        message = f"An Avro schema must be JSON: {error}"
         raise ConfigError(message) from error
     return schema
 
@@ -124,9 +124,9 @@ class AvroFormat:
     """The parts of an Avro serde.
 
     Args:
-        type_: What values are; None for plain ones.
-        text: The schema; None for that of the writer.
-        references: Schemas that it uses.
+        type_: Type of the values; None for plain values.
+        text: The schema; None for the writer's.
+        references: Schemas that the schema uses.
     """
 
     type_: type[Any] | None
@@ -135,13 +135,13 @@ class AvroFormat:
 
     @property
     def name(self) -> str:
-        """The name of the serde."""
+        """Return the name of the serde."""
         if self.text is None:
             return "avro"
         return f"avro[{_name(json.loads(self.text))}]"
 
     def own(self) -> Any:
-        """The schema."""
+        """Return the schema."""
         from confluent_kafka.schema_registry import Schema, SchemaReference  # noqa: PLC0415 - of an extra
 
         if self.text is None:
@@ -150,15 +150,15 @@ class AvroFormat:
 
     @property
     def form(self) -> str | None:
-        """Schemas are asked for as they were registered."""
+        """Return None: schemas are fetched in the form in which they were registered."""
         return None
 
     def prepared(self, registry: Registry, place: SerdePlace, registration: Registration) -> Any:  # noqa: ARG002
-        """The schema: what it refers to is registered already."""
+        """Return the schema; the schemas that it references are already registered."""
         return self.own()
 
     def record_name(self, schema: Any) -> str | None:
-        """The full name of its records; primitive types have theirs, unions none."""
+        """Return the full name of the schema's records, or the name of a primitive type; None for unions."""
         found = json.loads(schema.schema_str)
         return None if isinstance(found, list) else _name(found)
 
@@ -206,7 +206,7 @@ def _name(schema: Any) -> str:
 
 
 def _parsed(schema: Any, registry: Registry) -> Any:
-    """A schema as the library wants it, with those that it refers to.
+    """Return a schema in the library's form, together with the schemas that it references.
 
     Raises:
         ConfigError: If it is none.
@@ -218,12 +218,12 @@ def _parsed(schema: Any, registry: Registry) -> Any:
     try:
         return parse_schema_with_repo(schema.schema_str, named_schemas=_named(schema, registry))
     except (SchemaParseException, SchemaRepositoryError, UnknownType, ValueError) as error:
-        message = f"This is no Avro schema: {type(error).__name__}: {error}"
-        raise ConfigError(message, hint="What it refers to is named by references=.") from error
+        message = f"This is not an Avro schema: {type(error).__name__}: {error}"
+        raise ConfigError(message, hint="Pass the schemas that it refers to as references=.") from error
 
 
 def _named(schema: Any, registry: Registry) -> dict[str, Any]:
-    """The schemas that one refers to, by name, and those that they refer to."""
+    """Return the schemas that a schema references, directly or indirectly, by name."""
     found: dict[str, Any] = {}
     for reference in schema.references or ():
         other = registry.version(reference.subject, reference.version).schema

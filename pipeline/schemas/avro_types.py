@@ -1,4 +1,4 @@
-"""Types of Python as Avro's schemas, and the other way round."""
+"""Converts between types of Python and Avro's schemas."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ _LOGICAL: dict[str, Any] = {
     "uuid": uuid.UUID,
 }
 _TOP = {"int": Annotated[int, 32], "float": Annotated[float, 32]}
-"""Numbers of fewer than 64 bits, where they are whole values."""
+"""Numbers of fewer than 64 bits, where they are the whole value."""
 _typed_dict: Any = TypedDict
-"""Called with what is known when it runs, which type checkers do not expect."""
-_HINT = "Give its schema: schema=."
+"""Called with types that are known at run time only, which type checkers do not expect."""
+_HINT = "Pass a schema: schema=."
 
 
 def schema_of(type_: Any) -> Any:
-    """The Avro schema of a type: fields in their order, with their defaults where Avro can say them.
+    """Return the Avro schema of a type: fields in their order, with defaults where Avro can express them.
 
     >>> schema_of(list[int | None])
     {'type': 'array', 'items': ['long', 'null']}
@@ -68,13 +68,13 @@ def schema_of(type_: Any) -> Any:
     try:
         found = inspect.type_info(type_)
     except TypeError as error:
-        message = f"{type_!r} is no type that has an Avro schema: {error}"
+        message = f"{type_!r} has no Avro schema: {error}"
         raise ConfigError(message, hint=_HINT) from error
     return _avro(found, set())
 
 
 def type_of(schema: Any) -> Any:
-    """The type of what a schema's values are in Python; `Any` where that cannot be said."""
+    """Return the Python type of a schema's values; `Any` where it cannot be expressed."""
     if isinstance(schema, str) and schema in _TOP:
         return _TOP[schema]
     return _python(schema, {})
@@ -100,7 +100,7 @@ def _avro(found: Any, named: set[str]) -> Any:
 
 
 def _of_choices(found: Any, named: set[str]) -> Any:
-    """Texts as an enum if they have a name, and may be its symbols; else as what they are."""
+    """Return an Avro enum for text choices with a name that are legal symbols; otherwise their type."""
     is_enum = isinstance(found, inspect.EnumType)
     values = [member.value for member in found.cls] if is_enum else list(found.values)
     if all(isinstance(value, int) for value in values):
@@ -131,13 +131,13 @@ def _field(field: Any, named: set[str]) -> dict[str, Any]:
     if field.default_factory in (list, dict):
         default = field.default_factory()
     if not field.required and default is msgspec.NODEFAULT and field.default_factory is msgspec.NODEFAULT:
-        default = None  # of a TypedDict: it may be missing
+        default = None  # an optional key of a TypedDict
         kind = ["null", kind] if not isinstance(kind, list) else ["null", *(each for each in kind if each != "null")]
     if default is None or not isinstance(default, bool | int | float | str | list | dict):
-        if default is not None:  # none, or one that JSON cannot say
+        if default is not None:  # no default, or one that JSON cannot express
             return {"name": field.encode_name, "type": kind}
         kind = ["null", *(each for each in kind if each != "null")] if isinstance(kind, list) else kind
-    elif isinstance(kind, list):  # the default is one of the first type
+    elif isinstance(kind, list):  # a union's default must have its first type
         kind = [*(each for each in kind if each != "null"), "null"] if "null" in kind else kind
     return {"name": field.encode_name, "type": kind, "default": default}
 

@@ -1,7 +1,8 @@
-"""Confluent's wire format: a byte 0, the id of the schema in four bytes, big-endian, and what the format writes.
+"""Confluent's wire format: a 0 byte, the schema's id in four bytes (big-endian), and the payload of the format.
 
-A serde in a topology knows no registry yet. Where it is used, it is `placed`: from then on it has one, and a topic. The first
-record of a schema asks the registry; all others need a look into a dict.
+In a topology, a serde has no registry yet. Before use it is `placed`, which binds it to a registry and a topic. The
+first record
+of a schema asks the registry; all further records need a dict look-up.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ MAGIC = 0
 
 
 class SchemaFormat(Protocol):
-    """Avro, Protobuf or JSON Schema, with what a serde was made of."""
+    """The operations of Avro, Protobuf or JSON Schema, with the arguments of a serde."""
 
     @property
     def form(self) -> str | None:
-        """How the registry is to hand schemas out; None as they are."""
+        """Return the form in which the registry hands out schemas; None for the registered form."""
         ...
 
     def record_name(self, schema: Any) -> str | None:
@@ -39,15 +40,15 @@ class SchemaFormat(Protocol):
         ...
 
     def prepared(self, registry: Registry, place: SerdePlace, registration: Registration) -> Any:
-        """The schema of what is written (`Schema`), after those that it refers to were registered; None if it has none."""
+        """Return the schema to write with (`Schema`), after registering the schemas that it references, or None."""
         ...
 
     def writer(self, schema: Any, head: bytes, registry: Registry) -> Write:
-        """Return the function that writes values with a schema, behind the magic byte and the id."""
+        """Return the function that writes values with a schema, after the magic byte and the id."""
         ...
 
     def reader(self, schema: Any, registry: Registry) -> Read:
-        """Return the function that reads values written with a schema; it is given the magic byte and the id as well."""
+        """Return the function that reads values written with a schema; its input includes the magic byte and the id."""
         ...
 
 
@@ -59,15 +60,15 @@ def framed(
     value_type: Any,
     plain: Callable[[Any], Any] | None = None,
 ) -> Serde[Any]:
-    """A serde of a topology, which learns its registry when an application is opened.
+    """Return a serde for a topology, which gets its registry when an application starts.
 
     Args:
         name: Its name.
         made_of: The format.
-        settings: Its own settings; they go before those of `[schema_registry]`.
-        remake: Makes it again, in another process.
-        value_type: What values are, for columns.
-        plain: Makes of a value what `value_type` says, where it is something else.
+        settings: Its own settings, which override those of `[schema_registry]`.
+        remake: Creates it again in another process.
+        value_type: Type of the values, for columns.
+        plain: Converts a value to `value_type`, if values have another type.
 
     Raises:
         ConfigError: If a setting is unknown.
@@ -78,8 +79,8 @@ def framed(
 
     def somewhere() -> Serde[Any]:
         if not latest:
-            message = f"Serde {name} is used outside of an application, where it has no schema registry"
-            raise ConfigError(message, hint="Applications and the test driver give it theirs.")
+            message = f"Serde {name} is used outside an application, where it has no schema registry"
+            raise ConfigError(message, hint="Applications and the test driver provide one.")
         return latest[-1]
 
     def serialize(value: Any) -> bytes:
@@ -94,7 +95,7 @@ def framed(
         made: Serde[Any] = Serde(
             name, use.serializer(), use.deserializer(), None, own, value_type, immutable, exact=True, plain=plain
         )
-        latest[:] = [made]  # what is in no topic, as a hash of a join, is written as where the serde was placed last
+        latest[:] = [made]  # bytes outside topics, such as a join's hash, are written for the latest place
         return made
 
     unplaced: Serde[Any] = Serde(
@@ -104,7 +105,7 @@ def framed(
 
 
 class _Use:
-    """A serde in one place."""
+    """A serde in one place, with its registry and its caches."""
 
     def __init__(self, made_of: SchemaFormat, place: SerdePlace, settings: Mapping[str, Any]) -> None:
         self._format = made_of
@@ -138,8 +139,8 @@ class _Use:
         registry, registration = registry_of(self._place.registry), Registration.of(self._settings)
         schema = self._format.prepared(registry, self._place, registration)
         if schema is None and not registration.use_latest:
-            message = "A serde without a schema reads whatever there is, and writes nothing"
-            raise SchemaError(message, hint="Give it a type or schema=, or set use.latest.version.")
+            message = "A serde without a schema can read, but not write"
+            raise SchemaError(message, hint="Pass a type or schema=, or set use.latest.version.")
         subject = registration.subject(self._place, None if schema is None else self._format.record_name(schema))
         if registration.use_latest:
             latest = registry.latest(subject)

@@ -1,4 +1,4 @@
-"""JSON with a JSON Schema in the registry: plain values that are checked against it, or any type that msgspec knows."""
+"""JSON with a JSON Schema in the registry: plain values checked against the schema, or any type that msgspec supports."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def JsonSchema(  # noqa: N802 - as JSON
     references: Sequence[tuple[str, str, int]] = (),
     config: Mapping[str, Any] | None = None,
 ) -> Serde[Any]:
-    """A serde of JSON with a schema in a registry (`KafkaJsonSchemaSerde`).
+    """Return a serde of JSON with a schema in a registry (`KafkaJsonSchemaSerde`).
 
-    Values are checked when they are written and when they are read: of a type by that, else by the schema. Equal values make
-    equal bytes.
+    Writing and reading check values: against the type if there is one, else against the schema. Equal values have equal
+    bytes.
 
     >>> class Flight(msgspec.Struct):
     ...     carrier: str
@@ -65,15 +65,15 @@ def JsonSchema(  # noqa: N802 - as JSON
     'json_schema[Flight]'
 
     Args:
-        type_: What values are: a `msgspec.Struct`, a dataclass, a TypedDict, or anything else msgspec can decode. Left out,
-            objects are dicts.
-        schema: The schema, as JSON or as what JSON is read to; made of the type if left out.
-        references: Schemas that it uses and are registered already: name (the `$ref`), subject and version of each.
-        config: `auto.register.schemas`, `use.latest.version`, `normalize.schemas` and `subject.name.strategy`, if they are not
-            those of `[schema_registry]`.
+        type_: Type of the values: a `msgspec.Struct`, a dataclass, a TypedDict, or any other type that msgspec can decode. By
+            default, objects are dicts.
+        schema: The schema, as JSON text or as parsed JSON; derived from the type by default.
+        references: Registered schemas that the schema uses: name (the `$ref`), subject and version of each.
+        config: `auto.register.schemas`, `use.latest.version`, `normalize.schemas` and `subject.name.strategy`, where they
+            differ from `[schema_registry]`.
 
     Raises:
-        ConfigError: If the type has no JSON Schema, the schema is none, or a setting is unknown.
+        ConfigError: If the type has no JSON Schema, the schema is invalid, or a setting is unknown.
         MissingExtraError: If the extra `schemas` is not installed.
     """
     require_extra("schemas")
@@ -96,17 +96,17 @@ def _again(
 
 
 def _text(schema: str | Mapping[str, Any] | None) -> str | None:
-    """A schema as JSON.
+    """Return a schema as JSON text.
 
     Raises:
-        ConfigError: If it is none.
+        ConfigError: If the schema is invalid.
     """
     if not isinstance(schema, str):
         return None if schema is None else json.dumps(schema)
     try:
         json.loads(schema)
     except ValueError as error:
-        message = f"A JSON Schema is JSON: {error}"
+        message = f"A JSON Schema must be JSON: {error}"
         raise ConfigError(message) from error
     return schema
 
@@ -116,9 +116,9 @@ class JsonFormat:
     """The parts of a serde of JSON with a schema.
 
     Args:
-        type_: What values are; None for plain ones.
-        text: The schema; None for that of the writer.
-        references: Schemas that it uses.
+        type_: Type of the values; None for plain values.
+        text: The schema; None for the writer's.
+        references: Schemas that the schema uses.
     """
 
     type_: type[Any] | None
@@ -127,16 +127,16 @@ class JsonFormat:
 
     @property
     def name(self) -> str:
-        """The name of the serde."""
+        """Return the name of the serde."""
         return "json_schema" if self.text is None else f"json_schema[{json.loads(self.text).get('title', 'object')}]"
 
     @property
     def form(self) -> str | None:
-        """Schemas are asked for as they were registered."""
+        """Return None: schemas are fetched in the form in which they were registered."""
         return None
 
     def prepared(self, registry: Registry, place: SerdePlace, registration: Registration) -> Any:  # noqa: ARG002
-        """The schema: what it refers to is registered already."""
+        """Return the schema; the schemas that it references are already registered."""
         from confluent_kafka.schema_registry import Schema, SchemaReference  # noqa: PLC0415 - of an extra
 
         if self.text is None:
@@ -144,7 +144,7 @@ class JsonFormat:
         return Schema(self.text, "JSON", [SchemaReference(*each) for each in self.references])
 
     def record_name(self, schema: Any) -> str | None:
-        """The title of its schema."""
+        """Return the title of the schema."""
         title = json.loads(schema.schema_str).get("title")
         return None if title is None else str(title)
 
@@ -196,7 +196,7 @@ def _checker(schema: Any, registry: Registry) -> Callable[[Any], None]:
 
 
 def _named(schema: Any, registry: Registry) -> dict[str, Any]:
-    """The schemas that one refers to, by name, and those that they refer to."""
+    """Return the schemas that a schema references, directly or indirectly, by name."""
     found: dict[str, Any] = {}
     for reference in schema.references or ():
         other = registry.version(reference.subject, reference.version).schema

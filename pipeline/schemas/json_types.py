@@ -1,4 +1,4 @@
-"""Types of Python as JSON Schemas, and the other way round."""
+"""Converts between types of Python and JSON Schemas."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import msgspec
 from pipeline.errors import ConfigError
 
 _typed_dict: Any = TypedDict
-"""Called with what is known when it runs, which type checkers do not expect."""
+"""Called with types that are known at run time only, which type checkers do not expect."""
 _PLAIN: dict[Any, Any] = {"boolean": bool, "integer": int, "null": None, "number": float, "string": str}
 
 
 def schema_of(type_: Any) -> dict[str, Any]:
-    """The JSON Schema of a type, with its name as the title. Objects have no other properties: a new one may then be added.
+    """Return the JSON Schema of a type, titled with its name. Objects are closed, so that properties can be added later.
 
     >>> schema_of(list[int])
     {'title': 'list[int]', 'type': 'array', 'items': {'type': 'integer'}}
@@ -24,18 +24,18 @@ def schema_of(type_: Any) -> dict[str, Any]:
         type_: A type that msgspec can decode.
 
     Raises:
-        ConfigError: If it has no JSON Schema.
+        ConfigError: If the type has no JSON Schema.
     """
     try:
         (top,), parts = msgspec.json.schema_components([type_], ref_template="#/definitions/{name}")
     except TypeError as error:
-        message = f"{type_!r} is no type that has a JSON Schema: {error}"
-        raise ConfigError(message, hint="Give its schema: schema=.") from error
+        message = f"{type_!r} has no JSON Schema: {error}"
+        raise ConfigError(message, hint="Pass a schema: schema=.") from error
     for part in parts.values():
         if part.get("type") == "object" and "properties" in part:
             part.setdefault("additionalProperties", False)
     name = top.get("$ref", "").rpartition("/")[2]
-    if name and f'"{top["$ref"]}"' not in json.dumps(parts):  # it is not part of itself
+    if name and f'"{top["$ref"]}"' not in json.dumps(parts):  # a type that does not contain itself
         top = parts.pop(name)
     title = name or (type_.__name__ if isinstance(type_, type) and not hasattr(type_, "__args__") else str(type_))
     found = {"title": title, **top}
@@ -43,7 +43,7 @@ def schema_of(type_: Any) -> dict[str, Any]:
 
 
 def type_of(schema: Any) -> Any:
-    """The type of what a schema's values are in Python; `Any` where that cannot be said."""
+    """Return the Python type of a schema's values; `Any` where it cannot be expressed."""
     if not isinstance(schema, dict):
         return Any
     kind = schema.get("type")

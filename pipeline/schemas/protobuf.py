@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _BUILT_IN = ("google/protobuf/", "google/type/", "confluent/")
-"""What every registry has: it is not registered."""
+"""Imports that every registry knows: they are not registered."""
 _SERIALIZED = "serialized"
-"""How schemas are asked for: as protoc writes their files."""
+"""Form of schemas: serialized file descriptors, as protoc writes them."""
 _FIRST = b"\0"
 """The indexes of a file's first message."""
 
@@ -45,30 +45,30 @@ def Protobuf(
 def Protobuf(  # noqa: N802 - as JSON
     message: type[Any] | None = None, *, dicts: bool = False, config: Mapping[str, Any] | None = None
 ) -> Serde[Any]:
-    """A serde of Protobuf through a schema registry (`KafkaProtobufSerde`).
+    """Return a serde of Protobuf through a schema registry (`KafkaProtobufSerde`).
 
-    Files that the message's own imports are registered before it, under their names, and are references of it.
+    Files that the message's own file imports are registered first, under their names, as references.
 
     >>> from google.protobuf.duration_pb2 import Duration
     >>> Protobuf(Duration).name
     'protobuf[google.protobuf.Duration]'
 
     Args:
-        message: The generated class of the message. Left out, values are dicts, read by the schema that they were written with,
-            if the registry hands it out in its serialized form.
+        message: The generated class of the message. By default, values are dicts, read by the writer's schema. That needs a
+            registry with serialized file descriptors.
         dicts: Whether values are dicts rather than messages, with all fields under their names.
-        config: `auto.register.schemas`, `use.latest.version`, `normalize.schemas` and `subject.name.strategy`, if they are not
-            those of `[schema_registry]`.
+        config: `auto.register.schemas`, `use.latest.version`, `normalize.schemas` and `subject.name.strategy`, where they
+            differ from `[schema_registry]`.
 
     Raises:
-        ConfigError: If that is no class of messages, or a setting is unknown.
+        ConfigError: If `message` is not a class of messages, or a setting is unknown.
         MissingExtraError: If the extra `schemas` is not installed.
     """
     require_extra("schemas")
     descriptor = getattr(message, "DESCRIPTOR", None)
     if message is not None and descriptor is None:
-        message_ = f"{message!r} is no class that protoc has generated"
-        raise ConfigError(message_, hint="Give the class of the message: Protobuf(flights_pb2.Flight).")
+        message_ = f"{message!r} is not a class that protoc generated"
+        raise ConfigError(message_, hint="Pass the class of the message: Protobuf(flights_pb2.Flight).")
     made_of = ProtobufFormat(message, is_plain=dicts or message is None)
     settings = dict(config or {})
     value_type = Any if descriptor is None else type_of(descriptor)
@@ -86,7 +86,7 @@ class ProtobufFormat:
     """The parts of a Protobuf serde.
 
     Args:
-        message: The class of messages; None for that of the writer.
+        message: The class of messages; None for the writer's.
         is_plain: Whether values are dicts.
     """
 
@@ -95,26 +95,26 @@ class ProtobufFormat:
 
     @property
     def name(self) -> str:
-        """The name of the serde."""
+        """Return the name of the serde."""
         return "protobuf" if self.message is None else f"protobuf[{_descriptor(self.message).full_name}]"
 
     @property
     def form(self) -> str | None:
-        """Schemas are asked for as protoc writes their files."""
+        """Return the form of schemas: serialized file descriptors."""
         return _SERIALIZED
 
     def prepared(self, registry: Registry, place: SerdePlace, registration: Registration) -> Any:  # noqa: ARG002
-        """The schema of its file, after those that it imports were registered."""
+        """Return the schema of the message's file, after registering the files that it imports."""
         if self.message is None:
             return None
         return _schema(_descriptor(self.message).file, registry, registration)
 
     def record_name(self, schema: Any) -> str | None:  # noqa: ARG002 - a file may have several messages
-        """The full name of the message."""
+        """Return the full name of the message."""
         return None if self.message is None else str(_descriptor(self.message).full_name)
 
     def writer(self, schema: Any, head: bytes, registry: Registry) -> Write:
-        """Return the function that writes values; behind the head is the message's place in its file."""
+        """Return the function that writes values: the head, the message's place in its file, and the message."""
         kind: Any = self.message or _class_at(schema, registry, [0])
         start = head + _index_bytes(_indexes(kind.DESCRIPTOR))
         if self.is_plain:
@@ -144,7 +144,7 @@ class ProtobufFormat:
 
 
 class _ReaderOfAll:
-    """Reads messages of a file, whichever they are."""
+    """Reads every message of a file."""
 
     def __init__(self, schema: Any, registry: Registry) -> None:
         self._schema = schema
@@ -164,7 +164,7 @@ def _descriptor(message: Any) -> Any:
 
 
 def _schema(file: Any, registry: Registry, registration: Registration) -> Any:
-    """The schema of a file, with those that it imports as references."""
+    """Return the schema of a file, with the files that it imports as references."""
     from confluent_kafka.schema_registry import Schema, SchemaReference  # noqa: PLC0415 - of an extra
 
     references = []
@@ -180,7 +180,7 @@ def _schema(file: Any, registry: Registry, registration: Registration) -> Any:
 
 
 def _indexes(descriptor: Any) -> list[int]:
-    """Return the place of a message in its file: its number after those of the messages around it, from the outermost."""
+    """Return the place of a message in its file: the numbers of its enclosing messages and its own, outermost first."""
     around = descriptor.containing_type
     if around is None:
         return [list(descriptor.file.message_types_by_name).index(descriptor.name)]
@@ -188,7 +188,7 @@ def _indexes(descriptor: Any) -> list[int]:
 
 
 def _index_bytes(indexes: list[int]) -> bytes:
-    """The indexes as zigzag varints behind their count; of the first message one byte 0.
+    """Return the indexes as zigzag varints after their count; a single 0 byte for the first message.
 
     >>> _index_bytes([0]).hex(), _index_bytes([1]).hex(), _index_bytes([0, 70]).hex()
     ('00', '0202', '04008c01')
@@ -206,10 +206,10 @@ def _varint(value: int) -> bytes:
 
 
 def _read_indexes(data: bytes) -> tuple[list[int], int]:
-    """The indexes behind the head, and where the message begins.
+    """Return the indexes after the head, and the position of the message.
 
     Raises:
-        ValueError: If there are none.
+        ValueError: If the bytes are too few.
     """
     try:
         count, at = _read_varint(data, HEAD_BYTES)
@@ -237,7 +237,7 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _class_at(schema: Any, registry: Registry, indexes: list[int]) -> Any:
-    """The class of a message of a schema.
+    """Return the class of a schema's message.
 
     Raises:
         SchemaError: If the registry hands out the schema as text, or there is no such message.
@@ -252,13 +252,13 @@ def _class_at(schema: Any, registry: Registry, indexes: list[int]) -> Any:
         for index in indexes[1:]:
             found = found.nested_types[index]
     except IndexError as error:
-        message = f"The schema of a message has no message {indexes}"
+        message = f"The schema of a message has no message at {indexes}"
         raise SchemaError(message) from error
     return GetMessageClass(found)
 
 
 def _add(pool: Any, name: str, schema: Any, registry: Registry) -> Any:
-    """Add the file of a schema to a pool, after those that it imports."""
+    """Add the file of a schema to a pool, after the files that it imports."""
     from google.protobuf import (  # noqa: PLC0415 - of an extra
         any_pb2,
         descriptor_pb2,
@@ -273,7 +273,7 @@ def _add(pool: Any, name: str, schema: Any, registry: Registry) -> Any:
 
     built_in = (any_pb2, descriptor_pb2, duration_pb2, empty_pb2, struct_pb2, timestamp_pb2, wrappers_pb2)
     for known in (*built_in, date_pb2, timeofday_pb2):
-        pool.AddSerializedFile(known.DESCRIPTOR.serialized_pb)  # again, if it is there
+        pool.AddSerializedFile(known.DESCRIPTOR.serialized_pb)  # the file may be there already
     for reference in schema.references or ():
         _add(pool, reference.name, registry.version(reference.subject, reference.version, _SERIALIZED).schema, registry)
     file = descriptor_pb2.FileDescriptorProto()
@@ -281,7 +281,7 @@ def _add(pool: Any, name: str, schema: Any, registry: Registry) -> Any:
         file.ParseFromString(base64.standard_b64decode(schema.schema_str.encode("ascii")))
     except (DecodeError, UnicodeEncodeError, binascii.Error) as error:
         message = "The schema registry hands out a Protobuf schema as text"
-        raise SchemaError(message, hint="Give the generated class: Protobuf(flights_pb2.Flight).") from error
+        raise SchemaError(message, hint="Pass the generated class: Protobuf(flights_pb2.Flight).") from error
     file.name = name
     for other in file.dependency:
         if other.startswith("confluent/") and other.endswith("/decimal.proto"):
@@ -290,7 +290,7 @@ def _add(pool: Any, name: str, schema: Any, registry: Registry) -> Any:
 
 
 def _decimal_file(name: str) -> bytes:
-    """The file of Confluent's decimals, under the name that another imports it by: there are two."""
+    """Return the file of Confluent's decimals under the name that the importing file uses: two names exist."""
     from confluent_kafka.schema_registry.confluent.types import decimal_pb2  # noqa: PLC0415 - of an extra
     from google.protobuf.descriptor_pb2 import FileDescriptorProto  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Messages of Protobuf as plain values, and their descriptors as types of Python."""
+"""Converts messages of Protobuf to plain values, and their descriptors to types of Python."""
 
 from __future__ import annotations
 
@@ -11,32 +11,35 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _typed_dict: Any = TypedDict
-"""Called with what is known when it runs, which type checkers do not expect."""
+"""Called with types that are known at run time only, which type checkers do not expect."""
 _TIMESTAMP = "google.protobuf.Timestamp"
 _JSON = frozenset(
     {"google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue", "google.protobuf.Any"}
 )
-"""Messages that stand for JSON."""
+"""Messages that represent JSON."""
 
 
 def plain(message: Any) -> dict[str, Any]:
-    """A message as a dict of all its fields: None for those that may be missing and are, enums by name.
+    """Return a message as a dict of all its fields, with None for absent optional fields and names for enums.
 
     Args:
-        message: A message; timestamps within it become times, in UTC.
+        message: A message; timestamps in it become datetimes in UTC.
     """
     return {field.name: _plain_field(message, field) for field in message.DESCRIPTOR.fields}
 
 
 def filled(message: Any, value: Any) -> Any:
-    """A message with the fields of a dict.
+    """Fill a message with the fields of a dict.
 
     Args:
-        message: An empty one.
-        value: What `plain` returns, or as much of it as there is.
+        message: An empty message.
+        value: A dict as `plain` returns it; fields may be missing.
+
+    Returns:
+        The message.
 
     Raises:
-        ValueError: If it has other fields, or values that do not fit.
+        ValueError: If the dict has unknown fields, or values that do not fit.
     """
     from google.protobuf.json_format import ParseDict, ParseError  # noqa: PLC0415 - of an extra
 
@@ -47,7 +50,7 @@ def filled(message: Any, value: Any) -> Any:
 
 
 def type_of(descriptor: Any) -> Any:
-    """The type of what `plain` makes of a message."""
+    """Return the type of the values that `plain` returns for a message."""
     return _type(descriptor, ())
 
 
@@ -90,7 +93,7 @@ def _json(value: Any) -> Any:
 
 def _type(descriptor: Any, within: tuple[str, ...]) -> Any:
     if descriptor.full_name in within:
-        return Any  # it is part of itself
+        return Any  # the message contains itself
     within = (*within, descriptor.full_name)
     return _typed_dict(descriptor.name, {field.name: _field_type(field, within) for field in descriptor.fields})
 

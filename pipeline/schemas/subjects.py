@@ -1,4 +1,4 @@
-"""How serdes use the registry: which subject a schema is registered under, and whether it is."""
+"""How serdes use the registry: naming subjects, and registering or looking up schemas."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TOPIC = "topic_subject_name_strategy"
 
 
 class Reference(NamedTuple):
-    """Another schema that a schema uses: under which name, and where it is registered."""
+    """A reference to another schema: its name there, and its subject and version."""
 
     name: str
     subject: str
@@ -34,12 +34,12 @@ class Reference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """The treatment of the schema that values are written with.
+    """How a serde finds the schema to write values with.
 
     Args:
-        auto_register: Whether it is registered (`auto.register.schemas`).
-        use_latest: Whether the latest version of the subject is written instead (`use.latest.version`).
-        normalize: Whether the registry brings it into a normal form (`normalize.schemas`).
+        auto_register: Whether to register it (`auto.register.schemas`).
+        use_latest: Whether to write with the latest version of the subject instead (`use.latest.version`).
+        normalize: Whether the registry normalizes it (`normalize.schemas`).
         strategy: Names the subject (`subject.name.strategy`).
     """
 
@@ -53,18 +53,20 @@ class Registration:
         """Read the settings of a serde.
 
         Raises:
-            ConfigError: If they contradict each other, or name no strategy.
+            ConfigError: If they contradict each other, or the strategy is unknown.
         """
         auto_register = settings.get("auto.register.schemas", True)
         use_latest = settings.get("use.latest.version", False)
         if auto_register and use_latest:
             message = "use.latest.version needs auto.register.schemas = false"
-            raise ConfigError(message, hint="What writes with the latest version of a subject registers none.")
+            raise ConfigError(
+                message, hint="Serdes that write with the latest version of a subject do not register schemas."
+            )
         normalize = settings.get("normalize.schemas", False)
         return cls(auto_register, use_latest, normalize, _strategy(settings.get("subject.name.strategy", _TOPIC)))
 
     def subject(self, place: SerdePlace, record_name: str | None) -> str:
-        """The subject of a schema.
+        """Return the subject of a schema.
 
         Raises:
             SchemaError: If the strategy names none.
@@ -74,26 +76,26 @@ class Registration:
         field = MessageField.KEY if place.is_key else MessageField.VALUE
         try:
             subject = self.strategy(SerializationContext(place.topic, field), record_name)
-        except TypeError:  # parts that are None are added
+        except TypeError:  # Confluent's strategies append None as text
             subject = None
         if subject is None:
             message = f"subject.name.strategy names no subject for {record_name or 'a schema without a name'}"
-            hint = "Where topics are chosen per record, record_subject_name_strategy is needed; it needs records with names."
+            hint = "If topics are chosen per record, use record_subject_name_strategy, which needs schemas with names."
             raise SchemaError(message, hint=hint)
         return subject
 
 
 def check_settings(serde: str, settings: Mapping[str, Any]) -> None:
-    """Make sure that a serde is given its own settings only.
+    """Check that a serde has settings of serdes only.
 
     Raises:
-        ConfigError: If one is unknown, or of another type.
+        ConfigError: If a setting is unknown, or has another type.
     """
     for key, value in settings.items():
         if key not in SERDE_SETTINGS:
             message = f"{serde} has no setting {key}"
             raise ConfigError(
-                message, hint=f"{nearest(key, SERDE_SETTINGS)} Those of clients belong in [schema_registry]."
+                message, hint=f"{nearest(key, SERDE_SETTINGS)} Settings of clients belong in [schema_registry]."
             )
         if not isinstance(value, SERDE_SETTINGS[key].kind) and not (key == "subject.name.strategy" and callable(value)):
             message = f"{serde}: {key} cannot be {value!r}"
@@ -109,6 +111,6 @@ def _strategy(given: str | Strategy) -> Strategy:
     name = given.rpartition(".")[2]
     if name not in known:
         message = f"subject.name.strategy is {given!r}"
-        raise ConfigError(message, hint=f"Allowed: {', '.join(sorted(known))}, or a function of your own.")
+        raise ConfigError(message, hint=f"Allowed: {', '.join(sorted(known))}, or your own function.")
     found: Strategy = getattr(schema_registry, _JAVA_NAMES.get(name, name))
     return found

@@ -1,4 +1,4 @@
-"""Bytes and values: one `Serde` per type, byte for byte what Kafka's own serializers write.
+"""Serdes: one `Serde` per type, byte for byte compatible with Kafka's own serializers.
 
 May import values only.
 """

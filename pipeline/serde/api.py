@@ -13,11 +13,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SerdePlace:
-    """The place of a serde; one that works with a schema registry needs to know it.
+    """The place where a serde is used; serdes on a schema registry need it.
 
     Args:
-        topic: The topic, or the changelog of a store, with the application's prefix; None if it is chosen per record.
-        is_key: Whether it is for keys.
+        topic: The topic, or the changelog of a store, with the application's prefix; None if topics are chosen per record.
+        is_key: Whether the serde is for keys.
         registry: Settings of the schema registry (`[schema_registry]`). Never printed: they may hold secrets.
     """
 
@@ -28,30 +28,30 @@ class SerdePlace:
 
 @dataclass(frozen=True)
 class Serde(Generic[T]):
-    """Bytes to values and back (`org.apache.kafka.common.serialization.Serde`).
+    """Converts between bytes and values (`org.apache.kafka.common.serialization.Serde`).
 
     >>> upper = Serde("upper", lambda text: text.upper().encode(), bytes.decode)
     >>> upper.deserialize(upper.serialize("abc"))
     'ABC'
 
-    None never reaches the two functions: a null key or value is null bytes everywhere.
+    The two functions never see None: a null key or value is null bytes everywhere.
 
     Args:
-        name: Shown in errors and part of a topology's fingerprint.
+        name: Shown in errors, and part of a topology's fingerprint.
         serialize: Value to bytes. May raise anything; hosts turn it into `SerializationError`.
         deserialize: Bytes to value. May raise anything; hosts turn it into `DeserializationError`.
-        partition_key: The bytes a sink's partition is computed from, where they are not the serialized key
-            (windowed keys hash their inner key only: Kafka Streams' `WindowedStreamPartitioner`).
-        remake: A function and its arguments that make an equal serde. Encoders cannot be pickled; with this, a topology that
-            closes over a serde can be sent to executors nevertheless.
-        value_type: What values are, for hosts that make columns of them: a Python type that msgspec can inspect, with
-            `Annotated[int, 16]` and the like for numbers of fewer than 64 bits; `Any` for whatever JSON has. None if nothing
-            is known: columns then hold the bytes.
-        immutable_types: Classes of values that nobody can change, and that come back as they were. A store hands out such a
-            value again and again; of all others it keeps the bytes, and reads them each time.
-        exact: Whether stores refuse a value that would come back as something else, such as a tuple as a list.
-        plain: Makes of a value what `value_type` says, where it is something else, such as a message of Protobuf.
-        place: Makes the serde for one place, for serdes that need to know it; None for all others. See `placed`.
+        partition_key: Returns the bytes from which a sink computes the partition, if not the serialized key. Windowed keys
+            hash their inner key only (Kafka Streams' `WindowedStreamPartitioner`).
+        remake: A function and its arguments that create an equal serde. Encoders cannot be pickled; `remake` lets topologies
+            with serdes travel to executors.
+        value_type: Type of the values, for hosts that build columns: a Python type that msgspec can inspect.
+            `Annotated[int, 16]` and the like stand for numbers of fewer than 64 bits, `Any` for any JSON. None if the type is
+            unknown: columns then hold the bytes.
+        immutable_types: Classes of immutable values that survive a round trip unchanged. A store hands out one object of such
+            a value many times; of other values it keeps the bytes, and deserializes them on each read.
+        exact: Whether stores refuse values that a round trip would change, such as a tuple that becomes a list.
+        plain: Converts a value to `value_type`, if values have another type, such as a message of Protobuf.
+        place: Returns the serde for one place, for serdes that depend on it; None for all others. See `placed`.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Serde(Generic[T]):
     place: Callable[[SerdePlace], Serde[T]] | None = field(default=None, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Pickle by `remake`, or by the functions where they can be pickled."""
+        """Pickle by `remake`, or by the functions if they can be pickled."""
         return self.remake or (
             type(self),
             (
@@ -85,21 +85,21 @@ class Serde(Generic[T]):
 
 
 def plain_reader(serde: Serde[Any]) -> Callable[[bytes], Any]:
-    """Return the function that reads bytes to a value of `Serde.value_type`: for columns, and for people."""
+    """Return the function that deserializes bytes to a value of `Serde.value_type`, for columns and for display."""
     read, plain = serde.deserialize, serde.plain
     return read if plain is None else lambda data: plain(read(data))
 
 
 def placed(serde: Serde[Any], place: SerdePlace) -> Serde[Any]:
-    """The serde for one place: itself, unless it, or one that it is made of, needs to know where it is used.
+    """Return the serde for one place: unchanged unless the serde, or one inside it, depends on where it is used.
 
     >>> upper = Serde("upper", lambda text: text.upper().encode(), bytes.decode)
     >>> placed(upper, SerdePlace("words", is_key=True, registry={})) is upper
     True
 
     Args:
-        serde: As it is in a topology, which knows no application.
-        place: Where it is used. Of a serde made of several, such as both sides of a join, each gets a place of its own.
+        serde: The serde of a topology, which belongs to no application yet.
+        place: Where it is used. Each part of a composite serde, such as one side of a join, gets its own place.
     """
     if serde.place is not None:
         return serde.place(place)
@@ -115,9 +115,9 @@ def placed(serde: Serde[Any], place: SerdePlace) -> Serde[Any]:
 
 
 def needs_place(serde: Serde[Any]) -> bool:
-    """Whether a serde, or one that it is made of, needs to know where it is used."""
+    """Return whether a serde, or one inside it, depends on where it is used."""
     function, parts = serde.remake or (None, ())
-    if function is placed:  # it has its place
+    if function is placed:  # it has its place already
         return False
     return serde.place is not None or any(isinstance(part, Serde) and needs_place(part) for part in parts)
 

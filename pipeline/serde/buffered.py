@@ -1,11 +1,11 @@
-"""Records that wait in a buffer, as Kafka Streams lays them out in the buffer's changelog (`BufferValue`).
+"""The layout of records in the changelog of a suppression buffer (`BufferValue`).
 
 ```
 int64 timestamp ++ int64 offset ++ int32 length ++ topic ++ int32 partition
     ++ int32 headers ++ (int32 length ++ name ++ int32 length, -1 if null ++ value)*
     ++ int32 -1 (no prior value) ++ int32 -1 (no old value) ++ int32 length ++ value ++ int64 0
 ```
-The key is that of a time-first window: `0x00 ++ int64 timestamp ++ key ++ int32 sequence number`.
+The key has the layout of time-first windows: `0x00 ++ int64 timestamp ++ key ++ int32 sequence number`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MAX_SEQUENCE = 0x7FFFFFFF
 
 
 class BufferedRecord(NamedTuple):
-    """A record that waits: its value as bytes, and where it came from. Times in ms."""
+    """A buffered record: its serialized value, and where it came from. Times in ms."""
 
     timestamp: int
     headers: Headers
@@ -34,7 +34,7 @@ class BufferedRecord(NamedTuple):
 
 
 def encode_buffered(record: BufferedRecord) -> bytes:
-    """The record as a value of the buffer's changelog."""
+    """Encode a record as a value of the buffer's changelog."""
     topic, partition, offset = record.metadata or ("", -1, -1)
     parts = [_LONG.pack(record.timestamp), _LONG.pack(offset), _sized(topic.encode()), _INT.pack(partition)]
     parts.append(_INT.pack(len(record.headers)))
@@ -44,7 +44,7 @@ def encode_buffered(record: BufferedRecord) -> bytes:
 
 
 def decode_buffered(data: bytes) -> BufferedRecord:
-    """The record back."""
+    """Decode a record from a value of the buffer's changelog."""
     timestamp, offset = _LONG.unpack_from(data)[0], _LONG.unpack_from(data, 8)[0]
     topic, at = _read(data, 16)
     (partition,), (count,) = _INT.unpack_from(data, at), _INT.unpack_from(data, at + 4)
@@ -62,7 +62,7 @@ def decode_buffered(data: bytes) -> BufferedRecord:
 
 
 def buffer_key(timestamp: int, key: bytes, sequence: int) -> bytes:
-    """Return the key of a waiting record: ordered by time, then by key, then by arrival.
+    """Return the key of a buffered record: ordered by time, then by key, then by arrival.
 
     >>> buffer_key(60000, b"A", 0).hex()
     '00000000000000ea604100000000'
@@ -71,12 +71,12 @@ def buffer_key(timestamp: int, key: bytes, sequence: int) -> bytes:
 
 
 def buffered_key_of(store_key: bytes) -> bytes:
-    """The record's own key back."""
+    """Return the record's own key."""
     return store_key[1 + _LONG.size : -_INT.size]
 
 
 def sequence_of(store_key: bytes) -> int:
-    """The number that tells records of one key and time apart."""
+    """Return the number that distinguishes records with equal key and time."""
     sequence: int = _INT.unpack_from(store_key, len(store_key) - _INT.size)[0]
     return sequence
 

@@ -1,4 +1,4 @@
-"""Bytes of foreign-key joins in their own topics and store, exactly as Kafka Streams writes them.
+"""The layout of foreign-key joins in their topics and their store, exactly as Kafka Streams writes it.
 
 ```
 subscription      0x01, or 0x81 without a hash ++ instruction ++ [hash, 16 bytes] ++ primary key ++ int32 primary partition
@@ -25,23 +25,23 @@ _INT = struct.Struct(">i")
 
 
 class Instruction(IntEnum):
-    """The instruction of a subscription to the foreign side (`SubscriptionWrapper.Instruction`)."""
+    """The instruction in a subscription (`SubscriptionWrapper.Instruction`)."""
 
     DELETE_KEY_NO_PROPAGATE = 0
-    """Forget it; another subscription brings the answer."""
+    """Delete the subscription; another one causes the answer."""
     DELETE_KEY_AND_PROPAGATE = 1
-    """Forget it, and answer that there is no value."""
+    """Delete the subscription, and answer with null."""
     PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE = 2
-    """Keep it, and answer in any case."""
+    """Store the subscription, and answer in any case."""
     PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE = 3
-    """Keep it, and answer if there is a value."""
+    """Store the subscription, and answer if there is a value."""
 
 
 class Subscription(NamedTuple):
     """A row of the primary table tells the foreign table which value it wants (`SubscriptionWrapper`).
 
-    `hash` is that of the row's serialized value, None for a deleted row; `primary_partition` is where answers go, None if the
-    writer was older than Kafka Streams 3.4.
+    `hash` is the hash of the row's serialized value, None for a deleted row. `primary_partition` is the partition for
+    answers, None if the writer was older than Kafka Streams 3.4.
     """
 
     hash: bytes | None
@@ -51,9 +51,9 @@ class Subscription(NamedTuple):
 
 
 class SubscriptionResponse(NamedTuple):
-    """The answer (`SubscriptionResponseWrapper`): the foreign value, and the hash of the row it was asked for.
+    """The answer to a subscription (`SubscriptionResponseWrapper`): the foreign value, and the requesting row's hash.
 
-    `primary_partition` chooses the partition and is not written.
+    `primary_partition` selects the partition and is not serialized.
     """
 
     hash: bytes | None
@@ -62,7 +62,7 @@ class SubscriptionResponse(NamedTuple):
 
 
 def subscription_serde(primary_key: Serde[Any]) -> Serde[Subscription]:
-    """Serde of subscriptions, made of the serde of the primary table's keys.
+    """Return the serde of subscriptions, given the serde of the primary table's keys.
 
     >>> from pipeline.serde.primitives import STRING
     >>> serde = subscription_serde(STRING)
@@ -92,7 +92,7 @@ def subscription_serde(primary_key: Serde[Any]) -> Serde[Subscription]:
 
 
 def response_serde(foreign_value: Serde[Any]) -> Serde[SubscriptionResponse]:
-    """Serde of answers, made of the serde of the foreign table's values.
+    """Return the serde of answers, given the serde of the foreign table's values.
 
     >>> from pipeline.serde.primitives import STRING
     >>> response_serde(STRING).serialize(SubscriptionResponse(None, "v", 3)).hex()
@@ -118,7 +118,7 @@ def response_serde(foreign_value: Serde[Any]) -> Serde[SubscriptionResponse]:
 
 
 def combined_key(foreign_key: bytes, primary_key: bytes = b"") -> bytes:
-    """Key of a subscription in the store; without a primary key the prefix of all subscriptions to a foreign key.
+    """Return the key of a subscription in the store; with an empty primary key, the prefix of all keys of a foreign key.
 
     >>> combined_key(b"F", b"pk1").hex()
     '0000000146706b31'
@@ -127,7 +127,7 @@ def combined_key(foreign_key: bytes, primary_key: bytes = b"") -> bytes:
 
 
 def _head(data: bytes, size: int, highest_version: int) -> tuple[int, bytes | None, int]:
-    """Version, hash, and where the rest begins."""
+    """Return the version, the hash, and the position of the rest."""
     if len(data) < size:
         message = f"{len(data)} bytes are too few for a message of a foreign-key join"
         raise ValueError(message)

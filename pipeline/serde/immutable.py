@@ -1,4 +1,4 @@
-"""Tells which values of a type cannot be changed: those may be handed out more than once."""
+"""Determines which values of a type are immutable, so that one object may be handed out more than once."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import msgspec
 
 PLAIN: frozenset[type] = frozenset({int, str, float, bool})
-"""The types of plain JSON values that nobody can change."""
+"""The immutable types of plain JSON values."""
 _ATOMS = PLAIN | {bytes, type(None), decimal.Decimal, uuid.UUID, dt.date}
-"""Types without parts. A time may come back with another time zone object, so times are not among them."""
+"""Types without parts. Datetimes are not among them, as a round trip may change their time zone object."""
 _CONTAINERS = frozenset({tuple, frozenset})
 
 
 def immutable_types(type_: Any) -> frozenset[type]:
-    """The classes of those values of a type that nobody can change, down to their last part.
+    """Return the classes of those values of a type that are immutable down to their last part.
 
     >>> sorted(found.__name__ for found in immutable_types(int | list[int] | None))
     ['int']
@@ -39,7 +39,7 @@ def immutable_types(type_: Any) -> frozenset[type]:
 
 
 def _classes(type_: Any) -> set[type]:
-    """The classes that values of a type are of."""
+    """Return the classes of a type's values."""
     origin = get_origin(type_)
     if origin is Annotated:
         return _classes(get_args(type_)[0])
@@ -68,7 +68,7 @@ def _is_immutable(type_: Any, within: frozenset[Any]) -> bool:
 
 
 def _is_frozen(type_: type) -> bool:
-    """Whether no field of an object can be set."""
+    """Return whether an object's fields cannot be set."""
     if issubclass(type_, msgspec.Struct):
         return bool(type_.__struct_config__.frozen)
     if dataclasses.is_dataclass(type_):
@@ -77,7 +77,7 @@ def _is_frozen(type_: type) -> bool:
 
 
 def _fields(type_: type) -> list[Any]:
-    """The types of an object's fields; of one that cannot be told, anything."""
+    """Return the types of an object's fields; `Any` if they are unknown."""
     try:
         return list(get_type_hints(type_, include_extras=True).values())
     except Exception:  # noqa: BLE001 - names that only type checkers know

@@ -1,12 +1,12 @@
-"""Changes of a table on their way through a repartition topic (`ChangedSerializer`, KIP-904).
+"""The layout of table changes in repartition topics (`ChangedSerializer`, KIP-904).
 
 ```
 old only   old ++ 0x00
 new only   new ++ 0x01
 both       varint(length of new) ++ new ++ old ++ 0x02
 ```
-Flags 0x03, 0x04 and 0x05 are the same three with a byte `is_latest` before the flag: later releases of Kafka Streams may write
-them, this one reads them. Lengths are zigzag varints, as everywhere in Kafka.
+Flags 0x03, 0x04 and 0x05 mean 0x00, 0x01 and 0x02 with a byte `is_latest` before the flag. Later releases of Kafka Streams
+may write them, and this module reads them. Lengths are zigzag varints, as everywhere in Kafka.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pipeline.serde.api import Serde
 
 _OLD, _NEW, _BOTH = 0, 1, 2
 _WITH_IS_LATEST = 3
-"""Added to a flag that has a byte `is_latest` before it."""
+"""Added to a flag that follows a byte `is_latest`."""
 _VARINT_MAX_BYTES = 5
 
 
 class ChangeBytes(NamedTuple):
-    """Both sides of a change, serialized; at least one is there. `is_latest` is False only if the writer said so."""
+    """Both sides of a change, serialized; at least one is not None. `is_latest` is False only if the writer set it."""
 
     new: bytes | None
     old: bytes | None
@@ -31,17 +31,17 @@ class ChangeBytes(NamedTuple):
 
 
 def encode_change(new: bytes | None, old: bytes | None) -> bytes:
-    """A change as one value. Needs readers of Kafka Streams 3.5 or later if both sides are given.
+    """Encode a change as one value. Changes with both sides need readers of Kafka Streams 3.5 or later.
 
     >>> encode_change(b"n", b"o").hex()
     '026e6f02'
 
     Raises:
-        ValueError: If both sides are None; such a change says nothing and must not be sent.
+        ValueError: If both sides are None; such a change is empty and must not be sent.
     """
     if new is None:
         if old is None:
-            message = "a change has a new value, an old one, or both"
+            message = "a change needs a new value, an old one, or both"
             raise ValueError(message)
         return old + b"\x00"
     if old is None:
@@ -50,10 +50,10 @@ def encode_change(new: bytes | None, old: bytes | None) -> bytes:
 
 
 def decode_change(data: bytes) -> ChangeBytes:
-    """Both sides back.
+    """Decode both sides of a change.
 
     Raises:
-        ValueError: If the bytes are no change.
+        ValueError: If the bytes are not a change.
     """
     flag = data[-1] if data else -1
     if flag not in range(_BOTH + _WITH_IS_LATEST + 1):
@@ -78,7 +78,7 @@ def decode_change(data: bytes) -> ChangeBytes:
 
 
 def change_serde(inner: Serde[Any]) -> Serde[Change[Any]]:
-    """Serde of a table's changes, made of the serde of its values.
+    """Return the serde of a table's changes, given the serde of its values.
 
     >>> from pipeline.serde.primitives import STRING
     >>> change_serde(STRING).serialize(Change("n", None)).hex()
@@ -107,7 +107,7 @@ def _varint(value: int) -> bytes:
 
 
 def _read_varint(data: bytes) -> tuple[int, int]:
-    """The number, and where the bytes after it begin."""
+    """Return the number, and the position after it."""
     value = 0
     for at, byte in enumerate(data[:_VARINT_MAX_BYTES]):
         value |= (byte & 0x7F) << 7 * at

@@ -1,4 +1,4 @@
-"""Bytes that stream-stream joins keep (`TimestampedKeyAndJoinSideSerializer`, `LeftOrRightValueSerializer`).
+"""The layout of stream-stream joins' stores (`TimestampedKeyAndJoinSideSerializer`, `LeftOrRightValueSerializer`).
 
 ```
 key      int64 timestamp ++ byte side ++ key      side: 1 left, 0 right
@@ -21,11 +21,11 @@ _KEY_HEAD = struct.Struct(">qB")
 _LIST_HEAD = struct.Struct(">Bi")
 _LENGTH = struct.Struct(">i")
 _VARIABLE_SIZE = 1
-"""`ListSerializer`'s strategy for entries that each say their length; the only one Kafka Streams uses here."""
+"""`ListSerializer`'s strategy for entries with individual lengths; Kafka Streams uses no other one here."""
 
 
 class JoinSideKey(NamedTuple):
-    """A record of one side of a join. Serialized, keys sort by time, and within a time the right side comes first."""
+    """A record of one side of a join. Serialized keys sort by time; at equal times the right side comes first."""
 
     timestamp: int
     is_left: bool
@@ -40,7 +40,7 @@ class JoinSideValue(NamedTuple):
 
 
 def join_side_key(inner: Serde[Any]) -> Serde[JoinSideKey]:
-    """Serde of keys of the store that both sides share.
+    """Return the serde of keys in the store that both sides share.
 
     >>> from pipeline.serde.primitives import STRING
     >>> join_side_key(STRING).serialize(JoinSideKey(10, True, "k")).hex()
@@ -59,7 +59,7 @@ def join_side_key(inner: Serde[Any]) -> Serde[JoinSideKey]:
 
 
 def join_side_value(left: Serde[Any], right: Serde[Any]) -> Serde[JoinSideValue]:
-    """Serde of values of the store that both sides share.
+    """Return the serde of values in the store that both sides share.
 
     >>> from pipeline.serde.primitives import STRING
     >>> join_side_value(STRING, STRING).serialize(JoinSideValue(True, "a")).hex()
@@ -78,7 +78,7 @@ def join_side_value(left: Serde[Any], right: Serde[Any]) -> Serde[JoinSideValue]
 
 
 def encode_list(entries: Sequence[bytes]) -> bytes:
-    """Several values as one (`ListSerializer`).
+    """Encode several values as one (`ListSerializer`).
 
     >>> encode_list([bytes([1, 97])]).hex()
     '0100000001000000020161'
@@ -90,10 +90,10 @@ def encode_list(entries: Sequence[bytes]) -> bytes:
 
 
 def decode_list(data: bytes) -> list[bytes]:
-    """The values back.
+    """Decode a list of values.
 
     Raises:
-        ValueError: If the bytes are no such list.
+        ValueError: If the bytes are not such a list.
     """
     if len(data) < _LIST_HEAD.size or data[0] != _VARIABLE_SIZE:
         message = f"a list of values begins with 0x01 and its length, not {data[: _LIST_HEAD.size].hex() or 'nothing'}"

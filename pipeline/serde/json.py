@@ -1,4 +1,4 @@
-"""JSON: plain values, or any type msgspec knows, checked on reading."""
+"""JSON: plain values, or any type that msgspec supports, checked on reading."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from pipeline.serde.immutable import PLAIN, immutable_types
 T = TypeVar("T")
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
-"""Mappings in order of keys, sets in order of members; fields of structs and dataclasses in their declared order."""
+"""Mappings sorted by key, sets sorted by member, fields of structs and dataclasses in their declared order."""
 _decode = msgspec.json.decode
 _pack = msgspec.msgpack.Encoder().encode
 _NO_NUMBER = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
-"""How NaN and infinity begin in msgpack; text may look like it."""
+"""First byte of NaN and infinity in msgpack; text may contain it."""
 
 
 def _serialize(value: Any) -> bytes:
-    """JSON, without what msgspec writes as null though it is a number.
+    """Serialize to JSON, and refuse numbers that msgspec would write as null.
 
     Raises:
-        ValueError: If there is such a number.
+        ValueError: If the value contains NaN or infinity.
     """
     data = _encode(value)
     if data.find(b"null") >= 0 and _may_hold_no_number(value):  # `in` takes twice as long
@@ -35,15 +35,15 @@ def _serialize(value: Any) -> bytes:
 
 
 def _may_hold_no_number(value: Any) -> bool:
-    """Whether a search finds NaN or infinity, which a format that has them tells from null."""
+    """Return whether a value may contain NaN or infinity, by a search in msgpack, which encodes them unlike null."""
     try:
         return _NO_NUMBER.search(_pack(value)) is not None
-    except OverflowError:  # a whole number of more than 64 bits, which that format does not have
+    except OverflowError:  # msgpack has no whole numbers of more than 64 bits
         return True
 
 
 def _refuse_numbers(value: Any, path: str) -> None:
-    """Say where a number is that JSON does not have."""
+    """Raise an error that says where a number is that JSON cannot express."""
     if isinstance(value, float) and not math.isfinite(value):
         message = f"JSON has no number {value}{path and f' (at {path[1:]})'}: write None, or use DOUBLE"
         raise ValueError(message)
@@ -57,7 +57,7 @@ def _refuse_numbers(value: Any, path: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class JsonSerde(Serde[Any]):
-    """A `Serde` of plain JSON values, and a way to typed ones.
+    """A `Serde` of plain JSON values, and a factory of typed ones.
 
     >>> JSON.serialize({"b": 1, "a": [True, None]})
     b'{"a":[true,null],"b":1}'
@@ -69,7 +69,7 @@ class JsonSerde(Serde[Any]):
     """
 
     def __call__(self, type_: type[T]) -> Serde[T]:
-        """A serde of one type: a `msgspec.Struct`, a dataclass, a TypedDict, or anything else msgspec can decode.
+        """Return the serde of a type: a `msgspec.Struct`, a dataclass, a TypedDict, or any other type that msgspec decodes.
 
         Bytes that are not JSON, or do not fit the type, raise msgspec's error with the path of the field.
 
@@ -97,6 +97,6 @@ def _typed(type_: type[T]) -> Serde[T]:
 
 
 JSON = JsonSerde("json", _serialize, _decode, remake=(_plain, ()), value_type=Any, immutable_types=PLAIN, exact=True)
-"""JSON of plain values; `JSON(Type)` for a type. Equal values make equal bytes.
+"""JSON of plain values; `JSON(Type)` for a type. Equal values have equal bytes.
 
 NaN and infinity are refused. Stores refuse what would come back as something else, such as a tuple as a list."""

@@ -1,4 +1,4 @@
-"""The hash foreign-key joins recognise stale answers by (`org.apache.kafka.streams.state.internals.Murmur3`)."""
+"""The hash by which foreign-key joins recognise stale answers (`org.apache.kafka.streams.state.internals.Murmur3`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HASH = struct.Struct(">QQ")
 
 
 def hash128(data: bytes) -> bytes:
-    """Murmur3, the 128-bit variant for 64-bit machines, as Kafka Streams seeds it and writes it: 16 bytes, big-endian.
+    """Compute Murmur3, 128 bits for 64-bit machines, with Kafka Streams' seed; returns 16 bytes, big-endian.
 
     >>> hash128(b"hello").hex()
     '30bfb4f39919e764566aea857401d1c6'

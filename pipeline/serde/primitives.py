@@ -1,4 +1,4 @@
-"""Serdes of simple types, byte for byte those of `org.apache.kafka.common.serialization`."""
+"""Serdes of simple types, byte for byte compatible with `org.apache.kafka.common.serialization`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def _fixed(name: str, layout: str, value_type: Any, immutable: type | None = None) -> Serde[T]:
-    """A serde of numbers with a fixed layout; bytes of another length are refused."""
+    """Return a serde of numbers with a fixed layout; bytes of another length are refused."""
     packer = struct.Struct(layout)
     unpack = packer.unpack
 
@@ -39,7 +39,7 @@ def _fixed(name: str, layout: str, value_type: Any, immutable: type | None = Non
 
 
 def _same(data: bytes) -> bytes:
-    return data if type(data) is bytes else bytes(memoryview(data))  # nobody can change what is written
+    return data if type(data) is bytes else bytes(memoryview(data))  # the result must be immutable
 
 
 def _boolean_bytes(value: bool) -> bytes:  # noqa: FBT001 - the value itself, not a switch
@@ -64,7 +64,7 @@ def _uuid(data: bytes) -> uuid.UUID:
 STRING: Serde[str] = Serde("string", str.encode, bytes.decode, value_type=str, immutable_types=frozenset({str}))
 """UTF-8 (`StringSerializer`)."""
 BYTES: Serde[bytes] = Serde("bytes", _same, _same, value_type=bytes, immutable_types=frozenset({bytes}))
-"""Bytes as they are (`ByteArraySerializer`)."""
+"""Bytes, unchanged (`ByteArraySerializer`)."""
 SHORT: Serde[int] = _fixed("short", ">h", Annotated[int, 16], int)
 """Signed 16 bits, big-endian (`ShortSerializer`)."""
 INTEGER: Serde[int] = _fixed("integer", ">i", Annotated[int, 32], int)

@@ -1,4 +1,4 @@
-"""Windowed keys as other applications read them (`TimeWindowedSerializer`, `SessionWindowedSerializer`)."""
+"""Serdes of windowed keys that other applications can read (`TimeWindowedSerializer`, `SessionWindowedSerializer`)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ K = TypeVar("K")
 _START = struct.Struct(">q")
 _END_AND_START = struct.Struct(">qq")
 NO_END_MS = 2**63 - 1
-"""End of windows whose size is not known."""
+"""End of windows of unknown size."""
 
 
 @takes(inner=SERDE, size=optional(DURATION))
 def windowed(inner: Serde[K], size: timedelta | None = None) -> Serde[Windowed[K]]:
-    """Serde of time-windowed keys: the inner key, then the window's start (8 bytes, big-endian).
+    """Return the serde of time-windowed keys: the inner key, then the window's start (8 bytes, big-endian).
 
-    Partitions are chosen by the inner key alone, so that all windows of a key stay together.
+    The inner key alone selects the partition, so that all windows of a key stay together.
 
     >>> from pipeline.serde.primitives import STRING
     >>> windowed(STRING).serialize(Windowed("A", Window(60000, 120000))).hex()
@@ -34,21 +34,21 @@ def windowed(inner: Serde[K], size: timedelta | None = None) -> Serde[Windowed[K
 
     Args:
         inner: Serde of the inner key.
-        size: Length of the windows. The bytes do not say it: reading needs it, writing does not.
+        size: Length of the windows. The bytes do not contain it: reading needs it, writing does not.
     """
     return windowed_of_size_ms(inner, millis(size, "window size") if size is not None else None)
 
 
 def windowed_of_size_ms(inner: Serde[K], size_ms: int | None) -> Serde[Windowed[K]]:
-    """Return the serde for a size in ms: windows without end are longer than any `timedelta`."""
+    """Return the serde for a size in ms, since windows without end are longer than any `timedelta`."""
     encode, decode, start_bytes = inner.serialize, inner.deserialize, _START.pack
 
     def serialize(key: Windowed[K]) -> bytes:
-        return encode(key[0]) + start_bytes(key[1][0])  # by number in half the time
+        return encode(key[0]) + start_bytes(key[1][0])  # access by index takes half the time
 
     def deserialize(data: bytes) -> Windowed[K]:
         if size_ms is None:
-            message = f"windowed({inner.name}) can read keys only if it is given the size of the windows"
+            message = f"windowed({inner.name}) needs the size of the windows to read keys"
             raise ValueError(message)
         if len(data) < _START.size:
             message = f"a windowed key takes at least {_START.size} bytes, not {len(data)}"
@@ -71,7 +71,7 @@ def windowed_of_size_ms(inner: Serde[K], size_ms: int | None) -> Serde[Windowed[
 
 
 def windowed_until(inner: Serde[K], end: Callable[[int], int]) -> Serde[Windowed[K]]:
-    """Return the serde for windows of several sizes: `end(start)` is the end of one."""
+    """Return the serde for windows of several sizes; `end(start)` returns the end of a window."""
     fixed = windowed_of_size_ms(inner, 0)
 
     def deserialize(data: bytes) -> Windowed[K]:
@@ -82,7 +82,7 @@ def windowed_until(inner: Serde[K], end: Callable[[int], int]) -> Serde[Windowed
 
 
 def of_any_size(serde: Serde[Any]) -> Serde[Any]:
-    """A serde that reads windowed keys though it was not given the size of the windows: these have no end then.
+    """Return a serde that can read windowed keys without knowing the size: such windows have no end.
 
     >>> from pipeline.serde.primitives import STRING
     >>> sized_or_not = windowed(STRING)
@@ -96,9 +96,9 @@ def of_any_size(serde: Serde[Any]) -> Serde[Any]:
 
 @takes(inner=SERDE)
 def session_windowed(inner: Serde[K]) -> Serde[Windowed[K]]:
-    """Serde of session-windowed keys: the inner key, the session's end, then its start (8 bytes each, big-endian).
+    """Return the serde of session-windowed keys: inner key, session's end, session's start (8 bytes each, big-endian).
 
-    Partitions are chosen by the inner key alone.
+    The inner key alone selects the partition.
 
     >>> from pipeline.serde.primitives import STRING
     >>> session_windowed(STRING).serialize(Windowed("A", Window(10, 25))).hex()
@@ -134,11 +134,11 @@ def session_windowed(inner: Serde[K]) -> Serde[Windowed[K]]:
 
 
 def _type_of(inner: Serde[Any]) -> Any:
-    """The type of windowed keys; None if that of the keys is not known."""
+    """Return the type of windowed keys; None if the type of inner keys is unknown."""
     return None if inner.value_type is None else Windowed.__class_getitem__(inner.value_type)
 
 
 def _immutable(inner: Serde[Any]) -> frozenset[type]:
-    """Windowed keys cannot be changed if no inner key can."""
+    """Return the immutable classes of windowed keys: a windowed key is immutable if its inner key is."""
     is_known = inner.value_type is not Any and bool(inner.immutable_types)
     return frozenset({Windowed}) if is_known else frozenset()

@@ -191,7 +191,9 @@ def test_no_record_is_dropped_while_the_registry_is_away() -> None:
     raw = Serde("raw", bytes, bytes)
     with TopologyTestDriver(copied(), settings, schema_registry=away) as driver:
         source = driver.input_topic("in", STRING, raw)
-        with pytest.raises(RegistryError, match=r"http://127\.0\.0\.1:9 does not answer, asked for schema 1") as raised:
+        with pytest.raises(
+            RegistryError, match=r"http://127\.0\.0\.1:9 does not answer the request for schema 1"
+        ) as raised:
             source.pipe_input("a", b"\0\0\0\0\1\4UA\0")
         assert raised.value.retriable
         assert driver.dropped() == {}

@@ -207,7 +207,7 @@ def test_what_is_wrong_is_said_when_it_is_asked_for(broker: Any, app: App, tmp_p
     project = Millrace(kafka=broker.kafka, directory=tmp_path)
     with pytest.raises(ConfigError, match="has no application 'clicks'"):
         project.app("clicks")
-    with pytest.raises(ConfigError, match="is no function"):
+    with pytest.raises(ConfigError, match="is not a function"):
         project.application("clicks", 5)  # type: ignore[arg-type]
     lock = threading.Lock()
     with pytest.raises(ConfigError, match="cannot be sent to other processes: TypeError: cannot pickle"):

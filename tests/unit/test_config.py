@@ -56,7 +56,7 @@ def load(tmp_path: Path, text: str) -> ProjectConfig:
 @pytest.mark.parametrize(
     ("setting", "complaint"),
     [
-        ('"topology.optimization" = "faster"', "'faster' is no topology.optimization"),
+        ('"topology.optimization" = "faster"', "'faster' is not a value of topology.optimization"),
         ('"topology.optimization" = true', "topology.optimization is True, not a str"),
         ('"default.dsl.store" = "disk"', "default.dsl.store is 'disk'"),
         ('"ensure.explicit.internal.resource.naming" = 1', "naming is 1, not a bool"),
@@ -76,7 +76,7 @@ def test_settings_of_the_topology_are_checked(tmp_path: Path, setting: str, comp
         ('"producer.transaction.timeout.ms" = 10000', "producer.transaction.timeout.ms cannot be set"),
         ('"consumer.session.timeout.ms" = "6s"', "session.timeout.ms is '6s', and must be at least 1"),
         ('"consumer.heartbeat.interval.ms" = 0', "heartbeat.interval.ms is 0, and must be at least 1"),
-        ('"topic.retention.sm" = 5', "topic.retention.sm is no setting of a topic"),
+        ('"topic.retention.sm" = 5', "topic.retention.sm is not a setting of topics"),
         ('"commit.interval.ms" = "5"', "commit.interval.ms is '5', not an int"),
     ],
 )
@@ -92,7 +92,7 @@ def test_what_clients_are_not_to_be_told_is_refused(tmp_path: Path, setting: str
         (('"h:1"', '"h"'), "bootstrap.servers has 'h', which is not host:port", "9092"),
         (('"h:1"', '"http://h:1"'), "has 'http://h:1', which is not host:port", "9092"),
         (('"h:1"', '"h:1,i:70000"'), "has 'i:70000', which is not host:port", "9092"),
-        (("${SECRET}", "${SECRET:-none}"), "has a ${ that begins no ${NAME}", "no defaults"),
+        (("${SECRET}", "${SECRET:-none}"), "has a ${ that does not begin ${NAME}", "without a default"),
         (('"max.task.idle.ms" = -1', '"max.task.idle.ms" = true'), "is True, not an int", ""),
         (('"max.task.idle.ms" = -1', "max.task.idle.ms = -1"), "unknown setting", '"max.task.idle.ms"'),
         (('"0 */6 * * *"', '"every day"'), "not a cron expression: it has 2 fields", "0 */6 * * *"),
@@ -268,7 +268,10 @@ def test_an_unknown_application_or_version_is_refused_with_the_nearest(tmp_path:
     [
         ("no colon", "is not module:attribute"),
         ("pipeline.nowhere:x", "cannot be imported(.|\n)*`pipeline` is Millrace's own package"),
-        ("__main__:build", "script or notebook itself(.|\n)*my_module:build"),
+        (
+            "__main__:build",
+            "defined in a script or notebook, which other processes cannot import(.|\n)*my_module:build",
+        ),
         ("pipeline.apps.delays:buidl", "Did you mean 'build'"),
     ],
 )
@@ -357,8 +360,8 @@ def test_settings_of_spark_are_kept_under_its_own_names_and_never_shown(tmp_path
 @pytest.mark.parametrize(
     ("setting", "complaint"),
     [
-        ('master = "local"', "[spark] master is no setting of Spark"),
-        ("spark.executor.cores = 2", "[spark] spark is no setting of Spark"),
+        ('master = "local"', "[spark] master is not a setting of Spark"),
+        ("spark.executor.cores = 2", "[spark] spark is not a setting of Spark"),
         ('"spark.jars" = ["a"]', "[spark] spark.jars is ['a'], not one value"),
     ],
 )

@@ -44,8 +44,8 @@ def test_what_is_printed_has_no_secrets() -> None:
     ("settings", "message"),
     [
         ({"basic.auth.user.info": "ann:hunter2"}, "needs url"),
-        ({"url": "hunter2"}, "url is none"),
-        ({"url": "http://x", "timeuot": 3}, "timeuot is no setting of it"),
+        ({"url": "hunter2"}, "url is not an HTTP address"),
+        ({"url": "http://x", "timeuot": 3}, "timeuot is not a setting of it"),
         ({"url": "http://x", "timeout": "hunter2"}, "timeout must be int or float"),
         ({"url": "http://x", "auto.register.schemas": "hunter2"}, "auto.register.schemas must be bool"),
         ({"url": "http://x", "max.retries": True}, "max.retries must be int"),

@@ -163,7 +163,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "an async generator": (lambda: stream().flat_map(streamed), "not streamed, which is async"),
     "a generator that maps one to one": (
         lambda: stream().map_values(yielding),
-        "mapper must return what it finds, but yielding yields it",
+        "mapper must return its result, but yielding is a generator function",
     ),
     "a store's name that is no text": (
         lambda: stream().process(Forward, Stores),

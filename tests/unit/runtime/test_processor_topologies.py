@@ -234,7 +234,7 @@ def test_what_is_no_time_is_refused_where_an_extractor_gives_it(chosen: Any) -> 
 @pytest.mark.parametrize("made", [Record, FixedKeyRecord])
 @pytest.mark.parametrize("chosen", [None, 1.5, "7"])
 def test_a_record_cannot_have_what_is_no_time(made: Any, chosen: Any) -> None:
-    with pytest.raises(ProcessingError, match="is no whole number of ms"):
+    with pytest.raises(ProcessingError, match="is not a whole number of ms"):
         made("k", "v", 1).with_timestamp(chosen)
 
 
